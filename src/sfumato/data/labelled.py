@@ -1,0 +1,107 @@
+"""Images with a table of named labels and named splits: what every data source gives."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from sfumato.errors import DataError, did_you_mean
+from sfumato.images import check_batch
+
+
+@dataclass(frozen=True)
+class Label:
+    """One column of the table: a code for every image, and the name behind each code.
+
+    Attributes:
+        codes: (N,) int64, from 0 to len(names) - 1.
+        names: what each code is called; a split keeps them all, also those it does not use.
+    """
+
+    codes: Tensor
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """N images of one size, a table of named labels, and splits as lists of rows.
+
+    Attributes:
+        name: where they come from, for reports: "faces", "folder:photos".
+        images: (N, C, H, W) uint8.
+        labels: label name -> Label; "class" where there is only one.
+        splits: split name -> (n,) int64 rows. A source names "train", "validation" and "test".
+    """
+
+    name: str
+    images: Tensor
+    labels: Mapping[str, Label]
+    splits: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_batch(self.images)
+        for name, label in self.labels.items():
+            if label.codes.shape != (len(self),):
+                raise DataError(
+                    f"{self.name}: label {name!r} has {label.codes.numel()} codes for {len(self)} images"
+                )
+
+    def __len__(self) -> int:
+        return self.images.shape[0]
+
+    def label(self, name: str) -> Label:
+        """The label of that name. Raises DataError that names the nearest."""
+        if name not in self.labels:
+            raise DataError(f"{self.name}: no label {name!r}: {did_you_mean(name, self.labels)}")
+        return self.labels[name]
+
+    def classes(self, label: str) -> Tensor:
+        """(M,) the codes of `label` that occur, ascending."""
+        return self.label(label).codes.unique()
+
+    def split(self, name: str) -> "LabelledImages":
+        """The images of one split. Raises DataError that names the nearest."""
+        if name not in self.splits:
+            raise DataError(f"{self.name}: no split {name!r}: {did_you_mean(name, self.splits)}")
+        return self.rows(self.splits[name])
+
+    def rows(self, rows: Tensor) -> "LabelledImages":
+        """The images at (n,) int64 `rows`, with their labels and without splits."""
+        labels = {k: Label(v.codes[rows], v.names) for k, v in self.labels.items()}
+        return LabelledImages(self.name, self.images[rows], labels)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of pixels, labels and splits: the same data has the same digest on every machine."""
+        sha = hashlib.sha256(repr(tuple(self.images.shape)).encode())
+        sha.update(self.images.contiguous().numpy())
+        for name, label in sorted(self.labels.items()):
+            sha.update(repr((name, label.names)).encode())
+            sha.update(label.codes.contiguous().numpy())
+        for name, rows in sorted(self.splits.items()):
+            sha.update(repr((name, len(rows))).encode())
+            sha.update(rows.contiguous().numpy())
+        return sha.hexdigest()
+
+
+def split_by_class(
+    codes: Tensor, *, shares: tuple[float, float, float], seed: int
+) -> dict[str, Tensor]:
+    """Give whole classes to train, validation and test. (N,) codes -> split name -> rows.
+
+    Few-shot learning is tested on classes that were never trained on, so a class is in one split only.
+
+    Args:
+        codes: (N,) int64 class of each image.
+        shares: how many of the classes each split gets, as fractions that sum to 1.
+        seed: decides which; the same seed and the same classes give the same splits.
+    """
+    classes = codes.unique()
+    order = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))]
+    first = round(shares[0] * len(order))
+    second = round((shares[0] + shares[1]) * len(order))
+    parts = {"train": order[:first], "validation": order[first:second], "test": order[second:]}
+    return {name: torch.isin(codes, part).nonzero().flatten() for name, part in parts.items()}

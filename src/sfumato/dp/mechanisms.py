@@ -1,0 +1,249 @@
+"""Exact integer noise: discrete Laplace, and the rounded Gaussian, from random bits alone.
+
+Floating-point samplers leak through the gaps between the numbers that they can return (Mironov 2012).
+Everything here compares uniform random bits with the binary digits of a probability, and asks for more
+digits when they tie: the distribution is the stated one, not an approximation.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Context, Decimal
+from fractions import Fraction
+from functools import lru_cache
+
+import mpmath
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato.errors import ConfigError
+
+# Draws are made in chunks that stay in the cache; each chunk has a bit stream of its own, so that the
+# result of a seeded source does not depend on how many threads there are.
+_CHUNK = 1 << 15
+
+Bits = Callable[[int], bytes]  # n -> n random bytes
+
+
+class Noise:
+    """A source of exact integer noise. State: where a seeded source stands in its sequence."""
+
+    def __init__(self, stream: Callable[[int, int], Bits]) -> None:
+        self._stream = stream  # (call, chunk) -> random bytes
+        self._calls = 0
+
+    def laplace(self, shape: tuple[int, ...], *, scale: Fraction) -> Tensor:
+        """Discrete Laplace noise, P(k) = (1 - q) / (1 + q) * q^|k|, q = exp(-1/scale). -> shape, int64.
+
+        Added to an integer query of L1 sensitivity D with scale = D / epsilon, it is epsilon-DP
+        (Ghosh, Roughgarden & Sundararajan 2009).
+
+        How: k >= 0 has probability 1 / (1 + q), and given its sign, k or -1 - k is geometric. The binary
+        digits of a geometric variable are independent coins, digit j being 1 with probability
+        1 / (1 + q^-(2^j)) (Dwork et al. 2006, "Our data, ourselves", Sec. 4).
+
+        Args:
+            shape: of the result.
+            scale: > 0, an exact fraction, since the privacy proof is about the exact value.
+        """
+        if scale <= 0:
+            raise ConfigError(f"the scale of Laplace noise is above 0, got {scale}")
+        coins = _laplace_coins(scale)
+        return self._fill(shape, np.int64, lambda out, bits: _fill_laplace(out, bits, coins))
+
+    def rounded_gaussian(self, shape: tuple[int, ...], *, sigma: float, bound: int) -> Tensor:
+        """N(0, sigma^2) rounded to an integer, what lies beyond +-bound moved onto it. -> shape, int16.
+
+        Rounding and bounding are post-processing of the Gaussian mechanism, and cost no privacy. A bound
+        at which the sum is clamped anyway loses nothing.
+
+        Args:
+            shape: of the result.
+            sigma: > 0, the standard deviation before rounding.
+            bound: 1 to 32767.
+        """
+        if not (sigma > 0 and math.isfinite(sigma)):
+            raise ConfigError(f"sigma of Gaussian noise is above 0, got {sigma:g}")
+        if not 1 <= bound <= 32767:
+            raise ConfigError(f"the bound of Gaussian noise is from 1 to 32767, got {bound}")
+        table = _gaussian_table(sigma, bound)
+        return self._fill(shape, np.int16, lambda out, bits: _fill_from_table(out, bits, table))
+
+    def _fill(
+        self, shape: tuple[int, ...], dtype: type, fill: Callable[["np.ndarray", Bits], None]
+    ) -> Tensor:
+        out = np.empty(math.prod(shape), dtype)
+        call, self._calls = self._calls, self._calls + 1
+
+        def work(chunk: int) -> None:
+            fill(out[chunk * _CHUNK : (chunk + 1) * _CHUNK], self._stream(call, chunk))
+
+        chunks = range(-(-out.size // _CHUNK))
+        if len(chunks) < 2:
+            for chunk in chunks:
+                work(chunk)
+        else:
+            with ThreadPoolExecutor(min(len(chunks), torch.get_num_threads())) as pool:
+                list(pool.map(work, chunks))
+        return torch.from_numpy(out.reshape(shape))
+
+
+def fresh_noise() -> Noise:
+    """Noise from the operating system's entropy: for every release that leaves a device."""
+    return Noise(lambda call, chunk: os.urandom)
+
+
+def seeded_noise(*seed: int) -> Noise:
+    """Noise that repeats, for tests, studies and training on copies that stay here: it hides nothing."""
+
+    def stream(call: int, chunk: int) -> Bits:
+        return np.random.Generator(np.random.SFC64([*seed, call, chunk])).bytes
+
+    return Noise(stream)
+
+
+class _Coin:
+    """A coin that shows 1 with an exact probability, given by its binary digits to any precision."""
+
+    def __init__(self, digits: Callable[[int], int]) -> None:
+        self._digits = digits  # b -> floor(p * 2^b)
+        self.first = digits(16)
+
+    def toss(self, word: int, bits: Bits) -> bool:
+        """Compare a uniform number, whose first 16 bits are `word`, with p; draw more while they tie."""
+        length = 16
+        while True:
+            threshold = self._digits(length)
+            if word != threshold:
+                return word < threshold
+            word, length = word << 64 | int.from_bytes(bits(8)), length + 64
+
+    def toss_fresh(self, bits: Bits) -> bool:
+        return self.toss(int.from_bytes(bits(2)), bits)
+
+
+@lru_cache(maxsize=64)
+def _laplace_coins(scale: Fraction) -> tuple[_Coin, tuple[_Coin, ...], _Coin]:
+    """The coins of the sign, of the J low digits, and of "at least another 2^J"."""
+    # From 2^J / scale = 12 on, the first 16 digits of the last coin's probability are zeros.
+    low = max(0, math.ceil(math.log2(12 * scale)))
+    digits = tuple(_Coin(_logistic_digits(Fraction(2**j) / scale)) for j in range(low))
+    return _Coin(_logistic_digits(1 / scale)), digits, _Coin(_exp_digits(Fraction(2**low) / scale))
+
+
+def _logistic_digits(x: Fraction) -> Callable[[int], int]:
+    """b -> floor(2^b / (1 + e^x))."""
+    return _digits_of(lambda context: context.divide(1, context.add(1, _exp(x, context))))
+
+
+def _exp_digits(x: Fraction) -> Callable[[int], int]:
+    """b -> floor(2^b * e^-x)."""
+    return _digits_of(lambda context: _exp(-x, context))
+
+
+def _exp(x: Fraction, context: Context) -> Decimal:
+    return context.exp(context.divide(Decimal(x.numerator), Decimal(x.denominator)))
+
+
+def _digits_of(value: Callable[[Context], Decimal]) -> Callable[[int], int]:
+    """Binary digits of a number in (0, 1) that `value` gives to the precision of a decimal context."""
+
+    @lru_cache(maxsize=16)
+    def digits(length: int) -> int:
+        precision = length // 3 + 30
+        while True:
+            context = Context(prec=precision)
+            scaled = context.multiply(value(context), Decimal(2**length))
+            # decimal rounds each step correctly; what few steps with arguments below 2^20 can lose is
+            # less than 12 digits. If that could move the floor, compute again with more.
+            error = Decimal(10) ** (scaled.adjusted() - precision + 12)
+            lower, upper = math.floor(scaled - error), math.floor(scaled + error)
+            if lower == upper:
+                return max(lower, 0)
+            precision *= 2
+
+    return digits
+
+
+def _fill_laplace(
+    out: np.ndarray, bits: Bits, coins: tuple[_Coin, tuple[_Coin, ...], _Coin]
+) -> None:
+    sign, digits, more = coins
+    n = out.size
+    words = np.frombuffer(bits(2 * n * (len(digits) + 2)), np.uint16).reshape(-1, n)
+    out[:] = 0
+    for j, coin in enumerate(digits):
+        out += _toss_all(coin, words[j], bits).astype(np.int64) << j
+    for i in _toss_all(more, words[-2], bits).nonzero()[0]:
+        out[i] += 1 << len(digits)
+        while more.toss_fresh(bits):
+            out[i] += 1 << len(digits)
+    negative = _toss_all(sign, words[-1], bits)
+    out ^= -negative.astype(np.int64)  # k, or -1 - k
+
+
+def _toss_all(coin: _Coin, words: np.ndarray, bits: Bits) -> np.ndarray:
+    """(n,) uint16 words -> (n,) bool; ties, one in 65,536, are settled one by one."""
+    ones = words < coin.first
+    for i in (words == coin.first).nonzero()[0]:
+        ones[i] = coin.toss(int(words[i]), bits)
+    return ones
+
+
+class _Table:
+    """An integer variable from -bound to bound, looked up by 16 uniform bits, or more where they tie."""
+
+    def __init__(self, cumulative: Callable[[int, int], int], bound: int) -> None:
+        self._cumulative = (
+            cumulative  # (k, b) -> floor(2^b * P(X <= k)), for k from -bound to bound - 1
+        )
+        self._bound = bound
+        self.thresholds = np.array([cumulative(k, 64) for k in range(-bound, bound)], np.uint64)
+        # A word w stands for the interval [w, w + 1) / 2^16; where a threshold lies in it, it settles nothing.
+        cuts = self.thresholds >> np.uint64(48)
+        self.values = (np.searchsorted(cuts, np.arange(1 << 16), side="right") - bound).astype(
+            np.int16
+        )
+        self.settled = np.ones(1 << 16, bool)
+        self.settled[cuts.astype(np.int64)] = False
+
+    def settle(self, words: np.ndarray, bits: Bits) -> np.ndarray:
+        """(n,) uint16 words that settle nothing -> (n,) values, from as many more bits as it takes."""
+        rest = np.frombuffer(bits(6 * words.size), np.uint8).reshape(-1, 6).astype(np.uint64)
+        long = words.astype(np.uint64)
+        for byte in rest.T:
+            long = long << np.uint64(8) | byte
+        below = np.searchsorted(self.thresholds, long, side="left")
+        up_to = np.searchsorted(self.thresholds, long, side="right")
+        for i in (below != up_to).nonzero()[0]:
+            below[i] = self._settle_one(int(long[i]), range(int(below[i]), int(up_to[i])), bits)
+        return below - self._bound
+
+    def _settle_one(self, word: int, tied: range, bits: Bits) -> int:
+        """How many thresholds lie below a number of which 64 bits tie with those of the indices `tied`."""
+        length = 64
+        while tied:
+            word, length = word << 64 | int.from_bytes(bits(8)), length + 64
+            cuts = [self._cumulative(i - self._bound, length) for i in tied]
+            below = tied.start + sum(cut < word for cut in cuts)
+            tied = range(below, below + sum(cut == word for cut in cuts))
+        return tied.start
+
+
+@lru_cache(maxsize=16)
+def _gaussian_table(sigma: float, bound: int) -> _Table:
+    def cumulative(k: int, length: int) -> int:
+        with mpmath.workprec(length + 64):
+            digits = int(mpmath.floor(mpmath.ncdf((mpmath.mpf(k) + 0.5) / sigma) * 2**length))
+        return min(digits, 2**length - 1)  # far up the probability rounds to 1, which it never is
+
+    return _Table(cumulative, bound)
+
+
+def _fill_from_table(out: np.ndarray, bits: Bits, table: _Table) -> None:
+    words = np.frombuffer(bits(2 * out.size), np.uint16)
+    np.take(table.values, words, out=out)
+    (open_,) = (~table.settled[words]).nonzero()
+    out[open_] = table.settle(words[open_], bits)

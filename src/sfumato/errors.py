@@ -1,0 +1,44 @@
+"""Every exception that sfumato raises on purpose.
+
+All share one base, so that a caller can catch the family, and each is also of the built-in kind that
+a caller would expect. A message says what was asked, what was found, and what to do.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class SfumatoError(Exception):
+    """The base of every error raised on purpose."""
+
+
+class ConfigError(SfumatoError, ValueError):
+    """A setting has a value that cannot work."""
+
+
+class SpecError(ConfigError):
+    """A protection spec is malformed, or does not fit the images."""
+
+
+class DataError(SfumatoError, ValueError):
+    """A data set, a table or a label is not what was asked for."""
+
+
+class ImageError(DataError):
+    """A file is no image, or one that is refused."""
+
+
+class ArtefactError(SfumatoError, ValueError):
+    """A weights file is damaged, foreign, or of another kind."""
+
+
+class MissingExtraError(SfumatoError, ImportError):
+    """An optional dependency is not installed."""
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """Name the nearest known word, and all of them: the tail of an error message."""
+    words = sorted(known)
+    near = difflib.get_close_matches(wrong, words, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}Known: {', '.join(words)}"

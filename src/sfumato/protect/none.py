@@ -1,0 +1,25 @@
+"""No protection at all: the clear image leaves. The baseline of every study, never a default."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from sfumato.dp.mechanisms import Noise
+from sfumato.images import check_batch
+from sfumato.protect.release import Release
+
+
+@dataclass(frozen=True)
+class Clear:
+    """The image as it is."""
+
+    spec = "none"
+
+    def release(self, images: Tensor, noise: Noise) -> Release:
+        """The images unchanged. See Protection.release."""
+        check_batch(images)
+        return Release(images, self.spec, (images.shape[2], images.shape[3]))
+
+    def guarantee(self, shape: tuple[int, int, int]) -> None:
+        """None: everything is shown."""
+        return

@@ -1,0 +1,43 @@
+"""What the parameters of every protection share: how they are checked, and how they are written."""
+
+import dataclasses
+import math
+from typing import Any
+
+from torch import Tensor
+
+from sfumato.errors import SpecError
+from sfumato.images import check_batch
+
+
+def canonical(name: str, protection: Any) -> str:
+    """`name:key=value,...` in the order of the dataclass fields, leaving out those at their default."""
+    parts = [
+        f"{field.name}={_number(value)}"
+        for field in dataclasses.fields(protection)
+        if (value := getattr(protection, field.name)) != field.default
+    ]
+    return f"{name}:{','.join(parts)}" if parts else name
+
+
+def check_above_zero(name: str, key: str, value: float, cure: str) -> None:
+    """Raise SpecError unless 0 < value < inf."""
+    if not (value > 0 and math.isfinite(value)):
+        raise SpecError(f"{name}: {key}={_number(value)} is not above 0: {cure}")
+
+
+def check_cell(name: str, cell: int, images: Tensor) -> None:
+    """Raise SpecError unless (N, C, H, W) images hold at least one whole cell."""
+    check_batch(images)
+    height, width = images.shape[2:]
+    if cell > min(height, width):
+        raise SpecError(
+            f"{name}: cell={cell} is larger than the {height}x{width} images: "
+            f"choose a cell of at most {min(height, width)} (the paper uses 2 to 10)"
+        )
+
+
+def _number(value: float | str) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)

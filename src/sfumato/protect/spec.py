@@ -1,0 +1,89 @@
+"""Spec strings: `name:key=value,key=value`, read the same by every part that names a protection."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from itertools import product
+from typing import Any, get_type_hints
+
+from sfumato.errors import SpecError, did_you_mean
+from sfumato.protect.blur import Blur, CentreBlur
+from sfumato.protect.block import Block
+from sfumato.protect.dp_pix import DPPix
+from sfumato.protect.gaussian import Gaussian
+from sfumato.protect.none import Clear
+from sfumato.protect.pixelize import Pixelize
+from sfumato.protect.release import Protection
+
+PROTECTIONS: dict[str, Any] = {
+    "none": Clear,
+    "blur": Blur,
+    "pixelize": Pixelize,
+    "gaussian": Gaussian,
+    "dp-pix": DPPix,
+    "block": Block,
+    "centre-blur": CentreBlur,
+}
+
+
+def parse(spec: str) -> Protection:
+    """The protection that a spec names. parse(spec).spec is its canonical form.
+
+    Raises:
+        SpecError: an unknown name or key (the nearest is named), a missing or impossible value, or a
+            list of values, which only a study takes.
+    """
+    protections = expand(spec)
+    if len(protections) > 1:
+        raise SpecError(
+            f"{spec!r} names {len(protections)} protections: give one value for each key"
+        )
+    return protections[0]
+
+
+def expand(spec: str) -> list[Protection]:
+    """The protections of a spec whose keys may list values: "blur:radius=1,3,5" names three.
+
+    With several lists, every combination in turn; the last key varies fastest.
+    """
+    name, _, rest = spec.strip().partition(":")
+    if name not in PROTECTIONS:
+        raise SpecError(f"no protection is called {name!r}: {did_you_mean(name, PROTECTIONS)}")
+    kind = PROTECTIONS[name]
+    types = get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    values: dict[str, list[Any]] = {}
+    for key, text in _pairs(name, rest):
+        if key not in fields:
+            known = did_you_mean(key, fields) if fields else "it takes no parameters"
+            raise SpecError(f"{name}: no parameter {key!r}: {known}")
+        values.setdefault(key, []).append(_value(name, key, text, types[key]))
+    for key, field in fields.items():
+        if key not in values and field.default is dataclasses.MISSING:
+            raise SpecError(f"{name}: {key} is missing: write {name}:{key}=...")
+    return [kind(**dict(zip(values, combination))) for combination in product(*values.values())]
+
+
+def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:
+    """ "a=1,2,b=3" -> (a, 1), (a, 2), (b, 3)."""
+    key = None
+    for part in text.split(",") if text.strip() else []:
+        left, equals, right = part.partition("=")
+        if equals:
+            key, value = left.strip(), right.strip()
+        else:
+            value = left.strip()
+        if key is None or not value:
+            raise SpecError(f"{name}: {part!r} is not key=value: write {name}:key=value,key=value")
+        yield key, value
+
+
+def _value(name: str, key: str, text: str, kind: type) -> Any:
+    try:
+        value = kind(text)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError
+        return value
+    except ValueError:
+        wanted = {int: "a whole number", float: "a number"}[kind]
+        raise SpecError(f"{name}: {key}={text} is not {wanted}") from None
