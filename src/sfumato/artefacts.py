@@ -1,0 +1,62 @@
+"""Artefacts: weights, the settings that made them, and the privacy they cost, in one .safetensors file.
+
+The JSON card in the header says what the weights are. There is no pickle anywhere: a file can be damaged
+or foreign, and is then refused, but it cannot run code.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+import sfumato
+from sfumato.errors import ArtefactError
+
+_CARD = "sfumato"
+
+
+def save(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], card: Mapping[str, Any]) -> None:
+    """Write tensors and card, whole or not at all.
+
+    Args:
+        path: the file; its folder is made where it is missing.
+        tensors: name -> tensor.
+        card: fit for JSON; "kind" says what this is, and the library version is added.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    text = json.dumps({"version": sfumato.__version__, **card}, sort_keys=True)
+    try:
+        save_file({k: v.contiguous() for k, v in tensors.items()}, temporary, metadata={_CARD: text})
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the tensors and the card of an artefact of one kind.
+
+    Raises:
+        ArtefactError: no such file, damaged, not written by sfumato, or of another kind.
+    """
+    path = Path(path)
+    try:
+        with safe_open(path, framework="pt") as opened:
+            metadata = opened.metadata() or {}
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise ArtefactError(f"{path}: no such file") from error
+    except (SafetensorError, OSError) as error:
+        raise ArtefactError(f"{path}: damaged or not a .safetensors file ({error})") from error
+    if _CARD not in metadata:
+        raise ArtefactError(f"{path}: has no sfumato card: it was written by another program")
+    card: dict[str, Any] = json.loads(metadata[_CARD])
+    if card.get("kind") != kind:
+        raise ArtefactError(f"{path}: is a {card.get('kind')!r}, and a {kind!r} is needed")
+    return tensors, card

@@ -1,0 +1,77 @@
+"""What the procedural worlds draw with: repeatable numbers, shapes with soft edges, sensor noise.
+
+A shape is a signed distance to its outline, positive inside, in the units of the coordinates it is given;
+`coverage` turns it into the share of a pixel that the shape covers. All pixels are made by +, -, *, /, sqrt,
+floor, min and max alone, which IEEE 754 rounds alike everywhere: the same seed gives the same image.
+"""
+
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_NOISE_LENGTH = 1 << 21  # of the tape of sensor noise; ten images of 256x256 in colour
+
+
+def uniforms(seed: int, stream: str, rows: int, columns: int) -> Tensor:
+    """(rows, columns) float32 in [0, 1), fixed by the seed and the stream's name.
+
+    Row i does not depend on how many rows are asked for: a larger world begins with the smaller one.
+    """
+    key = np.random.SeedSequence([seed, *stream.encode()]).generate_state(2, np.uint64)
+    numbers = np.random.Generator(np.random.Philox(key=key)).random((rows, columns))
+    # Rounding up to float32 could give 1.0, which would be a row past the end of a table.
+    return torch.from_numpy(np.minimum(numbers, 1 - 2**-24).astype(np.float32))
+
+
+def permutation(seed: int, stream: str, count: int) -> Tensor:
+    """(count,) int64: a random order, fixed by the seed, the stream's name and the count."""
+    return uniforms(seed, stream, count, 1).flatten().argsort(stable=True)
+
+
+def between(low: float, high: float, u: Tensor) -> Tensor:
+    """Spread numbers in [0, 1) evenly over [low, high)."""
+    return low + (high - low) * u
+
+
+def around_zero(u: Tensor) -> Tensor:
+    """(..., 3) uniforms -> (...) numbers of mean 0 and standard deviation 1 within ±3: near normal."""
+    return (u[..., 0] + u[..., 1] + u[..., 2] - 1.5) * 2.0
+
+
+def coverage(distance: Tensor, pixel: Tensor | float) -> Tensor:
+    """How much of each pixel a shape covers, 0 to 1, for pixels of side `pixel` in the distance's unit."""
+    return (distance / pixel + 0.5).clamp_(0.0, 1.0)
+
+
+def ellipse(x: Tensor, y: Tensor, rx: Tensor | float, ry: Tensor | float) -> Tensor:
+    """Signed distance to an ellipse at the origin, to first order: exact at the outline."""
+    px, py = x / rx, y / ry
+    slope = ((px / rx).square_() + (py / ry).square_()).sqrt_().mul_(2.0).add_(1e-6)
+    return (1.0 - px.square_() - py.square_()) / slope
+
+
+def box(x: Tensor, y: Tensor, rx: Tensor | float, ry: Tensor | float) -> Tensor:
+    """Signed distance to a rectangle at the origin, of half-sides rx and ry; corners are sharp."""
+    return torch.minimum(rx - x.abs(), ry - y.abs())
+
+
+def triangle_wave(t: Tensor) -> Tensor:
+    """Period 1, from 1 at whole numbers to -1 halfway, and straight between."""
+    return (t - t.floor() - 0.5).abs_().mul_(4.0).sub_(1.0)
+
+
+def sensor_noise(starts: Tensor, length: int) -> Tensor:
+    """(N,) numbers in [0, 1) -> (N, length) of a near-normal noise with standard deviation 1.
+
+    Every row is a window of one long tape: the number says where the window begins.
+    """
+    tape = _noise_tape()
+    at = (starts.double() * (_NOISE_LENGTH - length)).long()
+    return torch.stack([tape[i : i + length] for i in at.tolist()])
+
+
+@cache
+def _noise_tape() -> Tensor:
+    return around_zero(uniforms(0, "sensor noise", _NOISE_LENGTH, 3))

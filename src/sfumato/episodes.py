@@ -1,0 +1,81 @@
+"""What a few-shot episode is, and how one is drawn.
+
+An episode is a table of rows into a data set: N classes (the way), K support and Q query images of each.
+It holds no images, so that thousands are drawn at once and images are fetched, protected and embedded
+in batches.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sfumato.data.labelled import Label
+from sfumato.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The size of an episode.
+
+    Attributes:
+        way: N, how many classes; at least 2.
+        shot: K, support images of each; at least 1.
+        queries: Q, query images of each; at least 1.
+    """
+
+    way: int
+    shot: int
+    queries: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("way", 2), ("shot", 1), ("queries", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name}={getattr(self, name)}: an episode needs a {name} of at least {least}")
+
+    def __str__(self) -> str:
+        return f"{self.way}-way {self.shot}-shot"
+
+
+class Sampler:
+    """Draws episodes: classes without replacement, then images within each, all equally likely.
+
+    State: none that changes; the rows of every class that has at least K + Q images.
+
+    Attributes:
+        left_out: names of the classes that are too small to be drawn.
+    """
+
+    def __init__(self, label: Label, shape: Shape) -> None:
+        """Prepare to draw from the rows of `label`.
+
+        Raises:
+            DataError: fewer than N classes have K + Q images.
+        """
+        self.shape = shape
+        each = shape.shot + shape.queries
+        codes, counts = label.codes.unique(return_counts=True)
+        large = counts >= each
+        self.left_out = tuple(label.names[c] for c in codes[~large].tolist())
+        if large.sum() < shape.way:
+            smallest = (
+                f"; the smallest is {label.names[codes[counts.argmin()]]!r} with {counts.min()}" if len(codes) else ""
+            )
+            raise DataError(
+                f"{int(large.sum())} classes have {each} images (shot {shape.shot} + queries {shape.queries}) "
+                f"and the way is {shape.way}{smallest}: add images or classes, or lower shot, queries or way"
+            )
+        self._counts = counts[large]  # (M,)
+        rows = label.codes.argsort(stable=True).split(counts.tolist())
+        kept = [part for part, keep in zip(rows, large.tolist(), strict=True) if keep]
+        self._rows = torch.nn.utils.rnn.pad_sequence(kept, batch_first=True)  # (M, most)
+
+    def draw(self, episodes: int, generator: torch.Generator) -> Tensor:
+        """(episodes, N, K + Q) int64 rows of the data set; of each class, the K support rows come first."""
+        shape, classes = self.shape, len(self._rows)
+        drawn = torch.rand(episodes, classes, generator=generator).topk(shape.way).indices  # (E, N)
+        order = torch.rand(*drawn.shape, self._rows.shape[1], generator=generator)
+        # Places beyond the end of a smaller class come last in the order, and are never reached.
+        order[torch.arange(order.shape[2]) >= self._counts[drawn][..., None]] = -1
+        places = order.topk(shape.shot + shape.queries).indices  # (E, N, K + Q)
+        return self._rows[drawn].gather(2, places)

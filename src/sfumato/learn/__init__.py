@@ -1,0 +1,1 @@
+"""The trainer: data in, an artefact out; one module a method."""

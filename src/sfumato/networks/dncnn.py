@@ -1,0 +1,26 @@
+"""DnCNN, the denoiser: it predicts what the protection added, and takes it away."""
+
+from torch import Tensor, nn
+
+
+class DnCNN(nn.Module):
+    """Residual denoiser x = y - R(y), R a stack of 3x3 convolutions at full resolution.
+
+    Source: Zhang et al. 2017, Sec. III; Parnami et al. 2022, Fig. 9, with 8 layers of 64 filters:
+    conv + ReLU, depth - 2 times conv + batch norm + ReLU, conv.
+
+    (N, C, H, W) -> (N, C, H, W). The result is not clamped: the encoder behind it is trained with it.
+    """
+
+    def __init__(self, channels: int, *, depth: int = 8, width: int = 64) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+        for _ in range(depth - 2):
+            layers += [nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        layers.append(nn.Conv2d(width, channels, 3, padding=1))
+        self.residual = nn.Sequential(*layers)
+
+    def forward(self, protected: Tensor) -> Tensor:
+        """Estimate the clean float images."""
+        # The difference of nearly equal images is taken in float32 whatever the autocast type.
+        return protected - self.residual(protected).to(protected.dtype)
