@@ -31,7 +31,9 @@ class Shape:
     def __post_init__(self) -> None:
         for name, least in (("way", 2), ("shot", 1), ("queries", 1)):
             if getattr(self, name) < least:
-                raise ConfigError(f"{name}={getattr(self, name)}: an episode needs a {name} of at least {least}")
+                raise ConfigError(
+                    f"{name}={getattr(self, name)}: an episode needs a {name} of at least {least}"
+                )
 
     def __str__(self) -> str:
         return f"{self.way}-way {self.shot}-shot"
@@ -59,7 +61,9 @@ class Sampler:
         self.left_out = tuple(label.names[c] for c in codes[~large].tolist())
         if large.sum() < shape.way:
             smallest = (
-                f"; the smallest is {label.names[codes[counts.argmin()]]!r} with {counts.min()}" if len(codes) else ""
+                f"; the smallest is {label.names[codes[counts.argmin()]]!r} with {counts.min()}"
+                if len(codes)
+                else ""
             )
             raise DataError(
                 f"{int(large.sum())} classes have {each} images (shot {shape.shot} + queries {shape.queries}) "

@@ -32,9 +32,7 @@ _WRITABLE = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP", ".
 def to_float(images: Tensor) -> Tensor:
     """(..., ) uint8 in 0..255 -> float32 in [0, 1]."""
     if images.dtype != torch.uint8:
-        raise ImageError(
-            f"images at rest are uint8, got {images.dtype}: convert with to_uint8 first"
-        )
+        raise ImageError(f"images at rest are uint8, got {images.dtype}: convert with to_uint8 first")
     return images.float().div_(255)
 
 
@@ -67,9 +65,7 @@ def map_batches(function: Callable[[np.ndarray], np.ndarray], images: Tensor) ->
         return torch.from_numpy(np.concatenate(list(pool.map(function, parts))))
 
 
-def read(
-    source: str | os.PathLike[str] | bytes, *, channels: int = 3, size: int | None = None
-) -> Tensor:
+def read(source: str | os.PathLike[str] | bytes, *, channels: int = 3, size: int | None = None) -> Tensor:
     """Read one image file, or its bytes. -> (channels, H, W) uint8, upright, with no metadata.
 
     Args:
@@ -83,9 +79,7 @@ def read(
     name = "<bytes>" if isinstance(source, bytes) else os.fspath(source)
     data = source if isinstance(source, bytes) else _bytes_of(Path(name))
     if len(data) > MAX_BYTES:
-        raise ImageError(
-            f"{name}: {len(data)} bytes, more than the {MAX_BYTES} allowed: resize the file"
-        )
+        raise ImageError(f"{name}: {len(data)} bytes, more than the {MAX_BYTES} allowed: resize the file")
     try:
         with Image.open(io.BytesIO(data)) as opened:
             width, height = opened.size
@@ -116,9 +110,7 @@ def write(path: str | os.PathLike[str], image: Tensor) -> None:
     path = Path(path)
     format_name = _WRITABLE.get(path.suffix.lower())
     if format_name is None:
-        raise ImageError(
-            f"{path}: cannot write {path.suffix!r}: use one of {', '.join(sorted(_WRITABLE))}"
-        )
+        raise ImageError(f"{path}: cannot write {path.suffix!r}: use one of {', '.join(sorted(_WRITABLE))}")
     encoded = encode(image, format_name)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     temporary.write_bytes(encoded)
@@ -149,9 +141,7 @@ def _eight_bits(image: Image.Image, mode: str) -> Image.Image:
     """To "L" or "RGB" at 8 bits a channel; transparency is laid on white."""
     if image.mode.startswith("I;16") or image.mode == "I":
         # convert("L") would clip 16-bit greys at 255; the high byte is the picture.
-        image = Image.fromarray(
-            (np.asarray(image).astype(np.uint32) >> 8).clip(0, 255).astype(np.uint8)
-        )
+        image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).clip(0, 255).astype(np.uint8))
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         image = Image.new("RGBA", layer.size, "white")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfumato.data.drawing import between, box, coverage, ellipse, permutation, triangle_wave, uniforms
+from sfumato.data.drawing import between, box, choose, coverage, ellipse, triangle_wave, uniforms
 
 _COLOURS = torch.tensor(
     [
@@ -127,7 +127,7 @@ def _block(x: Tensor, y: Tensor, bottom: Tensor, top: Tensor, height: Tensor) ->
 
 def _ball(x: Tensor, y: Tensor, radius: Tensor, shown: Tensor) -> Tensor:
     """A disc at the origin, where it is shown."""
-    return torch.where(shown, radius - (x.square() + y.square()).sqrt(), -9.0)
+    return torch.where(shown, radius, -9.0) - (x.square() + y.square()).sqrt()
 
 
 def _beanie(x: Tensor, y: Tensor, s: Shape) -> tuple[Tensor, Tensor]:
@@ -175,7 +175,7 @@ def _turban(x: Tensor, y: Tensor, s: Shape) -> tuple[Tensor, Tensor]:
 def _cone(x: Tensor, y: Tensor, s: Shape) -> tuple[Tensor, Tensor]:
     height = between(1.2, 1.7, s.height)
     body = _block(x, y, between(0.75, 1.0, s.width), torch.zeros_like(height), height)
-    brim = torch.where(s.decoration > 0.5, ellipse(x, y, between(1.2, 1.6, s.extra), 0.15), -9.0)
+    brim = ellipse(x, y, between(1.2, 1.6, s.extra), 0.15) - 9.0 * (s.decoration <= 0.5)
     ball = _ball(x, y - height + 0.05, between(0.12, 0.24, s.extra), s.decoration <= 0.5)
     return body, torch.maximum(brim, ball)
 
@@ -187,7 +187,7 @@ def _headband(x: Tensor, y: Tensor, s: Shape) -> tuple[Tensor, Tensor]:
     up = y - 0.42
     bow = torch.minimum(0.10 + 0.65 * across.abs() - up.abs(), between(0.25, 0.45, s.extra) - across.abs())
     flower = _ball(across, up, between(0.20, 0.36, s.extra), s.decoration <= 0.5)
-    return body, torch.where(s.decoration > 0.5, bow, flower)
+    return body, choose(s.decoration > 0.5, bow, flower)
 
 
 def _crown(x: Tensor, y: Tensor, s: Shape) -> tuple[Tensor, Tensor]:
@@ -205,7 +205,7 @@ def _bucket(x: Tensor, y: Tensor, s: Shape) -> tuple[Tensor, Tensor]:
     height = between(0.6, 0.95, s.height)
     body = _block(x, y - 0.05, between(0.95, 1.05, s.width), between(0.65, 0.85, s.extra), height)
     brim = torch.minimum(box(x, y, 9.0, 0.20), 1.22 - 0.9 * y - x.abs())
-    return torch.maximum(body, brim), torch.where(s.decoration > 0.4, box(x, y - 0.22, 1.02, 0.08), -9.0)
+    return torch.maximum(body, brim), box(x, y - 0.22, 1.02, 0.08) - 9.0 * (s.decoration <= 0.4)
 
 
 def _beret(x: Tensor, y: Tensor, s: Shape) -> tuple[Tensor, Tensor]:
@@ -249,7 +249,7 @@ def _ears(x: Tensor, y: Tensor, s: Shape) -> tuple[Tensor, Tensor]:
     across, up = x.abs() - between(0.55, 0.75, s.width), y - 0.85 * height
     size = between(0.28, 0.42, s.extra)
     pointed = torch.minimum(size - across.abs() - 0.5 * up, up + size)
-    ears = torch.where(s.decoration > 0.5, pointed, size - (across.square() + up.square()).sqrt())
+    ears = choose(s.decoration > 0.5, pointed, size - (across.square() + up.square()).sqrt())
     hood = torch.maximum(_dome(x, y, 1.08, height), ears)
     return hood, torch.maximum(torch.minimum(ears - 0.12, up + 0.1), box(x, y - 0.05, 1.08, 0.10))
 

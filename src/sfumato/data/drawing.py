@@ -42,13 +42,20 @@ def around_zero(u: Tensor) -> Tensor:
 
 def coverage(distance: Tensor, pixel: Tensor | float) -> Tensor:
     """How much of each pixel a shape covers, 0 to 1, for pixels of side `pixel` in the distance's unit."""
-    return (distance / pixel + 0.5).clamp_(0.0, 1.0)
+    return (distance * (1 / pixel)).add_(0.5).clamp_(0.0, 1.0)
+
+
+def choose(first: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """`a` in the images where `first`, a bool (B, 1, 1), holds, and `b` in the others."""
+    # torch.where on a broadcast mask takes fifty times as long.
+    share = first.float()
+    return a * share + b * (1 - share)
 
 
 def ellipse(x: Tensor, y: Tensor, rx: Tensor | float, ry: Tensor | float) -> Tensor:
     """Signed distance to an ellipse at the origin, to first order: exact at the outline."""
-    px, py = x / rx, y / ry
-    slope = ((px / rx).square_() + (py / ry).square_()).sqrt_().mul_(2.0).add_(1e-6)
+    px, py = x * (1 / rx), y * (1 / ry)  # a division by a broadcast tensor is several times as slow
+    slope = ((px * (1 / rx)).square_() + (py * (1 / ry)).square_()).sqrt_().mul_(2.0).add_(1e-6)
     return (1.0 - px.square_() - py.square_()) / slope
 
 

@@ -56,7 +56,7 @@ def glyphs(*, classes: int = 1000, drawers: int = 20, size: int = 28, seed: int 
     # By class and then by drawer, so that the numbers of a class do not depend on how many follow.
     whims = uniforms(seed, f"whims of {drawers}", len(codes), 8 + _STROKES * _KNOTS * 6)
     step = max(1, _CHUNK_PIXELS // size**2)
-    for rows in torch.arange(len(codes)).split(step):
+    for rows in torch.split(torch.arange(len(codes)), step):
         kinds = codes[rows]
         points, radii = _by_hand(knots[kinds], smoothness[kinds], style[hands[rows]], whims[rows])
         images[rows, 0] = _ink(points, present[kinds], radii, whims[rows, 7], size)
@@ -76,7 +76,7 @@ def characters(classes: int, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
         for curves; (M, S) bool, which strokes the character has.
     """
     u = uniforms(seed, "characters", classes, 1 + _STROKES * 24)
-    count = torch.bucketize(u[:, 0], torch.tensor([0.08, 0.42, 0.80]), right=True) + 1  # 1 to 4
+    count = torch.bucketize(u[:, 0].contiguous(), torch.tensor([0.15, 0.60, 0.92]), right=True) + 1  # 1 to 4
     present = torch.arange(_STROKES) < count[:, None]
     strokes = u[:, 1:].view(classes, _STROKES, 24)
 
@@ -90,13 +90,17 @@ def characters(classes: int, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     bent = torch.cat([start, (start + end) / 2, end, (end + third) / 2, third], 2)
     winding = torch.cat([start, end, third, lattice[:, :, 3:4], lattice[:, :, 4:5]], 2)
     turn = (strokes[..., 10, None] + between(0.35, 1.0, strokes[..., 11, None]) * t[:, 0]) * math.tau
+    # In double: in float32 the last bit of a cosine depends on the place in the table.
+    circle = torch.stack([turn.double().cos(), turn.double().sin()], -1).float()
     radius = between(0.25, 0.75, strokes[..., 12, None, None])
     squash = torch.stack(
         [torch.ones_like(turn), between(0.6, 1.3, strokes[..., 13, None].expand_as(turn))], -1
     )
-    arc = start * 0.5 + radius * squash * torch.stack([turn.cos(), turn.sin()], -1)
+    arc = start * 0.5 + radius * squash * circle
 
-    kind = torch.bucketize(strokes[..., 14], torch.tensor([0.30, 0.52, 0.64, 0.74]), right=True)
+    kind = torch.bucketize(strokes[..., 14].contiguous(), torch.tensor([0.30, 0.48, 0.64, 0.70]), right=True)
+    # A lone bar would be told from its neighbours by its slant alone, which is the hand's.
+    kind[:, 0] = torch.where((count == 1) & (kind[:, 0] == 0), 4, kind[:, 0])
     shapes = torch.stack([line, bent, bent, winding, arc])  # line, corner, curve, winding, arc
     knots = shapes[kind, torch.arange(classes)[:, None], torch.arange(_STROKES)]
     smoothness = torch.tensor([0.0, 0.0, 1.0, 1.0, 1.0])[kind]
@@ -131,19 +135,22 @@ def _by_hand(knots: Tensor, smoothness: Tensor, style: Tensor, whim: Tensor) -> 
         whim: (B, 8 + S*K*6) numbers in [0, 1) of this drawing.
     """
     count = len(knots)
-    care = between(0.035, 0.085, style[:, 4, None, None, None])
+    care = between(0.09, 0.20, style[:, 4, None, None, None])
     tremble = around_zero(whim[:, 8:].view(count, _STROKES, _KNOTS, 2, 3))
+    # A stroke bends as a whole more than it shakes: pull every knot towards the mean of its neighbours.
+    between_ends = (tremble[:, :, :-2] + tremble[:, :, 2:]) / 2
+    tremble[:, :, 1:-1] = 0.7 * between_ends + 0.3 * tremble[:, :, 1:-1]
     knots = knots + care * tremble
 
     mixed = 0.6 * style[:, :4] + 0.4 * whim[:, :4] - 0.5  # a hand is mostly, not always, the same
-    slant, turn = 0.55 * mixed[:, 0], 0.50 * mixed[:, 1]
-    size = 0.66 * (1.0 + 0.30 * mixed[:, 2])
+    slant, turn = 0.90 * mixed[:, 0], 0.80 * mixed[:, 1]
+    size = 0.58 * (1.0 + 0.35 * mixed[:, 2])
     wide = 1.0 + 0.40 * (whim[:, 4] - 0.5)
-    cos, sin = turn.cos(), turn.sin()
+    cos, sin = turn.double().cos().float(), turn.double().sin().float()
     # Columns of size * rotation @ [[wide, slant], [0, 1]].
     ahead = torch.stack([cos * wide, sin * wide], -1) * size[:, None]
     down = torch.stack([cos * slant - sin, sin * slant + cos], -1) * size[:, None]
-    shift = 0.22 * (whim[:, 5:7] - 0.5)
+    shift = 0.30 * (whim[:, 5:7] - 0.5)
     knots = (
         knots[..., :1] * ahead[:, None, None] + knots[..., 1:] * down[:, None, None] + shift[:, None, None]
     )
@@ -162,7 +169,7 @@ def _by_hand(knots: Tensor, smoothness: Tensor, style: Tensor, whim: Tensor) -> 
         + (t**3 - t**2) * m1
     )  # (B, S, K - 1, pieces, 2)
     points = torch.cat([curve.flatten(2, 3), knots[:, :, -1:]], 2)
-    return points, between(0.050, 0.095, mixed[:, 3] + 0.5)
+    return points, between(0.040, 0.090, mixed[:, 3] + 0.5)
 
 
 def _ink(points: Tensor, present: Tensor, radii: Tensor, noise: Tensor, size: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Images with a table of named labels and named splits: what every data source gives."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -60,7 +60,8 @@ class LabelledImages:
 
     def classes(self, label: str) -> Tensor:
         """(M,) the codes of `label` that occur, ascending."""
-        return self.label(label).codes.unique()
+        values: Tensor = self.label(label).codes.unique()
+        return values
 
     def split(self, name: str) -> "LabelledImages":
         """The images of one split. Raises DataError that names the nearest."""
@@ -77,19 +78,35 @@ class LabelledImages:
     def digest(self) -> str:
         """SHA-256 of pixels, labels and splits: the same data has the same digest on every machine."""
         sha = hashlib.sha256(repr(tuple(self.images.shape)).encode())
-        sha.update(self.images.contiguous().numpy())
+        sha.update(self.images.contiguous().numpy().data)
         for name, label in sorted(self.labels.items()):
             sha.update(repr((name, label.names)).encode())
-            sha.update(label.codes.contiguous().numpy())
+            sha.update(label.codes.contiguous().numpy().data)
         for name, rows in sorted(self.splits.items()):
             sha.update(repr((name, len(rows))).encode())
-            sha.update(rows.contiguous().numpy())
+            sha.update(rows.contiguous().numpy().data)
         return sha.hexdigest()
 
 
-def split_by_class(
-    codes: Tensor, *, shares: tuple[float, float, float], seed: int
-) -> dict[str, Tensor]:
+def contact_sheet(data: LabelledImages, label: str, *, rows: int, columns: int) -> Tensor:
+    """One picture, (C, H', W') uint8: a row for each of the first values of a label, its images side by side."""
+    size = data.images.shape[1:]
+    lines = []
+    for code in data.classes(label)[:rows]:
+        chosen = data.images[(data.label(label).codes == code).nonzero().flatten()[:columns]]
+        blank = torch.full((columns - len(chosen), *size), 255, dtype=torch.uint8)
+        lines.append(torch.cat(list(torch.cat([chosen, blank])), dim=2))
+    return torch.cat(lines, dim=1)
+
+
+def label_of(values: Sequence[str]) -> Label:
+    """The label whose value on each row is given; names in alphabetical order."""
+    names = sorted(set(values))
+    code = {name: i for i, name in enumerate(names)}
+    return Label(torch.tensor([code[value] for value in values]), tuple(names))
+
+
+def split_by_class(codes: Tensor, *, shares: tuple[float, float, float], seed: int) -> dict[str, Tensor]:
     """Give whole classes to train, validation and test. (N,) codes -> split name -> rows.
 
     Few-shot learning is tested on classes that were never trained on, so a class is in one split only.
@@ -101,7 +118,14 @@ def split_by_class(
     """
     classes = codes.unique()
     order = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))]
-    first = round(shares[0] * len(order))
-    second = round((shares[0] + shares[1]) * len(order))
-    parts = {"train": order[:first], "validation": order[first:second], "test": order[second:]}
+    # An episode needs two classes: a share that is not 0 gets them, as long as there are two for each.
+    least = 2 if len(order) >= 2 * sum(share > 0 for share in shares) else 0
+    last = max(least, round(shares[2] * len(order))) if shares[2] else 0
+    middle = max(least, round(shares[1] * len(order))) if shares[1] else 0
+    first = len(order) - last - middle
+    parts = {
+        "train": order[:first],
+        "validation": order[first : first + middle],
+        "test": order[first + middle :],
+    }
     return {name: torch.isin(codes, part).nonzero().flatten() for name, part in parts.items()}

@@ -74,7 +74,7 @@ class Noise:
     def _fill(
         self, shape: tuple[int, ...], dtype: type, fill: Callable[["np.ndarray", Bits], None]
     ) -> Tensor:
-        out = np.empty(math.prod(shape), dtype)
+        out: np.ndarray = np.empty(math.prod(shape), dtype)
         call, self._calls = self._calls, self._calls + 1
 
         def work(chunk: int) -> None:
@@ -99,7 +99,8 @@ def seeded_noise(*seed: int) -> Noise:
     """Noise that repeats, for tests, studies and training on copies that stay here: it hides nothing."""
 
     def stream(call: int, chunk: int) -> Bits:
-        return np.random.Generator(np.random.SFC64([*seed, call, chunk])).bytes
+        # The length keeps (1,) and (1, 0) apart, which NumPy's padding would make one.
+        return np.random.Generator(np.random.SFC64([len(seed), *seed, call, chunk])).bytes
 
     return Noise(stream)
 
@@ -167,9 +168,7 @@ def _digits_of(value: Callable[[Context], Decimal]) -> Callable[[int], int]:
     return digits
 
 
-def _fill_laplace(
-    out: np.ndarray, bits: Bits, coins: tuple[_Coin, tuple[_Coin, ...], _Coin]
-) -> None:
+def _fill_laplace(out: np.ndarray, bits: Bits, coins: tuple[_Coin, tuple[_Coin, ...], _Coin]) -> None:
     sign, digits, more = coins
     n = out.size
     words = np.frombuffer(bits(2 * n * (len(digits) + 2)), np.uint16).reshape(-1, n)
@@ -196,16 +195,12 @@ class _Table:
     """An integer variable from -bound to bound, looked up by 16 uniform bits, or more where they tie."""
 
     def __init__(self, cumulative: Callable[[int, int], int], bound: int) -> None:
-        self._cumulative = (
-            cumulative  # (k, b) -> floor(2^b * P(X <= k)), for k from -bound to bound - 1
-        )
+        self._cumulative = cumulative  # (k, b) -> floor(2^b * P(X <= k)), for k from -bound to bound - 1
         self._bound = bound
         self.thresholds = np.array([cumulative(k, 64) for k in range(-bound, bound)], np.uint64)
         # A word w stands for the interval [w, w + 1) / 2^16; where a threshold lies in it, it settles nothing.
         cuts = self.thresholds >> np.uint64(48)
-        self.values = (np.searchsorted(cuts, np.arange(1 << 16), side="right") - bound).astype(
-            np.int16
-        )
+        self.values = (np.searchsorted(cuts, np.arange(1 << 16), side="right") - bound).astype(np.int16)
         self.settled = np.ones(1 << 16, bool)
         self.settled[cuts.astype(np.int64)] = False
 
@@ -237,7 +232,7 @@ def _gaussian_table(sigma: float, bound: int) -> _Table:
     def cumulative(k: int, length: int) -> int:
         with mpmath.workprec(length + 64):
             digits = int(mpmath.floor(mpmath.ncdf((mpmath.mpf(k) + 0.5) / sigma) * 2**length))
-        return min(digits, 2**length - 1)  # far up the probability rounds to 1, which it never is
+        return min(digits, (1 << length) - 1)  # far up the probability rounds to 1, which it never is
 
     return _Table(cumulative, bound)
 

@@ -25,6 +25,7 @@ from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.images import to_float, to_uint8
 from sfumato.networks import Conv4, DnCNN, ResNet12
+from sfumato.precision import autocast, resolve
 from sfumato.protect import Protection, parse
 
 ENCODERS: dict[str, Callable[[int], nn.Module]] = {"conv4": Conv4, "resnet12": ResNet12}
@@ -47,7 +48,7 @@ class FewShotConfig:
         encoder: "conv4" or "resnet12"; ignored where `train` is given a module.
         denoiser_depth: layers of the DnCNN in front, 8 in the paper; None for no denoiser.
         denoiser_width: its filters, 64 in the paper.
-        precision: "float32", "bfloat16" (autocast), or "auto": bfloat16 where the processor computes in it.
+        precision: see `sfumato.precision`.
     """
 
     way: int = 5
@@ -69,11 +70,14 @@ class FewShotConfig:
 
     def __post_init__(self) -> None:
         if self.encoder not in ENCODERS:
-            raise ConfigError(f"no encoder is called {self.encoder!r}: {did_you_mean(self.encoder, ENCODERS)}")
-        if self.precision not in ("auto", "float32", "bfloat16"):
-            raise ConfigError(f"precision={self.precision}: choose auto, float32 or bfloat16")
+            raise ConfigError(
+                f"no encoder is called {self.encoder!r}: {did_you_mean(self.encoder, ENCODERS)}"
+            )
+        resolve(self.precision)
         if self.denoiser_depth is not None and self.denoiser_depth < 2:
-            raise ConfigError(f"denoiser_depth={self.denoiser_depth}: at least 2 layers, or None for no denoiser")
+            raise ConfigError(
+                f"denoiser_depth={self.denoiser_depth}: at least 2 layers, or None for no denoiser"
+            )
         for name in ("epochs", "episodes_per_epoch", "patience", "halve_every", "validation_episodes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
@@ -125,7 +129,9 @@ class FewShotModel(nn.Module):
         card: what is known of its making: settings, data digest, validation accuracy, privacy spent.
     """
 
-    def __init__(self, encoder: nn.Module, denoiser: nn.Module | None, *, spec: str, card: dict[str, Any]) -> None:
+    def __init__(
+        self, encoder: nn.Module, denoiser: nn.Module | None, *, spec: str, card: dict[str, Any]
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.denoiser = denoiser
@@ -149,7 +155,9 @@ class FewShotModel(nn.Module):
     def denoise(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 released images -> uint8 denoised ones; the same where there is no denoiser."""
         denoiser = self.denoiser
-        return released if denoiser is None else self._infer(released, lambda images: to_uint8(denoiser(images)))
+        return (
+            released if denoiser is None else self._infer(released, lambda images: to_uint8(denoiser(images)))
+        )
 
     def _infer(self, released: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         self.eval()
@@ -182,7 +190,9 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
-        cure = "pass the encoder module that it was trained with" if encoder is None else "another architecture"
+        cure = (
+            "pass the encoder module that it was trained with" if encoder is None else "another architecture"
+        )
         raise ArtefactError(f"{path}: the weights do not fit the networks ({cure})") from error
     return model
 
@@ -224,7 +234,7 @@ def train(
         parts = split_by_class(data.label(target).codes, shares=(0.85, 0.15, 0.0), seed=seed)
         data, validation = data.rows(parts["train"]), data.rows(parts["validation"])
     sampler = Sampler(data.label(target), config.episode)
-    precision = _precision(config.precision)
+    precision = resolve(config.precision)
     card = {
         "config": asdict(config),
         "encoder": config.encoder if encoder is None else type(encoder).__name__,
@@ -249,7 +259,9 @@ def train(
             images = data.images[episode.flatten()]
             run.step(images, protection.release(images, noise).images())
             if progress is not None:
-                progress(run.epoch * config.episodes_per_epoch + done, config.epochs * config.episodes_per_epoch)
+                progress(
+                    run.epoch * config.episodes_per_epoch + done, config.epochs * config.episodes_per_epoch
+                )
         run.finish_epoch(judge.accuracy(model))
         if checkpoint is not None:
             run.save(checkpoint)
@@ -339,27 +351,19 @@ def fs_pic_loss(model: FewShotModel, clean: Tensor, released: Tensor, shape: Sha
     return loss if model.denoiser is None else loss + functional.mse_loss(denoised.float(), to_float(clean))
 
 
-def autocast(precision: str, device: torch.device) -> torch.autocast:
-    """Mixed precision for a block of code, or none where `precision` is float32."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
-
-
 def hash_seed(*parts: int) -> int:
     """One 63-bit seed from several numbers, so that neither epochs nor seeds overlap."""
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _precision(wanted: str) -> str:
-    if wanted != "auto":
-        return wanted
-    # Measured (benchmarks/episode.py): 1.5 to 2 times faster where the processor has bfloat16 arithmetic,
-    # slower where it is emulated.
-    can = torch.cpu.get_capabilities()
-    return "bfloat16" if can.get("avx512_bf16") or can.get("amx_bf16") else "float32"
-
-
 def _untrained(
-    channels: int, config: FewShotConfig, encoder: nn.Module | None, *, spec: str, card: dict[str, Any], seed: int = 0
+    channels: int,
+    config: FewShotConfig,
+    encoder: nn.Module | None,
+    *,
+    spec: str,
+    card: dict[str, Any],
+    seed: int = 0,
 ) -> FewShotModel:
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -23,4 +23,5 @@ class DnCNN(nn.Module):
     def forward(self, protected: Tensor) -> Tensor:
         """Estimate the clean float images."""
         # The difference of nearly equal images is taken in float32 whatever the autocast type.
-        return protected - self.residual(protected).to(protected.dtype)
+        residual: Tensor = self.residual(protected)
+        return protected - residual.to(protected.dtype)

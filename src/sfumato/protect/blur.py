@@ -51,9 +51,7 @@ class Blur:
     def release(self, images: Tensor, noise: Noise) -> Release:
         """See Protection.release."""
         check_batch(images)
-        return Release(
-            blur(images, radius=self.radius), self.spec, (images.shape[2], images.shape[3])
-        )
+        return Release(blur(images, radius=self.radius), self.spec, (images.shape[2], images.shape[3]))
 
     def guarantee(self, shape: tuple[int, int, int]) -> None:
         """None: blur is deterministic, and a trained network undoes much of it."""

@@ -26,9 +26,7 @@ def cell_sums(images: Tensor, *, cell: int) -> tuple[Tensor, Tensor]:
     def sums(part: np.ndarray) -> np.ndarray:
         # Strided adds of whole rows, then of columns: 4 to 7 times faster than a reduction over a view.
         row_type = np.uint16 if cell <= 257 else np.uint32  # 257 * 255 = 65,535
-        return _add_strides(
-            _add_strides(part, cell, axis=2, dtype=row_type), cell, axis=3, dtype=np.int32
-        )
+        return _add_strides(_add_strides(part, cell, axis=2, dtype=row_type), cell, axis=3, dtype=np.int32)
 
     return map_batches(sums, images), cell_areas(images.shape[2], images.shape[3], cell)
 
@@ -55,12 +53,12 @@ def _lengths(side: int, cell: int) -> Tensor:
 
 def _add_strides(array: np.ndarray, step: int, *, axis: int, dtype: type) -> np.ndarray:
     """Add up every `step` neighbours along `axis`; what is left over at the end makes a last, smaller sum."""
-    after = (slice(None),) * (array.ndim - axis - 1)
-    total = array[..., 0::step, *after].astype(dtype)
+    moved = array.swapaxes(axis, -1)  # a view: the result is laid out as the input is
+    total: np.ndarray = moved[..., 0::step].astype(dtype, order="K")
     for offset in range(1, step):
-        part = array[..., offset::step, *after]
-        total[..., : part.shape[axis], *after] += part
-    return total
+        part = moved[..., offset::step]
+        total[..., : part.shape[-1]] += part
+    return total.swapaxes(axis, -1)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from itertools import product
 from typing import Any, get_type_hints
 
 from sfumato.errors import SpecError, did_you_mean
-from sfumato.protect.blur import Blur, CentreBlur
 from sfumato.protect.block import Block
+from sfumato.protect.blur import Blur, CentreBlur
 from sfumato.protect.dp_pix import DPPix
 from sfumato.protect.gaussian import Gaussian
 from sfumato.protect.none import Clear
@@ -35,9 +35,7 @@ def parse(spec: str) -> Protection:
     """
     protections = expand(spec)
     if len(protections) > 1:
-        raise SpecError(
-            f"{spec!r} names {len(protections)} protections: give one value for each key"
-        )
+        raise SpecError(f"{spec!r} names {len(protections)} protections: give one value for each key")
     return protections[0]
 
 

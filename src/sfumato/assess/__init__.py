@@ -1,0 +1,1 @@
+"""The judge: originals and guesses in, numbers out."""

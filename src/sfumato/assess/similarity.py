@@ -1,0 +1,52 @@
+"""How alike two images are: MSE, PSNR and SSIM, each for one pair of images; average them yourself.
+
+All take (N, C, H, W) float pairs in [0, 1] and give (N,). Averaging PSNR over images and computing it
+from pooled errors give other numbers; so do SSIMs with other windows or ranges. What is meant here is
+pinned in each function.
+"""
+
+import torch
+from torch import Tensor
+
+from sfumato.errors import ConfigError
+
+
+def mse(originals: Tensor, others: Tensor) -> Tensor:
+    """Mean squared error over the C * H * W values of a pair; 0 when equal."""
+    _check(originals, others)
+    return (originals - others).square().flatten(1).mean(1)
+
+
+def psnr(originals: Tensor, others: Tensor) -> Tensor:
+    """Peak signal-to-noise ratio in dB, peak 1: -10 log10(MSE) of each pair; infinite when equal."""
+    return -10 * torch.log10(mse(originals, others))
+
+
+def ssim(originals: Tensor, others: Tensor) -> Tensor:
+    """Structural similarity. Wang et al. 2004, Sec. III: Gaussian window of sigma 1.5, 1 when equal.
+
+    11 x 11 window, K1 = 0.01, K2 = 0.03, population covariance, mean over channels and over the places
+    where the window fits. Images are at least 11 x 11.
+    """
+    from torchmetrics.functional.image import structural_similarity_index_measure
+
+    _check(originals, others)
+    if min(originals.shape[2:]) < 11:
+        raise ConfigError(f"SSIM needs images of at least 11x11, got {tuple(originals.shape[2:])}")
+    # data_range is pinned: guessed from the images, it would make scores of two runs incomparable.
+    scores = structural_similarity_index_measure(
+        others, originals, sigma=1.5, k1=0.01, k2=0.03, data_range=1.0, reduction="none"
+    )
+    return torch.as_tensor(scores)
+
+
+def _check(originals: Tensor, others: Tensor) -> None:
+    if originals.shape != others.shape or originals.ndim != 4:
+        raise ConfigError(
+            f"similarity compares (N, C, H, W) pairs, got {tuple(originals.shape)} and {tuple(others.shape)}"
+        )
+    for images in (originals, others):
+        if not images.is_floating_point():
+            raise ConfigError(
+                f"similarity compares floats in [0, 1], got {images.dtype}: use images.to_float"
+            )

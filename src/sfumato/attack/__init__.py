@@ -1,0 +1,1 @@
+"""The adversary: a release in, a guess at the original out."""

@@ -1,0 +1,34 @@
+"""The commands, put together."""
+
+from typing import Annotated
+
+import typer
+
+import sfumato
+from sfumato.cli import data, demo, study, train
+
+app = typer.Typer(
+    help="Privacy for images in machine learning: protect, learn, attack, measure, report.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("demo")(demo.demo)
+app.add_typer(study.app, name="study")
+app.add_typer(train.app, name="train")
+app.add_typer(data.app, name="data")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(sfumato.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,59 @@
+"""`sfumato data`: look at a data source, or write an embedded world to disk."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Look at data: what is in it, a contact sheet, a copy on disk.", no_args_is_help=True)
+
+_SOURCE = typer.Argument(help="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")
+
+
+@app.command()
+def info(source: Annotated[str, _SOURCE]) -> None:
+    """Say what a source holds: images, labels, splits."""
+    from sfumato.data import load
+
+    loaded = load(source)
+    channels, height, width = loaded.images.shape[1:]
+    print(f"{loaded.name}: {len(loaded)} images, {channels} x {height} x {width}")
+    for name in loaded.labels:
+        print(f"label {name}: {len(loaded.classes(name))} values")
+    for name, rows in loaded.splits.items():
+        print(f"split {name}: {len(rows)} images")
+
+
+@app.command()
+def sheet(
+    source: Annotated[str, _SOURCE],
+    out: Annotated[Path, typer.Argument(help="The picture to write.")],
+    label: Annotated[
+        str | None, typer.Option(help="A row per value of this label [default: the first].")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=1, help="How many values.")] = 10,
+    columns: Annotated[int, typer.Option(min=1, help="How many images of each.")] = 12,
+    size: Annotated[int | None, typer.Option(help="Side of the images [default: the source's own].")] = None,
+) -> None:
+    """Draw a contact sheet: one row of images for each value of a label."""
+    from sfumato.data import load
+    from sfumato.data.labelled import contact_sheet
+    from sfumato.images import write
+
+    loaded = load(source, **({} if size is None else {"size": size}))
+    write(out, contact_sheet(loaded, label or next(iter(loaded.labels)), rows=rows, columns=columns))
+    print(f"sheet: {out}")
+
+
+@app.command()
+def write(
+    source: Annotated[str, _SOURCE],
+    out: Annotated[Path, typer.Argument(help="A folder that does not exist yet.")],
+    size: Annotated[int | None, typer.Option(help="Side of the images [default: the source's own].")] = None,
+) -> None:
+    """Write a source as PNG files and a table.csv with all labels and splits, which `table:` reads."""
+    from sfumato.data import load
+    from sfumato.data.table import write as write_table
+
+    loaded = load(source, **({} if size is None else {"size": size}))
+    print(f"table: {write_table(loaded, out)}")

@@ -1,0 +1,44 @@
+"""What the commands show while they work, and when they are done."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
+
+
+@contextmanager
+def bars(console: Console) -> Iterator[Progress]:
+    """Progress bars with counts and elapsed time."""
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console) as progress:
+        yield progress
+
+
+def run_study(config: "StudyConfig", directory: Path, *, fit: bool = False) -> None:
+    """Run a study with progress bars, write its report, and print what it recommends and where it is."""
+    from sfumato.study import recommend, report, run
+
+    console = Console(stderr=True, soft_wrap=True)
+    with bars(console) as progress:
+        cells = progress.add_task("cells")
+        training = progress.add_task("", visible=False)
+
+        def on_cell(words: str, done: int, total: int) -> None:
+            progress.update(cells, completed=done, total=total, description=words)
+            progress.update(training, visible=False)
+
+        def on_step(done: int, total: int) -> None:
+            progress.update(training, completed=done, total=total, description="training", visible=True)
+
+        run.run(config, directory, fit=fit, progress=run.Progress(on_cell, on_step, console.print))
+        progress.update(cells, description="writing the report")
+        path = report.write(directory)
+    for line in recommend.recommend(*report.load(directory)).lines:
+        print(line)
+    print(f"report: {path}")

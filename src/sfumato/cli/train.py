@@ -1,0 +1,68 @@
+"""`sfumato train`: train a model, save it as an artefact, and say how good it is."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Train a model and save it as an artefact.", no_args_is_help=True)
+
+
+@app.callback()
+def _methods() -> None:
+    pass
+
+
+@app.command("few-shot")
+def few_shot(
+    data: Annotated[str, typer.Option(help="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")],
+    out: Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")],
+    spec: Annotated[str, typer.Option("--with", metavar="SPEC", help="The protection, as blur:radius=3.")],
+    target: Annotated[str, typer.Option(help="The label to classify.")] = "class",
+    size: Annotated[int | None, typer.Option(help="Side of the images [default: the source's own].")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A training setting, as way=20 or denoiser_depth=null."
+        ),
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=2, help="Test episodes.")] = 600,
+    seed: Annotated[int, typer.Option(help="Of weights, episodes and noise.")] = 0,
+) -> None:
+    """Train FS-PIC: a denoiser and an encoder, jointly, for few-shot classification of protected images.
+
+    Stopped, the same command goes on from the last finished epoch.
+    """
+    from rich.console import Console
+
+    from sfumato import protect
+    from sfumato.cli.show import bars
+    from sfumato.data import load
+    from sfumato.learn import few_shot as method
+    from sfumato.study import grid
+
+    protection = protect.parse(spec)
+    config = grid.training(overrides or [])
+    source = load(data, **({} if size is None else {"size": size}))
+    checkpoint = out.with_suffix(".checkpoint")
+    with bars(Console(stderr=True, soft_wrap=True)) as progress:
+        task = progress.add_task("episodes")
+        model = method.train(
+            source.split("train"),
+            protection,
+            config,
+            target=target,
+            validation=source.split("validation") if "validation" in source.splits else None,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    model.save(out)
+    checkpoint.unlink(missing_ok=True)
+    tested = method.evaluate(
+        model, source.split("test"), way=5, shot=5, episodes=episodes, target=target, seed=seed
+    )
+    print(tested)
+    channels, height, width = source.images.shape[1:]
+    print(f"{protection.spec}: {protection.guarantee((channels, height, width)) or 'nothing is proved'}")
+    print(f"artefact: {out}")

@@ -1,0 +1,94 @@
+"""A table of images: a CSV with a `file` column, label columns, and a `split` column if there are splits."""
+
+import csv
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from sfumato import images
+from sfumato.data.folder import DEFAULT_SIZE, SPLITS, assemble
+from sfumato.data.labelled import LabelledImages
+from sfumato.errors import DataError, ImageError, did_you_mean
+
+
+def table(
+    path: str | os.PathLike[str],
+    *,
+    size: int = DEFAULT_SIZE,
+    channels: int = 3,
+    split_by: str | None = None,
+    skip_unreadable: Callable[[ImageError], None] | None = None,
+) -> LabelledImages:
+    """Read the images that a CSV lists, with every other column as a label.
+
+    Args:
+        path: the CSV, in UTF-8, with a header; its `file` column is relative to the folder of the CSV.
+        size, channels, skip_unreadable: see `folder`.
+        split_by: without a `split` column, whole classes of this label are given to train, validation
+            and test; None takes the first label column.
+
+    Raises:
+        DataError: no such file, no `file` column, no label column, or a row with an empty or missing value.
+        ImageError: a file that is no image.
+    """
+    path = Path(path)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as opened:
+            reader = csv.DictReader(opened)
+            header = list(reader.fieldnames or [])
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: cannot be read as a CSV in UTF-8 ({error})") from error
+    if "file" not in header:
+        raise DataError(f"{path}: no column 'file': {did_you_mean('file', header)}")
+    labels = [name for name in header if name not in ("file", "split")]
+    if not labels:
+        raise DataError(f"{path}: no label column beside {', '.join(header)}: add one, such as 'class'")
+    if split_by is not None and split_by not in labels:
+        raise DataError(f"{path}: no column {split_by!r} to split by: {did_you_mean(split_by, labels)}")
+    if not rows:
+        raise DataError(f"{path}: no rows: list at least one image")
+    for number, row in enumerate(rows, 2):
+        for key in header:
+            if not row[key]:
+                raise DataError(f"{path}, line {number}: no value for {key!r}: fill it in or remove the row")
+        if "split" in header and row["split"] not in SPLITS:
+            raise DataError(f"{path}, line {number}: {did_you_mean(row['split'], SPLITS)}")
+    if split_by is not None:
+        labels.sort(key=lambda name: name != split_by)
+    return assemble(
+        f"table:{path}",
+        [path.parent / row["file"] for row in rows],
+        {name: [row[name] for row in rows] for name in labels},
+        [SPLITS[row["split"]] for row in rows] if "split" in header else None,
+        size=size,
+        channels=channels,
+        skip_unreadable=skip_unreadable,
+    )
+
+
+def write(data: LabelledImages, directory: str | os.PathLike[str]) -> Path:
+    """Write images as PNG and their labels and splits as table.csv, which `table` reads back.
+
+    Raises:
+        DataError: the folder exists already; nothing in it is touched.
+    """
+    directory = Path(directory)
+    if directory.exists():
+        raise DataError(f"{directory}: exists already: name a new folder")
+    split_of = [""] * len(data)
+    for split, rows in data.splits.items():
+        for row in rows.tolist():
+            split_of[row] = split
+    temporary = directory.with_name(f".{directory.name}.{os.getpid()}.part")
+    (temporary / "images").mkdir(parents=True)
+    with (temporary / "table.csv").open("w", newline="", encoding="utf-8") as opened:
+        writer = csv.writer(opened)
+        writer.writerow(["file", *data.labels, *(["split"] if data.splits else [])])
+        for row, image in enumerate(data.images):
+            name = f"images/{row:06d}.png"
+            images.write(temporary / name, image)
+            values = [label.names[label.codes[row]] for label in data.labels.values()]
+            writer.writerow([name, *values, *([split_of[row]] if data.splits else [])])
+    temporary.replace(directory)
+    return directory / "table.csv"

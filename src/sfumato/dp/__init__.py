@@ -1,0 +1,1 @@
+"""Differential privacy: what is guaranteed, and the noise that it takes."""

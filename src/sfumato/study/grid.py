@@ -1,0 +1,283 @@
+"""A study file: what is compared with what. YAML in, a checked configuration and its cells out."""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pydantic
+import yaml
+
+from sfumato.attack.reidentify import AdversaryConfig
+from sfumato.data.labelled import LabelledImages
+from sfumato.errors import ConfigError, did_you_mean
+from sfumato.learn.few_shot import FewShotConfig
+from sfumato.protect import expand
+
+LEARNERS = ("clean", "protected", "denoised")
+ATTACKS = ("reidentify-static", "reidentify-adaptive")
+MEASURES = ("ssim", "psnr", "mse")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is classified, what must stay hidden, and how the classifier is tested.
+
+    Attributes:
+        target: the label to classify.
+        sensitive: the label that adversaries are after; None for no attacks. Where it is the target, the
+            accuracy itself is a lower bound of the adaptive risk, and nothing is recommended.
+        way, shot, queries, episodes: the test.
+    """
+
+    target: str = "class"
+    sensitive: str | None = None
+    way: int = 5
+    shot: int = 5
+    queries: int = 15
+    episodes: int = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What a recommended setting must keep to.
+
+    Attributes:
+        reidentification_at_most: top-1 accuracy of the strongest adversary, from 0 to 1.
+    """
+
+    reidentification_at_most: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.reidentification_at_most <= 1:
+            raise ConfigError(f"reidentification_at_most={self.reidentification_at_most:g}: from 0 to 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyConfig:
+    """One study. Lists of values in a protection stand for one protection each.
+
+    Attributes:
+        name, title: what to call it.
+        data: a source for `sfumato.data.load`, or a mapping of `source` and its settings.
+        task: see Task.
+        protections: specs; "none" is always added in front.
+        learners: of "clean", "protected" and "denoised".
+        attacks: of "reidentify-static" and "reidentify-adaptive".
+        measures: of "ssim", "psnr" and "mse".
+        training: how the classifiers are trained; a denoiser only stands in front of "denoised".
+        adversary: how strong the adversaries are.
+        recommend: see Bounds.
+        seeds: each repeats the whole study.
+        pictures: images of the picture grid; 0 for none.
+        embeddings: whether to draw embeddings by t-SNE.
+    """
+
+    name: str = "study"
+    title: str = ""
+    data: dict[str, Any]
+    task: Task = field(default_factory=Task)
+    protections: list[str]
+    learners: list[str] = field(default_factory=lambda: list(LEARNERS))
+    attacks: list[str] = field(default_factory=lambda: list(ATTACKS))
+    measures: list[str] = field(default_factory=lambda: list(MEASURES))
+    training: FewShotConfig = field(default_factory=FewShotConfig)
+    adversary: AdversaryConfig = field(default_factory=AdversaryConfig)
+    recommend: Bounds = field(default_factory=Bounds)
+    seeds: list[int] = field(default_factory=lambda: [0])
+    pictures: int = 3
+    embeddings: bool = True
+
+    def __post_init__(self) -> None:
+        for name, chosen, known in (
+            ("learners", self.learners, LEARNERS),
+            ("attacks", self.attacks, ATTACKS),
+            ("measures", self.measures, MEASURES),
+        ):
+            for word in chosen:
+                if word not in known:
+                    raise ConfigError(f"{name}: no {word!r}: {did_you_mean(word, known)}")
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise ConfigError(f"seeds={self.seeds}: give one or more, each once")
+
+    @property
+    def specs(self) -> list[str]:
+        """Canonical specs in the order of the file, each once, "none" first."""
+        listed = [protection.spec for spec in self.protections for protection in expand(spec)]
+        return list(dict.fromkeys(["none", *listed]))
+
+    @property
+    def views(self) -> list[str]:
+        """What there is to see of a protection: the released image, and the denoised one."""
+        return ["released", "denoised"] if "denoised" in self.learners else ["released"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One thing to find out: a kind, a protection, a seed, and which learner, attack or view."""
+
+    kind: str
+    protection: str
+    seed: int
+    which: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join([self.kind, *(value for _, value in self.which), self.protection])
+
+
+def cells(config: StudyConfig) -> list[Cell]:
+    """Every cell of a study, in an order in which what a cell needs has come before."""
+    return [
+        cell
+        for seed in config.seeds
+        for spec in config.specs
+        for cell in _cells_of_protection(config, spec, seed)
+    ]
+
+
+def _cells_of_protection(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
+    clear = spec == "none"
+    learners = ["clean"] if clear else config.learners
+    attacks = []
+    if config.task.sensitive is not None:
+        attacks = [attack for attack in config.attacks if not clear or attack == "reidentify-static"]
+        if "reidentify-static" in attacks and "denoised" in learners:
+            attacks.append("reidentify-denoised")
+    views = ["released"] if clear else config.views
+    drawn = [learner for learner in learners if clear or learner != "clean"] if config.embeddings else []
+    return [
+        *(Cell("accuracy", spec, seed, (("learner", learner),)) for learner in learners),
+        *(Cell("attack", spec, seed, (("attack", attack),)) for attack in attacks),
+        *(Cell("similarity", spec, seed, (("view", view),)) for view in views),
+        *(Cell("embeddings", spec, seed, (("learner", learner),)) for learner in drawn),
+        *([Cell("pictures", spec, seed)] if config.pictures else []),
+    ]
+
+
+def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyConfig:
+    """Read a study file.
+
+    Args:
+        path: a YAML file.
+        overrides: "dotted.key=value", with the value in YAML, applied after the file.
+
+    Raises:
+        ConfigError: no such file, not YAML, a key that does not exist (the nearest is named), or a value
+            of the wrong type or out of range.
+    """
+    path = Path(path)
+    try:
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{path}: a study is a mapping with data and protections, got {settings!r}")
+    for override in overrides:
+        _override(settings, override)
+    return parse({"name": path.stem, **settings}, str(path))
+
+
+def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
+    """Check settings as `load` does, and make the configuration."""
+    settings = dict(settings)
+    if isinstance(settings.get("data"), str):
+        settings["data"] = {"source": settings["data"]}
+    _check_keys(StudyConfig, settings, where)
+    try:
+        config = pydantic.TypeAdapter(StudyConfig).validate_python(settings)
+    except pydantic.ValidationError as error:
+        raise ConfigError(f"{where}: {_first_problem(error)}") from error
+    if not isinstance(config.data.get("source"), str):
+        raise ConfigError(f"{where}: data: no source: write data: faces, or data: {{source: folder:photos}}")
+    config.specs  # noqa: B018 - every spec is checked now, not after an hour
+    return config
+
+
+def training(overrides: Sequence[str]) -> FewShotConfig:
+    """The training settings of "key=value" strings, checked as in a study file."""
+    settings: dict[str, Any] = {}
+    for override in overrides:
+        _override(settings, override)
+    return parse({"data": "faces", "protections": [], "training": settings}, "training").training
+
+
+def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
+    """The study with episodes no larger than the classes of `data` allow; larger ones are made smaller.
+
+    A way is lowered to the number of classes with two images or more, then shot and queries to what so
+    many classes have.
+    """
+    task, training = config.task, config.training
+    way, shot, queries = _fitting(data.split("test"), task.target, task.way, task.shot, task.queries)
+    task = replace(task, way=way, shot=shot, queries=queries)
+    way, shot, queries = _fitting(
+        data.split("train"), task.target, training.way, training.shot, training.queries
+    )
+    training = replace(training, way=way, shot=shot, queries=queries)
+    way, shot, queries = _fitting(
+        data.split("validation") if "validation" in data.splits else data.split("train"),
+        task.target,
+        training.validation_way,
+        training.validation_shot,
+        training.validation_queries,
+    )
+    training = replace(training, validation_way=way, validation_shot=shot, validation_queries=queries)
+    return replace(config, task=task, training=training)
+
+
+def _fitting(data: LabelledImages, target: str, way: int, shot: int, queries: int) -> tuple[int, int, int]:
+    _, counts = data.label(target).codes.unique(return_counts=True)
+    counts = counts[counts >= 2].sort(descending=True).values
+    way = min(way, len(counts))
+    if way < 2:
+        return 2, shot, queries  # the sampler says what is missing
+    each = int(counts[way - 1])
+    shot = min(shot, each - 1)
+    return way, shot, min(queries, each - shot)
+
+
+def _check_keys(kind: Any, settings: Any, where: str) -> None:
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"{where}: a mapping is needed, got {settings!r}")
+    types = get_type_hints(kind)
+    for key, value in settings.items():
+        if key not in types:
+            raise ConfigError(f"{where}: no key {key!r}: {did_you_mean(str(key), types)}")
+        if dataclasses.is_dataclass(types[key]):
+            _check_keys(types[key], value, f"{where}: {key}")
+
+
+def _first_problem(error: pydantic.ValidationError) -> str:
+    problem = error.errors()[0]
+    place = ".".join(str(part) for part in problem["loc"])
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "missing":
+        return f"{place} is missing"
+    return (
+        f"{place}: {message}"
+        if problem["type"] == "value_error"
+        else f"{place}={problem['input']!r}: {message}"
+    )
+
+
+def _override(settings: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    if not equals:
+        raise ConfigError(f"{override!r} is not key=value: write for example task.episodes=100")
+    *parents, last = key.strip().split(".")
+    place = settings
+    for parent in parents:
+        inner = place.setdefault(parent, {})
+        if isinstance(inner, str) and parent == "data":
+            inner = place[parent] = {"source": inner}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{override!r}: {parent} has no keys")
+        place = inner
+    try:
+        place[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{override!r}: the value is not YAML") from error

@@ -1,0 +1,263 @@
+"""A plausible SYNTHETIC run directory: made-up numbers and pictures, for the tests of the report only."""
+
+import base64
+import io
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+PROTECTIONS = [
+    "none",
+    *(f"blur:radius={r}" for r in (1, 3, 5)),
+    *(f"pixelize:cell={b}" for b in (2, 4, 8)),
+    *(f"gaussian:sigma={s}" for s in (40, 120, 200)),
+    *(f"dp-pix:cell={b},epsilon=3" for b in (2, 4, 8)),
+]
+
+# How much of the picture each setting hides, from 0 to 1: of the task, of the secret from a static
+# adversary, and from an adaptive one. No claim is made that real numbers look like this.
+HIDDEN = dict(
+    zip(
+        PROTECTIONS,
+        [
+            (0.00, 0.00, 0.00),
+            *((0.02, 0.25, 0.05), (0.07, 0.85, 0.25), (0.14, 0.97, 0.45)),
+            *((0.02, 0.20, 0.06), (0.08, 0.75, 0.35), (0.25, 0.96, 0.72)),
+            *((0.05, 0.60, 0.30), (0.15, 0.92, 0.65), (0.27, 0.98, 0.86)),
+            *((0.30, 0.97, 0.90), (0.12, 0.95, 0.93), (0.22, 0.98, 0.96)),
+        ],
+        strict=True,
+    )
+)
+
+CHANCE = 0.02
+
+
+def study(**changes: Any) -> dict[str, Any]:
+    """study.json of the synthetic run, with some of its entries changed."""
+    made: dict[str, Any] = {
+        "name": "synthetic",
+        "title": "Hats without faces: a SYNTHETIC study with made-up numbers",
+        "data": {
+            "source": "faces",
+            "images": 15000,
+            "shape": [3, 32, 32],
+            "digest": "ab12cd34ef56ab12cd34ef56ab12cd34ef56ab12cd34ef56ab12cd34ef56ab12",
+            "splits": {"train": 9000, "validation": 2250, "test": 3750},
+        },
+        "task": {
+            "target": "headwear",
+            "sensitive": "identity",
+            "way": 5,
+            "shot": 5,
+            "queries": 15,
+            "episodes": 600,
+            "secret_is_task": False,
+        },
+        "protections": list(PROTECTIONS),
+        "learners": ["clean", "protected", "denoised"],
+        "attacks": ["reidentify-static", "reidentify-adaptive"],
+        "measures": ["ssim", "psnr", "mse"],
+        "recommend": {"reidentification_at_most": 0.1},
+        "seeds": [0],
+        "training": {"encoder": "conv4", "episodes": 300, "learning_rate": 0.001, "patience": 20},
+        "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
+    }
+    return {**made, **changes}
+
+
+def records(of: dict[str, Any]) -> list[dict[str, Any]]:
+    """One record for every cell of a study whose protections are among PROTECTIONS."""
+    return [record for seed in of["seeds"] for name in of["protections"] for record in _of(of, name, seed)]
+
+
+def accuracy(protection: str, learner: str, value: float, *, seed: int = 0, half_width: float = 0.004):
+    """An accuracy record."""
+    cell = {"protection": protection, "learner": learner, "seed": seed}
+    result = {
+        "accuracy": value,
+        "half_width": half_width,
+        "episodes": 600,
+        "trained_episodes": 300,
+        "train_seconds": 40.1,
+    }
+    return _record("accuracy", cell, result)
+
+
+def attack(protection: str, name: str, value: float, *, seed: int = 0, weaker: float = 0.7):
+    """An attack record: the linear classifier finds `value`, the 1-nn one `weaker` times as much."""
+    scores = [
+        {"classifier": kind, "top1": top1, "low": max(0.0, top1 - 0.02), "high": min(1.0, top1 + 0.02)}
+        for kind, top1 in (("linear", value), ("1-nn", round(weaker * value, 4)))
+    ]
+    cell = {"protection": protection, "attack": name, "seed": seed}
+    result = {"scores": scores, "chance": CHANCE, "identities": 50, "gallery": 1000, "probes": 500}
+    return _record("attack", cell, result)
+
+
+def write_run(directory: Path, of: dict[str, Any], them: list[dict[str, Any]]) -> Path:
+    """Lay a study and its records out as a run directory."""
+    (directory / "records").mkdir(parents=True)
+    (directory / "study.json").write_text(json.dumps(of), encoding="utf-8")
+    for record in them:
+        path = directory / "records" / f"{record['digest']}.json"
+        path.write_text(json.dumps(record), encoding="utf-8")
+    return directory
+
+
+def _record(kind: str, cell: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps([kind, cell], sort_keys=True)
+    draw = random.Random(text)
+    return {
+        "digest": f"{draw.getrandbits(64):016x}",
+        "kind": kind,
+        "cell": cell,
+        "result": result,
+        "seconds": round(draw.uniform(1, 60), 1),
+        "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
+    }
+
+
+def _of(of: dict[str, Any], protection: str, seed: int) -> list[dict[str, Any]]:
+    draw = random.Random(f"{protection} {seed}")
+    task, static, adaptive = HIDDEN[protection]
+    made = []
+    losses = {"clean": 0.02 + 2.4 * task, "protected": task, "denoised": 0.8 * task}
+    if protection == "none":
+        losses = {"clean": 0.0}
+    for learner, loss in losses.items():
+        if learner in of["learners"]:
+            value = max(0.22, 0.955 - loss + draw.gauss(0, 0.003))
+            half_width = round(0.003 + 0.006 * math.sqrt(1 - value), 4)
+            made.append(accuracy(protection, learner, round(value, 4), seed=seed, half_width=half_width))
+    if of["task"]["sensitive"]:
+        hidden = {"reidentify-static": static, "reidentify-adaptive": adaptive}
+        hidden = {name: hidden[name] for name in of["attacks"]}
+        if "denoised" in of["learners"]:
+            hidden["reidentify-denoised"] = static**2
+        if protection == "none":
+            hidden = {"reidentify-static": 0.0}
+        for name, share in hidden.items():
+            value = CHANCE + (0.68 - CHANCE) * (1 - share) * draw.uniform(0.95, 1.0)
+            made.append(attack(protection, name, round(value, 4), seed=seed))
+    made += _similarity(of, protection, seed, hidden=(static + adaptive) / 2)
+    made.append(_pictures(of, protection, seed))
+    drawn = [name for name in losses if name != "clean"] or ["clean"]
+    made += [_embeddings(protection, name, seed, task) for name in drawn if name in of["learners"]]
+    return made
+
+
+def _similarity(of, protection: str, seed: int, *, hidden: float) -> list[dict[str, Any]]:
+    made = []
+    for view, share in (("released", hidden), ("denoised", 0.7 * hidden)):
+        if view == "denoised" and (protection == "none" or "denoised" not in of["learners"]):
+            continue
+        clear = protection == "none"
+        result: dict[str, Any] = {
+            "ssim": 1.0 if clear else round(1 - 0.95 * share, 4),
+            "psnr": None if clear else round(34 - 24 * share, 3),
+            "mse": 0.0 if clear else round(10 ** (-(34 - 24 * share) / 10), 6),
+            "images": 100,
+        }
+        if view == "released":
+            cell = int(protection.partition("cell=")[2].split(",")[0] or 1)
+            result["bytes_per_image"] = 3 * math.ceil(32 / cell) ** 2
+            result["guarantee"] = _guarantee(protection)
+        made.append(_record("similarity", {"protection": protection, "view": view, "seed": seed}, result))
+    return made
+
+
+def _guarantee(protection: str) -> dict[str, Any] | None:
+    if protection.startswith("dp-pix"):
+        return {
+            "text": "hides any 1 pixel at eps = 3 (pure DP); the whole image only at eps = 3080",
+            "definition": "pure",
+            "value": 3.0,
+            "whole_image": 3072.0,
+            "source": "Laplace mechanism on integer cell sums: Ghosh, Roughgarden & Sundararajan 2009",
+        }
+    if protection.startswith("gaussian"):
+        one = 255 * math.sqrt(3) / float(protection.partition("sigma=")[2])
+        return {
+            "text": f"hides any 1 pixel at mu = {one:.2f} (Gaussian DP); "
+            f"the whole image only at mu = {32 * one:.0f}",
+            "definition": "gaussian",
+            "value": one,
+            "whole_image": 32 * one,
+            "source": "Gaussian mechanism: Dong, Roth & Su 2022, Theorem 1",
+        }
+    return None
+
+
+def _pictures(of, protection: str, seed: int) -> dict[str, Any]:
+    originals = [_face(number) for number in range(3)]
+    draw = np.random.default_rng(len(protection) + seed)
+    family, _, rest = protection.partition(":")
+    amount = float(rest.split(",")[0].partition("=")[2] or 0)
+    released = [_hide(picture, family, amount, draw) for picture in originals]
+    denoised = [(0.5 * one + 0.5 * other) for one, other in zip(originals, released, strict=True)]
+    with_denoiser = protection != "none" and "denoised" in of["learners"]
+    result = {
+        "original": [_png(picture) for picture in originals],
+        "released": [_png(picture) for picture in released],
+        "denoised": [_png(picture) for picture in denoised] if with_denoiser else None,
+    }
+    return _record("pictures", {"protection": protection, "seed": seed}, result)
+
+
+def _face(number: int) -> np.ndarray:
+    """A (32, 32, 3) cartoon in 0..255: skin, hat, eyes, mouth."""
+    y, x = np.mgrid[0:32, 0:32]
+    picture = np.full((32, 32, 3), (150 + 30 * number, 190, 220 - 40 * number), float)
+    picture[((x - 16) / 9) ** 2 + ((y - 19) / 11) ** 2 < 1] = (224 - 50 * number, 172 - 40 * number, 140)
+    picture[(y < 11) & (abs(x - 16) < 11)] = [(200, 40, 50), (40, 90, 180), (230, 180, 40)][number]
+    picture[(y < 11) & (abs(x - 16) < 11) & ((x + y * number) % 5 == 0)] = 250
+    picture[(abs(y - 17) < 1.5) & (abs(abs(x - 16) - 4) < 1.5)] = 30
+    picture[(y == 24) & (abs(x - 16) < 4)] = (150, 40, 50)
+    return picture
+
+
+def _hide(picture: np.ndarray, family: str, amount: float, draw: np.random.Generator) -> np.ndarray:
+    if family == "gaussian":
+        return picture + draw.normal(0, amount, picture.shape)
+    if family == "blur":
+        for axis in (0, 1):
+            shifts = range(-round(2 * amount), round(2 * amount) + 1)
+            picture = sum(np.roll(picture, shift, axis) for shift in shifts) / len(shifts)
+    if family in ("pixelize", "dp-pix"):
+        side = int(amount)
+        cells = picture.reshape(32 // side, side, 32 // side, side, 3).mean((1, 3))
+        if family == "dp-pix":
+            cells = cells + draw.laplace(0, 255 / side**2, cells.shape)
+        picture = cells.repeat(side, 0).repeat(side, 1)
+    return picture
+
+
+def _png(picture: np.ndarray) -> str:
+    buffer = io.BytesIO()
+    Image.fromarray(picture.round().clip(0, 255).astype(np.uint8)).save(buffer, "PNG")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _embeddings(protection: str, learner: str, seed: int, hidden: float) -> dict[str, Any]:
+    draw = random.Random(f"{protection} {learner} {seed} embeddings")
+    names = ["beret", "bowler", "fez", "sombrero", "turban"]
+    spread = (2 + 25 * hidden) * {"clean": 1.4, "protected": 1.0, "denoised": 0.7}[learner]
+    points, classes = [], []
+    for number, name in enumerate(names):
+        angle = 2 * math.pi * number / 5
+        for _ in range(20):
+            points.append(
+                [
+                    10 * math.cos(angle) + draw.gauss(0, spread),
+                    10 * math.sin(angle) + draw.gauss(0, spread),
+                ]
+            )
+            classes.append(name)
+    cell = {"protection": protection, "learner": learner, "seed": seed}
+    return _record("embeddings", cell, {"points": points, "classes": classes})

@@ -1,0 +1,282 @@
+"""What a study recommends, and when it must not."""
+
+from typing import Any
+
+import pytest
+import synthetic
+from pytest import approx
+
+from sfumato.study import grid, recommend
+
+STATIC, ADAPTIVE, DENOISED = "reidentify-static", "reidentify-adaptive", "reidentify-denoised"
+
+
+def small_study(*protections: str, **changes: Any) -> dict[str, Any]:
+    """A study of "none" and the given protections, by one learner, whose adversaries see no denoiser."""
+    settings = {"protections": ["none", *protections], "learners": ["protected"]}
+    return synthetic.study(**{**settings, **changes})
+
+
+def found(protection: str, accuracy: float, static: float, adaptive: float, **more: Any) -> list[dict]:
+    """The accuracy and attack records of one setting."""
+    return [
+        synthetic.accuracy(protection, "protected", accuracy, **more),
+        synthetic.attack(protection, STATIC, static, **more),
+        synthetic.attack(protection, ADAPTIVE, adaptive, **more),
+    ]
+
+
+CLEAR = [synthetic.accuracy("none", "clean", 0.95), synthetic.attack("none", STATIC, 0.68)]
+
+
+def test_the_most_accurate_setting_under_the_bound_is_recommended():
+    study = small_study("blur:radius=1", "blur:radius=3", "blur:radius=5")
+    records = [
+        *CLEAR,
+        *found("blur:radius=1", 0.93, 0.05, 0.30),
+        *found("blur:radius=3", 0.90, 0.04, 0.09),
+        *found("blur:radius=5", 0.80, 0.03, 0.05),
+    ]
+    advice = recommend.recommend(study, records)
+    assert advice.setting is not None
+    assert advice.setting.protection == "blur:radius=3"
+    assert advice.runner_up is not None
+    assert advice.runner_up.protection == "blur:radius=5"
+    assert advice.lines[0] == "recommended: blur:radius=3"
+    assert "Accuracy 90.0% (95% interval 89.6 to 90.4)" in advice.lines[1]
+    assert "re-identification 9.0%" in advice.lines[1]
+    assert "adaptive adversary, linear classifier, chance 2.0%" in advice.lines[1]
+
+
+def test_the_bound_itself_is_accepted():
+    records = [*CLEAR, *found("blur:radius=3", 0.9, 0.04, 0.1)]
+    advice = recommend.recommend(small_study("blur:radius=3"), records)
+    assert advice.setting is not None
+
+
+def test_clear_images_are_recommended_where_even_they_stay_under_the_bound():
+    study = small_study("blur:radius=3", recommend={"reidentification_at_most": 0.9})
+    advice = recommend.recommend(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.04, 0.1)])
+    assert advice.headline == "recommended: none"
+
+
+def test_the_strongest_classifier_of_the_strongest_adversary_counts():
+    study = small_study("blur:radius=3")
+    stronger = synthetic.attack("blur:radius=3", STATIC, 0.2, weaker=1.5)
+    records = [*CLEAR, *found("blur:radius=3", 0.9, 0.04, 0.25)[::2], stronger]
+    risk = recommend.frontier(study, records)[1].risk
+    assert risk is not None
+    assert (risk.attack, risk.classifier, risk.top1.value) == (STATIC, "1-nn", approx(0.3))
+
+
+def test_the_best_learner_counts_and_is_named():
+    study = small_study("blur:radius=3", learners=["clean", "protected"])
+    records = [*CLEAR, *found("blur:radius=3", 0.8, 0.1, 0.1)]
+    records.append(synthetic.accuracy("blur:radius=3", "clean", 0.85))
+    setting = recommend.frontier(study, records)[1]
+    assert setting.learner == "clean"
+    assert setting.accuracy is not None
+    assert setting.accuracy.value == 0.85
+
+
+def test_the_frontier_is_what_no_setting_beats_in_both():
+    study = small_study("blur:radius=1", "blur:radius=3", "blur:radius=5")
+    records = [
+        *CLEAR,
+        *found("blur:radius=1", 0.90, 0.1, 0.30),
+        *found("blur:radius=3", 0.90, 0.1, 0.40),  # as accurate as radius 1, and easier to re-identify
+        *found("blur:radius=5", 0.80, 0.1, 0.10),
+    ]
+    on = {one.protection: one.on_frontier for one in recommend.frontier(study, records)}
+    assert on == {"none": True, "blur:radius=1": True, "blur:radius=3": False, "blur:radius=5": True}
+
+
+def test_of_equal_settings_both_are_on_the_frontier():
+    study = small_study("blur:radius=1", "blur:radius=3")
+    records = [*found("blur:radius=1", 0.9, 0.1, 0.3), *found("blur:radius=3", 0.9, 0.1, 0.3)]
+    on = [one.on_frontier for one in recommend.frontier(study, records)]
+    assert on == [False, True, True]
+
+
+def test_where_nothing_stays_under_the_bound_the_lowest_is_named():
+    study = small_study("blur:radius=1", "blur:radius=3")
+    records = [*CLEAR, *found("blur:radius=1", 0.9, 0.1, 0.3), *found("blur:radius=3", 0.8, 0.1, 0.2)]
+    advice = recommend.recommend(study, records)
+    assert advice.setting is None
+    assert advice.headline == (
+        "no recommendation: no setting keeps the strongest re-identification at or under 10.0%"
+    )
+    assert advice.details[0].startswith("The lowest is blur:radius=3, at 20.0%")
+
+
+def test_overlapping_accuracies_of_the_first_two_are_said():
+    study = small_study("blur:radius=3", "blur:radius=5")
+    records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05), *found("blur:radius=5", 0.894, 0.02, 0.04)]
+    lines = " ".join(recommend.recommend(study, records).lines)
+    assert "cannot be told from the runner-up's: blur:radius=5 has 89.4%" in lines
+
+
+def test_accuracies_apart_are_not_said_to_overlap():
+    study = small_study("blur:radius=3", "blur:radius=5")
+    records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05), *found("blur:radius=5", 0.88, 0.02, 0.04)]
+    assert "runner-up" not in " ".join(recommend.recommend(study, records).lines)
+
+
+def test_a_risk_whose_interval_passes_the_bound_is_said():
+    records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.09)]
+    lines = recommend.recommend(small_study("blur:radius=3"), records).lines
+    assert any("under the bound by estimate only: the interval reaches 11.0%" in line for line in lines)
+
+
+def test_a_setting_that_an_attack_is_missing_of_is_not_recommended():
+    study = small_study("blur:radius=3", "blur:radius=5")
+    records = [
+        *CLEAR,
+        *found("blur:radius=3", 0.9, 0.02, 0.05)[:2],  # the adaptive adversary did not run
+        *found("blur:radius=5", 0.8, 0.02, 0.04),
+    ]
+    advice = recommend.recommend(study, records)
+    assert advice.headline == "recommended: blur:radius=5"
+    assert "Not considered, since records are missing: blur:radius=3." in advice.lines
+    assert [one.complete for one in recommend.frontier(study, records)] == [True, False, True]
+
+
+def test_a_setting_that_a_seed_is_missing_of_is_not_recommended():
+    study = small_study("blur:radius=3", seeds=[0, 1])
+    records = [*found("blur:radius=3", 0.9, 0.02, 0.05), *found("blur:radius=3", 0.9, 0.02, 0.05, seed=1)[:2]]
+    assert recommend.recommend(study, records).setting is None
+
+
+def test_where_there_is_a_denoiser_its_output_is_attacked_too():
+    study = small_study("blur:radius=3", learners=["protected", "denoised"])
+    assert recommend.attacks_on(study, "blur:radius=3") == [STATIC, ADAPTIVE, DENOISED]
+    records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
+    assert recommend.recommend(study, records).setting is None
+    records.append(synthetic.attack("blur:radius=3", DENOISED, 0.3))
+    assert "The lowest is blur:radius=3, at 30.0%" in recommend.recommend(study, records).details[0]
+
+
+def test_clear_images_are_attacked_by_the_static_adversary_only():
+    assert recommend.attacks_on(synthetic.study(), "none") == [STATIC]
+
+
+def test_no_recommendation_where_the_secret_is_the_task():
+    task = {**synthetic.study()["task"], "target": "identity", "secret_is_task": True}
+    study = small_study("blur:radius=3", task=task)
+    advice = recommend.recommend(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)])
+    assert advice.setting is None
+    assert "the secret (identity) is what the task itself tells" in advice.headline
+    assert "no setting is both useful and safe" in advice.details[0]
+
+
+def test_no_recommendation_without_a_secret():
+    task = {**synthetic.study()["task"], "sensitive": None}
+    advice = recommend.recommend(small_study("blur:radius=3", task=task), CLEAR[:1])
+    assert advice.setting is None
+    assert "names no secret" in advice.headline
+
+
+def test_no_recommendation_without_attacks():
+    records = [synthetic.accuracy("blur:radius=3", "protected", 0.9)]
+    advice = recommend.recommend(small_study("blur:radius=3"), records)
+    assert advice.setting is None
+    assert "no attack is recorded" in advice.headline
+
+
+def test_no_recommendation_without_a_bound():
+    study = small_study("blur:radius=3", recommend={})
+    advice = recommend.recommend(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)])
+    assert "the study sets no bound" in advice.headline
+
+
+def test_no_recommendation_of_an_empty_run():
+    assert recommend.recommend(synthetic.study(), []).setting is None
+
+
+def test_a_recommendation_without_an_adaptive_adversary_says_so():
+    study = small_study("blur:radius=3", attacks=[STATIC])
+    records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)[:2]]
+    lines = recommend.recommend(study, records).lines
+    assert "No adaptive adversary was tried, who is the one to fear: the risk may be higher." in lines
+
+
+def test_what_is_proved_of_the_recommended_setting_is_said():
+    study = synthetic.study()
+    advice = recommend.recommend(study, synthetic.records(study))
+    assert advice.headline == "recommended: dp-pix:cell=4,epsilon=3"
+    assert any("the whole image only at eps = 3080" in line for line in advice.lines)
+
+
+def test_where_nothing_is_proved_that_is_said():
+    study = synthetic.study(
+        protections=["none", "blur:radius=3"], recommend={"reidentification_at_most": 0.6}
+    )
+    lines = recommend.recommend(study, synthetic.records(study)).lines
+    assert any(line.startswith("Nothing is proved of it") for line in lines)
+
+
+def test_over_several_seeds_the_mean_counts_with_the_lowest_and_highest_seed():
+    study = small_study("blur:radius=3", seeds=[0, 1, 2])
+    values = (0.90, 0.92, 0.85)
+    records = [
+        record
+        for seed, value in enumerate(values)
+        for record in found("blur:radius=3", value, 0.02, 0.04 + 0.02 * seed, seed=seed)
+    ]
+    setting = recommend.frontier(study, records)[1]
+    assert setting.accuracy == recommend.Estimate(approx(0.89), 0.85, 0.92, seeds=3)
+    assert setting.risk is not None
+    assert setting.risk.top1 == recommend.Estimate(approx(0.06), 0.04, 0.08, seeds=3)
+    assert "over 3 seeds 85.0 to 92.0" in recommend.recommend(study, records).lines[1]
+
+
+def test_with_one_seed_the_interval_is_that_of_the_record():
+    records = [synthetic.accuracy("none", "clean", 0.998, half_width=0.004)]
+    found = recommend.accuracies(small_study(), records)["none", "clean"]
+    assert (found.value, found.low, found.high) == (0.998, approx(0.994), 1.0)
+
+
+def test_records_of_other_settings_or_seeds_do_not_count():
+    study = small_study("blur:radius=3")
+    records = [*found("blur:radius=9", 0.9, 0.02, 0.05), *found("blur:radius=3", 0.9, 0.02, 0.05, seed=7)]
+    assert recommend.belonging(study, records) == []
+    assert all(one.accuracy is None for one in recommend.frontier(study, records))
+
+
+def test_a_finished_study_misses_nothing_and_a_stopped_one_says_what():
+    study = synthetic.study()
+    records = synthetic.records(study)
+    assert recommend.missing(study, records) == []
+    name = "accuracy blur:radius=3 denoised 0"
+    kept = [one for one in records if recommend._name(one) != name]
+    assert recommend.missing(study, kept) == [name]
+
+
+@pytest.mark.parametrize("sensitive", ["identity", None])
+@pytest.mark.parametrize(
+    "learners", [["clean"], ["protected", "denoised"], ["clean", "protected", "denoised"]]
+)
+@pytest.mark.parametrize("attacks", [[STATIC], [ADAPTIVE], [STATIC, ADAPTIVE]])
+def test_the_cells_of_a_finished_study_are_those_of_the_grid(sensitive, learners, attacks):
+    config = grid.parse(
+        {
+            "data": "faces",
+            "task": {"target": "headwear", "sensitive": sensitive},
+            "protections": ["blur:radius=1,3", "dp-pix:cell=4,epsilon=3"],
+            "learners": learners,
+            "attacks": attacks,
+            "seeds": [0, 1],
+        }
+    )
+    made = [
+        {"kind": cell.kind, "cell": {"protection": cell.protection, "seed": cell.seed, **dict(cell.which)}}
+        for cell in grid.cells(config)
+    ]
+    study = {
+        "task": {"sensitive": sensitive},
+        "protections": config.specs,
+        "learners": learners,
+        "attacks": attacks,
+        "seeds": [0, 1],
+    }
+    assert sorted(recommend.cells(study, made)) == sorted(recommend._name(one) for one in made)
