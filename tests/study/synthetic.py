@@ -65,7 +65,13 @@ def study(**changes: Any) -> dict[str, Any]:
         "measures": ["ssim", "psnr", "mse"],
         "recommend": {"reidentification_at_most": 0.1},
         "seeds": [0],
-        "training": {"encoder": "conv4", "episodes": 300, "learning_rate": 0.001, "patience": 20},
+        "training": {
+            "encoder": "conv4",
+            "episode": {"way": 20, "shot": 5, "queries": 5},
+            "learning_rate": 0.001,
+            "patience": None,
+        },
+        "adversary": {"steps": 1000, "gallery": 20, "probes": 10, "copies": 4},
         "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
     }
     return {**made, **changes}

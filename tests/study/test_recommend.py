@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import synthetic
-from pytest import approx
 
 from sfumato.study import grid, recommend
 
@@ -66,7 +65,7 @@ def test_the_strongest_classifier_of_the_strongest_adversary_counts():
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.04, 0.25)[::2], stronger]
     risk = recommend.frontier(study, records)[1].risk
     assert risk is not None
-    assert (risk.attack, risk.classifier, risk.top1.value) == (STATIC, "1-nn", approx(0.3))
+    assert (risk.attack, risk.classifier, risk.top1.value) == (STATIC, "1-nn", pytest.approx(0.3))
 
 
 def test_the_best_learner_counts_and_is_named():
@@ -224,16 +223,16 @@ def test_over_several_seeds_the_mean_counts_with_the_lowest_and_highest_seed():
         for record in found("blur:radius=3", value, 0.02, 0.04 + 0.02 * seed, seed=seed)
     ]
     setting = recommend.frontier(study, records)[1]
-    assert setting.accuracy == recommend.Estimate(approx(0.89), 0.85, 0.92, seeds=3)
+    assert setting.accuracy == recommend.Estimate(pytest.approx(0.89), 0.85, 0.92, seeds=3)
     assert setting.risk is not None
-    assert setting.risk.top1 == recommend.Estimate(approx(0.06), 0.04, 0.08, seeds=3)
+    assert setting.risk.top1 == recommend.Estimate(pytest.approx(0.06), 0.04, 0.08, seeds=3)
     assert "over 3 seeds 85.0 to 92.0" in recommend.recommend(study, records).lines[1]
 
 
 def test_with_one_seed_the_interval_is_that_of_the_record():
     records = [synthetic.accuracy("none", "clean", 0.998, half_width=0.004)]
     found = recommend.accuracies(small_study(), records)["none", "clean"]
-    assert (found.value, found.low, found.high) == (0.998, approx(0.994), 1.0)
+    assert (found.value, found.low, found.high) == (0.998, pytest.approx(0.994), 1.0)
 
 
 def test_records_of_other_settings_or_seeds_do_not_count():
@@ -248,7 +247,7 @@ def test_a_finished_study_misses_nothing_and_a_stopped_one_says_what():
     records = synthetic.records(study)
     assert recommend.missing(study, records) == []
     name = "accuracy blur:radius=3 denoised 0"
-    kept = [one for one in records if recommend._name(one) != name]
+    kept = [one for one in records if recommend.cell_name(one) != name]
     assert recommend.missing(study, kept) == [name]
 
 
@@ -279,4 +278,4 @@ def test_the_cells_of_a_finished_study_are_those_of_the_grid(sensitive, learners
         "attacks": attacks,
         "seeds": [0, 1],
     }
-    assert sorted(recommend.cells(study, made)) == sorted(recommend._name(one) for one in made)
+    assert sorted(recommend.cells(study, made)) == sorted(recommend.cell_name(one) for one in made)

@@ -29,11 +29,11 @@ def sheet(
     source: Annotated[str, _SOURCE],
     out: Annotated[Path, typer.Argument(help="The picture to write.")],
     label: Annotated[
-        str | None, typer.Option(help="A row per value of this label [default: the first].")
+        str | None, typer.Option(help="A row per value of this label (default: the first).")
     ] = None,
     rows: Annotated[int, typer.Option(min=1, help="How many values.")] = 10,
     columns: Annotated[int, typer.Option(min=1, help="How many images of each.")] = 12,
-    size: Annotated[int | None, typer.Option(help="Side of the images [default: the source's own].")] = None,
+    size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
 ) -> None:
     """Draw a contact sheet: one row of images for each value of a label."""
     from sfumato.data import load
@@ -49,7 +49,7 @@ def sheet(
 def write(
     source: Annotated[str, _SOURCE],
     out: Annotated[Path, typer.Argument(help="A folder that does not exist yet.")],
-    size: Annotated[int | None, typer.Option(help="Side of the images [default: the source's own].")] = None,
+    size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
 ) -> None:
     """Write a source as PNG files and a table.csv with all labels and splits, which `table:` reads."""
     from sfumato.data import load

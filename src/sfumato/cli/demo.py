@@ -11,10 +11,10 @@ def demo(
         str, typer.Option(help="faces, folder:DIR (a sub-folder per class), or table:FILE.")
     ] = "faces",
     target: Annotated[
-        str | None, typer.Option(help="Label to classify [default: headwear, or class].")
+        str | None, typer.Option(help="Label to classify (default: headwear, or class).")
     ] = None,
     sensitive: Annotated[
-        str | None, typer.Option(help="Label that must stay hidden [default: identity, or the target].")
+        str | None, typer.Option(help="Label that must stay hidden (default: identity, or the target).")
     ] = None,
     at_most: Annotated[
         float,

@@ -11,7 +11,7 @@ app = typer.Typer(help="Compare protections: run a study file, make its report."
 @app.command()
 def run(
     file: Annotated[Path, typer.Argument(help="A study file (YAML).")],
-    out: Annotated[Path | None, typer.Option(help="Where to keep the run [default: runs/NAME].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to keep the run (default: runs/NAME).")] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting, as task.shot=1."),

@@ -19,7 +19,7 @@ def few_shot(
     out: Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")],
     spec: Annotated[str, typer.Option("--with", metavar="SPEC", help="The protection, as blur:radius=3.")],
     target: Annotated[str, typer.Option(help="The label to classify.")] = "class",
-    size: Annotated[int | None, typer.Option(help="Side of the images [default: the source's own].")] = None,
+    size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option(

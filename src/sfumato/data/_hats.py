@@ -66,7 +66,7 @@ class Hats:
 
 def kinds(count: int, *, seed: int) -> Hats:
     """The first kinds of hat of a world: a larger count begins with the same ones."""
-    u = uniforms(seed, "hats", count, 20)
+    u = uniforms(seed, "hats", count, 21)
     first = (u[:, 0] * len(_COLOURS)).long()
     second = (first + 1 + (u[:, 1] * (len(_COLOURS) - 1)).long()) % len(_COLOURS)
     third = (second + 1 + (u[:, 2] * (len(_COLOURS) - 1)).long()) % len(_COLOURS)
@@ -77,11 +77,11 @@ def kinds(count: int, *, seed: int) -> Hats:
     frame = torch.stack([_COS[angle], _SIN[angle], waves, waves * between(0.7, 1.4, u[:, 14])], 1)
     return Hats(
         family=(u[:, 15] * len(FAMILIES)).long(),
-        # One hat in 16 is plain; two plain hats differ in shape and colours only.
+        # One hat in 15 is plain; two plain hats differ in shape and colours only.
         pattern=_PATTERNS[((u[:, 16] * (2 * len(_PATTERNS) - 1) + 1) / 2).long()],
         frame=frame,
         colours=colours,
-        shape=torch.cat([u[:, 17:20], uniforms(seed, "decorations", count, 1)], 1),
+        shape=u[:, 17:21],
     )
 
 

@@ -1,110 +1,17 @@
 """Portraits: how one chunk of people is painted, from back to front, with a map of what is where.
 
-The public side, and what the names mean, is in `faces`.
+`_people` says what there is to paint, `_hats` what is worn, and `faces` is the public side of all three.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from sfumato.data import _hats
+from sfumato.data._people import LOOKS, PARTS, SCENE, People
 from sfumato.data.drawing import between, box, choose, coverage, ellipse, sensor_noise, triangle_wave
-
-HAIR_COLORS = ("black", "brown", "blond", "red", "grey")
-EXPRESSIONS = ("neutral", "happy", "sad", "surprised")
-GLASSES = ("none", "clear", "dark")
-GENDERS = ("female", "male")
-AGES = ("child", "adult", "senior")
-PARTS = (
-    "background",
-    "clothes",
-    "hair",
-    "skin",
-    "beard",
-    "nose",
-    "eyes",
-    "brows",
-    "mouth",
-    "glasses",
-    "headwear",
-)
-
-LOOKS = {
-    "width": (0.66, 0.84),
-    "jaw": (-0.22, 0.10),
-    "square": (0.0, 0.55),
-    "skin": (0.0, 1.0),
-    "skin_red": (0.0, 1.0),
-    "ear": (0.10, 0.20),
-    "eye_gap": (0.0, 1.0),
-    "eye_y": (-0.06, 0.10),
-    "eye_width": (0.13, 0.20),
-    "eye_height": (0.065, 0.13),
-    "eye_slant": (-0.25, 0.35),
-    "iris": (0.0, 1.0),
-    "brow_y": (-0.31, -0.20),
-    "brow_thick": (0.022, 0.060),
-    "brow_arch": (0.0, 0.9),
-    "brow_slant": (-0.25, 0.25),
-    "nose_length": (0.22, 0.38),
-    "nose_width": (0.08, 0.19),
-    "nose_tone": (0.72, 0.88),
-    "mouth_y": (0.0, 1.0),
-    "mouth_width": (0.22, 0.34),
-    "lip": (0.035, 0.075),
-    "lip_red": (0.15, 0.45),
-    "fringe": (0.28, 0.72),
-    "parting": (-0.22, 0.22),
-    "volume": (0.0, 1.0),
-    "length": (0.0, 1.0),
-    "frame": (0.78, 0.93),
-    "curl": (0.0, 1.0),
-    "hair_light": (0.78, 1.15),
-    "beard": (0.0, 1.0),
-    "beard_length": (0.72, 0.5),
-    "moustache": (0.0, 1.0),
-    "freckles": (0.0, 1.0),
-    "mole": (0.0, 1.0),
-    "mole_x": (0.25, 0.45),
-    "mole_y": (0.25, 0.7),
-    "blush": (0.0, 1.0),
-}
-SCENE = {
-    "x": (-0.10, 0.10),
-    "y": (0.18, 0.33),
-    "size": (0.52, 0.63),
-    "turn": (-0.16, 0.16),
-    "yaw": (-0.10, 0.10),
-    "light_x": (-0.40, 0.40),
-    "light_y": (-0.40, 0.40),
-    "gain": (0.60, 1.10),
-    "red": (0.0, 1.0),
-    "green": (0.0, 1.0),
-    "blue": (0.0, 1.0),
-    "ground_r": (0.0, 1.0),
-    "ground_g": (0.0, 1.0),
-    "ground_b": (0.0, 1.0),
-    "other_r": (0.0, 1.0),
-    "other_g": (0.0, 1.0),
-    "other_b": (0.0, 1.0),
-    "waves": (0.3, 3.0),
-    "wave_x": (0.0, 1.0),
-    "wave_y": (0.0, 1.0),
-    "shirt_r": (0.0, 1.0),
-    "shirt_g": (0.0, 1.0),
-    "shirt_b": (0.0, 1.0),
-    "frame": (0.0, 1.0),
-    "frame_tone": (0.0, 1.0),
-    "frame_size": (0.0, 1.0),
-    "tilt": (-0.22, 0.22),
-    "lift": (-0.46, -0.38),
-    "smile": (0.75, 1.2),
-    "open": (0.7, 1.2),
-    "noise": (0.0, 1.0),
-    "grain": (1.0, 7.0),
-}
 
 _HAIR = torch.tensor(
     [
@@ -136,38 +43,10 @@ _EXPRESSION = torch.tensor(
 )
 
 
-@dataclass(frozen=True)
-class People:
-    """What the images of a world show, one row an image; with `dataclasses.replace`, what they might.
-
-    Attributes:
-        seed: which world: it fixes how each person and each kind of hat looks.
-        identity: (N,) int64, who.
-        headwear: (N,) int64, which kind of hat.
-        hair_color: (N,) int64 index into HAIR_COLORS; the same in all images of a person.
-        expression: (N,) int64 index into EXPRESSIONS.
-        glasses: (N,) int64 index into GLASSES.
-        gender: (N,) int64 index into GENDERS; the same in all images of a person.
-        age: (N,) int64 index into AGES; the same in all images of a person.
-        scene: (N, S) numbers in [0, 1): light, pose, background, clothes, and sensor noise.
-    """
-
-    seed: int
-    identity: Tensor
-    headwear: Tensor
-    hair_color: Tensor
-    expression: Tensor
-    glasses: Tensor
-    gender: Tensor
-    age: Tensor
-    scene: Tensor
-
-    def __len__(self) -> int:
-        return len(self.identity)
-
-    def rows(self, rows: Tensor) -> "People":
-        """The people at (n,) int64 rows."""
-        return replace(self, **{k: v[rows] for k, v in vars(self).items() if k != "seed"})
+def _spread(table: Tensor, ranges: dict[str, tuple[float, float]]) -> dict[str, Tensor]:
+    """(B, K) numbers in [0, 1) -> (B, 1, 1) each, by name and within its range."""
+    low, high = torch.tensor(list(ranges.values())).unbind(1)
+    return dict(zip(ranges, (low + (high - low) * table)[:, :, None, None].unbind(1), strict=True))
 
 
 class _Band:
@@ -207,8 +86,8 @@ class Painter:
 
     def __init__(self, world: People, looks: Tensor, hats: _hats.Hats, size: int) -> None:
         self.world, self.hats, self.size = world, hats, size
-        self.look = look = dict(zip(LOOKS, looks[:, :, None, None].unbind(1), strict=True))
-        self.scene = scene = dict(zip(SCENE, world.scene[:, :, None, None].unbind(1), strict=True))
+        self.look = look = _spread(looks, LOOKS)
+        self.scene = scene = _spread(world.scene, SCENE)
         self.image = torch.zeros(len(world), 3, size, size)
         self.parts = torch.zeros(len(world), size, size, dtype=torch.uint8)
         self.female = (world.gender == 0)[:, None, None]
@@ -257,7 +136,10 @@ class Painter:
         return self._photograph(), self.parts
 
     def band(self, low: float, high: float, *, wide: float = 1.1) -> _Band:
-        """The rows that can show y from low to high within |x| < wide, however the heads are turned."""
+        """The rows that can show y from low to high within |x| < wide, however the heads are turned.
+
+        What is painted in a band must end within it: the band depends on the chunk, the image must not.
+        """
         reach = wide * self.sin.abs()
         first = float((self.top + self.scale * (low * self.cos - reach)).min())
         last = float((self.top + self.scale * (high * self.cos + reach)).max())
@@ -281,9 +163,8 @@ class Painter:
 
     def _background(self) -> None:
         s = self.scene
-        waves = s["waves"]
         phase = (2 * s["wave_x"] - 1) * self.u + (2 * s["wave_y"] - 1) * self.v
-        mix = (0.5 + 0.8 * triangle_wave(waves * phase)).clamp_(0, 1)[:, None]
+        mix = (0.5 + 0.8 * triangle_wave(s["waves"] * phase)).clamp_(0, 1)[:, None]
         # Paler than hats, so that the hat is the loudest thing in the picture as often as not.
         ground = self.rgb("ground_r", "ground_g", "ground_b")
         other = self.rgb("other_r", "other_g", "other_b")
@@ -299,19 +180,16 @@ class Painter:
         wide = self.width * (1.0 + self.volume) + 0.10 * longer
         curl = 0.07 * look["curl"].square() * triangle_wave(1.8 * band.x) * triangle_wave(1.8 * band.y)
         upper = ellipse(band.x, band.y + 0.05, wide, 1.0 + 0.5 * self.volume)
-        lower = torch.minimum(box(band.x, band.y - down / 2, wide, down / 2), 9 - band.y)
-        band.paint(
-            self.cover(torch.maximum(torch.minimum(upper, down - band.y), lower) + curl),
-            self.hair * 0.8,
-            "hair",
-        )
+        lower = box(band.x, band.y - down / 2, wide, down / 2)
+        hair = torch.maximum(torch.minimum(upper, down - band.y), lower) + curl
+        band.paint(self.cover(hair), self.hair * 0.8, "hair")
 
     def _body(self) -> None:
         band = self.band(0.5, 9.0, wide=2.2)
         shoulders = torch.where(self.child, 1.05, 1.35) + 0.15 * ~self.female
         neck = box(band.x, band.y - 1.0, torch.where(self.female, 0.28, 0.38), 0.45)
         band.paint(self.cover(neck), self.skin * 0.82, "skin")
-        shirt = self.rgb("shirt_r", "shirt_g", "shirt_b") * 0.85 + 0.05
+        shirt = self.rgb("shirt_r", "shirt_g", "shirt_b")
         band.paint(self.cover(ellipse(band.x, band.y - 1.86, shoulders, 0.78)), shirt, "clothes")
 
     def _head_outline(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -355,7 +233,7 @@ class Painter:
         bearded = ~self.female & ~self.child & (look["beard"] > 0.5)
         around = ellipse(x, y - 0.18, self.width * 0.74, look["beard_length"])
         jaw = torch.minimum(torch.minimum(outline + 0.04, y - 0.12), -around)
-        lip = ellipse(x, y - between(0.50, 0.60, look["mouth_y"]) + 0.14, 0.30, 0.075)
+        lip = ellipse(x, y - look["mouth_y"] + 0.20, 0.30, 0.075)
         full = jaw - 9.0 * (look["beard"] <= 0.7)
         whiskers = torch.maximum(full, lip - 9.0 * (look["moustache"] <= 0.3))
         band.paint(self.cover(whiskers) * bearded * 0.92, self.hair * 0.85, "beard")
@@ -374,10 +252,9 @@ class Painter:
     def _eyes(self, free: Tensor) -> None:
         look, band = self.look, self.band(-0.35, 0.35)
         seen = free[:, band.rows]
-        gap = between(0.27, 0.41, look["eye_gap"])
         wide = look["eye_width"]
         high = look["eye_height"] * torch.where(self.child, 1.25, 1.0)
-        across = (band.x - self.yaw).abs() - gap  # from the middle of either eye, outwards
+        across = (band.x - self.yaw).abs() - look["eye_gap"]  # from the middle of either eye, outwards
         y = band.y - look["eye_y"] + look["eye_slant"] * across
         lid = high * (1 - (across / wide).square())
         white = lid - y.abs()
@@ -400,7 +277,7 @@ class Painter:
         look = self.look
         smile, opening, broad, raised, worried = self._mood()
         band = self.band(-0.80, 0.15)
-        across = (band.x - self.yaw).abs() - between(0.30, 0.40, look["eye_gap"])
+        across = (band.x - self.yaw).abs() - (0.10 + 0.72 * look["eye_gap"])
         at = look["brow_y"] - raised
         arch = look["brow_arch"] * across.square()
         slant = (look["brow_slant"] - worried) * across
@@ -414,13 +291,17 @@ class Painter:
         half = look["mouth_width"] * broad * torch.where(self.child, 0.85, 1.0)
         x = band.x - 1.2 * self.yaw
         across = (x / half).square()
-        y = band.y - between(0.56, 0.68, look["mouth_y"]) + smile * (1.6 * across - 0.8)
+        y = band.y - look["mouth_y"] + smile * (1.6 * across - 0.8)
         arc = 1 - across
         lips = look["lip"] * torch.where(self.female, 1.15, 0.8)
         redder = torch.tensor([0.82, 0.30, 0.34])[:, None, None]
         red = look["lip_red"] + 0.30 * self.female
         colour = self.skin * 0.78 + red[:, None] * (redder - self.skin * 0.78)
-        band.paint(self.cover(torch.minimum((lips + opening) * arc - y.abs(), half - x.abs())) * seen, colour, "mouth")
+        band.paint(
+            self.cover(torch.minimum((lips + opening) * arc - y.abs(), half - x.abs())) * seen,
+            colour,
+            "mouth",
+        )
         gap = torch.maximum(opening, 0.012 + 0.15 * self.pixel)
         inner = torch.minimum(gap * arc - 0.2 * lips - y.abs(), 0.9 * half - x.abs())
         within = self.cover(inner) * seen
@@ -430,9 +311,8 @@ class Painter:
 
     def _mood(self) -> tuple[Tensor, ...]:
         """Smile, opening, width, raised and worried brows: (B, 1, 1) each; no two smiles are quite alike."""
-        smile, opening, broad, raised, worried = _EXPRESSION[self.world.expression][:, :, None, None].unbind(
-            1
-        )
+        mood = _EXPRESSION[self.world.expression][:, :, None, None]
+        smile, opening, broad, raised, worried = mood.unbind(1)
         smile = smile * self.scene["smile"]
         return smile, opening * self.scene["open"], broad, raised, worried
 
@@ -445,9 +325,8 @@ class Painter:
         short, long = between(0.0, 0.35, look["length"]), between(0.15, 0.75, look["length"])
         sides = torch.where(self.female, long, short)
         fringe = look["fringe"] + 0.3
-        parting = look["parting"]
-        opening = self.width * look["frame"] + 0.3 * parting.abs()
-        face = ellipse(x - parting, y - 0.3, opening, fringe)
+        opening = self.width * look["frame"] + 0.3 * look["parting"].abs()
+        face = ellipse(x - look["parting"], y - 0.3, opening, fringe)
         # Below the eyes the face is open to the chin.
         face = torch.maximum(face, torch.minimum(self.width * 0.86 - x.abs(), y - 0.1))
         cover = self.cover(torch.minimum(torch.minimum(cap, sides - y), -face) + curl)
@@ -458,12 +337,12 @@ class Painter:
         """Dark lenses, and frames, where no hat will lie over them."""
         look, s, band = self.look, self.scene, self.band(-0.45, 0.55)
         x, y = band.x - self.yaw, band.y - look["eye_y"] - 0.03
-        gap = between(0.30, 0.38, look["eye_gap"])
+        gap = 0.15 + 0.56 * look["eye_gap"]
         across = x.abs() - gap
-        size = between(0.20, 0.27, s["frame_size"])
+        size = s["frame_size"]
         round_lens = size - (across.square() + y.square()).sqrt()
         lens = choose(s["frame"] > 0.5, round_lens, box(across, y, size * 1.12, size * 0.75))
-        thick = torch.maximum(between(0.020, 0.040, s["frame_tone"]), 0.4 * self.pixel)
+        thick = torch.maximum(s["frame_thick"], 0.4 * self.pixel)
         # The bridge between the lenses, and the temples from the lenses to the ears.
         bar = torch.minimum(thick - (y + 0.04).abs(), torch.maximum(-lens, across - size))
         bar = torch.minimum(bar, self.width - x.abs())
@@ -471,7 +350,7 @@ class Painter:
         seen = free[:, band.rows]
         worn = self.world.glasses[:, None, None]
         glass = torch.tensor([0.10, 0.10, 0.13])[:, None, None]
-        metal = torch.stack([s["frame_tone"] * 0.6, s["frame_size"] * 0.35, s["frame"] * 0.4], 1)
+        metal = self.rgb("metal_r", "metal_g", "metal_b")
         return (
             _Layer(band, self.cover(lens) * (worn == 2) * seen, glass, "glasses"),
             _Layer(band, frames * (worn > 0) * seen, metal, "glasses"),
@@ -481,25 +360,26 @@ class Painter:
         """The hat's body and its trim."""
         s, band = self.scene, self.band(-9.0, 0.45, wide=2.0)
         unit = self.width * 1.04 + 0.06
-        tilt = s["tilt"]
         x, y = band.x / unit, (s["lift"] - band.y) / unit
-        x, y, pixel = x - tilt * y, y + tilt * x, self.pixel / unit
+        x, y, pixel = x - s["tilt"] * y, y + s["tilt"] * x, self.pixel / unit
         body, trim = _hats.shape(self.hats, x, y, pixel)
         mix = _hats.pattern(self.hats, x, y, self.yaw * 4, pixel)[:, None]
         first, second, third = (c[:, :, None, None] for c in self.hats.colours.unbind(1))
+        # Hats fade in the sun.
+        cloth = second + mix * (first - second)
+        grey = self.hats.colours.mean((1, 2))[:, None, None, None]
+        cloth, third = (c + s["fade"][:, None] * (grey - c) for c in (cloth, third))
         shade = 1.08 - 0.28 * x.square().clamp_(max=2.0)
         return (
-            _Layer(band, body, second + mix * (first - second), "headwear", shade),
+            _Layer(band, body, cloth, "headwear", shade),
             _Layer(band, trim, third, "headwear", shade),
         )
 
     def _photograph(self) -> Tensor:
         """Light, colour of the light, and the sensor: (B, 3, H, W) uint8."""
         s = self.scene
-        from_left = s["light_x"] * self.u
-        slope = from_left + s["light_y"] * self.v
-        tint = between(0.80, 1.20, self.rgb("red", "green", "blue"))
-        tint = tint * s["gain"][:, None]
+        slope = s["light_x"] * self.u + s["light_y"] * self.v
+        tint = self.rgb("red", "green", "blue") * s["gain"][:, None]
         levels = self.image * (tint * (1 + slope)[:, None]) * 255
         noise = sensor_noise(s["noise"].flatten(), levels[0].numel()).view_as(levels)
         levels += noise * s["grain"][:, None]

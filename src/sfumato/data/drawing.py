@@ -1,8 +1,9 @@
 """What the procedural worlds draw with: repeatable numbers, shapes with soft edges, sensor noise.
 
 A shape is a signed distance to its outline, positive inside, in the units of the coordinates it is given;
-`coverage` turns it into the share of a pixel that the shape covers. All pixels are made by +, -, *, /, sqrt,
-floor, min and max alone, which IEEE 754 rounds alike everywhere: the same seed gives the same image.
+`coverage` turns it into the share of a pixel that the shape covers. Pixels are made by +, -, *, /, sqrt,
+floor, min and max alone, which IEEE 754 rounds alike everywhere, and angles turned in double precision:
+an image is the same in any batch, and the same seed gives the same bytes.
 """
 
 from functools import cache

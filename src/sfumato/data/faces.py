@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from sfumato.data import _hats
-from sfumato.data._portraits import (
+from sfumato.data._people import (
     AGES,
     EXPRESSIONS,
     GENDERS,
@@ -28,9 +28,9 @@ from sfumato.data._portraits import (
     LOOKS,
     PARTS,
     SCENE,
-    Painter,
     People,
 )
+from sfumato.data._portraits import Painter
 from sfumato.data.drawing import permutation, uniforms
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.errors import ConfigError, did_you_mean
@@ -79,7 +79,8 @@ def faces(
     """People in hats. Splits share neither people nor hats: both are new at test time.
 
     Inside a split hats are dealt in random order, each as often as any other (up to one), whoever
-    wears them: neither label tells the other. The look of a person or a hat is fixed by the seed alone.
+    wears them: neither label tells the other. Each is at least twice in its split where that has twice
+    as many images as hats. How a person or a hat looks is fixed by the seed and its number alone.
 
     Args:
         identities: how many people.
@@ -174,7 +175,8 @@ def _deal(count: int, *, seed: int, stream: str) -> dict[str, Tensor]:
     order = permutation(seed, stream, count)
     validation, test = max(1, round(SHARES[1] * count)), max(1, round(SHARES[2] * count))
     train = count - validation - test
-    return dict(zip(("train", "validation", "test"), order.split([train, validation, test]), strict=True))
+    members = torch.split(order, [train, validation, test])
+    return dict(zip(("train", "validation", "test"), members, strict=True))
 
 
 def draw(world: People, *, size: int = 64) -> tuple[Tensor, Tensor]:
@@ -202,7 +204,7 @@ def draw(world: People, *, size: int = 64) -> tuple[Tensor, Tensor]:
     step = max(1, _CHUNK_PIXELS // size**2)
     # Hats of one family share their code: draw them together, and those of faces at one height, since
     # the rows in which to look for a nose are then fewer.
-    heights = world.scene[:, SCENE.index("y")].argsort(stable=True)
+    heights = world.scene[:, list(SCENE).index("y")].argsort(stable=True)
     for family in torch.unique(hats.family):
         for rows in torch.split(heights[hats.family[heights] == family], step):
             painter = Painter(world.rows(rows), looks[rows], hats.rows(rows), size)

@@ -85,7 +85,7 @@ def characters(classes: int, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     start, end = lattice[:, :, :1], lattice[:, :, 1:2]
     t = torch.linspace(0, 1, _KNOTS)[:, None]
     line = start + (end - start) * t
-    # A corner or a curve passes through three places, one of them twice removed by a midpoint.
+    # A corner or a curve passes through three places, and the points halfway.
     third = lattice[:, :, 2:3]
     bent = torch.cat([start, (start + end) / 2, end, (end + third) / 2, third], 2)
     winding = torch.cat([start, end, third, lattice[:, :, 3:4], lattice[:, :, 4:5]], 2)

@@ -160,7 +160,9 @@ def _digits_of(value: Callable[[Context], Decimal]) -> Callable[[int], int]:
             # decimal rounds each step correctly; what few steps with arguments below 2^20 can lose is
             # less than 12 digits. If that could move the floor, compute again with more.
             error = Decimal(10) ** (scaled.adjusted() - precision + 12)
-            lower, upper = math.floor(scaled - error), math.floor(scaled + error)
+            # Not scaled - error: an operator would round to the 28 digits of decimal's default context.
+            lower = math.floor(context.subtract(scaled, error))
+            upper = math.floor(context.add(scaled, error))
             if lower == upper:
                 return max(lower, 0)
             precision *= 2

@@ -449,6 +449,7 @@ class _Run:
         card = {"kind": _CHECKPOINT, "run": self._identity(), "accuracies": self._accuracies}
         artefacts.save(path, tensors, card)
 
+    @torch.no_grad()
     def resume(self, path: str | os.PathLike[str]) -> None:
         tensors, card = artefacts.load(path, kind=_CHECKPOINT)
         if card["run"] != self._identity():
@@ -456,7 +457,11 @@ class _Run:
         self._model.load_state_dict(_under("model.", tensors))
         self._best = _under("best.", tensors)
         for i, parameter in enumerate(self._parameters):
-            self._optimiser.state[parameter] = _under(f"adam.{i}.", tensors)
+            # The fused optimiser walks through memory: its state must lie as the parameter does, channels last.
+            self._optimiser.state[parameter] = {
+                k: torch.empty_like(parameter).copy_(v) if v.shape == parameter.shape else v
+                for k, v in _under(f"adam.{i}.", tensors).items()
+            }
         self._accuracies = card["accuracies"]
 
     def _identity(self) -> Any:

@@ -43,11 +43,11 @@ _MARK, _RING = 4, 17
 
 @dataclass(frozen=True)
 class Look:
-    """How one series is drawn, everywhere in the report."""
+    """How one series is drawn, everywhere in the report; points alone have no line."""
 
     colour: str
     marker: str
-    line: Any = "-"
+    line: Any = ""
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ ATTACK_LOOKS = {
     "reidentify-denoised": Look(GREEN, "^", (0, (6, 1.5, 1.5, 1.5))),
 }
 CLEAN_LOOK = Look(BLACK, "", (0, (8, 3)))
+NONE_LOOK = Look(BLACK, "*")
 CHANCE_LOOK = Look(GREY, "", (0, (1, 2)))
 # For families and classes, in their order; a ninth begins again with the other markers.
 CYCLE = [
@@ -180,7 +181,7 @@ def looks(study: Study) -> dict[str, Look]:
     """The look of each family, "none" first and black."""
     names = dict.fromkeys(spec.partition(":")[0] for spec in study["protections"] if spec != "none")
     cycled = {name: CYCLE[number % len(CYCLE)] for number, name in enumerate(names)}
-    return {"none": Look(BLACK, "*"), **cycled}
+    return {"none": NONE_LOOK, **cycled}
 
 
 def accuracy_charts(study: Study, records: Sequence[Record]) -> list[Chart]:
@@ -270,7 +271,7 @@ def gain_chart(study: Study, records: Sequence[Record]) -> Chart | None:
         words = "; ".join(
             f"{spec}: SSIM {x:.2f}, gain {gain.value:+.1f}%" for spec, (x, gain) in points.items()
         )
-        return _chart(figure, "gain", "What the denoiser adds", words)
+        return _chart(figure, "gain", "Gain in accuracy against likeness to the original", words)
 
 
 def frontier_chart(
@@ -364,7 +365,8 @@ def key(name: str, look: Look) -> str:
         across = [0.08, 0.92] if look.line else []
         figure.add_artist(Line2D(across, [0.5] * len(across), color=look.colour, linestyle=look.line))
         if look.marker:
-            figure.add_artist(Line2D([0.5], [0.5], color=look.colour, marker=look.marker))
+            size = 8 if look.marker == "*" else None
+            figure.add_artist(Line2D([0.5], [0.5], color=look.colour, marker=look.marker, markersize=size))
         slug = _slug(f"key {name}")
         return _svg(figure, slug).replace("<svg", '<svg class="key" aria-hidden="true"', 1)
 
@@ -600,7 +602,7 @@ def _darker(colour: str) -> str:
 
 
 def _chart(figure: Any, name: str, title: str, words: str) -> Chart:
-    slug = _slug(name)
+    slug = _slug(f"chart {name}")
     labelled = f'<svg class="chart" role="img" aria-labelledby="{slug}-title {slug}-words"'
     svg = _svg(figure, slug).replace("<svg", labelled, 1)
     head, _, rest = svg.partition(">")  # the end of the opening tag

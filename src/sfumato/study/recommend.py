@@ -180,9 +180,18 @@ def cells(study: Study, records: Iterable[Record]) -> list[str]:
     return wanted
 
 
+def cell_name(record: Record) -> str:
+    """The name of a record's cell, as in `cells`."""
+    cell = record["cell"]
+    what = cell.get("learner") or cell.get("attack") or cell.get("view")
+    return " ".join(
+        str(part) for part in (record["kind"], cell["protection"], what, cell["seed"]) if part is not None
+    )
+
+
 def missing(study: Study, records: Sequence[Record]) -> list[str]:
     """Those of the study's cells that no record is of."""
-    ran = {_name(record) for record in belonging(study, records)}
+    ran = {cell_name(record) for record in belonging(study, records)}
     return [name for name in cells(study, records) if name not in ran]
 
 
@@ -315,14 +324,6 @@ def belonging(study: Study, records: Iterable[Record], kind: str | None = None) 
 def percent(value: float) -> str:
     """0.0614 -> "6.1%"."""
     return f"{100 * value:.1f}%"
-
-
-def _name(record: Record) -> str:
-    cell = record["cell"]
-    what = cell.get("learner") or cell.get("attack") or cell.get("view")
-    return " ".join(
-        str(part) for part in (record["kind"], cell["protection"], what, cell["seed"]) if part is not None
-    )
 
 
 def _over_seeds(values: Sequence[tuple[float, float, float]]) -> Estimate:

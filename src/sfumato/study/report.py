@@ -175,7 +175,10 @@ def render(study: Study, records: Sequence[Record]) -> str:
         for name, title, attacks in adversaries
     ]
     family_looks = charts.looks(study)
-    family_titles = {family.name: family for family in charts.families(study)}
+    family_keys = [
+        (f"{family.title}, by {family.axis}" if family.axis else family.title, family_looks[family.name])
+        for family in charts.families(study)
+    ]
     lines = [("clean images, clean learner", charts.CLEAN_LOOK)]
     chance = [("chance", charts.CHANCE_LOOK)]
     tried = {record["cell"]["attack"] for record in belonging(study, records, "attack")}
@@ -200,15 +203,8 @@ def render(study: Study, records: Sequence[Record]) -> str:
         gains=charts.gains(study, records),
         risk=charts.risk_charts(study, records),
         embeddings=charts.embedding_charts(study, records),
-        family_legend=legend(
-            "family",
-            [("no protection", charts.Look(charts.BLACK, "*", ""))]
-            + [
-                (f"{family.title}, by {family.axis}" if family.axis else family.title, look)
-                for name, family in family_titles.items()
-                for look in [charts.Look(family_looks[name].colour, family_looks[name].marker, "")]
-            ],
-        ),
+        family_legend=legend("family", [("no protection", charts.NONE_LOOK), *family_keys]),
+        gain_legend=legend("gain", family_keys),
         learner_legend=legend(
             "learner",
             [(name, charts.LEARNER_LOOKS[name]) for name in study["learners"]] + lines + chance,
@@ -222,9 +218,8 @@ def render(study: Study, records: Sequence[Record]) -> str:
         class_legend=legend(
             "class",
             [
-                (name, charts.Look(look.colour, look.marker, ""))
+                (name, charts.CYCLE[number % len(charts.CYCLE)])
                 for number, name in enumerate(charts.classes_of(study, records))
-                for look in [charts.CYCLE[number % len(charts.CYCLE)]]
             ],
         ),
         pictures=pictures,
@@ -541,8 +536,12 @@ def _made(study: Study, records: Sequence[Record]) -> list[tuple[str, list[tuple
         spent[record["kind"]] += record["seconds"]
     attacks = [record["result"] for record in belonging(study, records, "attack")]
     sizes = [
-        (name, ", ".join(f"{size:,}" for size in sorted({one[name] for one in attacks if name in one})))
-        for name in ("identities", "gallery", "probes")
+        (name, ", ".join(f"{size:,}" for size in sorted({one[key] for one in attacks if key in one})))
+        for key, name in (
+            ("identities", "identities"),
+            ("gallery", "gallery in all"),
+            ("probes", "probes in all"),
+        )
     ]
     groups = [
         (
@@ -569,7 +568,7 @@ def _made(study: Study, records: Sequence[Record]) -> list[tuple[str, list[tuple
         (
             "Adversaries",
             [(name, _shown(value)) for name, value in (study.get("adversary") or {}).items()]
-            + [(f"{name} in all", size) for name, size in sizes if size],
+            + [(name, size) for name, size in sizes if size],
         ),
         ("Versions", [(name, ", ".join(sorted(each))) for name, each in versions.items()]),
         (

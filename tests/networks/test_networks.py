@@ -1,0 +1,61 @@
+import pytest
+import torch
+from torch.nn import functional
+
+from sfumato.networks import Conv4, DnCNN, ResNet12
+
+
+def test_conv4_embeds_28_pixels_in_64_numbers_and_84_in_1600():
+    # Snell et al. 2017: "a 64-dimensional output space" for Omniglot, 1600 for miniImageNet.
+    assert Conv4(1)(torch.rand(2, 1, 28, 28)).shape == (2, 64)
+    assert Conv4(3)(torch.rand(2, 3, 84, 84)).shape == (2, 1600)
+
+
+def test_conv4_is_the_four_blocks_of_the_paper():
+    network = Conv4(1, width=8).eval()
+    images = features = torch.rand(2, 1, 16, 16)
+    for convolution, norm, _, _ in network.blocks:
+        features = functional.conv2d(features, convolution.weight, padding=1)
+        features = (features - norm.running_mean[:, None, None]) / (norm.running_var + norm.eps)[
+            :, None, None
+        ].sqrt()
+        features = functional.max_pool2d(features.clamp(min=0), 2)
+    torch.testing.assert_close(network(images), features.flatten(1))
+
+
+def test_conv4_has_the_parameters_of_the_paper():
+    # 3x3 convolutions 1 -> 64 -> 64 -> 64 -> 64, and scale and shift of four batch norms.
+    assert sum(p.numel() for p in Conv4(1).parameters()) == 9 * 64 + 3 * 9 * 64 * 64 + 4 * 2 * 64
+
+
+def test_resnet12_ends_in_512_numbers_whatever_the_size():
+    network = ResNet12(3).eval()
+    assert network(torch.rand(1, 3, 84, 84)).shape == (1, 512)
+    assert network(torch.rand(1, 3, 32, 48)).shape == (1, 512)
+
+
+def test_resnet12_has_twelve_convolutions_on_the_main_path():
+    network = ResNet12(3)
+    main = [m for block in network.blocks for m in block.convolutions if isinstance(m, torch.nn.Conv2d)]
+    assert [m.out_channels for m in main] == [64] * 3 + [128] * 3 + [256] * 3 + [512] * 3
+
+
+def test_dncnn_has_eight_convolutions_of_64_filters():
+    layers = [m for m in DnCNN(3).modules() if isinstance(m, torch.nn.Conv2d)]
+    assert [layer.out_channels for layer in layers] == [64] * 7 + [3]
+
+
+def test_a_denoiser_that_predicts_nothing_returns_its_input():
+    network = DnCNN(3, depth=3, width=4).eval()
+    torch.nn.init.zeros_(network.residual[-1].weight)
+    torch.nn.init.zeros_(network.residual[-1].bias)
+    images = torch.rand(2, 3, 9, 7)
+    assert torch.equal(network(images), images)
+
+
+@pytest.mark.parametrize(
+    "network", [Conv4(1, width=4), DnCNN(1, depth=3, width=4), ResNet12(1, widths=(4, 4, 4, 4))]
+)
+def test_every_parameter_is_trained(network):
+    network(torch.rand(4, 1, 16, 16)).square().mean().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())

@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageFilter
+
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.protect import parse
+
+NOISE = seeded_noise(0)
+
+
+@pytest.mark.parametrize("radius", [0.5, 1, 2, 3, 4, 5, 20])
+def test_blur_is_pillows_to_the_byte_in_colour_and_grey(photos, radius):
+    for images in (photos, photos[:, :1]):
+        ours = parse(f"blur:radius={radius}").release(images, NOISE).images()
+        for image, blurred in zip(images, ours, strict=True):
+            array = image.permute(1, 2, 0).numpy().squeeze()
+            pillow = np.asarray(Image.fromarray(array).filter(ImageFilter.GaussianBlur(radius)))
+            assert np.array_equal(blurred.permute(1, 2, 0).numpy().squeeze(), pillow)
+
+
+def test_a_flat_image_stays_flat():
+    flat = torch.full((1, 3, 20, 20), 77, dtype=torch.uint8)
+    assert torch.equal(parse("blur:radius=3").release(flat, NOISE).images(), flat)
+
+
+def test_centre_blur_changes_the_centre_as_blur_does_and_nothing_else(photos):
+    released = parse("centre-blur:radius=2,share=0.5").release(photos, NOISE).images()
+    blurred = parse("blur:radius=2").release(photos, NOISE).images()
+    inside = torch.zeros(29, 23, dtype=torch.bool)
+    inside[7:21, 5:17] = True  # round(0.5 * 29) = 14 rows, round(0.5 * 23) = 12 columns
+    assert torch.equal(released[:, :, inside], blurred[:, :, inside])
+    assert torch.equal(released[:, :, ~inside], photos[:, :, ~inside])
+
+
+def test_block_blackens_the_centre_and_nothing_else(photos):
+    released = parse("block:share=0.5").release(photos, NOISE).images()
+    inside = torch.zeros(29, 23, dtype=torch.bool)
+    inside[7:21, 5:17] = True
+    assert (released[:, :, inside] == 0).all()
+    assert torch.equal(released[:, :, ~inside], photos[:, :, ~inside])
+
+
+def test_the_originals_are_not_touched(photos):
+    before = photos.clone()
+    for spec in (
+        "none",
+        "block",
+        "centre-blur:radius=2",
+        "blur:radius=2",
+        "gaussian:sigma=9",
+        "pixelize:cell=3",
+    ):
+        parse(spec).release(photos, NOISE)
+    assert torch.equal(photos, before)

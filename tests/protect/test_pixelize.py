@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+import torch
+
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import SpecError
+from sfumato.protect import parse
+from sfumato.protect.pixelize import cell_areas, cell_sums
+
+NOISE = seeded_noise(0)
+
+
+@pytest.mark.parametrize("cell", [1, 2, 3, 4, 6, 10, 23])
+def test_every_cell_is_its_mean_also_at_the_border(photos, cell):
+    release = parse(f"pixelize:cell={cell}").release(photos, NOISE)
+    shown = release.images().numpy()
+    pixels = photos.numpy().astype(int)
+    for top in range(0, 29, cell):
+        for left in range(0, 23, cell):
+            place = (..., slice(top, top + cell), slice(left, left + cell))
+            part = pixels[place]
+            area = part.shape[2] * part.shape[3]
+            mean = (2 * part.sum((2, 3)) + area) // (2 * area)  # halves up, in integers
+            assert np.array_equal(shown[place], np.broadcast_to(mean[..., None, None], part.shape))
+
+
+def test_a_release_travels_at_cell_resolution(photos):
+    release = parse("pixelize:cell=4").release(photos, NOISE)
+    assert release.values.shape == (7, 3, 8, 6)
+    assert release.bytes_per_image == 3 * 8 * 6
+    assert release.images().shape == photos.shape
+
+
+def test_28_pixels_in_cells_of_6_leave_a_last_cell_of_4():
+    areas = cell_areas(28, 28, 6)
+    assert areas.shape == (5, 5)
+    assert areas[-1, -1] == 16
+    assert areas.sum() == 28 * 28
+
+
+def test_sums_are_exact_in_cells_of_more_than_16_bits():
+    white = torch.full((1, 1, 300, 300), 255, dtype=torch.uint8)
+    sums, areas = cell_sums(white, cell=300)
+    assert sums.item() == 255 * 300 * 300
+    assert areas.item() == 300 * 300
+
+
+def test_a_cell_larger_than_the_image_names_the_bound_and_a_cure():
+    images = torch.zeros(1, 3, 84, 84, dtype=torch.uint8)
+    with pytest.raises(
+        SpecError, match=r"cell=96 is larger than the 84x84 images: choose a cell of at most 84"
+    ):
+        parse("pixelize:cell=96").release(images, NOISE)

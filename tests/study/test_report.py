@@ -1,0 +1,435 @@
+"""What a report shows, and that it is a pure function of the run."""
+
+import csv
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+import synthetic
+
+from sfumato.errors import DataError
+from sfumato.study import report
+from sfumato.study.recommend import recommend
+
+# Elements of HTML and SVG that have no end tag.
+VOID = {"meta", "link", "img", "br"}
+
+
+class Page(HTMLParser):
+    """The elements of a page, its text, and whether every element that is opened is closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def references(self) -> list[str]:
+        """Everything that an element refers to, and every url() of the styles."""
+        keys = ("src", "href", "xlink:href", "srcset", "action", "data", "poster")
+        found = [each[key] or "" for _, each in self.elements for key in keys if each.get(key)]
+        return found + re.findall(r"url\(([^)]*)\)", "".join(self.words))
+
+
+@pytest.fixture(scope="module")
+def study() -> dict[str, Any]:
+    return synthetic.study()
+
+
+@pytest.fixture(scope="module")
+def records(study) -> list[dict[str, Any]]:
+    return synthetic.records(study)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory, study, records) -> Path:
+    made = synthetic.write_run(tmp_path_factory.mktemp("runs") / "synthetic", study, records)
+    report.write(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def html(directory) -> str:
+    return (directory / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(html) -> Page:
+    return Page(html)
+
+
+def rendered(**changes: Any) -> Page:
+    """The page of a changed synthetic study."""
+    study = synthetic.study(**changes)
+    return Page(report.render(study, synthetic.records(study)))
+
+
+def small(**changes: Any) -> dict[str, Any]:
+    return {"protections": ["none", "blur:radius=1", "blur:radius=3"], **changes}
+
+
+# One file that needs nothing else
+
+
+def test_the_report_stays_under_a_megabyte_and_a_half(directory):
+    assert (directory / "report.html").stat().st_size < 1_500_000
+
+
+def test_the_page_refers_to_nothing_outside_itself(page):
+    assert page.references
+    assert [one for one in page.references if not one.startswith(("#", "data:"))] == []
+
+
+def test_the_page_has_no_script_and_forbids_what_it_does_not_hold(html, page):
+    assert page.all("script") == []
+    assert not re.search(r"\bon\w+=", re.sub(r'"[^"]*"', '""', html))
+    policy = next(one["content"] for one in page.all("meta") if "http-equiv" in one)
+    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def test_no_two_elements_share_an_id_and_every_inner_link_has_its_target(page):
+    names = [each["id"] for _, each in page.elements if "id" in each]
+    assert len(names) == len(set(names))
+    inner = [one.lstrip("#") for one in page.references if one.startswith("#")]
+    assert set(inner) <= set(names)
+
+
+def test_the_same_run_gives_the_same_bytes_in_another_process(directory, html, tmp_path):
+    code = "import sys; from sfumato.study import report; report.write(sys.argv[1])"
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "MPLCONFIGDIR": str(tmp_path)}
+    before = {path.name: path.read_bytes() for path in (directory / "tables").iterdir()}
+    subprocess.run([sys.executable, "-c", code, directory], check=True, env=environment)
+    assert (directory / "report.html").read_text(encoding="utf-8") == html
+    assert {path.name: path.read_bytes() for path in (directory / "tables").iterdir()} == before
+
+
+def test_the_names_and_the_order_of_the_record_files_do_not_matter(tmp_path, study, records, html):
+    renamed = [{**record, "digest": f"{number:04}"} for number, record in enumerate(reversed(records))]
+    directory = synthetic.write_run(tmp_path / "run", study, renamed)
+    assert report.write(directory).read_text(encoding="utf-8") == html
+
+
+def test_nothing_but_the_report_and_its_tables_is_left_behind(directory):
+    assert {path.name for path in directory.iterdir()} == {"study.json", "records", "report.html", "tables"}
+    assert {path.name for path in (directory / "tables").iterdir()} == {
+        "frontier.csv",
+        "accuracy.csv",
+        "reidentification.csv",
+        "similarity.csv",
+    }
+
+
+# What it shows
+
+
+def test_every_number_of_a_record_appears(page, records):
+    shown = set(page.text.split())
+    for record in records:
+        results = [record["result"], *record["result"].get("scores", [])]
+        results.append(record["result"].get("guarantee") or {})
+        numbers = [each for one in results for each in one.values() if isinstance(each, int | float)]
+        assert {str(number) for number in numbers} <= shown
+
+
+def test_the_recommended_setting_is_shown_with_its_numbers_and_reasons(page, study, records):
+    advice = recommend(study, records)
+    assert advice.setting is not None
+    assert {"class": "choice", "id": "recommended"} in page.all("p")
+    for line in advice.details[1:]:
+        assert line in page.text
+
+
+def test_where_there_is_no_recommendation_its_reason_is_shown():
+    page = rendered(**small(recommend={"reidentification_at_most": 0.01}))
+    assert "No setting keeps the strongest re-identification at or under 1.0%." in page.text
+    assert "The lowest is blur:radius=3" in page.text
+
+
+def test_every_section_has_a_heading_and_every_chart_a_title_and_a_description(page):
+    for section in page.all("section"):
+        assert {"id": section["aria-labelledby"]} in page.all("h2")
+    charts = [one for one in page.all("svg") if one.get("class") == "chart"]
+    assert len(charts) == 4 + 4 + 1 + 1 + 1 + 12 * 2  # accuracy, risk, gain, frontier, embeddings
+    told = {one["id"] for tag in ("title", "desc") for one in page.all(tag) if "id" in one}
+    for chart in charts:
+        assert chart["role"] == "img"
+        assert set((chart["aria-labelledby"] or "").split()) <= told
+
+
+def test_every_picture_has_a_text_and_every_table_header_a_scope(page):
+    assert all(image["alt"] for image in page.all("img"))
+    assert len(page.all("img")) == 3 * (13 + 12)
+    assert all(header["scope"] in ("row", "col") for header in page.all("th"))
+    assert len(page.all("caption")) == len(page.all("table"))
+
+
+def test_the_guarantees_are_told_in_plain_words(page):
+    assert "Nothing is proved" in page.text
+    assert "hides any 1 pixel at eps = 3 (pure DP); the whole image only at eps = 3080" in page.text
+    assert "The figure for whole images is the one that matters" in page.text
+    assert "releasing the same image again spends the same amount again" in page.text
+
+
+@pytest.mark.parametrize(
+    ("definition", "value", "share"),
+    [
+        ("pure", 0.0, "50.0%"),  # nothing is revealed: a coin
+        ("pure", 1.0986122886681098, "75.0%"),  # ε = ln 3: odds of 3 to 1
+        ("pure", 3.0, "95.3%"),  # 1 / (1 + e^-3) = 0.9526
+        ("pure", 21168.0, "100.0%"),
+        ("gaussian", 0.0, "50.0%"),
+        ("gaussian", 2.0, "84.2%"),  # Φ(1) = 0.8413, rounded up
+        ("gaussian", 353.3, "100.0%"),
+        ("renyi", 1.0, None),
+        (None, None, None),
+    ],
+)
+def test_a_guarantee_bounds_how_often_a_judge_is_right(definition, value, share):
+    assert report._told_apart(definition, value) == share
+
+
+def test_the_settings_seeds_versions_and_digest_are_shown(page, study):
+    assert study["data"]["digest"] in page.text
+    for name in ("learning_rate 0.001", "sfumato 0.1.0", "torch 2.13.0", "seeds 0", "test episodes 600"):
+        assert name in page.text
+
+
+def test_a_title_is_text_and_never_markup():
+    page = rendered(**small(title='Hats <script>alert(1)</script> & "faces"', name="<b>x</b>"))
+    assert page.all("script") == page.all("b") == []
+    assert 'Hats <script>alert(1)</script> & "faces"' in page.text
+
+
+# Incomplete and other studies
+
+
+def test_missing_records_are_counted_and_named():
+    study = synthetic.study(**small())
+    records = synthetic.records(study)
+    gone = {"accuracy blur:radius=3 denoised 0", "attack blur:radius=1 reidentify-adaptive 0"}
+    kept = [one for one in records if " ".join(str(part) for part in (one["kind"], *_cell(one))) not in gone]
+    assert len(kept) == len(records) - 2
+    page = Page(report.render(study, kept))
+    assert f"2 of {len(records)} cells are missing." in page.text
+    for name in gone:
+        assert name in page.text
+
+
+def _cell(record: dict[str, Any]) -> tuple[Any, ...]:
+    cell = record["cell"]
+    what = [cell[key] for key in ("learner", "attack", "view") if key in cell]
+    return (cell["protection"], *what, cell["seed"])
+
+
+def test_a_finished_study_misses_nothing(page):
+    assert "missing" not in page.text
+
+
+def test_a_run_without_records_has_a_report_too():
+    page = Page(report.render(synthetic.study(), []))
+    assert "no attack is recorded" in page.text.lower()
+    assert [one for one in page.all("svg") if one.get("class") == "chart"] == []
+
+
+@pytest.mark.parametrize("kind", ["accuracy", "attack", "similarity", "pictures", "embeddings"])
+def test_a_kind_of_record_alone_or_all_but_it_has_a_report(kind):
+    study = synthetic.study(**small())
+    records = synthetic.records(study)
+    Page(report.render(study, [one for one in records if one["kind"] == kind]))
+    Page(report.render(study, [one for one in records if one["kind"] != kind]))
+
+
+def test_without_a_secret_there_is_accuracy_and_no_risk():
+    task = {**synthetic.study()["task"], "sensitive": None}
+    page = rendered(**small(task=task, attacks=[]))
+    assert {"id": "accuracy-title"} in page.all("h2")
+    assert {"id": "risk-title"} not in page.all("h2")
+    assert "names no secret" in page.text
+
+
+def test_where_the_secret_is_the_task_static_and_adaptive_are_apart():
+    task = {**synthetic.study()["task"], "target": "identity", "secret_is_task": True}
+    page = rendered(**small(task=task))
+    assert "Against static adversaries" in page.text
+    assert "Against the adaptive adversary" in page.text
+    assert "No recommendation" in page.text
+
+
+def test_several_seeds_give_means_with_their_spread():
+    page = rendered(**small(seeds=[0, 1, 2]))
+    assert "lowest and highest of 3 seeds" in page.text
+    assert "Numbers are means over 3 seeds" in page.text
+
+
+def test_families_of_one_setting_or_of_several_parameters_have_charts():
+    study = synthetic.study(
+        protections=[
+            "none",
+            "block",
+            "mask:artefact=a.safetensors,keep=10",
+            *(f"dp-pix:cell={cell},epsilon={epsilon}" for cell in (2, 4, 8) for epsilon in (1, 3)),
+        ]
+    )
+    records = [synthetic.accuracy("none", "clean", 0.95), synthetic.attack("none", "reidentify-static", 0.6)]
+    for number, spec in enumerate(study["protections"][1:]):
+        records += [synthetic.accuracy(spec, name, 0.9 - 0.05 * number) for name in study["learners"]]
+        records.append(synthetic.attack(spec, "reidentify-adaptive", 0.3 - 0.03 * number))
+    page = Page(report.render(study, records))
+    titles = " ".join(page.words)
+    for title in ("Black block", "Learned mask (keep = 10)", "DP-Pix"):
+        assert title in titles
+    assert "2, 1" in titles
+
+
+def test_a_dollar_in_a_name_is_no_formula():
+    study = synthetic.study(protections=["none", "mask:artefact=$a$,keep=1", "mask:artefact=$b_,keep=1"])
+    records = [synthetic.accuracy(spec, "protected", 0.9) for spec in study["protections"][1:]]
+    assert "$b_" in Page(report.render(study, records)).text
+
+
+def test_records_that_the_report_does_not_know_are_counted():
+    study = synthetic.study(**small())
+    records = synthetic.records(study)
+    restored = {**records[0], "kind": "restore", "cell": {"protection": "none", "seed": 0}, "result": {}}
+    other = synthetic.accuracy("blur:radius=99", "clean", 0.5)
+    page = Page(report.render(study, [*records, restored, other]))
+    assert "not in this report: restore (1), settings outside the study (1)." in page.text
+
+
+# The tables
+
+
+def test_the_tables_hold_the_numbers_of_the_records_exactly(directory, records):
+    def rows(name: str) -> list[dict[str, str]]:
+        with (directory / "tables" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def of(kind: str) -> dict[tuple[str, ...], dict[str, Any]]:
+        return {_cell(one): one["result"] for one in records if one["kind"] == kind}
+
+    accuracy, attack, similarity = of("accuracy"), of("attack"), of("similarity")
+    table = rows("accuracy")
+    assert len(table) == len(accuracy)
+    for row in table:
+        result = accuracy[row["protection"], row["learner"], int(row["seed"])]
+        assert {key: float(row[key]) for key in result} == result
+    table = rows("reidentification")
+    assert len(table) == sum(len(one["scores"]) for one in attack.values())
+    for row in table:
+        result = attack[row["protection"], row["attack"], int(row["seed"])]
+        score = next(one for one in result["scores"] if one["classifier"] == row["classifier"])
+        assert [float(row[key]) for key in ("top1", "low", "high")] == [
+            score[key] for key in ("top1", "low", "high")
+        ]
+        assert float(row["chance"]) == result["chance"]
+    table = rows("similarity")
+    assert len(table) == len(similarity)
+    for row in table:
+        result = similarity[row["protection"], row["view"], int(row["seed"])]
+        assert row["psnr"] == ("" if result["psnr"] is None else str(result["psnr"]))
+        assert row["guarantee"] == ((result.get("guarantee") or {}).get("text") or "")
+
+
+def test_the_links_of_the_page_are_the_files(page, directory):
+    links = [one for one in page.all("a") if "download" in one]
+    assert len(links) == 4
+    for link in links:
+        head, _, body = (link["href"] or "").partition(",")
+        assert head == "data:text/csv;charset=utf-8"
+        name = (link["download"] or "").removeprefix("synthetic-")
+        assert unquote(body).encode() == (directory / "tables" / name).read_bytes()
+
+
+def test_what_a_result_holds_beyond_the_known_gets_a_column():
+    study = synthetic.study(**small())
+    record = synthetic.accuracy("none", "clean", 0.9)
+    record["result"]["precision"] = "bfloat16"
+    (table,) = [one for one in report.tables(study, [record]) if one.name == "accuracy"]
+    (row,) = csv.DictReader(io.StringIO(table.csv))
+    assert row["precision"] == "bfloat16"
+
+
+# Reading a run
+
+
+def test_a_run_is_read_as_it_was_written(directory, study, records):
+    loaded, them = report.load(directory)
+    assert loaded == study
+    assert sorted(one["digest"] for one in them) == sorted(one["digest"] for one in records)
+
+
+def test_a_directory_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"study\.json: cannot be read .* give the directory of a study"):
+        report.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not a JSON object"),
+        ('{"kind": "accuracy", "cell": {}}', "'result' is missing"),
+        ('{"kind": "accuracy", "cell": {"protection": "none"}, "result": {}}', "cell has no 'seed'"),
+        (
+            '{"kind": "accuracy", "cell": {"protection": "none", "seed": 0, "learner": "clean"}, '
+            '"result": {}}',
+            "result has no 'accuracy'",
+        ),
+        ('{"kind": "accuracy", "cell": {}, "result": {"accuracy": NaN}}', "NaN is no number"),
+        (
+            '{"kind": "pictures", "cell": {"protection": "none", "seed": 0}, "seconds": 1, "result": '
+            '{"original": ["https://example.org/a.png"], "released": [], "denoised": null}}',
+            "a picture is no PNG data: URI",
+        ),
+    ],
+)
+def test_a_damaged_record_is_named(tmp_path, study, records, text, problem):
+    directory = synthetic.write_run(tmp_path / "run", study, records[:2])
+    (directory / "records" / "bad.json").write_text(text)
+    with pytest.raises(DataError, match=f"bad.json: .*{re.escape(problem)}.*run the study again"):
+        report.load(directory)
+
+
+def test_two_records_of_one_cell_are_refused(tmp_path, study, records):
+    directory = synthetic.write_run(tmp_path / "run", study, [records[0], {**records[0], "digest": "other"}])
+    with pytest.raises(DataError, match=r"record the same cell: delete the one that is out of date"):
+        report.load(directory)
+
+
+def test_records_of_an_earlier_version_of_the_study_are_passed_over(tmp_path, study, records):
+    newer = {**records[0], "digest": "newer"}
+    directory = synthetic.write_run(tmp_path / "run", {**study, "cells": ["newer"]}, [records[0], newer])
+    assert report.load(directory)[1] == [newer]

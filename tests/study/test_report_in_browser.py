@@ -1,0 +1,142 @@
+"""The report as a browser shows it: on a telephone, on paper, and without a network."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+
+from sfumato.study import report
+
+BROWSER, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (BROWSER.exists() and DRIVER.exists()), reason="needs Debian's chromium and chromium-driver"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory) -> str:
+    study = synthetic.study()
+    directory = tmp_path_factory.mktemp("runs") / "synthetic"
+    synthetic.write_run(directory, study, synthetic.records(study))
+    return report.write(directory).as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory) -> Iterator[Any]:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(BROWSER)
+    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+    driver.get("about:blank")
+    driver.get_log("performance")  # what the browser's own start page asked for
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(params=[360, 1200], ids=["telephone", "desk"])
+def width(request, browser, address) -> int:
+    """The report is open at this width."""
+    size = {"width": request.param, "height": 800, "deviceScaleFactor": 1, "mobile": request.param < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(address)
+    return request.param
+
+
+def test_the_page_never_scrolls_sideways(browser, width):
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert browser.execute_script("return window.innerWidth") == width
+
+
+def test_nothing_but_the_file_is_asked_for_and_the_console_stays_empty(browser, width):
+    asked = [
+        message["params"]["request"]["url"]
+        for entry in browser.get_log("performance")
+        if (message := json.loads(entry["message"])["message"])["method"] == "Network.requestWillBeSent"
+    ]
+    assert asked
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert browser.get_log("browser") == []
+
+
+def test_every_image_is_decoded_and_drawn_without_smoothing(browser, width):
+    images = browser.execute_script(
+        "return [...document.images].map(i => [i.naturalWidth, getComputedStyle(i).imageRendering])"
+    )
+    assert len(images) == 3 * (13 + 12)
+    assert all(natural > 0 and rendering == "pixelated" for natural, rendering in images)
+
+
+def test_every_chart_is_visible_and_stays_within_the_page(browser, width):
+    boxes = browser.execute_script(
+        "return [...document.querySelectorAll('svg.chart')].map(s => s.getBoundingClientRect().toJSON())"
+    )
+    assert len(boxes) == 4 + 4 + 2 + 1 + 12 * 2
+    for box in boxes:
+        assert box["width"] > 80
+        assert box["height"] > 60
+        assert box["left"] >= 0
+        assert box["right"] <= width
+
+
+def test_no_label_of_a_chart_leaves_it_or_covers_another(browser, width):
+    charts = browser.execute_script(
+        "return [...document.querySelectorAll('svg.chart')].map(s => [s.getBoundingClientRect().toJSON(),"
+        " [...s.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect().toJSON()])])"
+    )
+    for chart, texts in charts:
+        for word, box in texts:
+            assert box["left"] > chart["left"] - 2, word
+            assert box["right"] < chart["right"] + 2, word
+        for number, (word, one) in enumerate(texts):
+            for other_word, other in texts[:number]:
+                across = min(one["right"], other["right"]) - max(one["left"], other["left"])
+                down = min(one["bottom"], other["bottom"]) - max(one["top"], other["top"])
+                # Boxes of text include room above and below the letters.
+                assert across < 1 or down < 0.35 * one["height"], (word, other_word)
+
+
+def test_the_recommended_setting_is_seen(browser, width):
+    shown = browser.find_element("id", "recommended")
+    assert shown.is_displayed()
+    assert shown.text == "dp-pix:cell=4,epsilon=3"
+    assert len(browser.find_elements("css selector", "tr.chosen")) == 1
+
+
+def test_all_that_scrolls_or_opens_is_reached_by_the_keyboard(browser, width):
+    unreachable = browser.execute_script(
+        "return [...document.querySelectorAll('*')].filter(e => getComputedStyle(e).overflowX == 'auto'"
+        " && e.tabIndex < 0).length"
+    )
+    assert unreachable == 0
+    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_it_prints_to_a_pdf_of_a_few_pages(browser, address):
+    browser.get(address)
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True, "preferCSSPageSize": True})
+    pdf = base64.b64decode(printed["data"])
+    assert pdf.startswith(b"%PDF")
+    assert 3 <= pdf.count(b"/Type /Page\n") <= 14
