@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import os
 import re
 import subprocess
@@ -15,7 +14,7 @@ from urllib.parse import unquote
 import pytest
 import synthetic
 
-from sfumato.errors import DataError
+from sfumato.errors import DataError, MissingExtraError
 from sfumato.study import report
 from sfumato.study.recommend import recommend
 
@@ -278,6 +277,7 @@ def test_without_a_secret_there_is_accuracy_and_no_risk():
     assert {"id": "accuracy-title"} in page.all("h2")
     assert {"id": "risk-title"} not in page.all("h2")
     assert "names no secret" in page.text
+    assert "strongest" not in page.text
 
 
 def test_where_the_secret_is_the_task_static_and_adaptive_are_apart():
@@ -433,3 +433,22 @@ def test_records_of_an_earlier_version_of_the_study_are_passed_over(tmp_path, st
     newer = {**records[0], "digest": "newer"}
     directory = synthetic.write_run(tmp_path / "run", {**study, "cells": ["newer"]}, [records[0], newer])
     assert report.load(directory)[1] == [newer]
+
+
+@pytest.mark.parametrize("name", ["jinja2", "matplotlib"])
+def test_a_missing_extra_is_named_with_the_cure(monkeypatch, name):
+    monkeypatch.delitem(sys.modules, "sfumato.study.charts", raising=False)
+    monkeypatch.delattr("sfumato.study.charts", raising=False)
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtraError, match=rf"a report needs {name}: pip install 'sfumato\[study\]'"):
+        report.render(synthetic.study(), [])
+
+
+def test_reading_and_recommending_need_neither_charts_nor_torch(directory):
+    code = (
+        "import sys; from sfumato.study import recommend, report; "
+        "print(recommend.recommend(*report.load(sys.argv[1])).headline); "
+        "print([name for name in ('jinja2', 'matplotlib', 'torch') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, directory], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["recommended: dp-pix:cell=4,epsilon=3", "[]"]

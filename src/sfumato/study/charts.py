@@ -52,7 +52,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Chart:
-    """One panel: its name (unique in the page), its title, its SVG element, and what it shows in words."""
+    """One panel: its name, unique in the page; its title; its SVG element, which says it in words, too."""
 
     name: str
     title: str
@@ -267,6 +267,10 @@ def gain_chart(study: Study, records: Sequence[Record]) -> Chart | None:
         axes.set_ylabel("gain in accuracy (%)")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:+g}" if value else "0")
         axes.margins(0.09)
+        left, right = axes.get_xlim()
+        spare = max(0.0, 0.2 - (right - left)) / 2  # few points, near each other, are not blown up
+        axes.set_xlim(left - spare, right + spare)
+        axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
         _place_labels(figure, axes, texts, lines)
         words = "; ".join(
             f"{spec}: SSIM {x:.2f}, gain {gain.value:+.1f}%" for spec, (x, gain) in points.items()

@@ -254,8 +254,8 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
     if study["task"].get("secret_is_task"):
         return none(
             f"the secret ({sensitive}) is what the task itself tells, or follows from it",
-            "an adversary who protects his own photographs the same way then reaches at least the task's "
-            "accuracy: no setting is both useful and safe against him.",
+            "An adversary who protects his own photographs the same way can do what the service does, and "
+            "reaches at least its accuracy among as many people: no setting is both useful and safe.",
             "Static and adaptive adversaries are shown apart; to get a recommendation, name a task that "
             "differs from the secret.",
         )

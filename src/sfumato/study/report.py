@@ -23,7 +23,6 @@ from sfumato.study.recommend import (
     ADVERSARIES,
     LEARNERS,
     Estimate,
-    Recommendation,
     Record,
     Risk,
     Setting,
@@ -179,11 +178,7 @@ def render(study: Study, records: Sequence[Record]) -> str:
         (f"{family.title}, by {family.axis}" if family.axis else family.title, family_looks[family.name])
         for family in charts.families(study)
     ]
-    lines = [("clean images, clean learner", charts.CLEAN_LOOK)]
-    chance = [("chance", charts.CHANCE_LOOK)]
     tried = {record["cell"]["attack"] for record in belonging(study, records, "attack")}
-    settings = frontier(study, records)
-    absent = missing(study, records)
     pictures, originals = _pictures(study, records)
     return environment.get_template("report.html").render(
         study=study,
@@ -192,28 +187,33 @@ def render(study: Study, records: Sequence[Record]) -> str:
         advice=advice,
         apart=apart,
         summary=_summary(study, records),
-        absent=absent,
+        absent=missing(study, records),
         cell_count=len(cells(study, records)),
         not_shown=_not_shown(study, records),
-        settings=settings,
-        static_risk=_by_attack(study, records),
+        settings=frontier(study, records),
+        risk_by=_by_attack(study, records),
         fronts=[chart for chart in fronts if chart],
         accuracy=charts.accuracy_charts(study, records),
         gain=charts.gain_chart(study, records),
-        gains=charts.gains(study, records),
         risk=charts.risk_charts(study, records),
         embeddings=charts.embedding_charts(study, records),
         family_legend=legend("family", [("no protection", charts.NONE_LOOK), *family_keys]),
         gain_legend=legend("gain", family_keys),
         learner_legend=legend(
             "learner",
-            [(name, charts.LEARNER_LOOKS[name]) for name in study["learners"]] + lines + chance,
+            [
+                *((name, charts.LEARNER_LOOKS[name]) for name in study["learners"]),
+                ("clean images, clean learner", charts.CLEAN_LOOK),
+                ("chance", charts.CHANCE_LOOK),
+            ],
         ),
         attack_legend=legend(
             "attack",
-            [(name, charts.ATTACK_LOOKS[attack]) for attack, name in _SHORT.items() if attack in tried]
-            + [("static, no protection", charts.CLEAN_LOOK)]
-            + chance,
+            [
+                *((name, charts.ATTACK_LOOKS[attack]) for attack, name in _SHORT.items() if attack in tried),
+                ("static, no protection", charts.CLEAN_LOOK),
+                ("chance", charts.CHANCE_LOOK),
+            ],
         ),
         class_legend=legend(
             "class",
@@ -276,7 +276,8 @@ def tables(study: Study, records: Sequence[Record]) -> list[Table]:
     made = [
         Table(
             "frontier",
-            "Every setting with its best learner and its strongest adversary",
+            "Every setting with its best learner"
+            + (" and its strongest adversary" if study["task"].get("sensitive") else ""),
             _FRONTIER,
             tuple(_frontier_row(one) for one in frontier(study, records)),
         ),
@@ -391,7 +392,7 @@ def _summary(study: Study, records: Sequence[Record]) -> list[str]:
     channels, height, width = data["shape"]
     colour = "grey" if channels == 1 else "colour"
     first = (
-        f"Photographs are protected on the device before they leave it, and a service learns to tell "
+        f"Images are protected on the device before they leave it, and a service learns to tell "
         f"{task['target']} from what it receives, with {task['shot']} examples of each of {task['way']} "
         f"classes. This study tries {count} ways to protect {data['images']:,} {colour} images of "
         f"{width} × {height} pixels ({data['source']})"
@@ -412,7 +413,7 @@ def _summary(study: Study, records: Sequence[Record]) -> list[str]:
         if clear:
             told += (
                 f", and the adversary names the right {sensitive} for {percent(clear.top1.value)} of the "
-                f"photographs (guessing: {percent(clear.chance)})"
+                f"images (guessing: {percent(clear.chance)})"
             )
         paragraphs.append(told + ".")
     return paragraphs
@@ -543,6 +544,10 @@ def _made(study: Study, records: Sequence[Record]) -> list[tuple[str, list[tuple
             ("probes", "probes in all"),
         )
     ]
+    usual = ("train", "validation", "test")
+    splits = [name for name in usual if name in data["splits"]]
+    splits += [name for name in data["splits"] if name not in usual]
+    adversary = (study.get("adversary") or {}) if attacks else {}
     groups = [
         (
             "Data",
@@ -550,7 +555,7 @@ def _made(study: Study, records: Sequence[Record]) -> list[tuple[str, list[tuple
                 ("source", data["source"]),
                 ("images", f"{data['images']:,}"),
                 ("shape", " × ".join(str(side) for side in data["shape"]) + " (channels, height, width)"),
-                ("splits", ", ".join(f"{name} {size:,}" for name, size in data["splits"].items())),
+                ("splits", ", ".join(f"{name} {data['splits'][name]:,}" for name in splits)),
                 ("digest", data["digest"]),
             ],
         ),
@@ -567,7 +572,7 @@ def _made(study: Study, records: Sequence[Record]) -> list[tuple[str, list[tuple
         ("Training", [(name, _shown(value)) for name, value in (study.get("training") or {}).items()]),
         (
             "Adversaries",
-            [(name, _shown(value)) for name, value in (study.get("adversary") or {}).items()]
+            [(name, _shown(value)) for name, value in adversary.items()]
             + [(name, size) for name, size in sizes if size],
         ),
         ("Versions", [(name, ", ".join(sorted(each))) for name, each in versions.items()]),
@@ -600,6 +605,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_shown(each)}" for name, each in value.items())
     return str(value)
-
-
-__all__ = ["KINDS", "Recommendation", "Table", "load", "render", "tables", "write"]

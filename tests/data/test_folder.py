@@ -1,0 +1,245 @@
+"""A folder per class: what is read, what is passed over, what is refused."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from sfumato import images
+from sfumato.data import LabelledImages, folder
+from sfumato.errors import DataError, ImageError
+
+CLASSES = ["anna", "bela", "cleo", "dora", "emil", "fred", "gert"]
+
+
+def test_a_sub_folder_is_a_class_and_its_files_are_images(tmp_path: Path):
+    paint(tmp_path / "anna" / "1.png", 10)
+    paint(tmp_path / "anna" / "2.JPG", 20)
+    paint(tmp_path / "bela" / "1.webp", 30)
+    data = folder(tmp_path, size=8)
+    assert data.name == f"folder:{tmp_path}"
+    assert data.images.shape == (3, 3, 8, 8)
+    assert levels(data) == pytest.approx([10, 20, 30], abs=2)
+    assert names(data) == ["anna", "anna", "bela"]
+
+
+def test_one_channel_gives_grey(tmp_path: Path):
+    paint(tmp_path / "anna" / "1.png", 10)
+    assert folder(tmp_path, channels=1).images.shape == (1, 1, 84, 84)
+
+
+def test_images_of_any_shape_become_centre_squares_of_one_size(tmp_path: Path):
+    for i, shape in enumerate([(3, 10, 20), (1, 31, 7), (3, 5, 5)]):
+        (tmp_path / "anna").mkdir(exist_ok=True)
+        images.write(tmp_path / "anna" / f"{i}.png", torch.full(shape, 9, dtype=torch.uint8))
+    assert torch.equal(folder(tmp_path, size=16).images, torch.full((3, 3, 16, 16), 9).byte())
+
+
+def test_names_may_be_in_any_script_and_have_spaces(tmp_path: Path):
+    written = ["Анна", "naïve ☂", "山田 太郎", "x,y"]
+    for name in written:
+        paint(tmp_path / name / "фото 1.png", 10)
+    assert folder(tmp_path, size=8).label("class").names == tuple(sorted(written))
+
+
+def test_images_deeper_down_belong_to_the_class_above(tmp_path: Path):
+    paint(tmp_path / "anna" / "2024" / "july" / "1.png", 10)
+    paint(tmp_path / "anna" / "1.png", 20)
+    paint(tmp_path / "bela" / "1.png", 30)
+    assert sorted(zip(names(folder(tmp_path, size=8)), levels(folder(tmp_path, size=8)), strict=True)) == [
+        ("anna", 10),
+        ("anna", 20),
+        ("bela", 30),
+    ]
+
+
+def test_hidden_files_and_other_files_are_passed_over(tmp_path: Path):
+    paint(tmp_path / "anna" / "1.png", 10)
+    paint(tmp_path / ".cache" / "1.png", 20)
+    for name in (
+        "anna/notes.txt",
+        "anna/._1.png",
+        "anna/.hidden.png",
+        "anna/Thumbs.db",
+        "README.md",
+        "x.png",
+    ):
+        (tmp_path / name).write_bytes(b"no image")
+    (tmp_path / "anna" / "folder.png").mkdir()
+    assert levels(folder(tmp_path, size=8)) == [10]
+
+
+def test_files_in_hidden_folders_inside_a_class_are_passed_over(tmp_path: Path):
+    paint(tmp_path / "anna" / "1.png", 10)
+    paint(tmp_path / "anna" / ".thumbnails" / "1.png", 20)
+    assert levels(folder(tmp_path, size=8)) == [10]
+
+
+def test_hidden_folders_inside_a_split_are_no_classes(tmp_path: Path):
+    paint(tmp_path / "train" / "anna" / "1.png", 10)
+    paint(tmp_path / "train" / ".cache" / "1.png", 20)
+    assert names(folder(tmp_path, size=8)) == ["anna"]
+
+
+def test_links_to_files_are_read(tmp_path: Path):
+    paint(tmp_path / "real.png", 10)
+    (tmp_path / "root" / "anna").mkdir(parents=True)
+    (tmp_path / "root" / "anna" / "1.png").symlink_to(tmp_path / "real.png")
+    assert levels(folder(tmp_path / "root", size=8)) == [10]
+
+
+def test_the_order_does_not_depend_on_when_files_were_made(tmp_path: Path):
+    for root, order in (("a", [1, 2, 3]), ("b", [3, 1, 2])):
+        for level in order:
+            paint(tmp_path / root / f"class-{level % 2}" / f"{level}.png", level)
+    assert folder(tmp_path / "a", size=8).digest == folder(tmp_path / "b", size=8).digest
+
+
+# Splits
+
+
+def test_without_split_folders_whole_classes_are_given_to_splits(tmp_path: Path):
+    for level, name in enumerate(CLASSES):
+        for i in range(3):
+            paint(tmp_path / name / f"{i}.png", level)
+    data = folder(tmp_path, size=4)
+    parts = {name: set(names(data.split(name))) for name in ("train", "validation", "test")}
+    assert {name: len(part) for name, part in parts.items()} == {"train": 3, "validation": 2, "test": 2}
+    assert set.union(*parts.values()) == set(CLASSES)
+    assert sum(len(data.split(name)) for name in parts) == 21
+
+
+@pytest.mark.parametrize("written", ["validation", "val", "valid"])
+def test_split_folders_above_the_classes_are_the_splits(tmp_path: Path, written: str):
+    paint(tmp_path / "train" / "anna" / "1.png", 10)
+    paint(tmp_path / "train" / "bela" / "1.png", 20)
+    paint(tmp_path / written / "cleo" / "1.png", 30)
+    paint(tmp_path / "test" / "dora" / "1.png", 40)
+    data = folder(tmp_path, size=8)
+    assert {name: names(data.split(name)) for name in data.splits} == {
+        "train": ["anna", "bela"],
+        "validation": ["cleo"],
+        "test": ["dora"],
+    }
+    assert levels(data.split("test")) == [40]
+
+
+def test_a_class_may_be_in_two_split_folders(tmp_path: Path):
+    paint(tmp_path / "train" / "anna" / "1.png", 10)
+    paint(tmp_path / "test" / "anna" / "2.png", 20)
+    data = folder(tmp_path, size=8)
+    assert data.label("class").names == ("anna",)
+    assert names(data.split("train")) == names(data.split("test")) == ["anna"]
+
+
+def test_split_folders_that_are_not_there_are_no_splits(tmp_path: Path):
+    paint(tmp_path / "train" / "anna" / "1.png", 10)
+    paint(tmp_path / "test" / "bela" / "1.png", 20)
+    assert set(folder(tmp_path, size=8).splits) == {"train", "test"}
+
+
+def test_a_class_called_test_among_others_is_a_class(tmp_path: Path):
+    for name in ("test", "anna", "bela"):
+        paint(tmp_path / name / "1.png", 10)
+    assert folder(tmp_path, size=8).label("class").names == ("anna", "bela", "test")
+
+
+# What is refused
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path):
+    with pytest.raises(DataError, match="gone: no such folder: name one that holds"):
+        folder(tmp_path / "gone")
+
+
+def test_a_file_is_no_folder(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="file: no such folder"):
+        folder(tmp_path / "file")
+
+
+@pytest.mark.parametrize("inside", [[], ["anna"], ["train/anna", "test"]])
+def test_a_folder_without_images_says_where_they_go(tmp_path: Path, inside: list[str]):
+    root = tmp_path / "photos"
+    root.mkdir()
+    for name in inside:
+        (root / name).mkdir(parents=True)
+    with pytest.raises(DataError, match=r"photos: no images: put them .* per class, as photos/anna/1\.jpg"):
+        folder(root)
+
+
+def test_the_folder_one_is_in_is_called_by_its_name_in_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "photos").mkdir()
+    monkeypatch.chdir(tmp_path / "photos")
+    with pytest.raises(DataError, match=r"as (\./)?(photos/)?anna/1\.jpg"):
+        folder(".")
+
+
+def test_images_without_a_class_folder_are_no_images_of_a_class(tmp_path: Path):
+    paint(tmp_path / "1.png", 10)
+    with pytest.raises(DataError, match="no images: put them in a sub-folder per class"):
+        folder(tmp_path)
+
+
+def test_a_file_that_is_no_image_stops_the_reading_and_is_named(tmp_path: Path):
+    paint(tmp_path / "anna" / "1.png", 10)
+    (tmp_path / "anna" / "2.png").write_text("dear diary")
+    with pytest.raises(ImageError, match=r"2\.png: not an image .*: remove the file, or skip unreadable"):
+        folder(tmp_path)
+
+
+def test_unreadable_files_are_told_and_left_out_where_that_is_wanted(tmp_path: Path):
+    for name, level in (("anna/1", 10), ("bela/2", 20), ("cleo/1", 30)):
+        paint(tmp_path / f"{name}.png", level)
+    (tmp_path / "anna" / "2.png").write_text("dear diary")
+    (tmp_path / "bela" / "1.png").write_bytes(b"")
+    told: list[ImageError] = []
+    data = folder(tmp_path, size=8, skip_unreadable=told.append)
+    assert list(zip(names(data), levels(data), strict=True)) == [("anna", 10), ("bela", 20), ("cleo", 30)]
+    assert [Path(str(error).split(":")[0]).relative_to(tmp_path).as_posix() for error in told] == [
+        "anna/2.png",
+        "bela/1.png",
+    ]
+
+
+def test_skipping_keeps_the_rest_in_their_splits(tmp_path: Path):
+    for split, level in (("train", 10), ("test", 20)):
+        paint(tmp_path / split / "anna" / "2.png", level)
+        (tmp_path / split / "anna" / "1.png").write_bytes(b"")
+    data = folder(tmp_path, size=8, skip_unreadable=lambda error: None)
+    assert levels(data.split("train")) == [10]
+    assert levels(data.split("test")) == [20]
+
+
+def test_nothing_but_unreadable_files_is_refused_even_when_they_are_skipped(tmp_path: Path):
+    (tmp_path / "anna").mkdir()
+    (tmp_path / "anna" / "1.png").write_bytes(b"")
+    with pytest.raises(DataError, match="none of the 1 files is an image that can be read"):
+        folder(tmp_path, skip_unreadable=lambda error: None)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
+def test_a_pipe_with_an_image_suffix_is_passed_over(tmp_path: Path):
+    paint(tmp_path / "anna" / "1.png", 10)
+    os.mkfifo(tmp_path / "anna" / "2.png")
+    assert levels(folder(tmp_path, size=8)) == [10]
+
+
+# Helpers
+
+
+def paint(path: Path, level: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    images.write(path, torch.full((3, 12, 10), level, dtype=torch.uint8))
+
+
+def levels(data: LabelledImages) -> list[int]:
+    return [int(level) for level in data.images.float().mean((1, 2, 3)).round()]
+
+
+def names(data: LabelledImages) -> list[str]:
+    label = data.label("class")
+    return [label.names[code] for code in label.codes]

@@ -1,0 +1,245 @@
+"""Labelled images: labels by name, splits, a digest of the data alone, whole classes in each split."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from sfumato.data.labelled import Label, LabelledImages, contact_sheet, label_of, split_by_class
+from sfumato.errors import DataError, ImageError
+
+SIX = LabelledImages(
+    "six",
+    torch.arange(6 * 3 * 2 * 4).view(6, 3, 2, 4).byte(),
+    {"class": label_of(["b", "a", "b", "c", "a", "b"]), "hat": label_of(["x", "x", "y", "y", "x", "y"])},
+    {"train": torch.tensor([0, 2, 5]), "test": torch.tensor([4, 1])},
+)
+
+
+# Labels and splits
+
+
+def test_names_of_a_label_are_in_alphabetical_order_and_codes_point_to_them():
+    label = label_of(["pear", "apple", "pear", "Fig"])
+    assert label.names == ("Fig", "apple", "pear")
+    assert [label.names[code] for code in label.codes] == ["pear", "apple", "pear", "Fig"]
+
+
+@given(st.lists(st.text(max_size=3)))
+def test_a_label_gives_back_the_values_that_it_was_made_of(values: list[str]):
+    label = label_of(values)
+    assert [label.names[int(code)] for code in label.codes] == values
+    assert label.codes.dtype == torch.int64
+
+
+def test_rows_keep_images_and_labels_together_and_drop_the_splits():
+    part = SIX.rows(torch.tensor([3, 0]))
+    assert torch.equal(part.images, SIX.images[[3, 0]])
+    assert part.label("class").codes.tolist() == [2, 1]
+    assert part.label("hat").codes.tolist() == [1, 0]
+    assert part.splits == {}
+
+
+def test_a_split_holds_its_rows_in_their_order():
+    assert torch.equal(SIX.split("test").images, SIX.images[[4, 1]])
+
+
+def test_a_split_keeps_the_names_of_classes_that_it_does_not_have():
+    assert SIX.split("test").label("class").names == ("a", "b", "c")
+    assert SIX.split("test").classes("class").tolist() == [0]
+
+
+def test_an_unknown_label_is_answered_with_the_nearest():
+    with pytest.raises(DataError, match="six: no label 'clas': did you mean 'class'"):
+        SIX.label("clas")
+
+
+def test_an_unknown_split_is_answered_with_the_nearest():
+    with pytest.raises(DataError, match="six: no split 'tets': did you mean 'test'"):
+        SIX.split("tets")
+
+
+def test_a_label_needs_a_code_for_every_image():
+    with pytest.raises(DataError, match="label 'hat' has 2 codes for 6 images"):
+        LabelledImages("six", SIX.images, {"hat": label_of(["x", "y"])})
+
+
+def test_images_at_rest_are_uint8():
+    with pytest.raises(ImageError, match="uint8"):
+        LabelledImages("six", SIX.images.float(), {})
+
+
+# The digest
+
+
+def test_the_same_data_made_again_has_the_same_digest():
+    assert copy_of(SIX).digest == SIX.digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: replace(data, images=changed(data.images, (5, 2, 1, 3))),
+        lambda data: replace(data, images=data.images.view(6, 3, 4, 2)),
+        lambda data: replace(data, images=data.images[[1, 0, 2, 3, 4, 5]]),
+        lambda data: with_label(data, codes=changed(SIX.labels["class"].codes, 3, 0)),
+        lambda data: with_label(data, names=("a", "b", "d")),
+        lambda data: replace(data, labels={"class": data.labels["class"]}),
+        lambda data: replace(data, labels={"klass": data.labels["class"], "hat": data.labels["hat"]}),
+        lambda data: replace(data, labels={"class": data.labels["hat"], "hat": data.labels["class"]}),
+        lambda data: replace(data, splits={}),
+        lambda data: replace(data, splits={"train": data.splits["train"], "test": torch.tensor([4])}),
+        lambda data: replace(data, splits={"train": data.splits["test"], "test": data.splits["train"]}),
+        lambda data: replace(data, splits={"train": data.splits["train"], "exam": data.splits["test"]}),
+    ],
+    ids=[
+        "a pixel",
+        "the shape",
+        "the order of images",
+        "a code",
+        "a name",
+        "a label less",
+        "the name of a label",
+        "labels exchanged",
+        "no splits",
+        "a row less in a split",
+        "splits exchanged",
+        "the name of a split",
+    ],
+)
+def test_the_digest_changes_with(change: Callable[[LabelledImages], LabelledImages]):
+    assert change(copy_of(SIX)).digest != SIX.digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: replace(data, name="seven"),
+        lambda data: replace(data, labels=dict(reversed(data.labels.items()))),
+        lambda data: replace(data, splits=dict(reversed(data.splits.items()))),
+        lambda data: replace(data, images=data.images.contiguous(memory_format=torch.channels_last)),
+        lambda data: with_label(data, codes=data.labels["class"].codes.repeat_interleave(2)[::2]),
+    ],
+    ids=["the name", "the order of labels", "the order of splits", "memory layout", "strides of codes"],
+)
+def test_the_digest_does_not_change_with(change: Callable[[LabelledImages], LabelledImages]):
+    assert change(copy_of(SIX)).digest == SIX.digest
+
+
+# Whole classes to each split
+
+SHARES = st.tuples(st.integers(0, 10), st.integers(0, 10), st.integers(0, 10)).filter(any)
+USED = [(0.6, 0.15, 0.25), (0.64, 0.16, 0.2), (0.85, 0.15, 0.0)]  # by folders, glyphs, and held-back classes
+
+
+def as_shares(parts: tuple[int, int, int]) -> tuple[float, float, float]:
+    train, validation, test = (part / sum(parts) for part in parts)
+    return train, validation, test
+
+
+@given(
+    codes=st.lists(st.integers(0, 40), max_size=60).map(lambda codes: torch.tensor(codes, dtype=torch.int64)),
+    parts=SHARES,
+    seed=st.integers(0, 99),
+)
+def test_splits_hold_whole_classes_are_disjoint_and_cover_all(
+    codes: Tensor, parts: tuple[int, int, int], seed: int
+):
+    splits = split_by_class(codes, shares=as_shares(parts), seed=seed)
+    assert set(splits) == {"train", "validation", "test"}
+    rows = torch.cat(list(splits.values()))
+    assert sorted(rows.tolist()) == list(range(len(codes)))
+    classes = [set(codes[part].tolist()) for part in splits.values()]
+    assert sum(len(part) for part in classes) == len(set(codes.tolist()))
+
+
+@given(codes=st.lists(st.integers(0, 9)).map(torch.tensor), seed=st.integers(0, 99))
+def test_the_same_seed_gives_the_same_splits(codes: Tensor, seed: int):
+    first, again = (split_by_class(codes, shares=USED[0], seed=seed) for _ in range(2))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def test_another_seed_gives_other_splits():
+    tests = {
+        tuple(split_by_class(torch.arange(40), shares=USED[0], seed=seed)["test"].tolist())
+        for seed in range(10)
+    }
+    assert len(tests) == 10
+
+
+def test_how_many_images_a_class_has_does_not_decide_where_it_goes():
+    few, many = torch.arange(30), torch.arange(30).repeat_interleave(torch.arange(1, 31))
+    for name, rows in split_by_class(few, shares=USED[0], seed=3).items():
+        of_many = many[split_by_class(many, shares=USED[0], seed=3)[name]]
+        assert set(of_many.tolist()) == set(rows.tolist())
+
+
+@pytest.mark.parametrize("shares", USED)
+def test_splits_have_their_shares_of_many_classes(shares: tuple[float, float, float]):
+    splits = split_by_class(torch.arange(1000), shares=shares, seed=0)
+    assert [len(rows) / 1000 for rows in splits.values()] == pytest.approx(list(shares))
+
+
+@pytest.mark.parametrize("shares", USED)
+@given(classes=st.integers(6, 200), seed=st.integers(0, 9))
+def test_of_six_classes_or_more_every_split_gets_two(
+    shares: tuple[float, float, float], classes: int, seed: int
+):
+    splits = split_by_class(torch.arange(classes), shares=shares, seed=seed)
+    for share, rows in zip(shares, splits.values(), strict=True):
+        assert len(rows) >= 2 if share else len(rows) == 0
+
+
+@given(classes=st.integers(2, 60), parts=SHARES, seed=st.integers(0, 9))
+def test_with_two_classes_for_each_split_that_has_a_share_each_gets_two(
+    classes: int, parts: tuple[int, int, int], seed: int
+):
+    """An episode needs two classes, so a split with fewer is of no use."""
+    assume(classes >= 2 * sum(part > 0 for part in parts))
+    splits = split_by_class(torch.arange(classes), shares=as_shares(parts), seed=seed)
+    for part, rows in zip(parts, splits.values(), strict=True):
+        assert len(rows) >= 2 if part else len(rows) == 0
+
+
+# The contact sheet
+
+
+def test_a_contact_sheet_has_a_row_for_each_value_and_its_images_side_by_side():
+    sheet = contact_sheet(SIX, "class", rows=2, columns=2)
+    assert sheet.shape == (3, 2 * 2, 2 * 4)
+    assert torch.equal(sheet[:, :2, :4], SIX.images[1])  # the first "a"
+    assert torch.equal(sheet[:, 2:, 4:], SIX.images[2])  # the second "b"
+
+
+def test_a_contact_sheet_is_white_where_a_value_has_no_more_images():
+    sheet = contact_sheet(SIX, "class", rows=10, columns=5)
+    assert sheet.shape == (3, 3 * 2, 5 * 4)  # there are three classes, not ten
+    assert (sheet[:, 4:, 4:] == 255).all()  # of "c" there is one image
+
+
+# Helpers
+
+
+def copy_of(data: LabelledImages) -> LabelledImages:
+    labels = {name: Label(label.codes.clone(), label.names) for name, label in data.labels.items()}
+    splits = {name: rows.clone() for name, rows in data.splits.items()}
+    return LabelledImages(data.name, data.images.clone(), labels, splits)
+
+
+def changed(values: Tensor, place: int | tuple[int, ...], to: int = 77) -> Tensor:
+    values = values.clone()
+    assert values[place] != to
+    values[place] = to
+    return values
+
+
+def with_label(
+    data: LabelledImages, *, codes: Tensor | None = None, names: tuple[str, ...] | None = None
+) -> LabelledImages:
+    old = data.labels["class"]
+    label = Label(old.codes if codes is None else codes, old.names if names is None else names)
+    return replace(data, labels={**data.labels, "class": label})

@@ -1,0 +1,108 @@
+"""One string names any data source, and a mistake in it is answered with the nearest right one."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from sfumato import images
+from sfumato.data import folder, glyphs, load, omniglot, table
+from sfumato.errors import DataError, SfumatoError
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder per class, and a table of the same files."""
+    for level, name in enumerate(["anna/1", "anna/2", "bela/1"]):
+        path = tmp_path / "photos" / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        images.write(path, torch.full((3, 6, 6), level, dtype=torch.uint8))
+    (tmp_path / "photos" / "table.csv").write_text("file,who\nanna/1.png,anna\nbela/1.png,bela\n")
+    return tmp_path / "photos"
+
+
+def test_a_world_is_named_by_its_name():
+    assert load("glyphs", classes=6, drawers=2).digest == glyphs(classes=6, drawers=2).digest
+
+
+def test_the_faces_are_a_world():
+    assert load("faces", identities=6, images_per_identity=1, headwear=6, size=16).name == "faces"
+
+
+def test_a_folder_is_named_by_its_place(photos: Path):
+    assert load(f"folder:{photos}", size=8).digest == folder(photos, size=8).digest
+
+
+def test_a_table_is_named_by_its_place(photos: Path):
+    path = photos / "table.csv"
+    assert load(f"table:{path}", size=8, channels=1).digest == table(path, size=8, channels=1).digest
+
+
+def test_the_place_may_be_a_setting(photos: Path):
+    assert load("folder", root=photos, size=8).digest == load(f"folder:{photos}", size=8).digest
+
+
+def test_settings_of_the_caller_are_left_as_they_are(photos: Path):
+    settings = {"root": photos, "size": 8}
+    load("folder", **settings)
+    assert settings == {"root": photos, "size": 8}
+
+
+def test_a_place_may_have_colons_and_spaces(photos: Path):
+    moved = photos.rename(photos.with_name("my photos: best of"))
+    assert len(load(f"folder:{moved}", size=8)) == 3
+
+
+def test_omniglot_is_read_from_its_folder(tmp_path: Path):
+    with pytest.raises(DataError) as named:
+        omniglot(tmp_path)
+    with pytest.raises(DataError) as loaded:
+        load(f"omniglot:{tmp_path}")
+    assert str(loaded.value) == str(named.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "message"),
+    [
+        ("face", {}, "no data source is called 'face': did you mean 'faces'"),
+        (
+            "photos/",
+            {},
+            "no data source is called 'photos/': .*Known: faces, folder, glyphs, omniglot, table",
+        ),
+        ("", {}, "no data source is called ''"),
+        ("faces:photos", {}, "faces is drawn, not read: write faces, with no place"),
+        ("folder", {}, "folder: where does it lie. Write folder:PATH"),
+        ("folder:", {}, "where does it lie. Write folder:PATH"),
+        ("table", {}, "table: where does it lie. Write table:PATH"),
+        ("glyphs", {"clases": 3}, "glyphs: no setting 'clases': did you mean 'classes'"),
+        ("folder:x", {"rotations": True}, "folder: no setting 'rotations': .*Known: channels, root, size"),
+        ("folder:x", {"skip_unreadable": True}, "folder: no setting 'skip_unreadable'"),
+    ],
+)
+def test_a_mistake_is_answered_with_what_would_be_right(source: str, settings: dict, message: str):
+    with pytest.raises(DataError, match=message):
+        load(source, **settings)
+
+
+def test_a_place_named_twice_is_refused(photos: Path):
+    with pytest.raises(SfumatoError, match="root"):
+        load(f"folder:{photos}", root=photos)
+
+
+@pytest.mark.parametrize(
+    ("source", "settings"),
+    [
+        ("glyphs", {"size": "large"}),
+        ("glyphs", {"classes": 2.5}),
+        ("faces", {"identities": "many"}),
+        ("folder:{photos}", {"size": "large"}),
+        ("folder:{photos}", {"size": 0}),
+        ("folder:{photos}", {"size": -4}),
+        ("folder:{photos}", {"channels": 2}),
+    ],
+)
+def test_a_setting_of_the_wrong_kind_or_size_is_named(photos: Path, source: str, settings: dict):
+    """Study files and the command line hand these values on as the user wrote them."""
+    with pytest.raises(SfumatoError, match=next(iter(settings))):
+        load(source.format(photos=photos), **settings)

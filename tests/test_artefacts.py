@@ -1,0 +1,222 @@
+"""Artefacts: what is saved comes back, whole or not at all, and nothing else is taken for one."""
+
+import json
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import sfumato
+from sfumato import artefacts
+from sfumato.errors import ArtefactError
+
+WEIGHTS = {
+    "encoder.weight": torch.arange(6.0).view(2, 3),
+    "encoder.bias": torch.ones(2, dtype=torch.bfloat16),
+}
+CARD = {"kind": "few-shot", "spec": "blur:radius=3", "metrics": {"accuracy": 0.9}, "privacy_spent": None}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    artefacts.save(tmp_path / "model.safetensors", WEIGHTS, CARD)
+    return tmp_path / "model.safetensors"
+
+
+# Round trip
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
+)
+def test_tensors_come_back_bit_for_bit(tmp_path: Path, dtype: torch.dtype):
+    tensor = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0)).mul(10).to(dtype)
+    artefacts.save(tmp_path / "a", {"t": tensor, "none": tensor[:0], "scalar": tensor[0, 0, 0]}, CARD)
+    tensors, _ = artefacts.load(tmp_path / "a", kind="few-shot")
+    assert set(tensors) == {"t", "none", "scalar"}
+    for name, expected in (("t", tensor), ("none", tensor[:0]), ("scalar", tensor[0, 0, 0])):
+        assert tensors[name].dtype == dtype
+        assert torch.equal(tensors[name], expected)
+
+
+def test_tensors_with_strides_come_back_as_they_look(tmp_path: Path):
+    tensor = torch.arange(48.0).view(2, 3, 2, 4)
+    written = {
+        "channels last": tensor.contiguous(memory_format=torch.channels_last),
+        "turned": tensor.mT[..., ::2],
+    }
+    artefacts.save(tmp_path / "a", written, CARD)
+    tensors, _ = artefacts.load(tmp_path / "a", kind="few-shot")
+    assert torch.equal(tensors["channels last"], tensor)
+    assert torch.equal(tensors["turned"], tensor.mT[..., ::2])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(extra=st.dictionaries(st.text().filter(lambda key: key not in ("kind", "version")), JSON, max_size=4))
+def test_the_card_comes_back(tmp_path_factory: pytest.TempPathFactory, extra: dict[str, Any]):
+    path = tmp_path_factory.getbasetemp() / "card.safetensors"
+    artefacts.save(path, {}, {"kind": "few-shot", **extra})
+    _, card = artefacts.load(path, kind="few-shot")
+    assert card == {"kind": "few-shot", "version": sfumato.__version__, **extra}
+
+
+def test_the_card_carries_the_version_of_the_library(saved: Path):
+    assert artefacts.load(saved, kind="few-shot")[1]["version"] == sfumato.__version__
+
+
+def test_the_card_is_json_in_the_header_that_any_program_can_read(saved: Path):
+    with safetensors.safe_open(saved, framework="numpy") as opened:
+        assert json.loads(opened.metadata()["sfumato"])["spec"] == "blur:radius=3"
+
+
+def test_a_missing_folder_is_made(tmp_path: Path):
+    artefacts.save(tmp_path / "new" / "deep" / "a", WEIGHTS, CARD)
+    assert set(artefacts.load(tmp_path / "new" / "deep" / "a", kind="few-shot")[0]) == set(WEIGHTS)
+
+
+# Whole or not at all
+
+
+def test_saving_replaces_a_file_and_leaves_nothing_beside_it(saved: Path):
+    artefacts.save(saved, {"other": torch.zeros(1)}, CARD)
+    assert set(artefacts.load(saved, kind="few-shot")[0]) == {"other"}
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_a_save_that_fails_half_way_leaves_the_old_file_and_nothing_else(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def disk_full(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    before = saved.read_bytes()
+    monkeypatch.setattr(artefacts, "save_file", disk_full)
+    with pytest.raises(OSError, match="No space left"):
+        artefacts.save(saved, {"other": torch.zeros(1)}, CARD)
+    assert saved.read_bytes() == before
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_a_card_that_is_not_json_is_refused_before_anything_is_written(saved: Path):
+    before = saved.read_bytes()
+    with pytest.raises(TypeError, match="JSON"):
+        artefacts.save(saved, WEIGHTS, {"kind": "few-shot", "path": saved})
+    assert saved.read_bytes() == before
+    assert list(saved.parent.iterdir()) == [saved]
+
+
+# What is no artefact
+
+
+def test_a_file_cut_anywhere_is_refused(saved: Path):
+    whole = saved.read_bytes()
+    for end in range(len(whole)):
+        saved.write_bytes(whole[:end])
+        with pytest.raises(
+            ArtefactError, match=r"model\.safetensors: damaged or not a \.safetensors file \("
+        ):
+            artefacts.load(saved, kind="few-shot")
+
+
+def test_a_file_with_something_behind_it_is_refused(saved: Path):
+    saved.write_bytes(saved.read_bytes() + b"x")
+    with pytest.raises(ArtefactError, match=r"model\.safetensors: damaged"):
+        artefacts.load(saved, kind="few-shot")
+
+
+def test_a_wrong_byte_in_the_header_never_raises_another_error(saved: Path):
+    """It is refused, or it changed a word of the card; the weights behind the header are the same."""
+    whole = saved.read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    for place in range(header):
+        for byte in (0, 0xFF, whole[place] ^ 1):
+            saved.write_bytes(whole[:place] + bytes([byte]) + whole[place + 1 :])
+            try:
+                tensors, _ = artefacts.load(saved, kind="few-shot")
+            except ArtefactError as error:
+                assert str(error).startswith(f"{saved}: ")
+            else:
+                assert len(tensors) == 2
+
+
+@pytest.mark.parametrize("card", ["not JSON", "", "{", "[]", "3", "null", '"few-shot"'])
+def test_a_card_that_is_no_mapping_is_refused(tmp_path: Path, card: str):
+    safetensors.torch.save_file(WEIGHTS, tmp_path / "a.safetensors", metadata={"sfumato": card})
+    with pytest.raises(ArtefactError, match=r"a\.safetensors: "):
+        artefacts.load(tmp_path / "a.safetensors", kind="few-shot")
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"format": "pt"}])
+def test_weights_of_another_program_are_refused(tmp_path: Path, metadata: dict[str, str] | None):
+    safetensors.torch.save_file(WEIGHTS, tmp_path / "a.safetensors", metadata=metadata)
+    with pytest.raises(ArtefactError, match=r"a\.safetensors: has no sfumato card: .* another program"):
+        artefacts.load(tmp_path / "a.safetensors", kind="few-shot")
+
+
+def test_an_artefact_of_another_kind_is_refused_and_both_kinds_are_named(saved: Path):
+    with pytest.raises(
+        ArtefactError, match=r"model\.safetensors: is a 'few-shot', and a 'recogniser' is needed"
+    ):
+        artefacts.load(saved, kind="recogniser")
+
+
+def test_a_card_without_a_kind_is_of_no_kind(tmp_path: Path):
+    artefacts.save(tmp_path / "a", WEIGHTS, {})
+    with pytest.raises(ArtefactError, match="a 'few-shot' is needed"):
+        artefacts.load(tmp_path / "a", kind="few-shot")
+
+
+def test_a_missing_file_is_named(tmp_path: Path):
+    with pytest.raises(ArtefactError, match=r"gone\.safetensors: no such file"):
+        artefacts.load(tmp_path / "gone.safetensors", kind="few-shot")
+
+
+def test_a_folder_is_refused(tmp_path: Path):
+    with pytest.raises(ArtefactError, match="damaged or not"):
+        artefacts.load(tmp_path, kind="few-shot")
+
+
+class Bomb:
+    """What a pickle can do when it is read."""
+
+    def __init__(self, touched: Path) -> None:
+        self.touched = touched
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return Path.touch, (self.touched,)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 5])
+def test_a_pickle_is_refused_and_not_run(tmp_path: Path, protocol: int):
+    touched = tmp_path / "touched"
+    (tmp_path / "a.safetensors").write_bytes(pickle.dumps(Bomb(touched), protocol))
+    with pytest.raises(ArtefactError, match=r"a\.safetensors: damaged or not a \.safetensors file"):
+        artefacts.load(tmp_path / "a.safetensors", kind="few-shot")
+    assert not touched.exists()
+    pickle.loads((tmp_path / "a.safetensors").read_bytes())
+    assert touched.exists()  # the pickle was one that runs
+
+
+def test_a_checkpoint_of_torch_is_refused(tmp_path: Path):
+    torch.save(WEIGHTS, tmp_path / "a.safetensors")
+    with pytest.raises(ArtefactError, match=r"a\.safetensors: damaged or not a \.safetensors file"):
+        artefacts.load(tmp_path / "a.safetensors", kind="few-shot")
+
+
+def test_what_is_saved_is_no_pickle(saved: Path):
+    with pytest.raises((pickle.UnpicklingError, ValueError, EOFError, KeyError)):
+        pickle.loads(saved.read_bytes())
