@@ -3,13 +3,14 @@
 import json
 import pickle
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import safetensors.torch
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -38,12 +39,23 @@ def saved(tmp_path: Path) -> Path:
 )
 def test_tensors_come_back_bit_for_bit(tmp_path: Path, dtype: torch.dtype):
     tensor = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0)).mul(10).to(dtype)
-    artefacts.save(tmp_path / "a", {"t": tensor, "none": tensor[:0], "scalar": tensor[0, 0, 0]}, CARD)
+    written = {"cube": tensor, "none": torch.empty(0, 3, dtype=dtype), "scalar": torch.tensor(1, dtype=dtype)}
+    artefacts.save(tmp_path / "a", written, CARD)
     tensors, _ = artefacts.load(tmp_path / "a", kind="few-shot")
-    assert set(tensors) == {"t", "none", "scalar"}
-    for name, expected in (("t", tensor), ("none", tensor[:0]), ("scalar", tensor[0, 0, 0])):
+    assert set(tensors) == set(written)
+    for name, expected in written.items():
         assert tensors[name].dtype == dtype
         assert torch.equal(tensors[name], expected)
+
+
+def test_tensors_that_share_memory_come_back_each(tmp_path: Path):
+    """As in a user's own encoder with tied weights."""
+    weight = torch.arange(6.0)
+    artefacts.save(tmp_path / "a", {"weight": weight, "tied": weight, "part": weight[2:]}, CARD)
+    tensors, _ = artefacts.load(tmp_path / "a", kind="few-shot")
+    assert torch.equal(tensors["weight"], weight)
+    assert torch.equal(tensors["tied"], weight)
+    assert torch.equal(tensors["part"], weight[2:])
 
 
 def test_tensors_with_strides_come_back_as_they_look(tmp_path: Path):
@@ -65,6 +77,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(extra=st.dictionaries(st.text().filter(lambda key: key not in ("kind", "version")), JSON, max_size=4))
 def test_the_card_comes_back(tmp_path_factory: pytest.TempPathFactory, extra: dict[str, Any]):
     path = tmp_path_factory.getbasetemp() / "card.safetensors"
@@ -139,17 +152,15 @@ def test_a_file_with_something_behind_it_is_refused(saved: Path):
 
 
 def test_a_wrong_byte_in_the_header_never_raises_another_error(saved: Path):
-    """It is refused, or it changed a word of the card; the weights behind the header are the same."""
+    """It is refused, or it changed a word of the card or of a name."""
     whole = saved.read_bytes()
     header = 8 + int.from_bytes(whole[:8], "little")
     for place in range(header):
         for byte in (0, 0xFF, whole[place] ^ 1):
             saved.write_bytes(whole[:place] + bytes([byte]) + whole[place + 1 :])
-            try:
-                tensors, _ = artefacts.load(saved, kind="few-shot")
-            except ArtefactError as error:
-                assert str(error).startswith(f"{saved}: ")
-            else:
+            with suppress(ArtefactError):
+                tensors, card = artefacts.load(saved, kind="few-shot")
+                assert card["kind"] == "few-shot"
                 assert len(tensors) == 2
 
 

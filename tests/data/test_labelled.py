@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -29,6 +29,7 @@ def test_names_of_a_label_are_in_alphabetical_order_and_codes_point_to_them():
     assert [label.names[code] for code in label.codes] == ["pear", "apple", "pear", "Fig"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=3)))
 def test_a_label_gives_back_the_values_that_it_was_made_of(values: list[str]):
     label = label_of(values)
@@ -89,7 +90,7 @@ def test_the_same_data_made_again_has_the_same_digest():
         lambda data: with_label(data, codes=changed(SIX.labels["class"].codes, 3, 0)),
         lambda data: with_label(data, names=("a", "b", "d")),
         lambda data: replace(data, labels={"class": data.labels["class"]}),
-        lambda data: replace(data, labels={"klass": data.labels["class"], "hat": data.labels["hat"]}),
+        lambda data: replace(data, labels={"clasz": data.labels["class"], "hat": data.labels["hat"]}),
         lambda data: replace(data, labels={"class": data.labels["hat"], "hat": data.labels["class"]}),
         lambda data: replace(data, splits={}),
         lambda data: replace(data, splits={"train": data.splits["train"], "test": torch.tensor([4])}),
@@ -141,6 +142,7 @@ def as_shares(parts: tuple[int, int, int]) -> tuple[float, float, float]:
     return train, validation, test
 
 
+@settings(deadline=None)
 @given(
     codes=st.lists(st.integers(0, 40), max_size=60).map(lambda codes: torch.tensor(codes, dtype=torch.int64)),
     parts=SHARES,
@@ -157,6 +159,7 @@ def test_splits_hold_whole_classes_are_disjoint_and_cover_all(
     assert sum(len(part) for part in classes) == len(set(codes.tolist()))
 
 
+@settings(deadline=None)
 @given(codes=st.lists(st.integers(0, 9)).map(torch.tensor), seed=st.integers(0, 99))
 def test_the_same_seed_gives_the_same_splits(codes: Tensor, seed: int):
     first, again = (split_by_class(codes, shares=USED[0], seed=seed) for _ in range(2))
@@ -185,6 +188,7 @@ def test_splits_have_their_shares_of_many_classes(shares: tuple[float, float, fl
 
 
 @pytest.mark.parametrize("shares", USED)
+@settings(deadline=None)
 @given(classes=st.integers(6, 200), seed=st.integers(0, 9))
 def test_of_six_classes_or_more_every_split_gets_two(
     shares: tuple[float, float, float], classes: int, seed: int
@@ -194,6 +198,7 @@ def test_of_six_classes_or_more_every_split_gets_two(
         assert len(rows) >= 2 if share else len(rows) == 0
 
 
+@settings(deadline=None)
 @given(classes=st.integers(2, 60), parts=SHARES, seed=st.integers(0, 9))
 def test_with_two_classes_for_each_split_that_has_a_share_each_gets_two(
     classes: int, parts: tuple[int, int, int], seed: int

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from sfumato.errors import ConfigError
 
-
 _WINDOW = 11  # of SSIM, in pixels: what a Gaussian of sigma 1.5 cut at 3.5 sigma takes
 
 

@@ -186,7 +186,7 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
     """
     tensors, card = artefacts.load(path, kind=_KIND)
     config = FewShotConfig(**card["config"])
-    model = _untrained(card["channels"], config, encoder, spec=card["spec"], card=card)
+    model = untrained(card["channels"], config, spec=card["spec"], encoder=encoder, card=card)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
@@ -245,8 +245,10 @@ def train(
         "precision": precision,
         "privacy_spent": None,  # of the TRAINING images: this method protects those of users, not these
     }
-    model = _untrained(data.images.shape[1], config, encoder, spec=protection.spec, card=card, seed=seed)
-    run = _Run(model, config)
+    model = untrained(
+        data.images.shape[1], config, spec=protection.spec, encoder=encoder, card=card, seed=seed
+    )
+    run = Training(model, config)
     if checkpoint is not None and Path(checkpoint).exists():
         run.resume(checkpoint)
     judge = _Validation(validation, target, protection, config, seed)
@@ -333,9 +335,12 @@ def prototype_logits(queries: Tensor, prototypes: Tensor) -> Tensor:
 
 
 def fs_pic_loss(model: FewShotModel, clean: Tensor, released: Tensor, shape: Shape) -> Tensor:
-    """The joint loss of one episode: denoising MSE + mean negative log-likelihood of the queries.
+    """The joint loss of one episode: denoising loss + mean negative log-likelihood of the queries.
 
-    Source: Parnami et al. 2022, Eq. (7) and Algorithm 1, on values in [0, 1].
+    Source: Parnami et al. 2022, Eq. (7), on values in [0, 1]. The denoising loss is Eq. (6): half the
+    squared error of an image, SUMMED over its values, mean over images. Algorithm 1 there writes MSE; with
+    a mean over the values the weight is so small that the denoiser serves the classifier alone, and what
+    it returns is less like the original than what it was given.
 
     Args:
         model: in training mode.
@@ -348,7 +353,10 @@ def fs_pic_loss(model: FewShotModel, clean: Tensor, released: Tensor, shape: Sha
     logits = prototype_logits(by_class[:, shape.shot :].flatten(0, 1), prototypes)  # (N * Q, N)
     labels = torch.arange(shape.way, device=logits.device).repeat_interleave(shape.queries)
     loss = functional.cross_entropy(logits, labels)
-    return loss if model.denoiser is None else loss + functional.mse_loss(denoised.float(), to_float(clean))
+    if model.denoiser is None:
+        return loss
+    errors: Tensor = (denoised.float() - to_float(clean)).square().flatten(1).sum(1)  # (N * (K + Q),)
+    return loss + errors.mean() / 2
 
 
 def hash_seed(*parts: int) -> int:
@@ -356,22 +364,23 @@ def hash_seed(*parts: int) -> int:
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _untrained(
+def untrained(
     channels: int,
     config: FewShotConfig,
-    encoder: nn.Module | None,
     *,
     spec: str,
-    card: dict[str, Any],
+    encoder: nn.Module | None = None,
+    card: dict[str, Any] | None = None,
     seed: int = 0,
 ) -> FewShotModel:
+    """The model that `config` describes, with initial weights that `seed` decides."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         encoder = ENCODERS[config.encoder](channels) if encoder is None else encoder
         denoiser = None
         if config.denoiser_depth is not None:
             denoiser = DnCNN(channels, depth=config.denoiser_depth, width=config.denoiser_width)
-    return FewShotModel(encoder, denoiser, spec=spec, card=card)
+    return FewShotModel(encoder, denoiser, spec=spec, card=card or {"precision": resolve(config.precision)})
 
 
 class _Validation:
@@ -392,8 +401,12 @@ class _Validation:
         return scores.mean().item()
 
 
-class _Run:
-    """Training under way. State: weights, optimiser, epoch, and the best weights so far."""
+class Training:
+    """Training under way. State: weights, optimiser, epoch, and the best weights so far.
+
+    `train` drives it; a training loop of one's own does as `train` does: start_epoch, step for each
+    episode, finish_epoch.
+    """
 
     def __init__(self, model: FewShotModel, config: FewShotConfig) -> None:
         self._model = model
@@ -405,6 +418,7 @@ class _Run:
 
     @property
     def epoch(self) -> int:
+        """How many epochs are finished."""
         return len(self._accuracies)
 
     @property
@@ -417,12 +431,14 @@ class _Run:
         return self._accuracies.index(max(self._accuracies))
 
     def start_epoch(self) -> None:
+        """Set the learning rate, and the networks to training mode."""
         self._model.train()
         halvings = self.epoch // self._config.halve_every
         for group in self._optimiser.param_groups:
             group["lr"] = self._config.learning_rate * 0.5**halvings
 
     def step(self, clean: Tensor, released: Tensor) -> None:
+        """One step of Adam on the joint loss of an episode; see fs_pic_loss."""
         device = self._parameters[0].device
         with autocast(self._model.card["precision"], device):
             loss = fs_pic_loss(self._model, clean.to(device), released.to(device), self._config.episode)
@@ -431,17 +447,20 @@ class _Run:
         self._optimiser.zero_grad(set_to_none=True)
 
     def finish_epoch(self, accuracy: float) -> None:
+        """Note the validation accuracy, and the weights where it is the best so far."""
         self._accuracies.append(accuracy)
         if self.stale == 0:
             self._best = {k: v.clone() for k, v in self._model.state_dict().items()}
 
     def best_model(self) -> FewShotModel:
+        """The model with the best weights, ready for use."""
         self._model.load_state_dict(self._best)
         self._model.card["epochs"] = self.epoch
         self._model.card["validation_accuracy"] = max(self._accuracies)
         return self._model.eval()
 
     def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint, whole or not at all."""
         tensors = {f"model.{k}": v for k, v in self._model.state_dict().items()}
         tensors |= {f"best.{k}": v for k, v in self._best.items()}
         for i, parameter in enumerate(self._parameters):
@@ -451,6 +470,7 @@ class _Run:
 
     @torch.no_grad()
     def resume(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a checkpoint. Raises ArtefactError for that of another run."""
         tensors, card = artefacts.load(path, kind=_CHECKPOINT)
         if card["run"] != self._identity():
             raise ArtefactError(f"{path}: the checkpoint of another run: delete it, or name another file")

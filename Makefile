@@ -1,0 +1,57 @@
+# Two commands do all of their own set-up: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# make demo DATA=folder:photos AT_MOST=0.2 OUT=runs/photos
+DATA ?= faces
+AT_MOST ?= 0.1
+OUT ?= runs/demo
+
+.PHONY: demo test lint format results benchmarks clean
+
+demo: $(VENV)/study.done
+	$(BIN)/sfumato demo --data "$(DATA)" --at-most "$(AT_MOST)" --out "$(OUT)"
+
+# One thread a process: two test processes share the cores, and torch's threads would fight over them.
+test: lint
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+lint: $(VENV)/test.done
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/test.done
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The tables of docs/results.md, from the records under studies/results.
+results: $(VENV)/study.done
+	$(BIN)/python studies/results.py
+
+benchmarks: $(VENV)/test.done
+	$(BIN)/python benchmarks/protect.py
+	$(BIN)/python benchmarks/episode.py
+	$(BIN)/python benchmarks/worlds.py
+	$(BIN)/python benchmarks/start.py
+
+clean:
+	rm -rf $(VENV) runs
+
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "sfumato needs Python 3.11 or later: make PYTHON=python3.11 demo"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/study.done: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing sfumato and the pinned libraries into $(VENV) ..."
+	$(PIP) -e '.[study]'
+	@touch $@
+
+$(VENV)/test.done: $(VENV)/study.done
+	$(PIP) -e '.[study,test,lint]'
+	@touch $@

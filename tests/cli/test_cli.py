@@ -1,0 +1,383 @@
+"""The command line: instant help, one line for a mistake, and Ctrl-C that loses nothing.
+
+Most commands run inside the test, through the function behind the script; a process is started where
+the process is the point.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+import sfumato
+from sfumato import images
+from sfumato.cli import main
+
+SCRIPT = Path(sys.executable).with_name("sfumato")
+SECONDS = 120  # a process that needs longer hangs
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command left: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """`sfumato` with arguments, run in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str | Path) -> Said:
+        monkeypatch.setattr(sys, "argv", ["sfumato", *map(str, arguments)])
+        code: object = None  # main returns where nothing stopped it
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+        return Said(code if isinstance(code, int) else int(code is not None), *capsys.readouterr())
+
+    return run
+
+
+# Help
+
+ALL_HELP = """
+import contextlib, io, json, sys
+import typer
+from sfumato.cli import main
+from sfumato.cli.app import app
+
+def paths(command, path):
+    yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from paths(inner, [*path, name])
+
+said = {}
+for path in paths(typer.main.get_command(app), []):
+    sys.argv = ["sfumato", *path, "--help"]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            main()
+            code = None
+        except SystemExit as stop:
+            code = stop.code
+    said[" ".join(path)] = [code, out.getvalue()]
+print(json.dumps({"said": said, "modules": sorted(sys.modules)}))
+"""
+
+
+@pytest.fixture(scope="module")
+def help_of_all() -> dict:
+    done = subprocess.run(
+        [sys.executable, "-c", ALL_HELP], capture_output=True, text=True, timeout=SECONDS, check=True
+    )
+    found: dict = json.loads(done.stdout)
+    return found
+
+
+def test_every_command_has_help_that_shows_how_to_call_it(help_of_all: dict):
+    said = help_of_all["said"]
+    assert {"", "demo", "study run", "study report", "train few-shot", "data info"} <= set(said)
+    assert {path: code for path, (code, _) in said.items() if code != 0} == {}
+    assert [path for path, (_, text) in said.items() if f"sfumato {path}".strip() not in text] == []
+
+
+def test_no_help_imports_what_is_slow_to_import(help_of_all: dict):
+    slow = {"torch", "numpy", "pandas", "scipy", "sklearn", "matplotlib", "PIL"}
+    assert slow & set(help_of_all["modules"]) == set()
+
+
+def test_the_installed_script_prints_the_version():
+    done = subprocess.run([SCRIPT, "--version"], capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{sfumato.__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [[], ["study"], ["data"], ["train"]])
+def test_a_command_that_lacks_its_second_word_shows_help(command: Command, arguments: list[str]):
+    said = command(*arguments)
+    assert "Usage: sfumato" in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["stduy"], ["study", "rnu"], ["study", "run"], ["study", "run", "a.yaml", "--ouT", "b"]]
+)
+def test_a_call_that_does_not_parse_is_answered_with_usage(command: Command, arguments: list[str]):
+    said = command(*arguments)
+    assert said.code == 2
+    assert "Usage: sfumato" in said.err
+    assert "Traceback" not in said.err
+
+
+# What commands print
+
+
+def test_data_info_counts_images_labels_and_splits(command: Command, tmp_path: Path):
+    photos(tmp_path / "photos", classes=7, each=2)
+    said = command("data", "info", "folder:photos")
+    assert said.code == 0
+    assert said.out.splitlines() == [
+        "folder:photos: 14 images, 3 x 84 x 84",
+        "label class: 7 values",
+        "split train: 6 images",
+        "split validation: 4 images",
+        "split test: 4 images",
+    ]
+
+
+def test_data_write_makes_a_table_that_data_info_reads(command: Command, tmp_path: Path):
+    photos(tmp_path / "photos", classes=7, each=2)
+    assert command("data", "write", "folder:photos", "copy", "--size", "8").out == "table: copy/table.csv\n"
+    said = command("data", "info", "table:copy/table.csv")
+    assert said.out.splitlines()[1:] == command("data", "info", "folder:photos").out.splitlines()[1:]
+
+
+def test_data_sheet_draws_a_row_for_each_value(command: Command, tmp_path: Path):
+    photos(tmp_path / "photos", classes=3, each=2)
+    said = command("data", "sheet", "folder:photos", "sheet.png", "--size", "8", "--columns", "4")
+    assert (said.code, said.out) == (0, "sheet: sheet.png\n")
+    assert images.read(tmp_path / "sheet.png").shape == (3, 3 * 8, 4 * 8)
+
+
+# Mistakes
+
+GLYPHS = """
+data: {source: glyphs, classes: 30, drawers: 4, size: 16}
+task: {way: 2, shot: 1, queries: 1, episodes: 10}
+protections: []
+learners: [clean]
+training: {way: 2, shot: 1, queries: 1, epochs: 1, episodes_per_epoch: 1,
+           validation_way: 2, validation_shot: 1, validation_queries: 1, validation_episodes: 2}
+"""
+
+SMALL_TRAINING = ["train", "few-shot", "--data", "folder:photos", "--size", "16", "--out", "m"]
+for _part in ("", "validation_"):
+    SMALL_TRAINING += [f"--set={_part}way=2", f"--set={_part}shot=1", f"--set={_part}queries=1"]
+
+# What is called, and what the one line must hold. The files are made by `scene`.
+MISTAKES: dict[str, tuple[list[str], str]] = {
+    "empty folder": (
+        ["data", "info", "folder:empty"],
+        "empty: no images: put them in a sub-folder per class",
+    ),
+    "missing folder": (["data", "info", "folder:gone"], "gone: no such folder"),
+    "demo on an empty folder": (["demo", "--data", "folder:empty"], "empty: no images"),
+    "one image in each class": (
+        ["demo", "--data", "folder:single"],
+        "training images: 0 classes have 10 images (shot 5 + queries 5) and the way is 2; the smallest is",
+    ),
+    "one class": (["demo", "--data", "folder:lonely"], "the way is 2"),
+    "fewer classes than the way": (
+        ["study", "run", "glyphs.yaml", "--set", "task.way=20"],
+        "glyphs, test images: 6 classes have 2 images (shot 1 + queries 1) and the way is 20; the smallest",
+    ),
+    "more shots than images": (
+        ["study", "run", "glyphs.yaml", "--set", "training.shot=9"],
+        "glyphs, training images: 0 classes have 10 images (shot 9 + queries 1) and the way is 2",
+    ),
+    "a file that is no image": (["data", "info", "folder:diary"], "1.png: not an image that can be read"),
+    "unknown key in YAML": (["study", "run", "typo.yaml"], "typo.yaml: no key 'protection': did you mean"),
+    "not YAML": (["study", "run", "broken.yaml"], "broken.yaml: not YAML"),
+    "missing study file": (["study", "run", "gone.yaml"], "gone.yaml: cannot be read (No such file"),
+    "a folder as study file": (["study", "run", "empty"], "empty: cannot be read (Is a directory)"),
+    "epsilon of 0 in a study": (
+        ["study", "run", "glyphs.yaml", "--set", "protections=['dp-pix:cell=4,epsilon=0']"],
+        "dp-pix: epsilon=0 is not above 0: smaller hides more",
+    ),
+    "epsilon of 0 in training": (
+        ["train", "few-shot", "--data", "glyphs", "--out", "m", "--with", "dp-pix:cell=4,epsilon=0"],
+        "dp-pix: epsilon=0 is not above 0: smaller hides more",
+    ),
+    "cell larger than the image in a study": (
+        ["study", "run", "glyphs.yaml", "--set", "protections=['pixelize:cell=96']"],
+        "pixelize: cell=96 is larger than the 16x16 images: choose a cell of at most 16",
+    ),
+    "cell larger than the image in training": (
+        [*SMALL_TRAINING, "--with", "pixelize:cell=96"],
+        "pixelize: cell=96 is larger than the 16x16 images: choose a cell of at most 16",
+    ),
+    "two protections for one model": (
+        ["train", "few-shot", "--data", "glyphs", "--out", "m", "--with", "blur:radius=1,2"],
+        "names 2 protections: give one value for each key",
+    ),
+    "unknown training setting": (
+        ["train", "few-shot", "--data", "glyphs", "--out", "m", "--with", "none", "--set", "ways=3"],
+        "training: no key 'ways': did you mean 'way'",
+    ),
+    "unknown source": (["data", "info", "fases"], "no data source is called 'fases': did you mean 'faces'"),
+    "unknown label of a sheet": (
+        ["data", "sheet", "folder:photos", "sheet.png", "--label", "clas"],
+        "no label 'clas': did you mean 'class'",
+    ),
+    "unknown label of a study": (
+        ["study", "run", "glyphs.yaml", "--set", "task.target=charcter"],
+        "no label 'charcter'",
+    ),
+    "unknown secret of a study": (
+        ["study", "run", "glyphs.yaml", "--set", "task.sensitive=drawr"],
+        "no label 'drawr': did you mean 'drawer'",
+    ),
+    "a secret whose values are all trained on": (
+        ["study", "run", "glyphs.yaml", "--set", "task.sensitive=drawer"],
+        "split the data by that label",
+    ),
+    "way of 1": (["study", "run", "glyphs.yaml", "--set", "task.way=1"], "way=1: an episode needs a way of"),
+    "no test episodes": (["study", "run", "glyphs.yaml", "--set", "task.episodes=0"], "episodes=0"),
+    "one test episode": (["study", "run", "glyphs.yaml", "--set", "task.episodes=1"], "episodes=1"),
+    "a size in words": (["study", "run", "glyphs.yaml", "--set", "data.size=large"], "size"),
+    "unknown setting of a source": (
+        ["study", "run", "glyphs.yaml", "--set", "data.clases=9"],
+        "glyphs: no setting 'clases': did you mean 'classes'",
+    ),
+    "picture of a suffix that is not written": (
+        ["data", "sheet", "folder:photos", "sheet.gif"],
+        "sheet.gif: cannot write '.gif'",
+    ),
+    "picture in a folder that is not there": (
+        ["data", "sheet", "folder:photos", "gone/sheet.png"],
+        "gone/",
+    ),
+    "data written over a folder": (["data", "write", "folder:photos", "empty"], "empty: exists already"),
+    "report of no run": (["study", "report", "gone"], "gone"),
+    "a table without files": (["data", "info", "table:table.csv"], "table.csv: no column 'file'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES.values(), ids=list(MISTAKES))
+def test_a_mistake_is_answered_in_one_line(
+    command: Command, tmp_path: Path, arguments: list[str], message: str
+):
+    scene(tmp_path)
+    said = command(*arguments)
+    assert said.code == 1
+    assert "Traceback" not in said.err
+    lines = [line for line in said.err.splitlines() if line.startswith("sfumato: ")]
+    assert len(lines) == 1
+    assert said.err.endswith(f"{lines[0]}\n")
+    assert message in lines[0]
+    assert said.out == ""
+
+
+def test_a_mistake_leaves_no_model_behind(command: Command, tmp_path: Path):
+    scene(tmp_path)
+    command(*MISTAKES["cell larger than the image in training"][0])
+    assert not (tmp_path / "m").exists()
+    assert not (tmp_path / "m.checkpoint").exists()
+
+
+def test_the_installed_script_answers_a_mistake_in_one_line(tmp_path: Path):
+    done = subprocess.run(
+        [SCRIPT, "study", "run", tmp_path / "gone.yaml"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"sfumato: {tmp_path}/gone.yaml: cannot be read (No such file or directory)\n"
+    assert done.stdout == ""
+
+
+# Ctrl-C
+
+# Eight protections with a classifier each: seconds of work after the first records.
+LONG = """
+data: {source: glyphs, classes: 30, drawers: 6, size: 16}
+task: {way: 2, shot: 1, queries: 2, episodes: 20}
+protections: ["blur:radius=1,2,3,4,5", "pixelize:cell=2,4,8"]
+learners: [clean, protected]
+training: {way: 2, shot: 1, queries: 1, epochs: 6, patience: 6, episodes_per_epoch: 8,
+           validation_way: 2, validation_shot: 1, validation_queries: 1, validation_episodes: 10}
+pictures: 1
+embeddings: false
+"""
+CELLS = 1 + 8 * 2 + 9 + 9  # accuracy of the clear image and of 8 x 2, similarity, pictures
+
+
+def test_ctrl_c_stops_with_one_line_and_the_same_command_goes_on(command: Command, tmp_path: Path):
+    (tmp_path / "long.yaml").write_text(LONG)
+    arguments = ["study", "run", "long.yaml", "--out", "run"]
+    with ctrl_c_is_not_ignored():
+        running = subprocess.Popen(
+            [SCRIPT, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+    with running:
+        # After the third, so that the interruption finds work and not an import.
+        while len(records(tmp_path / "run")) < 3 and running.poll() is None:
+            time.sleep(0.01)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=SECONDS)
+    assert running.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
+    assert [line for line in err.splitlines() if line.startswith("sfumato:")] == [
+        "sfumato: stopped. What was finished is kept: the same command goes on"
+    ]
+    finished = records(tmp_path / "run")
+    assert 3 <= len(finished) < CELLS
+    assert not (tmp_path / "run" / "report.html").exists()
+
+    said = command(*arguments)
+    assert said.code == 0
+    assert said.out.endswith("report: run/report.html\n")
+    whole = records(tmp_path / "run")
+    assert len(whole) == CELLS
+    assert {path: whole[path] for path in finished} == finished
+
+
+# Helpers
+
+
+def photos(root: Path, *, classes: int, each: int) -> None:
+    for name in range(classes):
+        (root / f"class-{name}").mkdir(parents=True)
+        for i in range(each):
+            pixels = torch.full((3, 16, 16), 20 * name + i, dtype=torch.uint8)
+            images.write(root / f"class-{name}" / f"{i}.png", pixels)
+
+
+def scene(root: Path) -> None:
+    """The files that MISTAKES name."""
+    (root / "empty").mkdir()
+    photos(root / "photos", classes=7, each=2)
+    photos(root / "single", classes=7, each=1)
+    photos(root / "lonely", classes=1, each=4)
+    (root / "diary" / "anna").mkdir(parents=True)
+    (root / "diary" / "anna" / "1.png").write_text("dear diary")
+    (root / "glyphs.yaml").write_text(GLYPHS)
+    (root / "typo.yaml").write_text(GLYPHS + "protection: [block]\n")
+    (root / "broken.yaml").write_text("data: [glyphs\n")
+    (root / "table.csv").write_text("path,class\n1.png,a\n")
+
+
+def records(run: Path) -> dict[str, tuple[bytes, int]]:
+    """The finished records of a run, with their content and when they were written."""
+    return {
+        path.name: (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in (run / "records").glob("*.json")
+        if not path.name.startswith(".")
+    }
+
+
+@contextmanager
+def ctrl_c_is_not_ignored() -> Iterator[None]:
+    """A process that starts in the background ignores Ctrl-C, and so do its children: not in here."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
