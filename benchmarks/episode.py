@@ -51,11 +51,9 @@ def episode(spec: str, depth: int | None, way: int) -> None:
         run.step(images, protection.release(images, noise).images())
 
     images = to_float(glyphs.images[sampler.draw(1, order).flatten()])
-    precision = model.card["precision"]
 
     def bare() -> None:
-        with autocast(precision, images.device):
-            denoised, embeddings = model(images)
+        denoised, embeddings = model(images)
         (embeddings.sum() + denoised.sum()).backward()
         model.zero_grad(set_to_none=True)
 

@@ -28,6 +28,7 @@ def omniglot(packed: Path, root: Path) -> int:
 
 
 def main() -> None:
+    """Unpack one data set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", choices=["omniglot"])
     parser.add_argument("packed", type=Path, help="the folder with the packed files")

@@ -458,7 +458,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
 ):
     images.write(tmp_path / "a.png", PHOTO)
     monkeypatch.setattr(Path, "write_bytes", half_a_write)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(ImageError, match=r"a\.png: cannot be written \(No space left"):
         images.write(tmp_path / "a.png", 255 - PHOTO)
     assert torch.equal(images.read(tmp_path / "a.png"), PHOTO)
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
@@ -466,7 +466,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
 
 def test_a_write_onto_a_directory_leaves_nothing_beside_it(tmp_path: Path):
     (tmp_path / "a.png").mkdir()
-    with pytest.raises(OSError, match=r"a\.png"):
+    with pytest.raises(ImageError, match=r"a\.png: cannot be written"):
         images.write(tmp_path / "a.png", PHOTO)
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
 

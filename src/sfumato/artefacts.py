@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -33,7 +34,9 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], card: Mapp
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     text = json.dumps({"version": sfumato.__version__, **card}, sort_keys=True)
     try:
-        save_file({k: v.contiguous() for k, v in tensors.items()}, temporary, metadata={_CARD: text})
+        # Copies, since safetensors refuses tensors that share memory, as tied weights do.
+        copies = {k: v.detach().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
+        save_file(copies, temporary, metadata={_CARD: text})
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -56,7 +59,12 @@ def load(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Tensor],
         raise ArtefactError(f"{path}: damaged or not a .safetensors file ({error})") from error
     if _CARD not in metadata:
         raise ArtefactError(f"{path}: has no sfumato card: it was written by another program")
-    card: dict[str, Any] = json.loads(metadata[_CARD])
+    try:
+        card = json.loads(metadata[_CARD])
+    except ValueError as error:
+        raise ArtefactError(f"{path}: damaged: its card is not JSON") from error
+    if not isinstance(card, dict):
+        raise ArtefactError(f"{path}: damaged: its card is not a mapping")
     if card.get("kind") != kind:
         raise ArtefactError(f"{path}: is a {card.get('kind')!r}, and a {kind!r} is needed")
     return tensors, card

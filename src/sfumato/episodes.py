@@ -60,14 +60,13 @@ class Sampler:
         large = counts >= each
         self.left_out = tuple(label.names[c] for c in codes[~large].tolist())
         if large.sum() < shape.way:
-            smallest = (
-                f"; the smallest is {label.names[codes[counts.argmin()]]!r} with {counts.min()}"
-                if len(codes)
-                else ""
-            )
+            smallest = ""
+            if len(codes):
+                smallest = f"; the smallest is {label.names[codes[counts.argmin()]]!r} with {counts.min()}"
             raise DataError(
-                f"{int(large.sum())} classes have {each} images (shot {shape.shot} + queries {shape.queries}) "
-                f"and the way is {shape.way}{smallest}: add images or classes, or lower shot, queries or way"
+                f"{int(large.sum())} classes have {each} images "
+                f"(shot {shape.shot} + queries {shape.queries}) and the way is {shape.way}{smallest}: "
+                "add images or classes, or lower shot, queries or way"
             )
         self._counts = counts[large]  # (M,)
         rows = label.codes.argsort(stable=True).split(counts.tolist())

@@ -7,6 +7,8 @@ profile through convert, resize and save).
 
 import io
 import os
+import struct
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +27,21 @@ MAX_PIXELS = 64_000_000
 MAX_BYTES = 64_000_000
 
 _PART_BYTES = 1 << 19
+
+# Not ImageOps.exif_transpose: it writes the EXIF block anew, and fails on one that is odd elsewhere.
+_ORIENTATION = 0x0112
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+# `read` refuses such files itself, with an error that names the file.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 _WRITABLE = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP", ".bmp": "BMP"}
 
@@ -87,13 +104,15 @@ def read(source: str | os.PathLike[str] | bytes, *, channels: int = 3, size: int
                 raise ImageError(
                     f"{name}: {width}x{height} pixels, more than the {MAX_PIXELS} allowed: resize the file"
                 )
-            upright = ImageOps.exif_transpose(opened)
+            opened.load()  # turns a TIFF itself, and then says so
+            turn = _TURNS.get(opened.getexif().get(_ORIENTATION, 1))
+            upright = opened if turn is None else opened.transpose(turn)
             pixels = _eight_bits(upright, "L" if channels == 1 else "RGB")
     except ImageError:
         raise
-    except (UnidentifiedImageError, Image.DecompressionBombError) as error:
+    except (UnidentifiedImageError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ImageError(f"{name}: not an image that can be read ({_reason(error)})") from error
-    except (OSError, ValueError, SyntaxError, EOFError) as error:
+    except (OSError, ValueError, SyntaxError, EOFError, struct.error) as error:
         # Pillow's decoders raise any of these on damaged files.
         raise ImageError(f"{name}: a damaged image ({_reason(error)})") from error
     if size is not None:
@@ -113,8 +132,13 @@ def write(path: str | os.PathLike[str], image: Tensor) -> None:
         raise ImageError(f"{path}: cannot write {path.suffix!r}: use one of {', '.join(sorted(_WRITABLE))}")
     encoded = encode(image, format_name)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    temporary.write_bytes(encoded)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(encoded)
+        temporary.replace(path)
+    except OSError as error:
+        raise ImageError(f"{path}: cannot be written ({error.strerror})") from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def encode(image: Tensor, format_name: str = "PNG") -> bytes:
@@ -139,9 +163,12 @@ def _bytes_of(path: Path) -> bytes:
 
 def _eight_bits(image: Image.Image, mode: str) -> Image.Image:
     """To "L" or "RGB" at 8 bits a channel; transparency is laid on white."""
-    if image.mode.startswith("I;16") or image.mode == "I":
+    if image.mode.startswith("I;16"):
         # convert("L") would clip 16-bit greys at 255; the high byte is the picture.
-        image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).clip(0, 255).astype(np.uint8))
+        image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        # convert("L") would clip these too, and nothing says which range is the picture's.
+        raise ValueError(f"values of mode {image.mode} have no stated range: save it with 8 or 16 bits")
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         image = Image.new("RGBA", layer.size, "white")

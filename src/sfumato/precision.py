@@ -1,4 +1,4 @@
-"""Mixed precision: bfloat16 where the processor computes in it, and measured to gain (benchmarks/episode.py)."""
+"""Mixed precision: bfloat16 where the processor computes in it, and so gains (benchmarks/episode.py)."""
 
 import torch
 

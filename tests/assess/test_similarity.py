@@ -62,7 +62,7 @@ def test_similarity_does_not_depend_on_the_rest_of_the_batch(pairs):
 
 def test_images_at_rest_are_refused(pairs):
     originals, _ = pairs
-    with pytest.raises(ConfigError, match="use images.to_float"):
+    with pytest.raises(ConfigError, match=r"use images\.to_float"):
         similarity.mse((originals * 255).byte(), originals)
 
 

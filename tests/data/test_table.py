@@ -99,7 +99,6 @@ def test_without_a_split_column_whole_values_of_one_label_are_given_to_splits(
         ("file,class\n0.png,a\n1.png,\n", r"table\.csv, line 3: no value for 'class': fill it in or remove"),
         ("file,class\n0.png,a\n1.png\n", r"table\.csv, line 3: no value for 'class'"),
         ("file,class\n,a\n", r"table\.csv, line 2: no value for 'file'"),
-        ("file,class,split\n0.png,a,\n", r"table\.csv, line 2: no value for 'split'"),
         ("file,class,split\n0.png,a,train\n0.png,a,tests\n", r"table\.csv, line 3: .*did you mean 'test'"),
         ("file,class,split\n0.png,a,banana\n", r"table\.csv, line 2: .*Known: test, train, val"),
     ],

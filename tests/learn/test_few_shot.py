@@ -234,7 +234,7 @@ def test_accuracy_reads_as_a_sentence(small_glyphs):
 
 
 def test_too_few_classes_are_said_before_training(small_glyphs):
-    with pytest.raises(DataError, match="26 classes have 5 images .* and the way is 60"):
+    with pytest.raises(DataError, match=r"26 classes have 5 images .* and the way is 60"):
         train(small_glyphs, config=replace(TINY, way=60))
 
 

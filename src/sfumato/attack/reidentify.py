@@ -46,7 +46,7 @@ class AdversaryConfig:
         for name in ("steps", "batch", "gallery", "probes", "copies"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
-        if not self.learning_rate > 0:
+        if not 0 < self.learning_rate < math.inf:
             raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0")
 
 
@@ -91,15 +91,15 @@ class Recogniser(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(N, C, H, W) float -> (N, D) float32 of unit length."""
-        embeddings = self.encoder(images.contiguous(memory_format=torch.channels_last))
+        with autocast(resolve("auto"), images.device):
+            embeddings = self.encoder(images.contiguous(memory_format=torch.channels_last))
         return functional.normalize(embeddings.float(), dim=1)
 
     @torch.no_grad()
     def embed(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, D) float32 of unit length."""
         self.eval()
-        with autocast(resolve("auto"), images.device):
-            return torch.cat([self(to_float(part)) for part in images.split(_EMBED_BATCH)])
+        return torch.cat([self(to_float(part)) for part in images.split(_EMBED_BATCH)])
 
 
 def split_gallery(codes: Tensor, *, gallery: int, probes: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -172,9 +172,7 @@ def train_recogniser(
                 images, passes = seen(passes), passes + 1
             order = torch.randperm(len(images), generator=generator)
         rows, order = order[: config.batch], order[config.batch :]
-        with autocast(resolve("auto"), images.device):
-            embeddings = recogniser(_shifted(to_float(images[rows]), generator))
-        cosines = embeddings @ functional.normalize(directions).T
+        cosines = recogniser(_shifted(to_float(images[rows]), generator)) @ functional.normalize(directions).T
         loss = functional.cross_entropy(_COSINE_SCALE * cosines, labels[rows], label_smoothing=0.1)
         loss.backward()
         optimiser.step()

@@ -4,13 +4,15 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import pydantic
+
 from sfumato.data.faces import faces
 from sfumato.data.folder import folder
 from sfumato.data.glyphs import glyphs
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.omniglot import omniglot
 from sfumato.data.table import table
-from sfumato.errors import DataError, did_you_mean
+from sfumato.errors import ConfigError, DataError, did_you_mean
 
 __all__ = ["Label", "LabelledImages", "faces", "folder", "glyphs", "load", "omniglot", "table"]
 
@@ -40,7 +42,17 @@ def load(source: str, **settings: Any) -> LabelledImages:
     if kind in _WORLDS:
         if place:
             raise DataError(f"{source}: {kind} is drawn, not read: write {kind}, with no place")
-        return reader(**settings)
-    if not place and "root" not in settings:
-        raise DataError(f"{source}: where does it lie? Write {kind}:PATH")
-    return reader(place or settings.pop("root"), **settings)
+        return _read(reader, **settings)
+    if bool(place) == ("root" in settings):
+        raise DataError(f"{source}: where does it lie? Write {kind}:PATH, or name a root, not both")
+    return _read(reader, place or settings.pop("root"), **settings)
+
+
+def _read(reader: Callable[..., LabelledImages], *place: str, **settings: Any) -> LabelledImages:
+    """Call a reader with settings of the right types. Raises ConfigError that names a wrong one."""
+    try:
+        return pydantic.validate_call(config={"arbitrary_types_allowed": True})(reader)(*place, **settings)
+    except pydantic.ValidationError as error:
+        problem = error.errors()[0]
+        name = problem["loc"][-1]
+        raise ConfigError(f"{reader.__name__}: {name}={problem['input']!r}: {problem['msg']}") from error

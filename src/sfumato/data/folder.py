@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sfumato import images
 from sfumato.data.labelled import LabelledImages, label_of, split_by_class
-from sfumato.errors import DataError, ImageError
+from sfumato.errors import ConfigError, DataError, ImageError
 
 SPLITS = {
     "train": "train",
@@ -62,7 +62,9 @@ def folder(
             classes += [class_folder.name] * len(found)
             splits += [SPLITS.get(top.name, "") if named else ""] * len(found)
     if not files:
-        raise DataError(f"{root}: no images: put them in a sub-folder per class, as {root.name}/anna/1.jpg")
+        raise DataError(
+            f"{root}: no images: put them in a sub-folder per class, as {root.resolve().name}/anna/1.jpg"
+        )
     return assemble(
         f"folder:{root}",
         files,
@@ -78,7 +80,9 @@ def _image_files(directory: Path) -> list[Path]:
     return sorted(
         path
         for path in directory.rglob("*")
-        if path.suffix.lower() in images.SUFFIXES and not path.name.startswith(".") and path.is_file()
+        if path.suffix.lower() in images.SUFFIXES
+        and not any(part.startswith(".") for part in path.relative_to(directory.parent).parts)
+        and path.is_file()
     )
 
 
@@ -97,10 +101,15 @@ def assemble(
     Args:
         name: where they come from.
         files: one a row.
-        columns: label name -> the value of each row; the first column decides the splits where there are none.
+        columns: label name -> the value of each row; without splits, the first one decides them.
         splits: the split of each row, "" for none; None to give whole classes to splits.
         size, channels, skip_unreadable: see `folder`.
     """
+
+    if size < 1:
+        raise ConfigError(f"{name}: size={size}: at least 1 pixel")
+    if channels not in (1, 3):
+        raise ConfigError(f"{name}: channels={channels}: 3 for colour or 1 for grey")
 
     def read(path: Path) -> Tensor | ImageError:
         try:

@@ -89,7 +89,7 @@ class LabelledImages:
 
 
 def contact_sheet(data: LabelledImages, label: str, *, rows: int, columns: int) -> Tensor:
-    """One picture, (C, H', W') uint8: a row for each of the first values of a label, its images side by side."""
+    """One picture, (C, H', W') uint8: a row of images for each of the first values of a label."""
     size = data.images.shape[1:]
     lines = []
     for code in data.classes(label)[:rows]:
@@ -103,7 +103,7 @@ def label_of(values: Sequence[str]) -> Label:
     """The label whose value on each row is given; names in alphabetical order."""
     names = sorted(set(values))
     code = {name: i for i, name in enumerate(names)}
-    return Label(torch.tensor([code[value] for value in values]), tuple(names))
+    return Label(torch.tensor([code[value] for value in values], dtype=torch.int64), tuple(names))
 
 
 def split_by_class(codes: Tensor, *, shares: tuple[float, float, float], seed: int) -> dict[str, Tensor]:
@@ -119,9 +119,15 @@ def split_by_class(codes: Tensor, *, shares: tuple[float, float, float], seed: i
     classes = codes.unique()
     order = classes[torch.randperm(len(classes), generator=torch.Generator().manual_seed(seed))]
     # An episode needs two classes: a share that is not 0 gets them, as long as there are two for each.
-    least = 2 if len(order) >= 2 * sum(share > 0 for share in shares) else 0
-    last = max(least, round(shares[2] * len(order))) if shares[2] else 0
-    middle = max(least, round(shares[1] * len(order))) if shares[1] else 0
+    least = [2 * (share > 0) for share in shares]
+    spare = len(order) - sum(least)
+    if spare < 0:
+        least, spare = [0, 0, 0], len(order)
+    middle = min(max(round(shares[1] * len(order)) - least[1], 0), spare) + least[1]
+    spare -= middle - least[1]
+    last = min(max(round(shares[2] * len(order)) - least[2], 0), spare) + least[2]
+    if not shares[0]:
+        last = len(order) - middle
     first = len(order) - last - middle
     parts = {
         "train": order[:first],

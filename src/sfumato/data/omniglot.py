@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from sfumato import images
 from sfumato.data.labelled import LabelledImages, label_of
 from sfumato.errors import DataError
 
@@ -44,7 +45,8 @@ def omniglot(root: str | os.PathLike[str], *, size: int = 28, rotations: bool = 
         found = sorted((root / part).glob("*/character*/*.png"))
         if not found:
             raise DataError(
-                f"{root / part}: no ALPHABET/characterNN/*.png: unpack {part}.zip of the official release there"
+                f"{root / part}: no ALPHABET/characterNN/*.png: "
+                f"unpack {part}.zip of the official release there"
             )
         files += found
     files.sort(key=lambda path: path.parts[-3:])
@@ -69,9 +71,9 @@ def omniglot(root: str | os.PathLike[str], *, size: int = 28, rotations: bool = 
 
 
 def _ink(path: Path, size: int) -> np.ndarray:
-    with Image.open(path) as opened:
-        paper = opened.convert("L").resize((size, size), Image.Resampling.NEAREST)
-    return 255 - np.asarray(paper)
+    paper = images.read(path, channels=1)[0].numpy()
+    # Not images.read's size=, which is smooth: prototypical networks are compared on nearest neighbours.
+    return 255 - np.asarray(Image.fromarray(paper).resize((size, size), Image.Resampling.NEAREST))
 
 
 def _split_of(character: str) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +23,8 @@ def table(
     """Read the images that a CSV lists, with every other column as a label.
 
     Args:
-        path: the CSV, in UTF-8, with a header; its `file` column is relative to the folder of the CSV.
+        path: the CSV, in UTF-8, with a header; its `file` column is relative to the folder of the CSV. A row
+            whose `split` is empty belongs to none.
         size, channels, skip_unreadable: see `folder`.
         split_by: without a `split` column, whole classes of this label are given to train, validation
             and test; None takes the first label column.
@@ -36,7 +38,7 @@ def table(
         with path.open(newline="", encoding="utf-8-sig") as opened:
             reader = csv.DictReader(opened)
             header = list(reader.fieldnames or [])
-            rows = list(reader)
+            rows = [(reader.line_num, row) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read as a CSV in UTF-8 ({error})") from error
     if "file" not in header:
@@ -48,19 +50,21 @@ def table(
         raise DataError(f"{path}: no column {split_by!r} to split by: {did_you_mean(split_by, labels)}")
     if not rows:
         raise DataError(f"{path}: no rows: list at least one image")
-    for number, row in enumerate(rows, 2):
+    for number, row in rows:
         for key in header:
-            if not row[key]:
+            if not row[key] and key != "split":
                 raise DataError(f"{path}, line {number}: no value for {key!r}: fill it in or remove the row")
-        if "split" in header and row["split"] not in SPLITS:
-            raise DataError(f"{path}, line {number}: {did_you_mean(row['split'], SPLITS)}")
+        if row.get("split") and row["split"] not in SPLITS:
+            raise DataError(
+                f"{path}, line {number}: no split {row['split']!r}: {did_you_mean(row['split'], SPLITS)}"
+            )
     if split_by is not None:
         labels.sort(key=lambda name: name != split_by)
     return assemble(
         f"table:{path}",
-        [path.parent / row["file"] for row in rows],
-        {name: [row[name] for row in rows] for name in labels},
-        [SPLITS[row["split"]] for row in rows] if "split" in header else None,
+        [path.parent / row["file"] for _, row in rows],
+        {name: [row[name] for _, row in rows] for name in labels},
+        [SPLITS.get(row["split"] or "", "") for _, row in rows] if "split" in header else None,
         size=size,
         channels=channels,
         skip_unreadable=skip_unreadable,
@@ -81,14 +85,21 @@ def write(data: LabelledImages, directory: str | os.PathLike[str]) -> Path:
         for row in rows.tolist():
             split_of[row] = split
     temporary = directory.with_name(f".{directory.name}.{os.getpid()}.part")
-    (temporary / "images").mkdir(parents=True)
-    with (temporary / "table.csv").open("w", newline="", encoding="utf-8") as opened:
+    try:
+        _write_parts(data, split_of, temporary)
+        temporary.replace(directory)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return directory / "table.csv"
+
+
+def _write_parts(data: LabelledImages, split_of: list[str], directory: Path) -> None:
+    (directory / "images").mkdir(parents=True)
+    with (directory / "table.csv").open("w", newline="", encoding="utf-8") as opened:
         writer = csv.writer(opened)
         writer.writerow(["file", *data.labels, *(["split"] if data.splits else [])])
         for row, image in enumerate(data.images):
             name = f"images/{row:06d}.png"
-            images.write(temporary / name, image)
+            images.write(directory / name, image)
             values = [label.names[label.codes[row]] for label in data.labels.values()]
             writer.writerow([name, *values, *([split_of[row]] if data.splits else [])])
-    temporary.replace(directory)
-    return directory / "table.csv"

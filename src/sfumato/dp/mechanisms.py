@@ -200,7 +200,7 @@ class _Table:
         self._cumulative = cumulative  # (k, b) -> floor(2^b * P(X <= k)), for k from -bound to bound - 1
         self._bound = bound
         self.thresholds = np.array([cumulative(k, 64) for k in range(-bound, bound)], np.uint64)
-        # A word w stands for the interval [w, w + 1) / 2^16; where a threshold lies in it, it settles nothing.
+        # A word w stands for [w, w + 1) / 2^16; where a threshold lies in there, it settles nothing.
         cuts = self.thresholds >> np.uint64(48)
         self.values = (np.searchsorted(cuts, np.arange(1 << 16), side="right") - bound).astype(np.int16)
         self.settled = np.ones(1 << 16, bool)

@@ -43,7 +43,7 @@ class FewShotConfig:
         way, shot, queries: N, K and Q of a training episode.
         epochs: at most so many; `episodes_per_epoch` episodes each.
         patience: epochs without a better validation accuracy before training stops.
-        validation_way, validation_shot, validation_queries, validation_episodes: how that accuracy is measured.
+        validation_way, validation_shot, validation_queries, validation_episodes: how that is measured.
         learning_rate: of Adam; halved every `halve_every` epochs.
         encoder: "conv4" or "resnet12"; ignored where `train` is given a module.
         denoiser_depth: layers of the DnCNN in front, 8 in the paper; None for no denoiser.
@@ -81,8 +81,10 @@ class FewShotConfig:
         for name in ("epochs", "episodes_per_epoch", "patience", "halve_every", "validation_episodes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
-        if not self.learning_rate > 0:
+        if not 0 < self.learning_rate < math.inf:
             raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0 (the paper uses 0.001)")
+        for shape in ("episode", "validation_episode"):
+            getattr(self, shape)  # checks way, shot and queries
 
     @property
     def episode(self) -> Shape:
@@ -137,14 +139,19 @@ class FewShotModel(nn.Module):
         self.denoiser = denoiser
         self.spec = spec
         self.card = card
-        # Channels last is 1.3 to 1.9 times faster on a processor (benchmarks/episode.py), and the same numbers.
+        # Channels last is 1.3 to 1.9 times faster on a processor (benchmarks/episode.py).
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, protected: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, C, H, W) float released images -> denoised images (N, C, H, W), float32 embeddings (N, D)."""
+        """(N, C, H, W) float32 released images -> denoised (N, C, H, W) and embeddings (N, D), both float32.
+
+        Mixed precision ends here: distances are differences of large numbers, and need float32.
+        """
         images = protected.contiguous(memory_format=torch.channels_last)
-        denoised = images if self.denoiser is None else self.denoiser(images)
-        return denoised, self.encoder(denoised).float()
+        with autocast(self.card["precision"], images.device):
+            denoised = images if self.denoiser is None else self.denoiser(images)
+            embeddings = self.encoder(denoised)
+        return denoised.float(), embeddings.float()
 
     @torch.no_grad()
     def embed(self, released: Tensor) -> Tensor:
@@ -154,19 +161,14 @@ class FewShotModel(nn.Module):
     @torch.no_grad()
     def denoise(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 released images -> uint8 denoised ones; the same where there is no denoiser."""
-        denoiser = self.denoiser
-        return (
-            released if denoiser is None else self._infer(released, lambda images: to_uint8(denoiser(images)))
-        )
+        if self.denoiser is None:
+            return released
+        return self._infer(released, lambda images: to_uint8(self(images)[0]))
 
     def _infer(self, released: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         self.eval()
         device = next(self.parameters()).device
-        parts = []
-        with autocast(self.card["precision"], device):
-            for part in released.split(_EMBED_BATCH):
-                images = to_float(part.to(device)).contiguous(memory_format=torch.channels_last)
-                parts.append(function(images).cpu())
+        parts = [function(to_float(part.to(device))).cpu() for part in released.split(_EMBED_BATCH)]
         return torch.cat(parts)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -326,7 +328,7 @@ def episode_accuracies(embeddings: Tensor, places: Tensor, *, shot: int) -> Tens
 
 
 def prototype_logits(queries: Tensor, prototypes: Tensor) -> Tensor:
-    """Minus the squared Euclidean distance of each query to each prototype. (..., Q, D), (..., N, D) -> (..., Q, N).
+    """Minus the squared Euclidean distances. (..., Q, D) queries, (..., N, D) prototypes -> (..., Q, N).
 
     Source: Snell et al. 2017, Eq. (2); Parnami et al. 2022, Eq. (3).
     """
@@ -355,7 +357,7 @@ def fs_pic_loss(model: FewShotModel, clean: Tensor, released: Tensor, shape: Sha
     loss = functional.cross_entropy(logits, labels)
     if model.denoiser is None:
         return loss
-    errors: Tensor = (denoised.float() - to_float(clean)).square().flatten(1).sum(1)  # (N * (K + Q),)
+    errors: Tensor = (denoised - to_float(clean)).square().flatten(1).sum(1)  # (N * (K + Q),)
     return loss + errors.mean() / 2
 
 
@@ -440,8 +442,7 @@ class Training:
     def step(self, clean: Tensor, released: Tensor) -> None:
         """One step of Adam on the joint loss of an episode; see fs_pic_loss."""
         device = self._parameters[0].device
-        with autocast(self._model.card["precision"], device):
-            loss = fs_pic_loss(self._model, clean.to(device), released.to(device), self._config.episode)
+        loss = fs_pic_loss(self._model, clean.to(device), released.to(device), self._config.episode)
         loss.backward()
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
@@ -477,7 +478,7 @@ class Training:
         self._model.load_state_dict(_under("model.", tensors))
         self._best = _under("best.", tensors)
         for i, parameter in enumerate(self._parameters):
-            # The fused optimiser walks through memory: its state must lie as the parameter does, channels last.
+            # The fused optimiser walks through memory: its state must lie as the parameter does.
             self._optimiser.state[parameter] = {
                 k: torch.empty_like(parameter).copy_(v) if v.shape == parameter.shape else v
                 for k, v in _under(f"adam.{i}.", tensors).items()

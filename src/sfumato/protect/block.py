@@ -13,9 +13,14 @@ from sfumato.protect.release import Release
 
 def centre(images: Tensor, share: float) -> tuple[slice, slice]:
     """Rows and columns of the centre part of (N, C, H, W) images whose sides are `share` of theirs."""
-    if share > 1:
-        raise SpecError(f"share={share:g} is larger than the image: choose a share of at most 1")
     return _middle(images.shape[2], share), _middle(images.shape[3], share)
+
+
+def check_share(name: str, share: float) -> None:
+    """Raise SpecError unless 0 < share <= 1."""
+    check_above_zero(name, "share", share, "it is the part of the side, up to 1")
+    if share > 1:
+        raise SpecError(f"{name}: share={share:g} is larger than the image: choose a share of at most 1")
 
 
 def _middle(length: int, share: float) -> slice:
@@ -35,7 +40,7 @@ class Block:
     share: float = 0.6
 
     def __post_init__(self) -> None:
-        check_above_zero("block", "share", self.share, "it is the part of the side, up to 1")
+        check_share("block", self.share)
 
     @property
     def spec(self) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sfumato.dp.mechanisms import Noise
 from sfumato.images import check_batch, map_batches
-from sfumato.protect.block import centre
+from sfumato.protect.block import centre, check_share
 from sfumato.protect.parameters import canonical, check_above_zero
 from sfumato.protect.release import Release
 
@@ -67,7 +67,7 @@ class CentreBlur:
 
     def __post_init__(self) -> None:
         check_above_zero("centre-blur", "radius", self.radius, "the paper uses 1 to 5")
-        check_above_zero("centre-blur", "share", self.share, "it is the part of the side, up to 1")
+        check_share("centre-blur", self.share)
 
     @property
     def spec(self) -> str:

@@ -59,7 +59,7 @@ def expand(spec: str) -> list[Protection]:
     for key, field in fields.items():
         if key not in values and field.default is dataclasses.MISSING:
             raise SpecError(f"{name}: {key} is missing: write {name}:{key}=...")
-    return [kind(**dict(zip(values, combination))) for combination in product(*values.values())]
+    return [kind(**dict(zip(values, combination, strict=True))) for combination in product(*values.values())]
 
 
 def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:

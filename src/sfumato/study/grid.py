@@ -12,6 +12,7 @@ import yaml
 
 from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.data.labelled import LabelledImages
+from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import expand
@@ -38,6 +39,16 @@ class Task:
     shot: int = 5
     queries: int = 15
     episodes: int = 600
+
+    def __post_init__(self) -> None:
+        self.shape  # noqa: B018 - checks way, shot and queries
+        if self.episodes < 2:
+            raise ConfigError(f"episodes={self.episodes}: at least 2, for an interval")
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of a test episode."""
+        return Shape(way=self.way, shot=self.shot, queries=self.queries)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +110,8 @@ class StudyConfig:
             for word in chosen:
                 if word not in known:
                     raise ConfigError(f"{name}: no {word!r}: {did_you_mean(word, known)}")
+        if self.pictures < 0:
+            raise ConfigError(f"pictures={self.pictures}: at least 0, for none")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds={self.seeds}: give one or more, each once")
 
@@ -172,7 +185,7 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyCo
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError: bytes or dates that cannot be
         raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
     if not isinstance(settings, dict):
         raise ConfigError(f"{path}: a study is a mapping with data and protections, got {settings!r}")
@@ -279,5 +292,5 @@ def _override(settings: dict[str, Any], override: str) -> None:
         place = inner
     try:
         place[last] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{override!r}: the value is not YAML") from error

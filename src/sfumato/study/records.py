@@ -19,10 +19,13 @@ def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    temporary.write_text(
-        json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8"
-    )
-    temporary.replace(path)
+    try:
+        temporary.write_text(
+            json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8"
+        )
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> Any:

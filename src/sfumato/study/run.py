@@ -25,7 +25,7 @@ from sfumato.assess import similarity
 from sfumato.attack import reidentify
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.episodes import Sampler, Shape
+from sfumato.episodes import Sampler
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn import few_shot
 from sfumato.networks import Conv4
@@ -124,11 +124,10 @@ class _Lab:
     def _check(self) -> None:
         """Fail now rather than after an hour: labels, class sizes, cells larger than the images."""
         task, training = self._config.task, self._config.training
-        tested = Shape(way=task.way, shot=task.shot, queries=task.queries)
         for name, part, shape in (
             ("training", self._train, training.episode),
             ("validation", self._validation, training.validation_episode),
-            ("test", self._test, tested),
+            ("test", self._test, task.shape),
         ):
             if part is None:
                 continue
