@@ -10,7 +10,7 @@ DATA ?= faces
 AT_MOST ?= 0.1
 OUT ?= runs/demo
 
-.PHONY: demo test lint format results benchmarks clean
+.PHONY: demo test lint format results studies benchmarks clean
 
 demo: $(VENV)/study.done
 	$(BIN)/sfumato demo --data "$(DATA)" --at-most "$(AT_MOST)" --out "$(OUT)"
@@ -29,9 +29,18 @@ format: $(VENV)/test.done
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The tables of docs/results.md, from the records under studies/results.
+# docs/results.md, from the records under studies/results.
 results: $(VENV)/study.done
 	$(BIN)/python studies/results.py
+
+# The studies behind docs/results.md: about two hours on two cores; stopped, they go on.
+studies: $(VENV)/study.done
+	$(BIN)/python studies/unpack.py omniglot ../shared/data runs/data/omniglot
+	$(BIN)/sfumato study run studies/omniglot-5shot.yaml
+	$(BIN)/sfumato study run studies/omniglot-1shot.yaml
+	$(BIN)/sfumato study run studies/omniglot.yaml
+	$(BIN)/sfumato demo
+	$(BIN)/python studies/results.py --collect
 
 benchmarks: $(VENV)/test.done
 	$(BIN)/python benchmarks/protect.py

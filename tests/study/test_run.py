@@ -32,7 +32,7 @@ SETTINGS = {
         "denoiser_depth": 2,
         "denoiser_width": 4,
     },
-    "adversary": {"steps": 3, "batch": 16, "gallery": 6, "probes": 3, "copies": 2},
+    "adversary": {"steps": 3, "adaptive_steps": 2, "batch": 16, "gallery": 6, "probes": 3, "copies": 2},
 }
 
 

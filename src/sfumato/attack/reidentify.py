@@ -28,6 +28,7 @@ class AdversaryConfig:
 
     Attributes:
         steps: of training the recogniser.
+        adaptive_steps: of training it further on protected photographs.
         batch: images a step.
         learning_rate: of Adam, falling to 0 along a cosine.
         gallery: photographs of each identity that the adversary holds; the paper has 20.
@@ -36,6 +37,7 @@ class AdversaryConfig:
     """
 
     steps: int = 1000
+    adaptive_steps: int = 500
     batch: int = 128
     learning_rate: float = 2e-3
     gallery: int = 20
@@ -43,7 +45,7 @@ class AdversaryConfig:
     copies: int = 4
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "gallery", "probes", "copies"):
+        for name in ("steps", "adaptive_steps", "batch", "gallery", "probes", "copies"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
         if not 0 < self.learning_rate < math.inf:

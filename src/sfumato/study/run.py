@@ -353,7 +353,7 @@ class _Lab:
                 recogniser = reidentify.Recogniser(Conv4(others.images.shape[1]))
                 recogniser.load_state_dict(artefacts.load(path, kind="recogniser")[0])
             else:
-                recogniser = self._recogniser(lambda _: others.images, seed)
+                recogniser = self._recogniser(lambda _: others.images, seed, self._config.adversary)
                 artefacts.save(path, recogniser.state_dict(), {"kind": "recogniser", "seed": seed})
             self._loaded[path.name] = recogniser
         static: reidentify.Recogniser = self._loaded[path.name]
@@ -363,15 +363,22 @@ class _Lab:
         """The static recogniser, trained further on photographs protected as the probes are."""
         clean = self._others().images
         start = copy.deepcopy(self._static(cell.seed).encoder)
-        return self._recogniser(lambda i: self._release(cell, clean, _OTHERS, i).images(), cell.seed, start)
+        further = replace(self._config.adversary, steps=self._config.adversary.adaptive_steps)
+        return self._recogniser(
+            lambda i: self._release(cell, clean, _OTHERS, i).images(), cell.seed, further, start
+        )
 
     def _recogniser(
-        self, seen: Callable[[int], Tensor], seed: int, encoder: torch.nn.Module | None = None
+        self,
+        seen: Callable[[int], Tensor],
+        seed: int,
+        config: reidentify.AdversaryConfig,
+        encoder: torch.nn.Module | None = None,
     ) -> reidentify.Recogniser:
         return reidentify.train_recogniser(
             seen,
             self._codes(self._others()),
-            self._config.adversary,
+            config,
             encoder=encoder,
             seed=seed,
             progress=self._progress.within,
