@@ -26,6 +26,9 @@ def few_shot(
             "--set", metavar="KEY=VALUE", help="A training setting, as way=20 or denoiser_depth=null."
         ),
     ] = None,
+    way: Annotated[int, typer.Option(help="Classes of a test episode.")] = 5,
+    shot: Annotated[int, typer.Option(help="Support images of each.")] = 5,
+    queries: Annotated[int, typer.Option(help="Query images of each.")] = 15,
     episodes: Annotated[int, typer.Option(min=2, help="Test episodes.")] = 600,
     seed: Annotated[int, typer.Option(help="Of weights, episodes and noise.")] = 0,
 ) -> None:
@@ -38,12 +41,15 @@ def few_shot(
     from sfumato import protect
     from sfumato.cli.show import bars
     from sfumato.data import load
+    from sfumato.episodes import Sampler, Shape
     from sfumato.learn import few_shot as method
     from sfumato.study import grid
 
     protection = protect.parse(spec)
     config = grid.training(overrides or [])
     source = load(data, **({} if size is None else {"size": size}))
+    test = source.split("test")
+    Sampler(test.label(target), Shape(way=way, shot=shot, queries=queries))  # fails now, not after training
     checkpoint = out.with_suffix(".checkpoint")
     with bars(Console(stderr=True, soft_wrap=True)) as progress:
         task = progress.add_task("episodes")
@@ -60,7 +66,7 @@ def few_shot(
     model.save(out)
     checkpoint.unlink(missing_ok=True)
     tested = method.evaluate(
-        model, source.split("test"), way=5, shot=5, episodes=episodes, target=target, seed=seed
+        model, test, way=way, shot=shot, queries=queries, episodes=episodes, target=target, seed=seed
     )
     print(tested)
     channels, height, width = source.images.shape[1:]
