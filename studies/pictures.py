@@ -1,6 +1,6 @@
 """Draw the pictures of the docs: contact sheets of the worlds, and faces under every protection.
 
-    python studies/pictures.py
+python studies/pictures.py
 """
 
 from pathlib import Path
