@@ -165,6 +165,7 @@ training: {way: 2, shot: 1, queries: 1, epochs: 1, episodes_per_epoch: 1,
 """
 
 SMALL_TRAINING = ["train", "few-shot", "--data", "folder:photos", "--size", "16", "--out", "m"]
+SMALL_TRAINING += ["--way", "2", "--shot", "1", "--queries", "1"]
 for _part in ("", "validation_"):
     SMALL_TRAINING += [f"--set={_part}way=2", f"--set={_part}shot=1", f"--set={_part}queries=1"]
 
@@ -209,6 +210,10 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "cell larger than the image in training": (
         [*SMALL_TRAINING, "--with", "pixelize:cell=96"],
         "pixelize: cell=96 is larger than the 16x16 images: choose a cell of at most 16",
+    ),
+    "test episodes larger than the classes": (
+        ["train", "few-shot", "--data", "folder:photos", "--out", "m", "--with", "none"],
+        "0 classes have 20 images (shot 5 + queries 15) and the way is 5; the smallest is",
     ),
     "two protections for one model": (
         ["train", "few-shot", "--data", "glyphs", "--out", "m", "--with", "blur:radius=1,2"],
