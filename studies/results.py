@@ -27,7 +27,7 @@ def collect(name: str) -> None:
     if not (run / "study.json").exists():
         return
     study, records = report.load(run)
-    missing = set(study["cells"]) - {record["digest"] for record in records}
+    missing = {one["digest"] for one in study["cells"]} - {record["digest"] for record in records}
     if missing:
         print(f"{name}: {len(missing)} cells are missing, so its records are left where they are")
         return

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from sfumato.study import grid
+
 PROTECTIONS = [
     "none",
     *(f"blur:radius={r}" for r in (1, 3, 5)),
@@ -38,8 +40,16 @@ HIDDEN = dict(
 CHANCE = 0.02
 
 
+class _Config(grid.StudyConfig):
+    """A study of the very specs that it is given, also of protections that are not there, as a mask."""
+
+    @property
+    def specs(self) -> list[str]:
+        return self.protections
+
+
 def study(**changes: Any) -> dict[str, Any]:
-    """study.json of the synthetic run, with some of its entries changed."""
+    """study.json of the synthetic run, with some of its entries changed, and its cells with them."""
     made: dict[str, Any] = {
         "name": "synthetic",
         "title": "Hats without faces: a SYNTHETIC study with made-up numbers",
@@ -74,12 +84,23 @@ def study(**changes: Any) -> dict[str, Any]:
         "adversary": {"steps": 1000, "gallery": 20, "probes": 10, "copies": 4},
         "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
     }
-    return {**made, **changes}
+    made |= changes
+    config = _Config(
+        data={"source": made["data"]["source"]},
+        task=grid.Task(target=made["task"]["target"], sensitive=made["task"]["sensitive"]),
+        **{key: made[key] for key in ("protections", "learners", "attacks", "seeds")},
+    )
+    return {**made, "cells": [_listed(cell.kind, cell.coordinates) for cell in grid.cells(config)]}
 
 
 def records(of: dict[str, Any]) -> list[dict[str, Any]]:
     """One record for every cell of a study whose protections are among PROTECTIONS."""
-    return [record for seed in of["seeds"] for name in of["protections"] for record in _of(of, name, seed)]
+    places = dict.fromkeys((one["cell"]["protection"], one["cell"]["seed"]) for one in of["cells"])
+    draws = {place: random.Random("{} {}".format(*place)) for place in places}
+    return [
+        _of(of, one["kind"], one["cell"], draws[one["cell"]["protection"], one["cell"]["seed"]])
+        for one in of["cells"]
+    ]
 
 
 def accuracy(protection: str, learner: str, value: float, *, seed: int = 0, half_width: float = 0.004):
@@ -116,66 +137,60 @@ def write_run(directory: Path, of: dict[str, Any], them: list[dict[str, Any]]) -
     return directory
 
 
+def _listed(kind: str, cell: dict[str, Any]) -> dict[str, Any]:
+    draw = random.Random(json.dumps([kind, cell], sort_keys=True))
+    return {"digest": f"{draw.getrandbits(64):016x}", "kind": kind, "cell": cell}
+
+
 def _record(kind: str, cell: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
-    text = json.dumps([kind, cell], sort_keys=True)
-    draw = random.Random(text)
+    listed = _listed(kind, cell)
     return {
-        "digest": f"{draw.getrandbits(64):016x}",
-        "kind": kind,
-        "cell": cell,
+        **listed,
         "result": result,
-        "seconds": round(draw.uniform(1, 60), 1),
+        "seconds": round(random.Random(listed["digest"]).uniform(1, 60), 1),
         "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
     }
 
 
-def _of(of: dict[str, Any], protection: str, seed: int) -> list[dict[str, Any]]:
-    draw = random.Random(f"{protection} {seed}")
+def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random) -> dict[str, Any]:
+    protection, seed = cell["protection"], cell["seed"]
     task, static, adaptive = HIDDEN[protection]
-    made = []
-    losses = {"clean": 0.02 + 2.4 * task, "protected": task, "denoised": 0.8 * task}
-    if protection == "none":
-        losses = {"clean": 0.0}
-    for learner, loss in losses.items():
-        if learner in of["learners"]:
+    match kind:
+        case "accuracy":
+            loss = {"clean": 0.02 + 2.4 * task, "protected": task, "denoised": 0.8 * task}[cell["learner"]]
+            loss = 0.0 if protection == "none" else loss
             value = max(0.22, 0.955 - loss + draw.gauss(0, 0.003))
             half_width = round(0.003 + 0.006 * math.sqrt(1 - value), 4)
-            made.append(accuracy(protection, learner, round(value, 4), seed=seed, half_width=half_width))
-    if of["task"]["sensitive"]:
-        hidden = {"reidentify-static": static, "reidentify-adaptive": adaptive}
-        hidden = {name: hidden[name] for name in of["attacks"]}
-        if "denoised" in of["learners"]:
-            hidden["reidentify-denoised"] = static**2
-        if protection == "none":
-            hidden = {"reidentify-static": 0.0}
-        for name, share in hidden.items():
+            return accuracy(protection, cell["learner"], round(value, 4), seed=seed, half_width=half_width)
+        case "attack":
+            share = {"static": static, "adaptive": adaptive, "denoised": static**2}[
+                cell["attack"].removeprefix("reidentify-")
+            ]
             value = CHANCE + (0.68 - CHANCE) * (1 - share) * draw.uniform(0.95, 1.0)
-            made.append(attack(protection, name, round(value, 4), seed=seed))
-    made += _similarity(of, protection, seed, hidden=(static + adaptive) / 2)
-    made.append(_pictures(of, protection, seed))
-    drawn = [name for name in losses if name != "clean"] or ["clean"]
-    made += [_embeddings(protection, name, seed, task) for name in drawn if name in of["learners"]]
-    return made
+            return attack(protection, cell["attack"], round(value, 4), seed=seed)
+        case "similarity":
+            return _similarity(cell, hidden=(static + adaptive) / 2)
+        case "pictures":
+            return _pictures(of, protection, seed)
+        case _:
+            return _embeddings(protection, cell["learner"], seed, task)
 
 
-def _similarity(of, protection: str, seed: int, *, hidden: float) -> list[dict[str, Any]]:
-    made = []
-    for view, share in (("released", hidden), ("denoised", 0.7 * hidden)):
-        if view == "denoised" and (protection == "none" or "denoised" not in of["learners"]):
-            continue
-        clear = protection == "none"
-        result: dict[str, Any] = {
-            "ssim": 1.0 if clear else round(1 - 0.95 * share, 4),
-            "psnr": None if clear else round(34 - 24 * share, 3),
-            "mse": 0.0 if clear else round(10 ** (-(34 - 24 * share) / 10), 6),
-            "images": 100,
-        }
-        if view == "released":
-            cell = int(protection.partition("cell=")[2].split(",")[0] or 1)
-            result["bytes_per_image"] = 3 * math.ceil(32 / cell) ** 2
-            result["guarantee"] = _guarantee(protection)
-        made.append(_record("similarity", {"protection": protection, "view": view, "seed": seed}, result))
-    return made
+def _similarity(cell: dict[str, Any], *, hidden: float) -> dict[str, Any]:
+    protection = cell["protection"]
+    share = hidden if cell["view"] == "released" else 0.7 * hidden
+    clear = protection == "none"
+    result: dict[str, Any] = {
+        "ssim": 1.0 if clear else round(1 - 0.95 * share, 4),
+        "psnr": None if clear else round(34 - 24 * share, 3),
+        "mse": 0.0 if clear else round(10 ** (-(34 - 24 * share) / 10), 6),
+        "images": 100,
+    }
+    if cell["view"] == "released":
+        side = int(protection.partition("cell=")[2].split(",")[0] or 1)
+        result["bytes_per_image"] = 3 * math.ceil(32 / side) ** 2
+        result["guarantee"] = _guarantee(protection)
+    return _record("similarity", cell, result)
 
 
 def _guarantee(protection: str) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import synthetic
 
-from sfumato.study import grid, recommend
+from sfumato.study import recommend
 
 STATIC, ADAPTIVE, DENOISED = "reidentify-static", "reidentify-adaptive", "reidentify-denoised"
 
@@ -251,31 +251,13 @@ def test_a_finished_study_misses_nothing_and_a_stopped_one_says_what():
     assert recommend.missing(study, kept) == [name]
 
 
-@pytest.mark.parametrize("sensitive", ["identity", None])
-@pytest.mark.parametrize(
-    "learners", [["clean"], ["protected", "denoised"], ["clean", "protected", "denoised"]]
-)
-@pytest.mark.parametrize("attacks", [[STATIC], [ADAPTIVE], [STATIC, ADAPTIVE]])
-def test_the_cells_of_a_finished_study_are_those_of_the_grid(sensitive, learners, attacks):
-    config = grid.parse(
-        {
-            "data": "faces",
-            "task": {"target": "headwear", "sensitive": sensitive},
-            "protections": ["blur:radius=1,3", "dp-pix:cell=4,epsilon=3"],
-            "learners": learners,
-            "attacks": attacks,
-            "seeds": [0, 1],
-        }
-    )
-    made = [
-        {"kind": cell.kind, "cell": {"protection": cell.protection, "seed": cell.seed, **dict(cell.which)}}
-        for cell in grid.cells(config)
-    ]
-    study = {
-        "task": {"sensitive": sensitive},
-        "protections": config.specs,
-        "learners": learners,
-        "attacks": attacks,
-        "seeds": [0, 1],
-    }
-    assert sorted(recommend.cells(study, made)) == sorted(recommend.cell_name(one) for one in made)
+@pytest.mark.parametrize("gone", ["pictures blur:radius=3 0", "embeddings none clean 0"])
+def test_pictures_and_embeddings_are_missed_where_the_study_lists_them_and_only_there(gone):
+    study = synthetic.study(protections=["none", "blur:radius=3"])
+    kind = gone.split()[0]
+    kept = [one for one in synthetic.records(study) if one["kind"] != kind]
+    absent = recommend.missing(study, kept)
+    assert gone in absent
+    assert {name.split()[0] for name in absent} == {kind}
+    without = {**study, "cells": [one for one in study["cells"] if one["kind"] != kind]}
+    assert recommend.missing(without, kept) == []

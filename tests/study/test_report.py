@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import re
 import subprocess
@@ -136,8 +137,10 @@ def test_the_same_run_gives_the_same_bytes_in_another_process(directory, html, t
 
 
 def test_the_names_and_the_order_of_the_record_files_do_not_matter(tmp_path, study, records, html):
-    renamed = [{**record, "digest": f"{number:04}"} for number, record in enumerate(reversed(records))]
-    directory = synthetic.write_run(tmp_path / "run", study, renamed)
+    names = {record["digest"]: f"{number:04}" for number, record in enumerate(reversed(records))}
+    renamed = [{**record, "digest": names[record["digest"]]} for record in reversed(records)]
+    listed = [{**one, "digest": names[one["digest"]]} for one in study["cells"]]
+    directory = synthetic.write_run(tmp_path / "run", {**study, "cells": listed}, renamed)
     assert report.write(directory).read_text(encoding="utf-8") == html
 
 
@@ -149,6 +152,19 @@ def test_nothing_but_the_report_and_its_tables_is_left_behind(directory):
         "reidentification.csv",
         "similarity.csv",
     }
+
+
+def test_a_table_of_an_earlier_report_that_has_no_rows_now_is_removed(tmp_path):
+    study = synthetic.study(**small())
+    directory = synthetic.write_run(tmp_path / "run", study, synthetic.records(study))
+    report.write(directory)
+    assert (directory / "tables" / "reidentification.csv").exists()
+    (directory / "tables" / "mine.csv").write_text("not of a report")
+    fewer = synthetic.study(**small(attacks=[]))
+    (directory / "study.json").write_text(json.dumps(fewer))
+    report.write(directory)
+    left = {"frontier.csv", "accuracy.csv", "similarity.csv", "mine.csv"}
+    assert {path.name for path in (directory / "tables").iterdir()} == left
 
 
 # What it shows
@@ -396,6 +412,13 @@ def test_a_directory_that_is_no_run_is_refused(tmp_path):
         report.load(tmp_path)
 
 
+@pytest.mark.parametrize("key", ["protections", "cells"])
+def test_a_study_without_what_the_report_needs_is_refused(tmp_path, study, key):
+    less = {name: value for name, value in study.items() if name != key}
+    with pytest.raises(DataError, match=rf"study\.json: '{key}' is missing: run the study again"):
+        report.load(synthetic.write_run(tmp_path / "run", less, []))
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -424,14 +447,17 @@ def test_a_damaged_record_is_named(tmp_path, study, records, text, problem):
 
 
 def test_two_records_of_one_cell_are_refused(tmp_path, study, records):
-    directory = synthetic.write_run(tmp_path / "run", study, [records[0], {**records[0], "digest": "other"}])
+    directory = synthetic.write_run(
+        tmp_path / "run", study, [records[0], {**records[0], "digest": records[1]["digest"]}]
+    )
     with pytest.raises(DataError, match=r"record the same cell: delete the one that is out of date"):
         report.load(directory)
 
 
 def test_records_of_an_earlier_version_of_the_study_are_passed_over(tmp_path, study, records):
     newer = {**records[0], "digest": "newer"}
-    directory = synthetic.write_run(tmp_path / "run", {**study, "cells": ["newer"]}, [records[0], newer])
+    listed = [{key: newer[key] for key in ("digest", "kind", "cell")}]
+    directory = synthetic.write_run(tmp_path / "run", {**study, "cells": listed}, [records[0], newer])
     assert report.load(directory)[1] == [newer]
 
 

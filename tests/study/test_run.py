@@ -58,7 +58,19 @@ def test_every_cell_has_one_record(finished):
     assert kinds.count("embeddings") == 1 + 2 * 2
     assert kinds.count("pictures") == 3
     study = json.loads((finished / "study.json").read_text())
-    assert {f"{digest}.json" for digest in study["cells"]} == set(records)
+    assert {f"{one['digest']}.json" for one in study["cells"]} == set(records)
+
+
+def test_the_study_lists_its_cells_in_their_order_as_the_records_carry_them(finished):
+    listed = json.loads((finished / "study.json").read_text())["cells"]
+    cells = grid.cells(grid.parse(SETTINGS))
+    assert [(one["kind"], one["cell"]) for one in listed] == [
+        (cell.kind, {"protection": cell.protection, "seed": cell.seed, **dict(cell.which)}) for cell in cells
+    ]
+    records = records_of(finished)
+    for one in listed:
+        record = records[f"{one['digest']}.json"]
+        assert one == {key: record[key] for key in ("digest", "kind", "cell")}
 
 
 def test_what_is_not_protected_is_identical(finished):

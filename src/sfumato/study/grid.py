@@ -136,6 +136,11 @@ class Cell:
     seed: int
     which: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def coordinates(self) -> dict[str, Any]:
+        """The cell without its kind, as study.json and the records carry it."""
+        return {"protection": self.protection, "seed": self.seed, **dict(self.which)}
+
     def __str__(self) -> str:
         return " ".join([self.kind, *(value for _, value in self.which), self.protection])
 
@@ -151,6 +156,12 @@ def cells(config: StudyConfig) -> list[Cell]:
 
 
 def _cells_of_protection(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
+    """The cells of one protection with one seed.
+
+    On clear images all learners would be the clean one, and nobody need adapt to them. Where there is a
+    denoiser, the static adversary is tried on its output too: the server has it, and it undoes part of the
+    protection.
+    """
     clear = spec == "none"
     learners = ["clean"] if clear else config.learners
     attacks = []

@@ -8,10 +8,9 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
-Study = dict[str, Any]  # study.json
+Study = dict[str, Any]  # study.json, whose "cells" are those of `grid.cells`
 Record = dict[str, Any]  # one records/*.json
 
 ADVERSARIES = {
@@ -137,62 +136,33 @@ def risks(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Risk
 
 
 def attacks_on(study: Study, protection: str) -> list[str]:
-    """The attacks that a study makes on a protection.
-
-    Nobody adapts to images that are not protected. Where there is a denoiser, the static adversary is
-    tried on its output too: the server has it, and it undoes part of the protection.
-    """
-    if not study["task"].get("sensitive"):
-        return []
-    attacks = list(study.get("attacks") or [])
-    if protection == "none":
-        return [attack for attack in attacks if attack == "reidentify-static"]
-    denoised = "reidentify-denoised"
-    if "reidentify-static" in attacks and "denoised" in study["learners"] and denoised not in attacks:
-        attacks.append(denoised)
+    """The attacks that a study makes on a protection."""
+    attacks = dict.fromkeys(one["cell"]["attack"] for one in _cells_of(study, "attack", protection))
     return [attack for attack in attacks if attack in ADVERSARIES]
 
 
 def learners_of(study: Study, protection: str) -> list[str]:
-    """The learners that a study trains for a protection; on clear images all three would be the clean one."""
-    return ["clean"] if protection == "none" else list(study["learners"])
+    """The learners that a study trains for a protection."""
+    return list(dict.fromkeys(one["cell"]["learner"] for one in _cells_of(study, "accuracy", protection)))
 
 
-def cells(study: Study, records: Iterable[Record]) -> list[str]:
-    """The cells of the finished study, each by its name, such as "accuracy blur:radius=1 denoised 0".
-
-    They are those of `grid.cells`. Whether there are pictures and embeddings study.json does not say: they
-    are wanted of every protection once they are there for one.
-    """
-    kinds = {record["kind"] for record in records}
-    wanted = []
-    for seed, protection in product(study["seeds"], study["protections"]):
-        learners = learners_of(study, protection)
-        views = ["released"]
-        if protection != "none" and "denoised" in learners:
-            views.append("denoised")
-        drawn = [name for name in learners if protection == "none" or name != "clean"]
-        wanted += [f"accuracy {protection} {name} {seed}" for name in learners]
-        wanted += [f"attack {protection} {name} {seed}" for name in attacks_on(study, protection)]
-        wanted += [f"similarity {protection} {name} {seed}" for name in views]
-        wanted += [f"embeddings {protection} {name} {seed}" for name in drawn if "embeddings" in kinds]
-        wanted += [f"pictures {protection} {seed}"] if "pictures" in kinds else []
-    return wanted
+def cells(study: Study) -> list[str]:
+    """The cells of the finished study, each by its name, such as "accuracy blur:radius=1 denoised 0"."""
+    return [cell_name(one) for one in study["cells"]]
 
 
-def cell_name(record: Record) -> str:
-    """The name of a record's cell, as in `cells`."""
-    cell = record["cell"]
-    what = cell.get("learner") or cell.get("attack") or cell.get("view")
-    return " ".join(
-        str(part) for part in (record["kind"], cell["protection"], what, cell["seed"]) if part is not None
-    )
+def cell_name(one: Record) -> str:
+    """The name of a record's cell, or of a cell that study.json lists."""
+    cell = one["cell"]  # of a kind that this version does not know it may hold anything
+    what = [cell[key] for key in sorted(cell) if key not in ("protection", "seed")]
+    parts = (one["kind"], cell.get("protection"), *what, cell.get("seed"))
+    return " ".join(str(part) for part in parts if part is not None)
 
 
-def missing(study: Study, records: Sequence[Record]) -> list[str]:
+def missing(study: Study, records: Iterable[Record]) -> list[str]:
     """Those of the study's cells that no record is of."""
-    ran = {cell_name(record) for record in belonging(study, records)}
-    return [name for name in cells(study, records) if name not in ran]
+    ran = {cell_name(record) for record in records}
+    return [name for name in cells(study) if name not in ran]
 
 
 def frontier(study: Study, records: Sequence[Record], attacks: Sequence[str] | None = None) -> list[Setting]:
@@ -213,15 +183,15 @@ def frontier(study: Study, records: Sequence[Record], attacks: Sequence[str] | N
         # Nobody need adapt to clear images: the static adversary stands for all.
         every = attacks is None or protection == "none"
         wanted = [a for a in attacks_on(study, protection) if every or a in (attacks or ())]
+        made = [one for one in _cells_of(study, "attack", protection) if one["cell"]["attack"] in wanted]
         found = [risk[protection, attack] for attack in wanted if (protection, attack) in risk]
-        names = [f"attack {protection} {attack} {seed}" for attack in wanted for seed in study["seeds"]]
         settings.append(
             Setting(
                 protection=protection,
                 learner=learner,
                 accuracy=accuracy[protection, learner] if learner else None,
                 risk=max(found, key=lambda one: one.top1.value, default=None),
-                complete=bool(wanted) and absent.isdisjoint(names),
+                complete=bool(made) and absent.isdisjoint(cell_name(one) for one in made),
                 on_frontier=False,
             )
         )
@@ -308,22 +278,25 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
 
 
 def belonging(study: Study, records: Iterable[Record], kind: str | None = None) -> list[Record]:
-    """The records that belong to cells of the study, in its order of seeds; of one kind, or of all."""
-    protections, seeds = study["protections"], study["seeds"]
+    """The records that belong to cells of the study, in the order of its cells; of one kind, or of all."""
+    order = {name: number for number, name in enumerate(cells(study))}
     kept = [
         record
         for record in records
-        if record["cell"].get("protection") in protections
-        and record["cell"].get("seed") in seeds
+        if cell_name(record) in order
         and kind in (None, record["kind"])
         and (record["kind"] != "attack" or record["cell"]["attack"] in ADVERSARIES)
     ]
-    return sorted(kept, key=lambda record: seeds.index(record["cell"]["seed"]))
+    return sorted(kept, key=lambda record: order[cell_name(record)])
 
 
 def percent(value: float) -> str:
     """0.0614 -> "6.1%"."""
     return f"{100 * value:.1f}%"
+
+
+def _cells_of(study: Study, kind: str, protection: str) -> list[Record]:
+    return [one for one in study["cells"] if one["kind"] == kind and one["cell"]["protection"] == protection]
 
 
 def _over_seeds(values: Sequence[tuple[float, float, float]]) -> Estimate:

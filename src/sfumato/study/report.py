@@ -30,7 +30,6 @@ from sfumato.study.recommend import (
     accuracies,
     attacks_on,
     belonging,
-    cells,
     frontier,
     missing,
     percent,
@@ -82,16 +81,17 @@ class Table:
 
 
 def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
-    """Read study.json and all records of a run, the records in the order of their cells.
+    """Read study.json and the records of the cells that it lists.
 
     Raises:
         DataError: there is no study; or a record is damaged, or two are of the same cell: they are named.
     """
     directory = Path(directory)
     study = _read(directory / "study.json", "give the directory of a study that has been run")
-    for key in ("name", "title", "data", "task", "protections", "learners", "seeds"):
+    for key in ("name", "title", "data", "task", "protections", "learners", "seeds", "cells"):
         if key not in study:
             raise DataError(f"{directory / 'study.json'}: {key!r} is missing: run the study again")
+    listed = [one["digest"] for one in study["cells"]]
     cure = "delete it and run the study again, which makes this record anew"
     found: dict[str, tuple[Path, Record]] = {}
     for path in sorted((directory / "records").glob("*.json")):
@@ -100,7 +100,7 @@ def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
         if problem:
             raise DataError(f"{path}: a damaged record ({problem}): {cure}")
         # Records of an earlier version of the study may lie here still, and be wanted again.
-        if "cells" in study and record.get("digest") not in study["cells"]:
+        if record.get("digest") not in listed:
             continue
         cell = json.dumps([record["kind"], record["cell"]], sort_keys=True)
         if cell in found:
@@ -114,6 +114,8 @@ def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
 def write(directory: str | os.PathLike[str]) -> Path:
     """Write report.html and tables/*.csv into the directory of a run, each whole or not at all.
 
+    A table that an earlier report wrote and that has no rows now is removed.
+
     Returns:
         The path of report.html.
 
@@ -124,8 +126,12 @@ def write(directory: str | os.PathLike[str]) -> Path:
     directory = Path(directory)
     study, records = load(directory)
     page = render(study, records)
-    for table in tables(study, records):
-        _write_whole(directory / "tables" / f"{table.name}.csv", table.csv)
+    for table in _tables(study, records):
+        path = directory / "tables" / f"{table.name}.csv"
+        if table.rows:
+            _write_whole(path, table.csv)
+        else:
+            path.unlink(missing_ok=True)
     return _write_whole(directory / "report.html", page)
 
 
@@ -188,7 +194,7 @@ def render(study: Study, records: Sequence[Record]) -> str:
         apart=apart,
         summary=_summary(study, records),
         absent=missing(study, records),
-        cell_count=len(cells(study, records)),
+        cell_count=len(study["cells"]),
         not_shown=_not_shown(study, records),
         settings=frontier(study, records),
         risk_by=_by_attack(study, records),
@@ -239,6 +245,10 @@ def render(study: Study, records: Sequence[Record]) -> str:
 
 def tables(study: Study, records: Sequence[Record]) -> list[Table]:
     """The frontier, and every accuracy, attack and similarity record of the study; only those with rows."""
+    return [one for one in _tables(study, records) if one.rows]
+
+
+def _tables(study: Study, records: Sequence[Record]) -> list[Table]:
     order = {spec: number for number, spec in enumerate(study["protections"])}
 
     def table(
@@ -273,7 +283,7 @@ def tables(study: Study, records: Sequence[Record]) -> list[Table]:
         return [{**{key: value for key, value in result.items() if key != "guarantee"}, **proved}]
 
     similarity = ("ssim", "psnr", "mse", "images", "bytes_per_image")
-    made = [
+    return [
         Table(
             "frontier",
             "Every setting with its best learner"
@@ -305,7 +315,6 @@ def tables(study: Study, records: Sequence[Record]) -> list[Table]:
             flat,
         ),
     ]
-    return [one for one in made if one.rows]
 
 
 _FRONTIER = (

@@ -83,19 +83,18 @@ def run(
     if fit:
         config = grid.fitted(config, loaded)
     lab = _Lab(config, loaded, directory, progress)
-    cells = [(cell, lab.digest(cell)) for cell in grid.cells(config)]
-    write_json(directory / "study.json", lab.description([digest for _, digest in cells]))
-    for done, (cell, digest) in enumerate(cells):
+    cells = grid.cells(config)
+    listed = [{"digest": lab.digest(cell), "kind": cell.kind, "cell": cell.coordinates} for cell in cells]
+    write_json(directory / "study.json", lab.description(listed))
+    for done, (cell, entry) in enumerate(zip(cells, listed, strict=True)):
         progress.cell(str(cell), done, len(cells))
-        path = directory / "records" / f"{digest}.json"
+        path = directory / "records" / f"{entry['digest']}.json"
         if path.exists():
             continue
         start = time.perf_counter()
         result = lab.measure(cell)
         record = {
-            "digest": digest,
-            "kind": cell.kind,
-            "cell": {"protection": cell.protection, "seed": cell.seed, **dict(cell.which)},
+            **entry,
             "result": result,
             "seconds": round(time.perf_counter() - start, 2),
             "versions": _versions(),
@@ -170,7 +169,7 @@ class _Lab:
             case _:
                 return digest_of({**shared, **training, "pictures": config.pictures, "views": config.views})
 
-    def description(self, digests: list[str]) -> dict[str, Any]:
+    def description(self, cells: list[dict[str, Any]]) -> dict[str, Any]:
         config = self._config
         task = asdict(config.task)
         return {
@@ -193,7 +192,7 @@ class _Lab:
             "training": asdict(config.training),
             "adversary": asdict(config.adversary),
             "versions": _versions(),
-            "cells": digests,
+            "cells": cells,
         }
 
     def _secret_is_task(self) -> bool:
