@@ -17,6 +17,7 @@ from torch import Tensor
 
 import sfumato
 from sfumato.errors import ArtefactError
+from sfumato.files import whole
 
 _CARD = "sfumato"
 
@@ -29,17 +30,11 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], card: Mapp
         tensors: name -> tensor.
         card: fit for JSON; "kind" says what this is, and the library version is added.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     text = json.dumps({"version": sfumato.__version__, **card}, sort_keys=True)
-    try:
-        # Copies, since safetensors refuses tensors that share memory, as tied weights do.
-        copies = {k: v.detach().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
+    # Copies, since safetensors refuses tensors that share memory, as tied weights do.
+    copies = {k: v.detach().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
+    with whole(Path(path)) as temporary:
         save_file(copies, temporary, metadata={_CARD: text})
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

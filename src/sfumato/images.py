@@ -19,6 +19,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from sfumato.errors import ImageError
+from sfumato.files import whole
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
@@ -131,14 +132,11 @@ def write(path: str | os.PathLike[str], image: Tensor) -> None:
     if format_name is None:
         raise ImageError(f"{path}: cannot write {path.suffix!r}: use one of {', '.join(sorted(_WRITABLE))}")
     encoded = encode(image, format_name)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        temporary.write_bytes(encoded)
-        temporary.replace(path)
+        with whole(path) as temporary:
+            temporary.write_bytes(encoded)
     except OSError as error:
         raise ImageError(f"{path}: cannot be written ({error.strerror})") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def encode(image: Tensor, format_name: str = "PNG") -> bytes:

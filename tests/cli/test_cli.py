@@ -252,10 +252,6 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         ["data", "sheet", "folder:photos", "sheet.gif"],
         "sheet.gif: cannot write '.gif'",
     ),
-    "picture in a folder that is not there": (
-        ["data", "sheet", "folder:photos", "gone/sheet.png"],
-        "gone/",
-    ),
     "data written over a folder": (["data", "write", "folder:photos", "empty"], "empty: exists already"),
     "report of no run": (["study", "report", "gone"], "gone"),
     "a table without files": (["data", "info", "table:table.csv"], "table.csv: no column 'file'"),

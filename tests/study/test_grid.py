@@ -132,6 +132,7 @@ MISTAKES = {
     "training: {way: 1}": "way=1: an episode needs a way of at least 2",
     "training: {validation_way: 1}": "way=1: an episode needs a way of at least 2",
     "pictures: -1": "pictures=-1",
+    "name: ../elsewhere": "name=.../elsewhere.: it names a folder",
     "training: {learning_rate: .inf}": "learning_rate=inf",
     "protections: ['block:share=2']": "share=2 is larger than the image",
 }

@@ -39,7 +39,7 @@ def demo(
     settings["recommend"] = {"reidentification_at_most": at_most}
     settings["data"]["size"] = size
     if data != "faces":
-        settings["name"] = settings["title"] = data
+        settings["title"] = data
         settings["data"] = {"source": data, "size": size}
         settings["task"] |= {"target": "class", "sensitive": sensitive or target or "class"}
     if target is not None:

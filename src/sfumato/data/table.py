@@ -2,7 +2,6 @@
 
 import csv
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from sfumato import images
 from sfumato.data.folder import DEFAULT_SIZE, SPLITS, assemble
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import DataError, ImageError, did_you_mean
+from sfumato.files import whole
 
 
 def table(
@@ -84,12 +84,8 @@ def write(data: LabelledImages, directory: str | os.PathLike[str]) -> Path:
     for split, rows in data.splits.items():
         for row in rows.tolist():
             split_of[row] = split
-    temporary = directory.with_name(f".{directory.name}.{os.getpid()}.part")
-    try:
+    with whole(directory) as temporary:
         _write_parts(data, split_of, temporary)
-        temporary.replace(directory)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return directory / "table.csv"
 
 

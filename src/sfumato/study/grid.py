@@ -110,6 +110,8 @@ class StudyConfig:
             for word in chosen:
                 if word not in known:
                     raise ConfigError(f"{name}: no {word!r}: {did_you_mean(word, known)}")
+        if not self.name or self.name.startswith(".") or "/" in self.name:
+            raise ConfigError(f"name={self.name!r}: it names a folder: use letters, digits, - and _")
         if self.pictures < 0:
             raise ConfigError(f"pictures={self.pictures}: at least 0, for none")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):

@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from sfumato.errors import DataError
+from sfumato.files import whole
 
 
 def digest_of(settings: Any) -> str:
@@ -17,22 +16,6 @@ def digest_of(settings: Any) -> str:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as JSON, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        temporary.write_text(
-            json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8"
-        )
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file. Raises DataError that names a damaged one."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise DataError(f"{path}: damaged: delete it, and run the study again to make it anew") from error
+    text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    with whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

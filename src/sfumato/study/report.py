@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from sfumato.errors import DataError, MissingExtraError
+from sfumato.files import whole
 from sfumato.study.recommend import (
     ADVERSARIES,
     LEARNERS,
@@ -129,10 +130,10 @@ def write(directory: str | os.PathLike[str]) -> Path:
     for table in _tables(study, records):
         path = directory / "tables" / f"{table.name}.csv"
         if table.rows:
-            _write_whole(path, table.csv)
+            _write(path, table.csv)
         else:
             path.unlink(missing_ok=True)
-    return _write_whole(directory / "report.html", page)
+    return _write(directory / "report.html", page)
 
 
 def render(study: Study, records: Sequence[Record]) -> str:
@@ -385,11 +386,9 @@ def _problem(record: Record) -> str | None:
     return None
 
 
-def _write_whole(path: Path, text: str) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    temporary.write_text(text, encoding="utf-8", newline="")
-    temporary.replace(path)
+def _write(path: Path, text: str) -> Path:
+    with whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
     return path
 
 
