@@ -135,10 +135,8 @@ class _Lab:
             except DataError as error:
                 raise DataError(f"{self._data.name}, {name} images: {error}") from error
             if left_out:
-                few = ", ".join(left_out[:5])
-                self._progress.note(
-                    f"{name}: {len(left_out)} classes have too few images for an episode: {few}"
-                )
+                few = ", ".join(left_out[:5]) + (", ..." if len(left_out) > 5 else "")
+                self._progress.note(f"{name} images: left out, with too few for an episode: {few}")
         if task.sensitive is not None and self._config.attacks:
             self._data.label(task.sensitive)
             self._others()
