@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from sfumato.errors import DataError
 from sfumato.networks import Conv4, DnCNN, ResNet12
 
 
@@ -38,6 +39,12 @@ def test_resnet12_has_twelve_convolutions_on_the_main_path():
     network = ResNet12(3)
     main = [m for block in network.blocks for m in block.convolutions if isinstance(m, torch.nn.Conv2d)]
     assert [m.out_channels for m in main] == [64] * 3 + [128] * 3 + [256] * 3 + [512] * 3
+
+
+@pytest.mark.parametrize("network", [Conv4(1, width=4), ResNet12(1, widths=(4, 4, 4, 4))])
+def test_images_that_vanish_by_four_halvings_are_refused(network):
+    with pytest.raises(DataError, match="images of 28x15: the encoders need at least 16x16"):
+        network(torch.zeros(2, 1, 28, 15))
 
 
 def test_dncnn_has_eight_convolutions_of_64_filters():

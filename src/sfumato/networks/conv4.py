@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from sfumato.errors import DataError
+
 
 class Conv4(nn.Module):
     """Four blocks of 3x3 convolution, batch norm, ReLU and 2x2 max-pool; then flat.
@@ -18,8 +20,15 @@ class Conv4(nn.Module):
         self.blocks = nn.Sequential(*(_block(i, width) for i in inputs))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embed float images."""
+        """Embed float images. Raises DataError for images that four halvings leave nothing of."""
+        check_size(images)
         return torch.flatten(self.blocks(images), 1)
+
+
+def check_size(images: Tensor) -> None:
+    """Raise DataError unless (N, C, H, W) images can be halved four times."""
+    if min(images.shape[2:]) < 16:
+        raise DataError(f"images of {images.shape[2]}x{images.shape[3]}: the encoders need at least 16x16")
 
 
 def _block(inputs: int, outputs: int) -> nn.Sequential:

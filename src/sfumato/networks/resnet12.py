@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sfumato.networks.conv4 import check_size
+
 
 class ResNet12(nn.Module):
     """Four residual blocks of three 3x3 convolutions, each ending in a 2x2 max-pool; then the mean.
@@ -19,7 +21,8 @@ class ResNet12(nn.Module):
         self.blocks = nn.Sequential(*(_Residual(i, o) for i, o in zip(inputs, widths, strict=True)))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embed float images."""
+        """Embed float images. Raises DataError as Conv4 does."""
+        check_size(images)
         return torch.as_tensor(self.blocks(images).mean((2, 3)))
 
 
