@@ -21,7 +21,7 @@ from sfumato.protect import parse
 
 IMAGES = 512
 SIDE = 84
-REPEATS = 7
+REPEATS = 15
 
 
 def best(function: Callable[[], object]) -> float:

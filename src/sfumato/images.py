@@ -27,7 +27,7 @@ SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", 
 MAX_PIXELS = 64_000_000
 MAX_BYTES = 64_000_000
 
-_PART_BYTES = 1 << 19
+_PART_BYTES = 1 << 20
 
 # Not ImageOps.exif_transpose: it writes the EXIF block anew, and fails on one that is odd elsewhere.
 _ORIENTATION = 0x0112
@@ -68,19 +68,19 @@ def check_batch(images: Tensor) -> None:
         )
 
 
-def map_batches(function: Callable[[np.ndarray], np.ndarray], images: Tensor) -> Tensor:
+def map_batches(function: Callable[..., np.ndarray], images: Tensor, *others: Tensor) -> Tensor:
     """Apply a NumPy function of (n, C, H, W) to small parts of a batch, on all of torch's threads.
 
     Parts that fit the cache make plain strided NumPy several times faster than one pass over the batch;
-    NumPy and Pillow leave the interpreter free meanwhile, so that threads help.
+    NumPy and Pillow leave the interpreter free meanwhile, so that threads help. `others` are cut alike.
     """
-    array = images.numpy()
-    step = max(1, _PART_BYTES // max(1, array[:1].nbytes))
-    parts = [array[i : i + step] for i in range(0, len(array), step)]
+    arrays = [tensor.numpy() for tensor in (images, *others)]
+    step = max(1, _PART_BYTES // max(1, arrays[0][:1].nbytes))
+    parts = [[array[i : i + step] for array in arrays] for i in range(0, len(images), step)]
     if len(parts) < 2:
-        return torch.from_numpy(function(array))
+        return torch.from_numpy(function(*arrays))
     with ThreadPoolExecutor(min(len(parts), torch.get_num_threads())) as pool:
-        return torch.from_numpy(np.concatenate(list(pool.map(function, parts))))
+        return torch.from_numpy(np.concatenate(list(pool.map(lambda part: function(*part), parts))))
 
 
 def read(source: str | os.PathLike[str] | bytes, *, channels: int = 3, size: int | None = None) -> Tensor:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sfumato.dp.mechanisms import fresh_noise, seeded_noise
 from sfumato.protect import parse
-from sfumato.protect.pixelize import cell_sums
+from sfumato.protect.pixelize import cell_areas, cell_sums
 
 
 def test_noise_has_the_scale_of_equation_5():
@@ -44,8 +44,8 @@ def worst_privacy_loss(one, other, *, cell, epsilon, pixels, variant, channels):
     ratio at the worst s is exp(sum |difference of sums| / scale): what rounding and clamping do after
     can only lower it.
     """
-    first, areas = cell_sums(one, cell=cell)
-    second, _ = cell_sums(other, cell=cell)
+    first, second = (torch.from_numpy(cell_sums(image.numpy(), cell=cell)) for image in (one, other))
+    areas = cell_areas(one.shape[2], one.shape[3], cell)
     scale = torch.full(areas.shape, 255 * pixels / epsilon, dtype=torch.float64)
     scale *= channels if variant == "sound" else areas / cell**2
     return ((first - second).abs() / scale).sum().item()

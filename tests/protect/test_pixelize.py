@@ -5,7 +5,7 @@ import torch
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import SpecError
 from sfumato.protect import parse
-from sfumato.protect.pixelize import cell_areas, cell_sums
+from sfumato.protect.pixelize import cell_areas, cell_means, cell_sums
 
 NOISE = seeded_noise(0)
 
@@ -40,9 +40,8 @@ def test_28_pixels_in_cells_of_6_leave_a_last_cell_of_4():
 
 def test_sums_are_exact_in_cells_of_more_than_16_bits():
     white = torch.full((1, 1, 300, 300), 255, dtype=torch.uint8)
-    sums, areas = cell_sums(white, cell=300)
-    assert sums.item() == 255 * 300 * 300
-    assert areas.item() == 300 * 300
+    assert cell_sums(white.numpy(), cell=300).item() == 255 * 300 * 300
+    assert cell_areas(300, 300, 300).item() == 300 * 300
 
 
 def test_a_cell_larger_than_the_image_names_the_bound_and_a_cure():
@@ -51,3 +50,13 @@ def test_a_cell_larger_than_the_image_names_the_bound_and_a_cure():
         SpecError, match=r"cell=96 is larger than the 84x84 images: choose a cell of at most 84"
     ):
         parse("pixelize:cell=96").release(images, NOISE)
+
+
+@pytest.mark.parametrize("side", [1, 7, 16, 127, 129])
+def test_means_are_rounded_exactly_at_every_half_and_next_to_it(side):
+    area = side * side
+    halves = np.arange(255) * area + area // 2 + (area % 2)  # the smallest sums that round up
+    near = np.concatenate([halves - 1, halves, [-5, 0, 255 * area, 255 * area + 9]])
+    exact = np.clip((2 * near + area) // (2 * area), 0, 255)
+    got = cell_means(near.reshape(-1, 1, 1, 1), np.array([[area]]))
+    assert np.array_equal(got.flatten(), exact)

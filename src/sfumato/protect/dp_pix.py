@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import SpecError
+from sfumato.images import map_batches
 from sfumato.protect.parameters import canonical, check_above_zero, check_cell
 from sfumato.protect.pixelize import cell_areas, cell_means, cell_sums
 from sfumato.protect.release import Release
@@ -51,15 +53,20 @@ class DPPix:
         """See Protection.release. The values travel at cell resolution."""
         check_cell("dp-pix", self.cell, images)
         channels, height, width = images.shape[1:]
-        sums, areas = cell_sums(images, cell=self.cell)
-        noisy = self._noise(tuple(sums.shape), areas, channels, noise).add_(sums)
-        return Release(cell_means(noisy, areas), self.spec, (height, width), self.cell)
+        areas = cell_areas(height, width, self.cell)
+        drawn = self._noise((len(images), channels, *areas.shape), areas, noise)
 
-    def _noise(self, shape: tuple[int, ...], areas: Tensor, channels: int, noise: Noise) -> Tensor:
+        def noisy_means(part: np.ndarray, noise_of_part: np.ndarray) -> np.ndarray:
+            return cell_means(noise_of_part + cell_sums(part, cell=self.cell), areas.numpy())
+
+        values = map_batches(noisy_means, images, drawn)
+        return Release(values, self.spec, (height, width), self.cell)
+
+    def _noise(self, shape: tuple[int, ...], areas: Tensor, noise: Noise) -> Tensor:
         # Fraction(str()) is the decimal that the user wrote; the proof is about that number.
         scale = 255 * self.pixels / Fraction(str(self.epsilon))
         if self.variant == "sound":
-            return noise.laplace(shape, scale=scale * channels)
+            return noise.laplace(shape, scale=scale * shape[1])
         drawn = torch.empty(shape, dtype=torch.int64)
         for area in areas.unique().tolist():
             rows, columns = (areas == area).nonzero(as_tuple=True)
