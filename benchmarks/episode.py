@@ -9,6 +9,7 @@ and takes a step of Adam. The bare pass runs the same networks on the same tenso
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import median
 
 import torch
 
@@ -22,18 +23,24 @@ from sfumato.precision import autocast, resolve
 from sfumato.protect import parse
 
 LIMIT = 1.10
-ROUNDS = 12
+ROUNDS = 27  # of which the first two warm up
 
 
-def pairs(one: Callable[[], None], other: Callable[[], None]) -> tuple[float, float]:
-    """Median milliseconds of two functions, run in turn, so that both meet the same machine."""
-    times: tuple[list[float], list[float]] = ([], [])
+def pairs(one: Callable[[], None], other: Callable[[], None]) -> tuple[float, float, float]:
+    """Milliseconds of two functions run in turn, and their ratio: the medians over all rounds.
+
+    The ratio is that of each round, so that a machine that is slower for a while slows both.
+    """
+    rounds = []
     for _ in range(ROUNDS):
-        for function, kept in zip((one, other), times, strict=True):
+        times = []
+        for function in (one, other):
             start = time.perf_counter()
             function()
-            kept.append(1e3 * (time.perf_counter() - start))
-    return tuple(sorted(kept[2:])[(ROUNDS - 2) // 2] for kept in times)  # type: ignore[return-value]
+            times.append(1e3 * (time.perf_counter() - start))
+        rounds.append((*times, times[0] / times[1]))
+    ours, theirs, ratio = (median(values) for values in zip(*rounds[2:], strict=True))
+    return ours, theirs, ratio
 
 
 def episode(spec: str, depth: int | None, way: int) -> None:
@@ -57,12 +64,12 @@ def episode(spec: str, depth: int | None, way: int) -> None:
         (embeddings.sum() + denoised.sum()).backward()
         model.zero_grad(set_to_none=True)
 
-    ours, limit = pairs(whole, bare)
-    verdict = "kept" if ours / limit <= LIMIT else "NOT kept"
+    ours, limit, ratio = pairs(whole, bare)
+    verdict = "kept" if ratio <= LIMIT else "NOT kept"
     networks = "Conv-4" if depth is None else f"DnCNN-{depth} + Conv-4"
     print(
         f"{spec:24s} {networks:16s} {way}-way: episode {ours:6.1f} ms, bare {limit:6.1f} ms, "
-        f"ratio {ours / limit:4.2f} (at most {LIMIT}: {verdict})"
+        f"ratio {ratio:4.2f} (at most {LIMIT}: {verdict})"
     )
 
 
@@ -78,11 +85,8 @@ def precision() -> None:
                 embeddings = network(batch)
             embeddings.float().sum().backward()
 
-        full, half = pairs(lambda: one_pass("float32"), lambda: one_pass("bfloat16"))
-        print(
-            f"Conv-4, 600 images, {layout}: "
-            f"float32 {full:6.1f} ms, bfloat16 {half:6.1f} ms, {full / half:4.2f}x"
-        )
+        full, half, gain = pairs(lambda: one_pass("float32"), lambda: one_pass("bfloat16"))
+        print(f"Conv-4, 600 images, {layout}: float32 {full:6.1f} ms, bfloat16 {half:6.1f} ms, {gain:4.2f}x")
 
 
 def main() -> None:
