@@ -124,7 +124,7 @@ def assemble(
         if not isinstance(result, ImageError):
             kept.append(i)
         elif skip_unreadable is None:
-            raise ImageError(f"{result}: remove the file, or skip unreadable files") from result
+            raise ImageError(f"{result}: remove the file, or pass skip_unreadable") from result
         else:
             skip_unreadable(result)
     if not kept:

@@ -255,7 +255,7 @@ def train(
         run.resume(checkpoint)
     judge = _Validation(validation, target, protection, config, seed)
     while run.epoch < config.epochs and run.stale < config.patience:
-        order = torch.Generator().manual_seed(hash_seed(seed, run.epoch))
+        order = torch.Generator().manual_seed(_hash_seed(seed, run.epoch))
         noise = seeded_noise(seed, run.epoch)
         rows = sampler.draw(config.episodes_per_epoch, order)  # (E, N, K + Q)
         run.start_epoch()
@@ -361,7 +361,7 @@ def fs_pic_loss(model: FewShotModel, clean: Tensor, released: Tensor, shape: Sha
     return loss + errors.mean() / 2
 
 
-def hash_seed(*parts: int) -> int:
+def _hash_seed(*parts: int) -> int:
     """One 63-bit seed from several numbers, so that neither epochs nor seeds overlap."""
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)
 
