@@ -39,6 +39,7 @@ studies: $(VENV)/study.done
 	$(BIN)/sfumato study run studies/omniglot-5shot.yaml
 	$(BIN)/sfumato study run studies/omniglot-1shot.yaml
 	$(BIN)/sfumato study run studies/omniglot.yaml
+	$(BIN)/sfumato study run studies/glyphs.yaml
 	$(BIN)/sfumato demo
 	$(BIN)/python studies/results.py --collect
 

@@ -187,7 +187,9 @@ def test_images_without_a_class_folder_are_no_images_of_a_class(tmp_path: Path):
 def test_a_file_that_is_no_image_stops_the_reading_and_is_named(tmp_path: Path):
     paint(tmp_path / "anna" / "1.png", 10)
     (tmp_path / "anna" / "2.png").write_text("dear diary")
-    with pytest.raises(ImageError, match=r"2\.png: not an image .*: remove the file, or pass skip_unreadable"):
+    with pytest.raises(
+        ImageError, match=r"2\.png: not an image .*: remove the file, or pass skip_unreadable"
+    ):
         folder(tmp_path)
 
 
