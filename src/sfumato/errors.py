@@ -5,7 +5,8 @@ a caller would expect. A message says what was asked, what was found, and what t
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class SfumatoError(Exception):
@@ -34,6 +35,17 @@ class ArtefactError(SfumatoError, ValueError):
 
 class MissingExtraError(SfumatoError, ImportError):
     """An optional dependency is not installed."""
+
+
+@contextmanager
+def needs_extra(what: str, extra: str) -> Iterator[None]:
+    """Around the imports of an optional library: say which extra has it, where it is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{what} needs {error.name}: pip install 'sfumato[{extra}]'", name=error.name
+        ) from error
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:

@@ -151,7 +151,7 @@ def test_the_adversary_never_trains_on_the_people_he_looks_for(finished):
     loaded = data.load("faces", **{k: v for k, v in SETTINGS["data"].items() if k != "source"})
     lab = run._Lab(config, loaded, finished, Progress())
     looked_for = loaded.split("test").classes("identity")
-    assert not torch.isin(lab._others().classes("identity"), looked_for).any()
+    assert not torch.isin(lab._others.classes("identity"), looked_for).any()
 
 
 def test_where_one_label_determines_the_other_the_study_says_so(tmp_path):

@@ -8,7 +8,7 @@ pinned in each function.
 import torch
 from torch import Tensor
 
-from sfumato.errors import ConfigError
+from sfumato.errors import ConfigError, needs_extra
 
 _WINDOW = 11  # of SSIM, in pixels: what a Gaussian of sigma 1.5 cut at 3.5 sigma takes
 
@@ -30,7 +30,8 @@ def ssim(originals: Tensor, others: Tensor) -> Tensor:
     11 x 11 window, K1 = 0.01, K2 = 0.03, population covariance, mean over channels and over the places
     where the window fits. Images are at least 11 x 11.
     """
-    from torchmetrics.functional.image import structural_similarity_index_measure
+    with needs_extra("SSIM", "study"):
+        from torchmetrics.functional.image import structural_similarity_index_measure
 
     _check(originals, others)
     if min(originals.shape[2:]) < _WINDOW:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.errors import ConfigError, DataError
+from sfumato.errors import ConfigError, DataError, needs_extra
 from sfumato.images import to_float
 from sfumato.networks import Conv4
 from sfumato.precision import autocast, resolve
@@ -207,11 +207,15 @@ def reidentify(
         gallery_identities: (n,) int64.
         probes: (m, D) embeddings of released photographs.
         probe_identities: (m,) int64, the truth.
+
+    Raises:
+        MissingExtraError: scikit-learn is not installed.
     """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.neighbors import KNeighborsClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    with needs_extra("re-identification", "study"):
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.neighbors import KNeighborsClassifier
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
 
     classifiers = {
         "linear": make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=200, tol=1e-3)),

@@ -22,7 +22,7 @@ def bars(console: Console) -> Iterator[Progress]:
 
 def run_study(config: "StudyConfig", directory: Path, *, fit: bool = False) -> None:
     """Run a study with progress bars, write its report, and print what it recommends and where it is."""
-    from sfumato.study import recommend, report, run
+    from sfumato.study import report, run
 
     console = Console(stderr=True, soft_wrap=True)
     with bars(console) as progress:
@@ -39,6 +39,13 @@ def run_study(config: "StudyConfig", directory: Path, *, fit: bool = False) -> N
         run.run(config, directory, fit=fit, progress=run.Progress(on_cell, on_step, console.print))
         progress.update(cells, description="writing the report")
         path = report.write(directory)
+    conclude(directory, path)
+
+
+def conclude(directory: Path, path: Path) -> None:
+    """Print what the run in a directory recommends, and where its report is."""
+    from sfumato.study import recommend, report
+
     for line in recommend.recommend(*report.load(directory)).lines:
         print(line)
     print(f"report: {path}")

@@ -30,10 +30,7 @@ def report(
     directory: Annotated[Path, typer.Argument(help="The folder of a run.")],
 ) -> None:
     """Make the report of a run from its records, also of one that is not finished."""
-    from sfumato.study import recommend
-    from sfumato.study import report as reports
+    from sfumato.cli.show import conclude
+    from sfumato.study.report import write
 
-    path = reports.write(directory)
-    for line in recommend.recommend(*reports.load(directory)).lines:
-        print(line)
-    print(f"report: {path}")
+    conclude(directory, write(directory))

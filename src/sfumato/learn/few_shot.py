@@ -236,7 +236,6 @@ def train(
         parts = split_by_class(data.label(target).codes, shares=(0.85, 0.15, 0.0), seed=seed)
         data, validation = data.rows(parts["train"]), data.rows(parts["validation"])
     sampler = Sampler(data.label(target), config.episode)
-    precision = resolve(config.precision)
     card = {
         "config": asdict(config),
         "encoder": config.encoder if encoder is None else type(encoder).__name__,
@@ -244,7 +243,7 @@ def train(
         "target": target,
         "data": {"name": data.name, "digest": data.digest, "images": len(data)},
         "seed": seed,
-        "precision": precision,
+        "precision": resolve(config.precision),
         "privacy_spent": None,  # of the TRAINING images: this method protects those of users, not these
     }
     model = untrained(
@@ -254,6 +253,7 @@ def train(
     if checkpoint is not None and Path(checkpoint).exists():
         run.resume(checkpoint)
     judge = _Validation(validation, target, protection, config, seed)
+    planned = config.epochs * config.episodes_per_epoch
     while run.epoch < config.epochs and run.stale < config.patience:
         order = torch.Generator().manual_seed(_hash_seed(seed, run.epoch))
         noise = seeded_noise(seed, run.epoch)
@@ -263,9 +263,7 @@ def train(
             images = data.images[episode.flatten()]
             run.step(images, protection.release(images, noise).images())
             if progress is not None:
-                progress(
-                    run.epoch * config.episodes_per_epoch + done, config.epochs * config.episodes_per_epoch
-                )
+                progress(run.epoch * config.episodes_per_epoch + done, planned)
         run.finish_epoch(judge.accuracy(model))
         if checkpoint is not None:
             run.save(checkpoint)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sfumato.errors import DataError, MissingExtraError
+from sfumato.errors import DataError, needs_extra
 from sfumato.files import whole
 from sfumato.study.recommend import (
     ADVERSARIES,
@@ -138,15 +138,11 @@ def write(directory: str | os.PathLike[str]) -> Path:
 
 def render(study: Study, records: Sequence[Record]) -> str:
     """The page of a study as text."""
-    try:
+    with needs_extra("a report", "study"):
         import jinja2
         import markupsafe
 
         from sfumato.study import charts
-    except ImportError as error:
-        raise MissingExtraError(
-            f"a report needs {error.name}: pip install 'sfumato[study]'", name=error.name
-        ) from error
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),

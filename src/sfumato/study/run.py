@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from sfumato.attack import reidentify
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler
-from sfumato.errors import ConfigError, DataError
+from sfumato.errors import ConfigError, DataError, needs_extra
 from sfumato.learn import few_shot
 from sfumato.networks import Conv4
 from sfumato.protect import Release, parse
@@ -139,7 +140,7 @@ class _Lab:
                 self._progress.note(f"{name} images: left out, with too few for an episode: {few}")
         if task.sensitive is not None and self._config.attacks:
             self._data.label(task.sensitive)
-            self._others()
+            self._others  # noqa: B018 - raises where there is nobody to train on
             self._dealt(0)
         for spec in self._config.specs:
             parse(spec).release(self._test.images[:1], seeded_noise(0))
@@ -254,7 +255,7 @@ class _Lab:
             asked = self._model(cell, "denoised").denoise(asked)
         if attack == "reidentify-adaptive":
             copies = self._config.adversary.copies
-            known = torch.cat([self._release(cell, known, _GALLERY, copy).images() for copy in range(copies)])
+            known = torch.cat([self._release(cell, known, _GALLERY, i).images() for i in range(copies)])
             names = names.repeat(copies)
             recogniser = self._adaptive(cell)
         found = reidentify.reidentify(recogniser.embed(known), names, recogniser.embed(asked), codes[probes])
@@ -288,7 +289,8 @@ class _Lab:
         return result
 
     def _embeddings(self, cell: Cell, learner: str) -> dict[str, Any]:
-        from sklearn.manifold import TSNE
+        with needs_extra("t-SNE", "study"):
+            from sklearn.manifold import TSNE
 
         label = self._test.label(self._config.task.target)
         order = self._shuffled(cell.seed)
@@ -345,12 +347,12 @@ class _Lab:
         settings = {"adversary": asdict(self._config.adversary), "seed": seed}
         path = self._path("recogniser", {**settings, "sensitive": self._config.task.sensitive})
         if path.name not in self._loaded:
-            others = self._others()
+            clean = self._others.images
             if path.exists():
-                recogniser = reidentify.Recogniser(Conv4(others.images.shape[1]))
+                recogniser = reidentify.Recogniser(Conv4(clean.shape[1]))
                 recogniser.load_state_dict(artefacts.load(path, kind="recogniser")[0])
             else:
-                recogniser = self._recogniser(lambda _: others.images, seed, self._config.adversary)
+                recogniser = self._recogniser(lambda _: clean, seed, self._config.adversary)
                 artefacts.save(path, recogniser.state_dict(), {"kind": "recogniser", "seed": seed})
             self._loaded[path.name] = recogniser
         static: reidentify.Recogniser = self._loaded[path.name]
@@ -358,7 +360,7 @@ class _Lab:
 
     def _adaptive(self, cell: Cell) -> reidentify.Recogniser:
         """The static recogniser, trained further on photographs protected as the probes are."""
-        clean = self._others().images
+        clean = self._others.images
         start = copy.deepcopy(self._static(cell.seed).encoder)
         further = replace(self._config.adversary, steps=self._config.adversary.adaptive_steps)
         return self._recogniser(
@@ -374,13 +376,14 @@ class _Lab:
     ) -> reidentify.Recogniser:
         return reidentify.train_recogniser(
             seen,
-            self._codes(self._others()),
+            self._codes(self._others),
             config,
             encoder=encoder,
             seed=seed,
             progress=self._progress.within,
         )
 
+    @cached_property
     def _others(self) -> LabelledImages:
         """Training images of people who are not in the test split."""
         codes = self._codes(self._train)
@@ -404,8 +407,8 @@ class _Lab:
             raise ConfigError("attacks need task.sensitive: name the label that must stay hidden")
         return part.label(self._config.task.sensitive).codes
 
-    def _release(self, cell: Cell, clean: Tensor, stream: int, copy: int = 0) -> Release:
-        return parse(cell.protection).release(clean, seeded_noise(cell.seed, stream, copy))
+    def _release(self, cell: Cell, clean: Tensor, stream: int, number: int = 0) -> Release:
+        return parse(cell.protection).release(clean, seeded_noise(cell.seed, stream, number))
 
     def _shuffled(self, seed: int) -> Tensor:
         return torch.randperm(len(self._test), generator=torch.Generator().manual_seed(seed))
