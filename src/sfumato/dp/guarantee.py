@@ -1,8 +1,23 @@
 """What a release hides, with its number, its unit and its source: never more than is proved."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Literal
+
+import mpmath
+
+from sfumato.errors import ConfigError
+
+Definition = Literal["pure", "gaussian", "concentrated", "approximate"]
+
+SYMBOLS: dict[Definition, str] = {
+    "pure": "eps",
+    "gaussian": "mu",
+    "concentrated": "rho",
+    "approximate": "eps",
+}
+_NAMES: dict[Definition, str] = {"pure": "pure DP", "gaussian": "Gaussian DP", "concentrated": "zCDP"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,33 +28,162 @@ class Guarantee:
     channels. The shape of an image is public. Releasing the same image again spends again.
 
     Attributes:
-        definition: "pure" (ε-DP) or "gaussian" (μ-GDP, Dong, Roth & Su 2022).
-        value: ε or μ between neighbours.
+        definition: "pure" (ε-DP), "gaussian" (μ-GDP, Dong, Roth & Su 2022), "concentrated" (ρ-zCDP, Bun &
+            Steinke 2016) or "approximate" ((ε, δ)-DP).
+        value: ε, μ, ρ or ε between neighbours.
         pixels: m, how many pixels may differ.
-        whole_image: ε or μ between ANY two images of that shape.
+        whole_image: the same number between ANY two images of that shape.
         source: where the proof is.
+        delta: δ of "approximate"; 0 otherwise.
     """
 
-    definition: Literal["pure", "gaussian"]
+    definition: Definition
     value: float
     pixels: int
     whole_image: float
     source: str
+    delta: float = 0.0
+
+    def to(self, definition: Definition, *, delta: float = 0.0) -> "Guarantee":
+        """The same promise in other terms, by a theorem; what is lost on the way is lost for good.
+
+        Args:
+            definition: pure goes to all others, "gaussian" to "concentrated" and "approximate",
+                "concentrated" to "approximate".
+            delta: δ in (0, 1), for "approximate" alone.
+
+        Raises:
+            ConfigError: no theorem leads there, or δ is missing or stands where none belongs.
+        """
+        if (definition == "approximate") != (delta != 0) or not 0 <= delta < 1:
+            raise ConfigError(
+                f"delta={delta:g}: give a delta above 0 and below 1 for the approximate definition, "
+                "and for no other"
+            )
+        if definition == self.definition and delta == self.delta:
+            return self
+        theorem = _THEOREMS.get((self.definition, definition))
+        if theorem is None:
+            raise ConfigError(f"no theorem leads from {self.definition} to {definition} differential privacy")
+        convert, source = theorem
+        return replace(
+            self,
+            definition=definition,
+            value=convert(self.value, delta),
+            whole_image=convert(self.whole_image, delta),
+            source=f"{self.source}; {source}",
+            delta=delta,
+        )
+
+    def group(self, pixels: int) -> "Guarantee":
+        """The guarantee for images that differ in up to `pixels` pixels, by group privacy.
+
+        k = ceil(pixels / m) steps of m pixels lead from one to the other: ε, μ and the square root of ρ grow
+        k-fold (Dong, Roth & Su 2022, Theorem 2.14; Bun & Steinke 2016, Proposition 1.9). A mechanism
+        often has a better bound of its own: ask Protection.guarantee(shape, pixels=...) first.
+        """
+        if pixels < 1:
+            raise ConfigError(f"pixels={pixels}: images differ in at least 1 pixel")
+        steps = -(-pixels // self.pixels)
+        if self.definition == "approximate" and steps > 1:
+            raise ConfigError("(eps, delta) of groups: take group() first and convert after")
+        value = self.value * (steps**2 if self.definition == "concentrated" else steps)
+        # Images that differ in so many pixels are still two images of that shape.
+        return replace(self, value=min(value, max(self.value, self.whole_image)), pixels=pixels)
 
     def __str__(self) -> str:
-        symbol = {"pure": "eps", "gaussian": "mu"}[self.definition]
-        kind = {"pure": "pure DP", "gaussian": "Gaussian DP"}[self.definition]
         unit = "any 1 pixel" if self.pixels == 1 else f"any {self.pixels} pixels"
+        kind = _NAMES.get(self.definition, f"(eps, delta)-DP at delta = {self.delta:g}")
+        symbol = SYMBOLS[self.definition]
         return (
-            f"hides {unit} at {symbol} = {_rounded_up(self.value)} ({kind}); "
-            f"the whole image only at {symbol} = {_rounded_up(self.whole_image)}"
+            f"hides {unit} at {symbol} = {rounded_up(self.value)} ({kind}); "
+            f"the whole image only at {symbol} = {rounded_up(self.whole_image)}"
         )
 
 
-def _rounded_up(value: float) -> str:
+def rounded_up(value: float) -> str:
     """Three significant digits, never below the value: a guarantee may be understated, not overstated."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - 2)
     # The 1e-9 keeps 3.0000000000000004 at 3, far below any digit shown.
     return f"{math.ceil(value / unit - 1e-9) * unit:.10g}"
+
+
+def _pure_to_gaussian(epsilon: float, _: float) -> float:
+    """μ = -2 Φ^-1(1 / (1 + e^ε)).
+
+    The trade-off function of ε-DP has straight pieces from (0, 1) over (a, a) to (1, 0), a = 1 / (1 + e^ε);
+    that of μ-GDP is convex, so that it lies below as soon as it passes through (a, a).
+    """
+    if epsilon < 500:
+        return -2 * NormalDist().inv_cdf(1 / (1 + math.exp(epsilon))) * _UP if epsilon else 0.0
+    # From Φ(-t) <= exp(-t^2 / 2) / 2: a little more than the root, never less.
+    return 2 * math.sqrt(2 * (epsilon - math.log(2)) + 1e-9) * _UP
+
+
+def _pure_to_concentrated(epsilon: float, _: float) -> float:
+    """ρ = ε^2 / 2 (Proposition 1.4); and ρ = ε, since no Rényi divergence is above ε."""
+    return min(epsilon**2 / 2, epsilon)
+
+
+def _gaussian_to_concentrated(mu: float, _: float) -> float:
+    """ρ = μ^2 / 2: what μ-GDP allows is a post-processing of N(0, 1) against N(μ, 1)."""
+    return mu**2 / 2
+
+
+def _gaussian_to_approximate(mu: float, delta: float) -> float:
+    """The least ε with δ >= Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2): Dong, Roth & Su 2022, Corollary 2.13."""
+    if mu == 0:
+        return 0.0
+    with mpmath.workdps(50):
+
+        def delta_at(epsilon: float) -> mpmath.mpf:
+            shift = mpmath.mpf(epsilon) / mu
+            tail = mpmath.exp(epsilon) * mpmath.ncdf(-shift - mpmath.mpf(mu) / 2)
+            return mpmath.ncdf(-shift + mpmath.mpf(mu) / 2) - tail
+
+        if delta_at(0.0) <= delta:
+            return 0.0
+        # Beyond the ε of zCDP the δ is small enough; halve what is left until nothing is.
+        low, high = 0.0, _concentrated_to_approximate(mu**2 / 2, delta)
+        while high - low > 1e-12 * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if delta_at(middle) <= delta else (middle, high)
+    return high
+
+
+def _concentrated_to_approximate(rho: float, delta: float) -> float:
+    """The least ε over α > 1 of ρα + ln(1 - 1/α) - ln(δα) / (α - 1).
+
+    Source: Canonne, Kamath & Steinke 2020, Corollary 13, solved for ε. Any α gives a valid ε: the search need
+    not be exact for the result to hold.
+    """
+    if rho == 0:
+        return 0.0
+
+    def epsilon_at(log_excess: float) -> float:
+        alpha = 1 + math.exp(log_excess)
+        return rho * alpha + math.log1p(-1 / alpha) - math.log(delta * alpha) / (alpha - 1)
+
+    low, high = math.log(math.sqrt(math.log(1 / delta) / rho)) - 12, 30.0
+    ratio = (math.sqrt(5) - 1) / 2
+    for _ in range(200):
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        low, high = (low, right) if epsilon_at(left) <= epsilon_at(right) else (left, high)
+    return max(0.0, epsilon_at((low + high) / 2)) * _UP
+
+
+_UP = 1 + 1e-12  # more than floating point loses in a few steps: a stated number may be too large only
+
+_THEOREMS = {
+    ("pure", "gaussian"): (_pure_to_gaussian, "as Gaussian DP: Dong, Roth & Su 2022, Sec. 2.2"),
+    ("pure", "concentrated"): (_pure_to_concentrated, "as zCDP: Bun & Steinke 2016, Prop. 1.4"),
+    ("pure", "approximate"): (lambda epsilon, _: epsilon, "delta = 0 is less than any delta"),
+    ("gaussian", "concentrated"): (_gaussian_to_concentrated, "as zCDP: Bun & Steinke 2016, Prop. 1.6"),
+    ("gaussian", "approximate"): (_gaussian_to_approximate, "Dong, Roth & Su 2022, Cor. 2.13"),
+    ("concentrated", "approximate"): (
+        _concentrated_to_approximate,
+        "Canonne, Kamath & Steinke 2020, Cor. 13",
+    ),
+}

@@ -55,6 +55,6 @@ class Block:
         released[:, :, rows, columns] = 0
         return Release(released, self.spec, (images.shape[2], images.shape[3]))
 
-    def guarantee(self, shape: tuple[int, int, int]) -> None:
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
         """None: the block hides its pixels wholly and all others not at all."""
         return

@@ -53,7 +53,7 @@ class Blur:
         check_batch(images)
         return Release(blur(images, radius=self.radius), self.spec, (images.shape[2], images.shape[3]))
 
-    def guarantee(self, shape: tuple[int, int, int]) -> None:
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
         """None: blur is deterministic, and a trained network undoes much of it."""
         return
 
@@ -82,6 +82,6 @@ class CentreBlur:
         released[:, :, rows, columns] = blur(images, radius=self.radius)[:, :, rows, columns]
         return Release(released, self.spec, (images.shape[2], images.shape[3]))
 
-    def guarantee(self, shape: tuple[int, int, int]) -> None:
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
         """None: blur is deterministic, and all around the centre is shown."""
         return

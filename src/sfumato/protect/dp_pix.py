@@ -1,4 +1,4 @@
-"""DP-Pix: pixelization with Laplace noise, differentially private between images that differ in m pixels."""
+"""DP-Pix: pixelization with noise, differentially private between images that differ in m pixels."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,8 +11,8 @@ from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import SpecError
 from sfumato.images import map_batches
-from sfumato.protect.parameters import canonical, check_above_zero, check_cell
-from sfumato.protect.pixelize import cell_areas, cell_means, cell_sums
+from sfumato.protect.parameters import canonical, check_above_zero, check_cell, check_pixels
+from sfumato.protect.pixelize import cell_areas, cell_means, cell_sums, spread
 from sfumato.protect.release import Release
 
 
@@ -52,19 +52,12 @@ class DPPix:
     def release(self, images: Tensor, noise: Noise) -> Release:
         """See Protection.release. The values travel at cell resolution."""
         check_cell("dp-pix", self.cell, images)
-        channels, height, width = images.shape[1:]
-        areas = cell_areas(height, width, self.cell)
-        drawn = self._noise((len(images), channels, *areas.shape), areas, noise)
-
-        def noisy_means(part: np.ndarray, noise_of_part: np.ndarray) -> np.ndarray:
-            return cell_means(noise_of_part + cell_sums(part, cell=self.cell), areas.numpy())
-
-        values = map_batches(noisy_means, images, drawn)
-        return Release(values, self.spec, (height, width), self.cell)
+        areas = cell_areas(images.shape[2], images.shape[3], self.cell)
+        drawn = self._noise((*images.shape[:2], *areas.shape), areas, noise)
+        return _noisy_means(images, drawn, areas, self.cell, self.spec)
 
     def _noise(self, shape: tuple[int, ...], areas: Tensor, noise: Noise) -> Tensor:
-        # Fraction(str()) is the decimal that the user wrote; the proof is about that number.
-        scale = 255 * self.pixels / Fraction(str(self.epsilon))
+        scale = 255 * self.pixels / _exact(self.epsilon)
         if self.variant == "sound":
             return noise.laplace(shape, scale=scale * shape[1])
         drawn = torch.empty(shape, dtype=torch.int64)
@@ -74,23 +67,101 @@ class DPPix:
             drawn[:, :, rows, columns] = part
         return drawn
 
-    def guarantee(self, shape: tuple[int, int, int]) -> Guarantee:
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee:
         """Pure epsilon-DP by the discrete Laplace mechanism on cell sums; the rest is post-processing.
 
-        m pixels move the sums by 255 m C in L1 norm, all H W of them by 255 H W C. The published scale is
-        proportional to the area of a cell: m pixels in the smallest cell, n pixels large, cost
-        C b^2 / n times the stated epsilon, and each of the cells costs at most C b^2 / m of it.
+        k pixels move the sums by 255 k C in L1 norm, and cost k / m times epsilon. The published scale is
+        proportional to the area of a cell: a pixel in a cell of n pixels costs C b^2 / (n m) of it, so that
+        the worst neighbours differ in the smallest cells.
         """
         channels, height, width = shape
-        value, whole = self.epsilon, self.epsilon * height * width / self.pixels
-        if self.variant == "published":
-            areas = cell_areas(height, width, self.cell)
-            value = self.epsilon * channels * self.cell**2 / int(areas.min())
-            whole = self.epsilon * channels * self.cell**2 * areas.numel() / self.pixels
+        pixels = check_pixels("dp-pix", self.pixels if pixels is None else pixels)
+        areas = cell_areas(height, width, self.cell)
+
+        def cost(pixels: int) -> float:
+            if self.variant == "sound":
+                return self.epsilon * (pixels / self.pixels)
+            smallest = spread(pixels, areas, largest_first=False)
+            shares = (smallest / areas.flatten().sort().values).sum().item()
+            return self.epsilon * channels * self.cell**2 / self.pixels * shares
+
         return Guarantee(
             definition="pure",
-            value=value,
-            pixels=self.pixels,
-            whole_image=max(whole, value),
+            value=cost(min(pixels, height * width)),
+            pixels=pixels,
+            whole_image=cost(height * width),
             source="Laplace mechanism on integer cell sums: Ghosh, Roughgarden & Sundararajan 2009",
         )
+
+
+@dataclass(frozen=True)
+class DPPixGaussian:
+    """DP-Pix with discrete Gaussian noise: less of it than Laplace noise where many pixels may differ.
+
+    Not in the paper. What counts is the L2 norm of the change of all cell sums together: 255 m sqrt(C) as
+    long as m pixels fit one cell, growing like the root of m from there on. The L1 norm stays 255 m C.
+
+    Attributes:
+        cell: b, the side of a cell in pixels.
+        rho: > 0, of zero-concentrated differential privacy, spent by one release of one image.
+        pixels: m, how many pixels may differ between neighbours, each in all channels.
+    """
+
+    cell: int
+    rho: float
+    pixels: int = 1
+
+    def __post_init__(self) -> None:
+        check_above_zero("dp-pix-gaussian", "cell", self.cell, "the paper uses 2 to 10")
+        check_above_zero("dp-pix-gaussian", "rho", self.rho, "smaller hides more; 0.5 is like mu = 1")
+        check_above_zero("dp-pix-gaussian", "pixels", self.pixels, "1 or more")
+
+    @property
+    def spec(self) -> str:
+        """See Protection.spec."""
+        return canonical("dp-pix-gaussian", self)
+
+    def release(self, images: Tensor, noise: Noise) -> Release:
+        """See Protection.release. The values travel at cell resolution."""
+        check_cell("dp-pix-gaussian", self.cell, images)
+        areas = cell_areas(images.shape[2], images.shape[3], self.cell)
+        variance = _squares(self.pixels, areas) * 255**2 * images.shape[1] / (2 * _exact(self.rho))
+        drawn = noise.discrete_gaussian((*images.shape[:2], *areas.shape), variance=variance)
+        return _noisy_means(images, drawn, areas, self.cell, self.spec)
+
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee:
+        """rho-zCDP by the discrete Gaussian mechanism on cell sums; the rest is post-processing.
+
+        k_c pixels in cell c move its C sums by at most 255 k_c each: the squared L2 sensitivity is
+        255^2 C times the largest sum of k_c^2, which has full cells.
+        """
+        _, height, width = shape
+        pixels = check_pixels("dp-pix-gaussian", self.pixels if pixels is None else pixels)
+        areas = cell_areas(height, width, self.cell)
+        each = self.rho / _squares(self.pixels, areas)
+        return Guarantee(
+            definition="concentrated",
+            value=each * _squares(pixels, areas),
+            pixels=pixels,
+            whole_image=each * _squares(height * width, areas),
+            source="discrete Gaussian mechanism on integer cell sums: Canonne, Kamath & Steinke 2020, Thm. 4",
+        )
+
+
+def _noisy_means(images: Tensor, drawn: Tensor, areas: Tensor, cell: int, spec: str) -> Release:
+    """Add noise to the sums of all cells and divide: what both protections release."""
+
+    def noisy_means(part: np.ndarray, noise_of_part: np.ndarray) -> np.ndarray:
+        return cell_means(noise_of_part + cell_sums(part, cell=cell), areas.numpy())
+
+    return Release(map_batches(noisy_means, images, drawn), spec, (images.shape[2], images.shape[3]), cell)
+
+
+def _squares(pixels: int, areas: Tensor) -> int:
+    """The largest sum over cells of the square of how many of `pixels` lie in each."""
+    return int((spread(pixels, areas, largest_first=True) ** 2).sum())
+
+
+def _exact(value: float) -> Fraction:
+    """The decimal that the user wrote: the proof is about that number."""
+    return Fraction(str(value))

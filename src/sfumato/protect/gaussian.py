@@ -9,7 +9,7 @@ from torch import Tensor
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.images import check_batch
-from sfumato.protect.parameters import canonical, check_above_zero
+from sfumato.protect.parameters import canonical, check_above_zero, check_pixels
 from sfumato.protect.release import Release
 
 
@@ -39,18 +39,19 @@ class Gaussian:
         released = drawn.add_(images).clamp_(0, 255).to(torch.uint8)
         return Release(released, self.spec, (images.shape[2], images.shape[3]))
 
-    def guarantee(self, shape: tuple[int, int, int]) -> Guarantee:
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee:
         """mu-GDP with mu = sensitivity / sigma (Dong, Roth & Su 2022, Theorem 1).
 
-        A pixel moves C values by at most 255 each, an L2 sensitivity of 255 * sqrt(C); clamping and
+        m pixels move m C values by at most 255 each, an L2 sensitivity of 255 sqrt(m C); clamping and
         rounding are post-processing.
         """
         channels, height, width = shape
+        pixels = check_pixels("gaussian", 1 if pixels is None else pixels)
         one_pixel = 255 * math.sqrt(channels) / self.sigma
         return Guarantee(
             definition="gaussian",
-            value=one_pixel,
-            pixels=1,
+            value=one_pixel * math.sqrt(min(pixels, height * width)),
+            pixels=pixels,
             whole_image=one_pixel * math.sqrt(height * width),
             source="Gaussian mechanism: Dong, Roth & Su 2022, Theorem 1",
         )

@@ -20,6 +20,6 @@ class Clear:
         check_batch(images)
         return Release(images, self.spec, (images.shape[2], images.shape[3]))
 
-    def guarantee(self, shape: tuple[int, int, int]) -> None:
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
         """None: everything is shown."""
         return

@@ -26,6 +26,13 @@ def check_above_zero(name: str, key: str, value: float, cure: str) -> None:
         raise SpecError(f"{name}: {key}={_number(value)} is not above 0: {cure}")
 
 
+def check_pixels(name: str, pixels: int) -> int:
+    """The number of pixels that neighbours differ in. Raises SpecError below 1."""
+    if pixels < 1:
+        raise SpecError(f"{name}: pixels={pixels}: a guarantee is about at least 1 pixel")
+    return pixels
+
+
 def check_cell(name: str, cell: int, images: Tensor) -> None:
     """Raise SpecError unless (N, C, H, W) images hold at least one whole cell."""
     check_batch(images)

@@ -48,6 +48,19 @@ def cell_means(sums: np.ndarray, areas: np.ndarray) -> np.ndarray:
     return means
 
 
+def spread(pixels: int, areas: Tensor, *, largest_first: bool) -> Tensor:
+    """How many of `pixels` each cell gets when one cell after another is filled. (h, w) -> (h * w,) int64.
+
+    Filling the largest cells first makes the sum of squares as large as it can be, filling the smallest
+    first the sum of shares: what the worst neighbours of an image do. More pixels than there are fill all.
+
+    Returns:
+        counts, in the order in which the cells are filled.
+    """
+    ordered = areas.flatten().sort(descending=largest_first).values
+    return (pixels - ordered.cumsum(0) + ordered).clamp(min=0).minimum(ordered)
+
+
 def _lengths(side: int, cell: int) -> Tensor:
     """(ceil(side / cell),) how many pixels each cell has along one side."""
     return (side - torch.arange(0, side, cell)).clamp(max=cell)
@@ -89,6 +102,6 @@ class Pixelize:
         means = map_batches(lambda part: cell_means(cell_sums(part, cell=self.cell), areas), images)
         return Release(means, self.spec, (images.shape[2], images.shape[3]), self.cell)
 
-    def guarantee(self, shape: tuple[int, int, int]) -> None:
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
         """None: the means are exact, and faces are recognised from surprisingly few of them."""
         return

@@ -56,8 +56,14 @@ class Protection(Protocol):
             SpecError: a parameter does not fit images of this size.
         """
 
-    def guarantee(self, shape: tuple[int, int, int]) -> Guarantee | None:
-        """What a release of a (C, H, W) image is proved to hide; None when nothing is proved."""
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
+        """What a release of a (C, H, W) image is proved to hide; None when nothing is proved.
+
+        Args:
+            shape: of the image.
+            pixels: how many pixels may differ between neighbours, from 1 up; None for the number that the
+                spec names, or 1.
+        """
 
 
 def enlarge(values: Tensor, *, cell: int, size: tuple[int, int]) -> Tensor:

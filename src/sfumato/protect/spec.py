@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 from sfumato.errors import SpecError, did_you_mean
 from sfumato.protect.block import Block
 from sfumato.protect.blur import Blur, CentreBlur
-from sfumato.protect.dp_pix import DPPix
+from sfumato.protect.dp_pix import DPPix, DPPixGaussian
 from sfumato.protect.gaussian import Gaussian
 from sfumato.protect.none import Clear
 from sfumato.protect.pixelize import Pixelize
@@ -21,6 +21,7 @@ PROTECTIONS: dict[str, Any] = {
     "pixelize": Pixelize,
     "gaussian": Gaussian,
     "dp-pix": DPPix,
+    "dp-pix-gaussian": DPPixGaussian,
     "block": Block,
     "centre-blur": CentreBlur,
 }
