@@ -26,11 +26,27 @@ class DataError(SfumatoError, ValueError):
 
 
 class ImageError(DataError):
-    """A file is no image, or one that is refused."""
+    """A file is no image, or one that is refused.
+
+    Attributes:
+        cause: the reason without names and numbers, by which failures are counted.
+    """
+
+    def __init__(self, message: str, *, cause: str = "not an image that can be used") -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class ArtefactError(SfumatoError, ValueError):
     """A weights file is damaged, foreign, or of another kind."""
+
+
+class LedgerError(SfumatoError):
+    """A ledger is damaged, foreign, or cannot be written."""
+
+
+class BudgetExceededError(LedgerError):
+    """A release would pass a privacy budget: nothing was charged, and nothing may leave."""
 
 
 class MissingExtraError(SfumatoError, ImportError):

@@ -39,6 +39,8 @@ class Block:
 
     share: float = 0.6
 
+    draws_noise = False
+
     def __post_init__(self) -> None:
         check_share("block", self.share)
 

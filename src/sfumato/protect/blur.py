@@ -40,6 +40,8 @@ class Blur:
 
     radius: float
 
+    draws_noise = False
+
     def __post_init__(self) -> None:
         check_above_zero("blur", "radius", self.radius, "the paper uses 1 to 5")
 
@@ -64,6 +66,8 @@ class CentreBlur:
 
     radius: float
     share: float = 0.6
+
+    draws_noise = False
 
     def __post_init__(self) -> None:
         check_above_zero("centre-blur", "radius", self.radius, "the paper uses 1 to 5")

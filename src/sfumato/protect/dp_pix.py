@@ -37,6 +37,8 @@ class DPPix:
     pixels: int = 1
     variant: str = "sound"
 
+    draws_noise = True
+
     def __post_init__(self) -> None:
         check_above_zero("dp-pix", "cell", self.cell, "the paper uses 2 to 10")
         check_above_zero("dp-pix", "epsilon", self.epsilon, "smaller hides more; the paper uses 3")
@@ -110,6 +112,8 @@ class DPPixGaussian:
     cell: int
     rho: float
     pixels: int = 1
+
+    draws_noise = True
 
     def __post_init__(self) -> None:
         check_above_zero("dp-pix-gaussian", "cell", self.cell, "the paper uses 2 to 10")

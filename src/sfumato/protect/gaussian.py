@@ -23,6 +23,8 @@ class Gaussian:
 
     sigma: float
 
+    draws_noise = True
+
     def __post_init__(self) -> None:
         check_above_zero("gaussian", "sigma", self.sigma, "the paper uses 40 to 200")
 

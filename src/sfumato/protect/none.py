@@ -13,6 +13,7 @@ from sfumato.protect.release import Release
 class Clear:
     """The image as it is."""
 
+    draws_noise = False
     spec = "none"
 
     def release(self, images: Tensor, noise: Noise) -> Release:

@@ -87,6 +87,8 @@ class Pixelize:
 
     cell: int
 
+    draws_noise = False
+
     def __post_init__(self) -> None:
         check_above_zero("pixelize", "cell", self.cell, "the paper uses 2 to 10")
 

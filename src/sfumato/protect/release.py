@@ -41,6 +41,10 @@ class Protection(Protocol):
     """A way to protect images on the device. Implementations are frozen dataclasses of its parameters."""
 
     @property
+    def draws_noise(self) -> bool:
+        """Whether two releases of one image differ: then the first is kept, and never drawn again."""
+
+    @property
     def spec(self) -> str:
         """The canonical string, such as "dp-pix:cell=4,epsilon=3"; parse(spec) gives this protection."""
 

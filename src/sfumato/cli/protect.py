@@ -1,0 +1,153 @@
+"""`sfumato protect`: release a folder, a tar shard, or one image, by the ledger of this device."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from sfumato.protect import Protection
+    from sfumato.protect.folder import FolderConfig, Outcome
+
+_STREAM = Path("-")
+_SHOWN = 3  # sizes of images whose guarantee is printed
+
+
+def protect(
+    source: Annotated[Path, typer.Argument(help="A folder of any depth, a tar file, an image, or -")],
+    target: Annotated[Path, typer.Argument(help="A new folder; for one image a new file, or -")],
+    spec: Annotated[str, typer.Option("--with", metavar="SPEC", help="As dp-pix:cell=8,epsilon=3.")],
+    format_name: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="png, webp or bmp (exact), jpeg (lossy); default: a file's suffix, or png."
+        ),
+    ] = None,
+    cells: Annotated[
+        bool, typer.Option("--cells", help="Write a pixel for each cell; the receiver enlarges.")
+    ] = False,
+    rename: Annotated[
+        bool, typer.Option("--rename", help="Names that say nothing of the originals.")
+    ] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes (default: one a core).")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="The ledger of this device (default: the user's own).")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read everything, write nothing: say what it would cost.")
+    ] = False,
+) -> None:
+    """Protect images before they leave: folders of any size, in parallel, stopped and gone on with at will.
+
+    Every image is charged in the ledger before its release is written; the same image and spec give the same
+    release again, for nothing. In a folder, files that fail are counted by cause, and the exit code is 1.
+    """
+    from sfumato import protect as protections
+    from sfumato.dp.ledger import default_path
+    from sfumato.protect.folder import SHARDS, FolderConfig
+
+    protection = protections.parse(spec)
+    whole_folder = source.is_dir() or source.name.lower().endswith(SHARDS)
+    suffix = "" if whole_folder or target.is_dir() else target.suffix.lower().removeprefix(".")
+    name = (format_name or suffix or "png").upper()
+    config = FolderConfig(
+        format_name="JPEG" if name == "JPG" else name,
+        cells=cells,
+        rename=rename,
+        **({} if workers is None else {"workers": workers}),
+    )
+    ledger = ledger or default_path()
+    if not whole_folder:
+        _one(source, target, protection, ledger, config, dry_run)
+    elif _many(source, target, protection, ledger, config, dry_run).failures:
+        raise typer.Exit(1)
+
+
+def _many(
+    source: Path,
+    target: Path,
+    protection: "Protection",
+    ledger: Path,
+    config: "FolderConfig",
+    dry_run: bool,
+) -> "Outcome":
+    """Release a folder under a progress bar, and print what became of it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from sfumato.protect import folder
+
+    columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True, soft_wrap=True)) as progress:
+        task = progress.add_task("reading the folder", total=None)
+
+        def report(images: int, done: int, total: int) -> None:
+            seconds = progress.tasks[task].elapsed or 1e-9
+            words = f"{images:,} images, {images / seconds:,.0f} a second, left:"
+            progress.update(task, completed=done, total=total, description=words)
+
+        if dry_run:
+            outcome = folder.dry_run(source, protection, ledger, config, report=report)
+        else:
+            outcome = folder.protect_folder(source, target, protection, ledger, config, report=report)
+        seconds = progress.tasks[task].elapsed or 1e-9
+    did = "would protect" if dry_run else "protected"
+    print(f"{did} {outcome.shapes.total():,} images with {protection.spec} ({seconds:.1f} s)")
+    for shape, count in outcome.shapes.most_common(_SHOWN):
+        print(f"{count:,} of {'x'.join(map(str, shape))}: {_proved(protection, shape)}")
+    if len(outcome.shapes) > _SHOWN:
+        print(f"{len(outcome.shapes) - _SHOWN} more sizes: see the manifest")
+    print(f"{'would charge' if dry_run else 'charged'} {outcome.charged:,} new releases; ledger: {ledger}")
+    if outcome.earlier:
+        print(f"there already from an earlier run: {outcome.earlier:,} files")
+    for reason, count in sorted(outcome.left_out.items()):
+        print(f"left out: {count:,} ({reason})")
+    for cause, (count, first) in sorted(outcome.failures.items()):
+        readable = first.encode("utf-8", "backslashreplace").decode()
+        print(f"failed: {count:,} ({cause}), first {readable}")
+    if outcome.manifest is not None:
+        print(f"manifest: {outcome.manifest}")
+    return outcome
+
+
+def _one(
+    source: Path,
+    target: Path,
+    protection: "Protection",
+    ledger: Path,
+    config: "FolderConfig",
+    dry_run: bool,
+) -> None:
+    """Release one image; what is said goes to standard error, since the release may go to standard output."""
+    from sfumato.dp.ledger import Ledger
+    from sfumato.errors import DataError
+    from sfumato.files import whole
+    from sfumato.images import MAX_BYTES
+    from sfumato.protect.folder import protect_image
+
+    if dry_run:
+        raise DataError("--dry-run is for folders and tar files")
+    if target.is_dir():
+        target = target / f"{'image' if source == _STREAM else source.stem}.{config.format_name.lower()}"
+    if target != _STREAM and target.exists():
+        raise DataError(f"{target}: is there already, and might be an original: name a new file")
+    if source == _STREAM:
+        data, folder = sys.stdin.buffer.read(MAX_BYTES + 1), Path()
+    else:
+        data, folder = source.read_bytes(), source.parent
+    with Ledger(ledger) as opened:
+        encoded, shape = protect_image(data, protection, opened, config, folder=folder)
+        new = opened.charged
+    if target == _STREAM:
+        sys.stdout.buffer.write(encoded)
+    else:
+        with whole(target) as temporary:
+            temporary.write_bytes(encoded)
+    print(f"{protection.spec}: {_proved(protection, shape)}", file=sys.stderr)
+    charged = "charged" if new else "released before, and given again for nothing"
+    print(f"{charged}; ledger: {ledger}", file=sys.stderr)
+
+
+def _proved(protection: "Protection", shape: tuple[int, int, int]) -> str:
+    return str(protection.guarantee(shape) or "nothing is proved")

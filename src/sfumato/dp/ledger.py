@@ -1,0 +1,475 @@
+"""The ledger: what a device has released of which image, at what cost, and within which budgets.
+
+One SQLite file a device, written through by every release before anything leaves. It knows images by the
+digest of their pixels, keeps every random release, and hands out the same one when the same is asked again:
+drawing noise anew would let an adversary average it away. It is private: whoever reads it can tell whether a
+picture they hold was ever released here, and where it lay.
+"""
+
+import json
+import math
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+
+from sfumato.dp.guarantee import SYMBOLS, Guarantee, rounded_up
+from sfumato.errors import BudgetExceededError, ConfigError, LedgerError
+
+_APPLICATION = 0x5346554D  # "SFUM": marks the file as a ledger
+_VERSION = 1
+_SCHEMA = """
+create table terms (
+    id integer primary key,
+    spec text not null, channels integer not null, height integer not null, width integer not null,
+    guarantees text not null,  -- JSON: what a release is proved to hide, for one or more numbers of pixels
+    unique (spec, channels, height, width)
+);
+create table charges (
+    id integer primary key,
+    image blob not null,  -- SHA-256 of its shape and pixels
+    terms integer not null references terms,
+    time real not null,  -- seconds since 1970, UTC
+    release blob,  -- the values; null where the protection draws no noise
+    unique (image, terms)
+);
+create table folders (id integer primary key, path blob not null unique);
+create table uses (
+    charge integer not null references charges, folder integer not null references folders,
+    primary key (charge, folder)
+) without rowid;
+create table budgets (
+    folder blob primary key,  -- '' is the budget of every single image
+    definition text not null, amount real not null, pixels integer not null, words text not null,
+    spent real not null  -- by the whole folder; 0 for single images, whose charges are added up when asked
+);
+"""
+
+
+def default_path() -> Path:
+    """Where this user's ledger lies when no other is named."""
+    return platformdirs.user_data_path("sfumato") / "ledger.db"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The most that releases may cost in total, for neighbours that differ in up to `pixels` pixels.
+
+    One definition holds for all that is added up: ε adds (basic composition), μ in squares (Dong, Roth & Su
+    2022, Corollary 3.3), ρ adds (Bun & Steinke 2016, Lemma 1.7). Those sums hold also where later settings
+    depend on earlier releases, as long as the budget was fixed before (privacy filters: Rogers et al. 2016,
+    Smith & Thakurta 2022, Feldman & Zrnic 2021). An (ε, δ) budget is turned into the ρ that implies it.
+
+    Attributes:
+        definition: what is added up.
+        amount: the sum that may be reached: ε, μ^2 or ρ.
+        pixels: m of the neighbours.
+        words: the budget as it was written.
+    """
+
+    definition: Literal["pure", "gaussian", "concentrated"]
+    amount: float
+    pixels: int
+    words: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Budget":
+        """Read "epsilon=10", "epsilon=10,delta=1e-6", "mu=2" or "rho=1", each with ",pixels=4" at will.
+
+        Raises:
+            ConfigError: another key, a number that is not above 0, or a delta that is not below 1.
+        """
+        values: dict[str, float] = {}
+        for part in text.split(","):
+            key, _, number = part.strip().partition("=")
+            try:
+                values[key] = float(number)
+            except ValueError:
+                values[key] = math.nan
+            if not 0 < values[key] < math.inf:
+                raise ConfigError(f"budget {text!r}: {part.strip()!r} is not KEY=NUMBER above 0: {_FORMS}")
+        pixels = values.pop("pixels", 1.0)
+        if not pixels.is_integer():
+            raise ConfigError(f"budget {text!r}: pixels={pixels:g} is not a whole number")
+        match sorted(values):
+            case ["epsilon"]:
+                found: tuple[Any, float] = ("pure", values["epsilon"])
+            case ["mu"]:
+                found = ("gaussian", values["mu"] ** 2)
+            case ["rho"]:
+                found = ("concentrated", values["rho"])
+            case ["delta", "epsilon"]:
+                found = ("concentrated", _rho_of(values["epsilon"], values["delta"]))
+            case _:
+                raise ConfigError(f"budget {text!r}: {_FORMS}")
+        return cls(definition=found[0], amount=found[1], pixels=int(pixels), words=text.replace(" ", ""))
+
+    def cost(self, guarantees: Sequence[Guarantee]) -> float:
+        """What a release adds to the sum, by the best of the guarantees that are known of it.
+
+        Raises:
+            BudgetExceededError: nothing is proved of it, or nothing that could be added up here.
+        """
+        if not guarantees:
+            raise BudgetExceededError("nothing is proved of it, so that no budget can hold it")
+        costs = []
+        for guarantee in guarantees:
+            # What hides m pixels hides fewer as well; for more, take steps of m.
+            group = guarantee if guarantee.pixels >= self.pixels else guarantee.group(self.pixels)
+            try:
+                value = group.to(self.definition).value
+            except ConfigError as error:
+                raise BudgetExceededError(
+                    f"it is {guarantee.definition} and the budget is {self.definition}: {error}; "
+                    "budgets in rho, or in epsilon with a delta, hold every definition"
+                ) from error
+            costs.append(value**2 if self.definition == "gaussian" else value)
+        return min(costs)
+
+    def __str__(self) -> str:
+        return f"{self.words} for any {self.pixels} pixel{'s' * (self.pixels > 1)}"
+
+
+_FORMS = "write epsilon=10, epsilon=10,delta=1e-6, mu=2 or rho=1, and pixels=4 behind it for 4 pixels"
+
+
+def _rho_of(epsilon: float, delta: float) -> float:
+    """The largest ρ whose zCDP implies (ε, δ)-DP. Raises ConfigError unless δ is below 1."""
+    low, high = 0.0, epsilon + 1  # ρ-zCDP has no finite ε below ρ, but for a large δ
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        one = Guarantee(definition="concentrated", value=middle, pixels=1, whole_image=middle, source="")
+        low, high = (middle, high) if one.to("approximate", delta=delta).value <= epsilon else (low, middle)
+    return low
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """A release that is about to leave.
+
+    Attributes:
+        image: digest of the original, sfumato.images.digest.
+        spec: the protection, in its canonical form.
+        shape: (C, H, W) of the original.
+        guarantee: m, or None for the protection's own -> what is proved, or None.
+        release: the values, (C, h, w) uint8 as bytes; None where asking again gives the same anyway.
+        folder: where the image lies, for the budgets of folders.
+    """
+
+    image: bytes
+    spec: str
+    shape: tuple[int, int, int]
+    guarantee: Callable[[int | None], Guarantee | None]
+    release: bytes | None
+    folder: str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a ledger holds: distinct images, releases of them, and each budget with what is spent of it."""
+
+    images: int
+    releases: int
+    specs: dict[str, int]
+    budgets: dict[str, tuple[Budget, float]]
+
+
+class Ledger:
+    """The ledger of a device. State: a connection to its file, for one thread, and how much it charged.
+
+    Several processes may hold the same ledger: each transaction is whole or not there, also when a process is
+    killed or the power fails in the middle.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open a ledger, or begin one where there is no file.
+
+        Raises:
+            LedgerError: the file is damaged, or no ledger, or written by a later version, or its folder
+                cannot be written. Nothing is changed then: a lost ledger must not pass for an empty one.
+        """
+        self.path = Path(path).absolute()
+        self.charged = 0
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Made here for its mode: it is nobody else's business. SQLite's side files take the same one.
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+        except OSError as error:
+            raise LedgerError(f"{self.path}: cannot be opened for writing ({error.strerror})") from error
+        with self._errors():
+            # Transactions are begun by hand, and wait a minute for another process.
+            self._database = sqlite3.connect(self.path, timeout=60, isolation_level=None)
+            self._database.execute("pragma synchronous = full")  # what is charged survives a power cut
+            with self._transaction():
+                self._begin()
+            self._database.execute("pragma journal_mode = wal")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._database.close()
+
+    def __enter__(self) -> "Ledger":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        (application,) = self._database.execute("pragma application_id").fetchone()
+        (version,) = self._database.execute("pragma user_version").fetchone()
+        (tables,) = self._database.execute("select count(*) from sqlite_schema").fetchone()
+        if not (application or version or tables):
+            for statement in _SCHEMA.split(";\n"):
+                self._database.execute(statement)
+            self._database.execute(f"pragma application_id = {_APPLICATION}")
+            self._database.execute(f"pragma user_version = {_VERSION}")
+        elif application != _APPLICATION:
+            raise LedgerError(f"{self.path}: a database, but no ledger: name another file")
+        elif version != _VERSION:
+            raise LedgerError(
+                f"{self.path}: a ledger of version {version}, this is {_VERSION}: upgrade sfumato"
+            )
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise LedgerError(
+                f"{self.path}: {error}. Nothing was charged. If it is damaged, restore it from a copy: "
+                "without it, releases would be drawn and paid again"
+            ) from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("begin immediate")
+        try:
+            yield
+            self._database.execute("commit")
+        except BaseException:
+            if self._database.in_transaction:
+                self._database.execute("rollback")
+            raise
+
+    def kept(self, images: Sequence[bytes], spec: str) -> dict[bytes, bytes]:
+        """Digest -> release, for those of the images that this spec released before, with noise."""
+        found: dict[bytes, bytes] = {}
+        with self._errors():
+            for image in images:
+                row = self._database.execute(
+                    "select release from charges join terms on terms.id = terms where image = ? and spec = ?",
+                    (image, spec),
+                ).fetchone()
+                if row and row[0] is not None:
+                    found[image] = row[0]
+        return found
+
+    def charge(self, charges: Sequence[Charge]) -> list[bytes | None]:
+        """Charge releases before they leave: all of them, or none.
+
+        Returns:
+            What must leave instead of each `release`: itself, or the one that was kept when this image and
+            spec were charged before, which costs nothing now.
+
+        Raises:
+            BudgetExceededError: one of them would pass the budget of its image or of a folder.
+            LedgerError: the file cannot be written.
+        """
+        with self._errors(), self._transaction():
+            budgets = self._budgets()
+            results = [self._charge(one, budgets) for one in charges]
+        self.charged += sum(new for _, new in results)
+        return [release for release, _ in results]
+
+    def _charge(self, one: Charge, budgets: dict[bytes, Budget]) -> tuple[bytes | None, bool]:
+        folder = _folder(one.folder)
+        above = [path for path in budgets if path and _covers(path, folder)]
+        terms, guarantees = self._terms(one, {budget.pixels for budget in budgets.values()})
+        row = self._database.execute(
+            "select id, release from charges where image = ? and terms = ?", (one.image, terms)
+        ).fetchone()
+        new = row is None
+        if new:
+            if b"" in budgets:
+                spent = self._spent_on(one.image, budgets[b""])
+                self._check(one, budgets[b""], spent, guarantees, "this image")
+            cursor = self._database.execute(
+                "insert into charges (image, terms, time, release) values (?, ?, ?, ?)",
+                (one.image, terms, time.time(), one.release),
+            )
+            row = (cursor.lastrowid, one.release)
+        for path in above:
+            if not self._counts(path, row[0]):
+                (spent,) = self._database.execute(
+                    "select spent from budgets where folder = ?", (path,)
+                ).fetchone()
+                spent += self._check(one, budgets[path], spent, guarantees, os.fsdecode(path))
+                self._database.execute("update budgets set spent = ? where folder = ?", (spent, path))
+        self._database.execute("insert or ignore into folders (path) values (?)", (folder,))
+        self._database.execute(
+            "insert or ignore into uses select ?, id from folders where path = ?", (row[0], folder)
+        )
+        return row[1], new
+
+    def _check(
+        self, one: Charge, budget: Budget, spent: float, guarantees: Sequence[Guarantee], subject: str
+    ) -> float:
+        """The cost of a release. Raises BudgetExceededError if with it more than the budget is spent."""
+        try:
+            cost = budget.cost(guarantees)
+        except BudgetExceededError as error:
+            raise BudgetExceededError(f"{one.spec}: {error} (budget of {subject}: {budget})") from error
+        # The tolerance is for sums of decimals: three times 0.1 is within 0.3.
+        if spent + cost > budget.amount * (1 + 1e-9):
+            symbol = SYMBOLS[budget.definition] + "^2" * (budget.definition == "gaussian")
+            raise BudgetExceededError(
+                f"{one.spec}: this release costs {symbol} = {rounded_up(cost)}, and "
+                f"{max(0.0, budget.amount - spent):.4g} of {budget.amount:.4g} is left for {subject} "
+                f"({budget}): ask for more noise, or set a larger budget with `sfumato ledger budget`"
+            )
+        return cost
+
+    def _terms(self, one: Charge, pixels: set[int]) -> tuple[int, list[Guarantee]]:
+        """The row of a spec and shape, and what is proved of it for its own and for these pixels."""
+        key = (one.spec, *one.shape)
+        row = self._database.execute(
+            "select id, guarantees from terms where spec = ? and channels = ? and height = ? and width = ?",
+            key,
+        ).fetchone()
+        known = [] if row is None else _guarantees(row[1])
+        missing: list[int | None] = [*sorted(pixels - {guarantee.pixels for guarantee in known})]
+        if row is not None and not (known and missing):
+            return row[0], known
+        for m in [None, *missing] if row is None else missing:
+            guarantee = one.guarantee(m)
+            if guarantee is not None and guarantee not in known:
+                known.append(guarantee)
+        text = json.dumps([asdict(guarantee) for guarantee in known])
+        cursor = self._database.execute(
+            "insert into terms (spec, channels, height, width, guarantees) values (?, ?, ?, ?, ?)"
+            "on conflict do update set guarantees = excluded.guarantees returning id",
+            (*key, text),
+        )
+        return cursor.fetchone()[0], known
+
+    def _spent_on(self, image: bytes, budget: Budget) -> float:
+        """The sum over all releases of one image. Infinite where nothing is proved of one of them."""
+        rows = self._database.execute(
+            "select guarantees from charges join terms on terms.id = terms where image = ?", (image,)
+        )
+        return math.fsum(_cost_or_infinity(budget, _guarantees(text)) for (text,) in rows)
+
+    def _spent_in(self, path: bytes, budget: Budget) -> float:
+        """The sum over all releases of images in a folder, each counted once."""
+        rows = self._database.execute(
+            "select guarantees, count(distinct charge) from uses "
+            "join folders on folders.id = folder join charges on charges.id = charge "
+            f"join terms on terms.id = terms where {_BELOW} group by terms.id",
+            _below(path),
+        )
+        return math.fsum(count * _cost_or_infinity(budget, _guarantees(text)) for text, count in rows)
+
+    def _counts(self, path: bytes, charge: int) -> bool:
+        """Whether a charge was already made for some image in this folder."""
+        query = (
+            f"select 1 from uses join folders on folders.id = folder where charge = ? and {_BELOW} limit 1"
+        )
+        return self._database.execute(query, (charge, *_below(path))).fetchone() is not None
+
+    def _budgets(self) -> dict[bytes, Budget]:
+        rows = self._database.execute("select folder, definition, amount, pixels, words from budgets")
+        return {
+            folder: Budget(definition=definition, amount=amount, pixels=pixels, words=words)
+            for folder, definition, amount, pixels, words in rows
+        }
+
+    def set_budget(self, budget: Budget | None, *, folder: str | os.PathLike[str] | None = None) -> float:
+        """Limit what may be spent from now on; None lifts the limit.
+
+        The budget of a folder is for something that is in every image below it: the releases of all of them
+        add up. That of a single image holds for each image by itself.
+
+        Args:
+            budget: the limit; may be below what is spent already, and then nothing more is allowed.
+            folder: which one; None for every single image.
+
+        Returns:
+            what is spent of it already (0 for single images); infinite where something was released of which
+            nothing is proved.
+        """
+        path = b"" if folder is None else _folder(folder)
+        with self._errors(), self._transaction():
+            self._database.execute("delete from budgets where folder = ?", (path,))
+            if budget is None:
+                return 0.0
+            spent = self._spent_in(path, budget) if path else 0.0
+            self._database.execute(
+                "insert into budgets values (?, ?, ?, ?, ?, ?)",
+                (path, budget.definition, budget.amount, budget.pixels, budget.words, spent),
+            )
+            return spent
+
+    def spent_on(self, image: bytes, budget: Budget) -> float:
+        """What the releases of one image cost so far, in the terms of a budget; infinite where unproved."""
+        with self._errors():
+            return self._spent_on(image, budget)
+
+    def summary(self) -> Summary:
+        """What the ledger holds."""
+        with self._errors():
+            images, releases = self._database.execute(
+                "select count(distinct image), count(*) from charges"
+            ).fetchone()
+            specs = self._database.execute(
+                "select spec, count(*) from charges join terms on terms.id = terms "
+                "group by spec order by spec"
+            ).fetchall()
+            spent = dict(self._database.execute("select folder, spent from budgets"))
+            budgets = {os.fsdecode(path): (one, spent[path]) for path, one in self._budgets().items()}
+        return Summary(images, releases, dict(specs), budgets)
+
+    def copy_without_releases(self, path: Path) -> None:
+        """Write a copy in which every charge is kept but no release: to find out what a run would cost."""
+        Ledger(path).close()
+        with self._errors():
+            self._database.execute("attach ? as copy", (os.fspath(path),))
+            with self._transaction():
+                for table in ("terms", "folders", "uses", "budgets"):
+                    self._database.execute(f"insert into copy.{table} select * from main.{table}")
+                self._database.execute(
+                    "insert into copy.charges select id, image, terms, time, null from main.charges"
+                )
+            self._database.execute("detach copy")
+
+
+_BELOW = "(path = ? or substr(path, 1, ?) = ?)"
+
+
+def _below(path: bytes) -> tuple[bytes, int, bytes]:
+    prefix = path.rstrip(b"/") + b"/"
+    return path, len(prefix), prefix
+
+
+def _covers(path: bytes, folder: bytes) -> bool:
+    return folder == path or folder.startswith(path.rstrip(b"/") + b"/")
+
+
+def _folder(path: str | os.PathLike[str]) -> bytes:
+    return os.fsencode(Path(path).resolve())
+
+
+def _guarantees(text: str) -> list[Guarantee]:
+    return [Guarantee(**fields) for fields in json.loads(text)]
+
+
+def _cost_or_infinity(budget: Budget, guarantees: Sequence[Guarantee]) -> float:
+    try:
+        return budget.cost(guarantees)
+    except BudgetExceededError:
+        return math.inf

@@ -1,0 +1,70 @@
+"""The way off a device: charged in the ledger first, released after, and the same again when asked again."""
+
+import os
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from sfumato.dp.ledger import Charge, Ledger
+from sfumato.dp.mechanisms import fresh_noise
+from sfumato.images import digest
+from sfumato.protect.release import Protection, Release
+
+
+def release(
+    protection: Protection,
+    images: Tensor,
+    ledger: Ledger,
+    *,
+    folders: Sequence[str | os.PathLike[str]],
+) -> Release:
+    """Release images as `protection` does, by the ledger: within its budgets, and each image only once.
+
+    An image that this spec released before comes back with the noise that it had, also within one batch. When
+    this returns, every charge is on disk; when it raises, none of them is, and nothing was shown.
+
+    Args:
+        protection: how.
+        images: (N, C, H, W) uint8, the originals.
+        ledger: of this device.
+        folders: where each of the N images lies, for the budgets of folders.
+
+    Raises:
+        BudgetExceededError: one of the images would pass a budget.
+        SpecError: a parameter does not fit images of this size.
+        LedgerError: the ledger cannot be written.
+    """
+    shape = (images.shape[1], images.shape[2], images.shape[3])
+    digests = [digest(image) for image in images]
+    kept = ledger.kept(digests, protection.spec) if protection.draws_noise else {}
+    fresh = {name: i for i, name in enumerate(digests) if name not in kept}
+    released = protection.release(images[list(fresh.values())], fresh_noise())
+    if protection.draws_noise:
+        kept |= {
+            name: values.contiguous().numpy().tobytes()
+            for name, values in zip(fresh, released.values, strict=True)
+        }
+    charged = ledger.charge(
+        [
+            Charge(
+                image=name,
+                spec=protection.spec,
+                shape=shape,
+                guarantee=lambda pixels: protection.guarantee(shape, pixels),
+                release=kept.get(name),
+                folder=folder,
+            )
+            for name, folder in zip(digests, folders, strict=True)
+        ]
+    )
+    if protection.draws_noise:
+        # What the ledger returns, not what was drawn here: another process may have been first.
+        # (None comes from a copy without releases: nothing leaves by that.)
+        packets = [kept[name] if one is None else one for name, one in zip(digests, charged, strict=True)]
+        packed = torch.frombuffer(bytearray().join(packets), dtype=torch.uint8)
+        values = packed.reshape(len(images), *released.values.shape[1:])
+    else:
+        rows = {name: row for row, name in enumerate(fresh)}
+        values = released.values[[rows[name] for name in digests]]
+    return Release(values, released.spec, released.size, released.cell)

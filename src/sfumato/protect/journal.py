@@ -1,0 +1,171 @@
+"""What a folder job has done so far, so that the same command goes on: one small database a target folder.
+
+It lies beside the ledger and not in the target, for it knows the names of the originals.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sfumato.errors import DataError
+
+_SCHEMA = """
+create table if not exists settings (key text primary key, value text not null);
+create table if not exists files (
+    source blob primary key,  -- path below the source folder
+    stamp text not null, output blob unique, sha256 text, size integer,
+    shapes text not null, failures text not null
+);
+"""
+
+
+@dataclass
+class Row:
+    """What became of one file, or of one tar shard.
+
+    Attributes:
+        source: path below the source folder.
+        stamp: size and modification time of the source, by which a changed file is noticed.
+        output: path below the target folder; "" where nothing was written.
+        sha256: of the output, in hexadecimal.
+        size: of the output, in bytes.
+        shapes: "3x84x84" -> how many images of that shape are in the output.
+        failures: cause -> how many images could not be released for it, and the name of the first.
+        left_out: reason -> how many members of a shard were passed over.
+        charged: how many releases were new to the ledger.
+    """
+
+    source: str
+    stamp: str
+    output: str = ""
+    sha256: str = ""
+    size: int = 0
+    shapes: Counter[str] = field(default_factory=Counter)
+    failures: dict[str, tuple[int, str]] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
+    charged: int = 0
+
+    def fail(self, cause: str, name: str) -> None:
+        """Count one image that could not be released."""
+        count, first = self.failures.get(cause, (0, name))
+        self.failures[cause] = (count + 1, first)
+
+
+class Journal:
+    """The journal of one target folder. State: a connection to its database, for one thread."""
+
+    def __init__(self, ledger: Path, target: Path) -> None:
+        folder = ledger.with_name(f"{ledger.name}.runs")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        name = hashlib.sha256(os.fsencode(target.resolve())).hexdigest()[:16]
+        self._database = sqlite3.connect(folder / f"{name}.db", isolation_level=None)
+        # What a power cut takes from it is done again, and comes out the same.
+        self._database.execute("pragma journal_mode = wal")
+        self._database.execute("pragma synchronous = normal")
+        self._database.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._database.close()
+
+    def settle(self, settings: dict[str, str], target: Path) -> bytes:
+        """Begin a run with these settings, or go on with it. -> its secret key, for new names.
+
+        Raises:
+            DataError: the target belongs to a run with other settings, or holds files of somebody else.
+        """
+        known = dict(self._database.execute("select key, value from settings"))
+        if not known or not (target.is_dir() and any(target.iterdir())):
+            if target.is_dir() and any(target.iterdir()):
+                raise DataError(f"{target}: is not empty, and not from an earlier run: name a new folder")
+            known = {**settings, "secret": known.get("secret", secrets.token_hex(32))}
+            self._database.execute("begin")
+            self._database.execute("delete from settings")
+            self._database.execute("delete from files")
+            self._database.executemany("insert into settings values (?, ?)", known.items())
+            self._database.execute("commit")
+        for key, value in settings.items():
+            if known[key] != value:
+                raise DataError(
+                    f"{target}: holds a run with {key} {_shown(key, known[key])}, not "
+                    f"{_shown(key, value)}: name a new folder, or empty it"
+                )
+        return bytes.fromhex(known["secret"])
+
+    def record(self, rows: Sequence[Row]) -> None:
+        """Keep what became of some files."""
+        self._database.execute("begin")
+        self._database.executemany(
+            "insert or replace into files values (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    os.fsencode(row.source),
+                    row.stamp,
+                    os.fsencode(row.output) if row.output else None,
+                    row.sha256,
+                    row.size,
+                    json.dumps(row.shapes, sort_keys=True),
+                    json.dumps(row.failures),
+                )
+                for row in rows
+            ],
+        )
+        self._database.execute("commit")
+
+    def find(self, source: str) -> Row | None:
+        """What became of a file; None where that is not known."""
+        return next(self._rows("where source = ?", os.fsencode(source)), None)
+
+    def owner(self, output: str) -> str | None:
+        """Whose release lies at a path below the target."""
+        row = self._database.execute(
+            "select source from files where output = ?", (os.fsencode(output),)
+        ).fetchone()
+        return os.fsdecode(row[0]) if row else None
+
+    def outputs(self) -> Iterator[Row]:
+        """All rows that have an output, in the order of their paths."""
+        return self._rows("where output is not null order by output")
+
+    def shapes(self) -> Counter[tuple[int, int, int]]:
+        """(C, H, W) -> how many images of that shape were released."""
+        total: Counter[tuple[int, int, int]] = Counter()
+        for text, rows in self._database.execute(
+            "select shapes, count(*) from files where output is not null group by shapes"
+        ):
+            for name, count in json.loads(text).items():
+                channels, height, width = map(int, name.split("x"))
+                total[channels, height, width] += rows * count
+        return total
+
+    def failures(self) -> Counter[str]:
+        """Cause -> how many images could not be released for it, when they were last tried."""
+        total: Counter[str] = Counter()
+        for (text,) in self._database.execute("select failures from files where failures != '{}'"):
+            for cause, (count, _) in json.loads(text).items():
+                total[cause] += count
+        return total
+
+    def _rows(self, condition: str, *values: bytes) -> Iterator[Row]:
+        for source, stamp, output, sha256, size, shapes, failures in self._database.execute(
+            f"select source, stamp, output, sha256, size, shapes, failures from files {condition}", values
+        ):
+            yield Row(
+                source=os.fsdecode(source),
+                stamp=stamp,
+                output=os.fsdecode(output or b""),
+                sha256=sha256,
+                size=size,
+                shapes=Counter(json.loads(shapes)),
+                failures={cause: (count, first) for cause, (count, first) in json.loads(failures).items()},
+            )
+
+
+def _shown(key: str, value: str) -> str:
+    return os.fsdecode(bytes.fromhex(value)) if key == "source" else value
