@@ -84,7 +84,7 @@ class DPPix:
             if self.variant == "sound":
                 return self.epsilon * (pixels / self.pixels)
             smallest = spread(pixels, areas, largest_first=False)
-            shares = (smallest / areas.flatten().sort().values).sum().item()
+            shares = (smallest.double() / areas.flatten().sort().values).sum().item()
             return self.epsilon * channels * self.cell**2 / self.pixels * shares
 
         return Guarantee(

@@ -1,0 +1,208 @@
+"""`sfumato protect` against decoding and encoding alone, and its memory on a folder of very many files.
+
+    python benchmarks/folder.py                # 1,000 JPEGs of 1024x1024, then 100,000 files of 84x84
+    python benchmarks/folder.py --large 200 --small 10000
+
+The bare limit reads, decodes, encodes and writes with the same library, settings and workers, and nothing
+else: no protection, no digest, no ledger, no manifest. It encodes the originals, or, as a stricter limit, what
+was released of one of them, which is often quicker to encode. All are timed in turn, in the same run.
+"""
+
+import argparse
+import io
+import os
+import shutil
+import tempfile
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from sfumato import images
+from sfumato.protect import parse
+from sfumato.protect.folder import FolderConfig, protect_folder
+
+LEAST = 0.85
+CASES = [
+    ("pixelize:cell=8", "PNG"),
+    ("dp-pix:cell=8,epsilon=3", "PNG"),
+    ("dp-pix:cell=4,epsilon=3", "PNG"),
+    ("dp-pix-gaussian:cell=8,rho=0.5", "PNG"),
+    ("blur:radius=3", "PNG"),
+    ("gaussian:sigma=80", "PNG"),
+    ("dp-pix:cell=8,epsilon=3", "JPEG"),
+]
+
+
+def photograph(rng: np.random.Generator, side: int) -> Image.Image:
+    """A smooth picture with a little grain: about as hard to encode as a photograph."""
+    coarse = rng.normal(128, 50, (9, 9, 3)).clip(0, 255).astype(np.uint8)
+    smooth = np.asarray(Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC), np.int16)
+    return Image.fromarray((smooth + rng.normal(0, 3, smooth.shape)).clip(0, 255).astype(np.uint8))
+
+
+def write_photographs(folder: Path, count: int, side: int) -> None:
+    """`count` different JPEGs in one folder."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    picture = np.asarray(photograph(rng, 4 * side))
+    for i in range(count):
+        y, x = rng.integers(0, 3 * side, 2)
+        Image.fromarray(picture[y : y + side, x : x + side]).save(folder / f"{i:06d}.jpg", quality=90)
+
+
+def transcode(source: Path, target: Path, format_name: str, instead: Path | None) -> None:
+    """Decode and encode, as plainly as it can be done; encode an image kept in memory where one is named."""
+    with Image.open(io.BytesIO(source.read_bytes())) as opened:
+        decoded = torch.from_numpy(np.array(opened.convert("RGB")).transpose(2, 0, 1))
+    encoded = images.encode(decoded if instead is None else kept(instead), format_name)
+    target.with_suffix(".part").write_bytes(encoded)
+    target.with_suffix(".part").rename(target)
+
+
+@cache
+def kept(path: Path) -> torch.Tensor:
+    """An image, read once."""
+    return images.read(path)
+
+
+def bare(source: Path, target: Path, format_name: str, workers: int, instead: Path | None = None) -> float:
+    """Seconds that decoding and encoding alone take, start of the workers included."""
+    began = time.perf_counter()
+    target.mkdir()
+    paths = sorted(source.iterdir())
+    goals = [target / f"{path.stem}.out" for path in paths]
+    context = get_context("forkserver")
+    with ProcessPoolExecutor(workers, context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        rest = [format_name] * len(paths), [instead] * len(paths)
+        list(pool.map(transcode, paths, goals, *rest, chunksize=8))
+    return time.perf_counter() - began
+
+
+def protected(source: Path, target: Path, spec: str, format_name: str, workers: int) -> float:
+    """Seconds that protect_folder takes with a new ledger."""
+    began = time.perf_counter()
+    outcome = protect_folder(
+        source,
+        target,
+        parse(spec),
+        target.with_name(target.name + ".ledger") / "ledger.db",
+        FolderConfig(format_name=format_name, workers=workers),
+    )
+    assert not outcome.failures, outcome.failures
+    return time.perf_counter() - began
+
+
+def resident(process: int) -> int:
+    """Bytes of memory that a process and its descendants hold by themselves."""
+    total = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                if int(entry.name) == process or parent in _family(process):
+                    rollup = (entry / "smaps_rollup").read_text()
+                    total += sum(
+                        int(line.split()[1]) << 10
+                        for line in rollup.splitlines()
+                        if line.startswith("Private")
+                    )
+            except (OSError, ProcessLookupError):
+                continue
+    return total
+
+
+def _family(process: int) -> set[int]:
+    family = {process}
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                continue
+    grown = True
+    while grown:
+        children = {child for child, parent in parents.items() if parent in family}
+        grown = not children <= family
+        family |= children
+    return family
+
+
+def memory_over_time(source: Path, target: Path, spec: str, workers: int) -> list[tuple[int, int]]:
+    """(images done, bytes held) as a job goes on, ten times or so."""
+    done = [0]
+    samples: list[tuple[int, int]] = []
+    finished = threading.Event()
+
+    def watch() -> None:
+        while not finished.wait(2):
+            samples.append((done[0], resident(os.getpid())))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        protect_folder(
+            source,
+            target,
+            parse(spec),
+            target.with_name("ledger") / "ledger.db",
+            FolderConfig(workers=workers),
+            report=lambda count, *_: done.__setitem__(0, count),
+        )
+    finally:
+        finished.set()
+        watcher.join()
+    return samples
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--large", type=int, default=1000, help="JPEGs of 1024x1024")
+    parser.add_argument("--small", type=int, default=100_000, help="files of 84x84")
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source = folder / "large"
+        write_photographs(source, options.large, 1024)
+        print(f"{options.large} JPEGs of 1024x1024, {options.workers} workers, images a second")
+        for spec, format_name in CASES:
+            rates = []
+            for _ in range(2):  # the better of two counts, of each
+                ours = protected(source, folder / "ours", spec, format_name, options.workers)
+                shutil.rmtree(folder / "ours.ledger")
+                sample = shutil.copy(min((folder / "ours").glob("0*")), folder / "sample")
+                shutil.rmtree(folder / "ours")
+                one = bare(source, folder / "bare", format_name, options.workers)
+                shutil.rmtree(folder / "bare")
+                strict = bare(source, folder / "bare", format_name, options.workers, Path(sample))
+                shutil.rmtree(folder / "bare")
+                rates.append([options.large / seconds for seconds in (ours, one, strict)])
+            ours, one, strict = (max(column) for column in zip(*rates, strict=True))
+            print(
+                f"{spec:30} {format_name:4}  protect {ours:6.1f}  bare {one:6.1f}: {ours / one:.2f} (at least "
+                f"{LEAST}: {'kept' if ours >= LEAST * one else 'NOT kept'})  bare, encoding a release "
+                f"{strict:6.1f}: {ours / strict:.2f}",
+                flush=True,
+            )
+        shutil.rmtree(source)
+        source = folder / "small"
+        write_photographs(source, options.small, 84)
+        began = time.perf_counter()
+        samples = memory_over_time(source, folder / "out", "dp-pix:cell=4,epsilon=3", options.workers)
+        seconds = time.perf_counter() - began
+        print(f"{options.small} files of 84x84 in one folder: {options.small / seconds:.0f} a second")
+        for share in (0.1, 0.25, 0.5, 0.75, 0.95):
+            count, held = min(samples, key=lambda one: abs(one[0] - share * options.small))
+            print(f"after {count:7,} images: {held / 2**20:.0f} MiB held by all processes")
+
+
+if __name__ == "__main__":
+    main()
