@@ -13,7 +13,7 @@ from sfumato.protect.release import Release
 
 
 def cell_sums(images: np.ndarray, *, cell: int) -> np.ndarray:
-    """Sums over square cells of b x b pixels. (N, C, H, W) uint8 -> (N, C, h, w) int32.
+    """Sums over square cells of b x b pixels. (N, C, H, W) uint8 -> (N, C, h, w) int32 or int64.
 
     h = ceil(H / b), w = ceil(W / b): cells of the last row and column may be smaller, and are cells too.
 
@@ -24,7 +24,7 @@ def cell_sums(images: np.ndarray, *, cell: int) -> np.ndarray:
     # Strided adds of whole rows, then of columns: 4 to 7 times faster than a reduction over a view.
     row_type = np.uint16 if cell <= 257 else np.uint32  # 257 * 255 = 65,535
     rows = _add_strides(images, cell, axis=2, dtype=row_type)
-    return _add_strides(rows, cell, axis=3, dtype=np.int32)
+    return _add_strides(rows, cell, axis=3, dtype=np.int32 if cell <= 2901 else np.int64)
 
 
 def cell_areas(height: int, width: int, cell: int) -> Tensor:
