@@ -7,7 +7,23 @@ import typer
 
 app = typer.Typer(help="Look at data: what is in it, a contact sheet, a copy on disk.", no_args_is_help=True)
 
-_SOURCE = typer.Argument(help="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")
+_SOURCE = typer.Argument(
+    help="faces, glyphs, folder:DIR, table:FILE, or such as celeba:DIR: `sfumato data list` names all."
+)
+
+
+@app.command("list")
+def list_() -> None:
+    """Say which sources there are: what to write, what they hold, where they are had and on what terms."""
+    from sfumato.data.catalogue import SOURCES
+
+    for source in SOURCES.values():
+        print(f"{source.name}: write {source.write}")
+        print(f"  holds   {source.holds}")
+        print(f"  from    {source.url or 'nowhere, nothing is fetched'}")
+        print(f"  terms   {source.terms}")
+        for row, line in enumerate(source.layout):
+            print(f"  {'' if row else 'layout':6}  {line}")
 
 
 @app.command()

@@ -6,25 +6,67 @@ from typing import Any
 
 import pydantic
 
+from sfumato.data.caltech101 import caltech101
+from sfumato.data.celeba import celeba
+from sfumato.data.cifar import cifar10, cifar100
 from sfumato.data.faces import faces
+from sfumato.data.fer import fer
 from sfumato.data.folder import folder
 from sfumato.data.glyphs import glyphs
+from sfumato.data.imagenette import imagenette
 from sfumato.data.labelled import Label, LabelledImages
+from sfumato.data.lfw import lfw
+from sfumato.data.miniimagenet import miniimagenet
 from sfumato.data.omniglot import omniglot
+from sfumato.data.stanford_dogs import stanford_dogs
 from sfumato.data.table import table
 from sfumato.errors import ConfigError, DataError, did_you_mean
 
-__all__ = ["Label", "LabelledImages", "faces", "folder", "glyphs", "load", "omniglot", "table"]
+__all__ = [
+    "Label",
+    "LabelledImages",
+    "caltech101",
+    "celeba",
+    "cifar10",
+    "cifar100",
+    "faces",
+    "fer",
+    "folder",
+    "glyphs",
+    "imagenette",
+    "lfw",
+    "load",
+    "miniimagenet",
+    "omniglot",
+    "stanford_dogs",
+    "table",
+]
 
 _WORLDS: dict[str, Callable[..., LabelledImages]] = {"faces": faces, "glyphs": glyphs}
-_ON_DISK: dict[str, Callable[..., LabelledImages]] = {"folder": folder, "omniglot": omniglot, "table": table}
+_ON_DISK: dict[str, Callable[..., LabelledImages]] = {
+    reader.__name__: reader
+    for reader in (
+        folder,
+        table,
+        omniglot,
+        celeba,
+        miniimagenet,
+        cifar10,
+        cifar100,
+        caltech101,
+        imagenette,
+        stanford_dogs,
+        fer,
+        lfw,
+    )
+}
 
 
 def load(source: str, **settings: Any) -> LabelledImages:
-    """Load the data that a string names: "faces", "glyphs", "folder:DIR", "table:FILE", "omniglot:DIR".
+    """Load the data that a string names: "faces", "folder:DIR", "table:FILE", "celeba:DIR", ...
 
     Args:
-        source: a world, or a kind of source and where it lies.
+        source: a world, or a kind of source and where it lies; `sfumato data list` prints all of them.
         settings: keyword arguments of the function of that name in this package, such as size=64.
 
     Raises:

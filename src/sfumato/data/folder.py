@@ -1,7 +1,7 @@
 """A folder per class: DIR/anna/1.jpg, or DIR/train/anna/1.jpg with the splits as folders above."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sfumato import images
-from sfumato.data.labelled import LabelledImages, label_of, split_by_class
+from sfumato.data.labelled import LabelledImages, label_of, rows_by_split, split_by_class
 from sfumato.errors import ConfigError, DataError, ImageError
 
 SPLITS = {
@@ -52,19 +52,15 @@ def folder(
         raise DataError(f"{root}: no such folder: name one that holds a sub-folder of images per class")
     tops = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
     named = bool(tops) and all(path.name in SPLITS for path in tops)
-    files: list[Path] = []
-    classes: list[str] = []
-    splits: list[str] = []
-    for top in tops:
-        for class_folder in sorted(top.iterdir()) if named else [top]:
-            found = _image_files(class_folder) if class_folder.is_dir() else []
-            files += found
-            classes += [class_folder.name] * len(found)
-            splits += [SPLITS.get(top.name, "") if named else ""] * len(found)
-    if not files:
+    if named:
+        found = [(*pair, SPLITS[top.name]) for top in tops for pair in files_by_class(top)]
+    else:
+        found = [(*pair, "") for pair in files_by_class(root)]
+    if not found:
         raise DataError(
             f"{root}: no images: put them in a sub-folder per class, as {root.resolve().name}/anna/1.jpg"
         )
+    files, classes, splits = zip(*found, strict=True)
     return assemble(
         f"folder:{root}",
         files,
@@ -76,24 +72,31 @@ def folder(
     )
 
 
-def _image_files(directory: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in directory.rglob("*")
+def files_by_class(directory: Path) -> list[tuple[Path, str]]:
+    """Each image in the sub-folders of a folder, however deep, and the name of its sub-folder; in order.
+
+    Files that have no image suffix, and hidden ones, are passed over.
+    """
+    return [
+        (path, top.name)
+        for top in sorted(directory.iterdir())
+        if top.is_dir()
+        for path in sorted(top.rglob("*"))
         if path.suffix.lower() in images.SUFFIXES
-        and not any(part.startswith(".") for part in path.relative_to(directory.parent).parts)
+        and not any(part.startswith(".") for part in path.relative_to(directory).parts)
         and path.is_file()
-    )
+    ]
 
 
 def assemble(
     name: str,
     files: Sequence[Path],
-    columns: dict[str, list[str]],
+    columns: Mapping[str, Sequence[str]],
     splits: Sequence[str] | None,
     *,
     size: int,
     channels: int,
+    crop: int | None = None,
     skip_unreadable: Callable[[ImageError], None] | None,
 ) -> LabelledImages:
     """Read files into LabelledImages.
@@ -104,38 +107,50 @@ def assemble(
         columns: label name -> the value of each row; without splits, the first one decides them.
         splits: the split of each row, "" for none; None to give whole classes to splits.
         size, channels, skip_unreadable: see `folder`.
+        crop: the side of the centre square that is kept before resizing, in pixels; None keeps the largest.
     """
-
     if size < 1:
         raise ConfigError(f"{name}: size={size}: at least 1 pixel")
     if channels not in (1, 3):
         raise ConfigError(f"{name}: channels={channels}: 3 for colour or 1 for grey")
 
-    def read(path: Path) -> Tensor | ImageError:
+    # Not a list to stack: it would hold every pixel twice, and CelebA has 4.3 GB of them.
+    pixels = torch.empty(len(files), channels, size, size, dtype=torch.uint8)
+
+    def read(row: int) -> ImageError | None:
         try:
-            return images.read(path, channels=channels, size=size)
+            pixels[row] = _read(files[row], size=size, channels=channels, crop=crop)
         except ImageError as error:
             return error
+        return None
 
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        results = list(pool.map(read, files))
-    kept = []
-    for i, result in enumerate(results):
-        if not isinstance(result, ImageError):
-            kept.append(i)
-        elif skip_unreadable is None:
-            raise ImageError(f"{result}: remove the file, or pass skip_unreadable") from result
-        else:
-            skip_unreadable(result)
+        errors = list(pool.map(read, range(len(files))))
+    for error in errors:
+        if error is None:
+            continue
+        if skip_unreadable is None:
+            raise ImageError(f"{error}: remove the file, or pass skip_unreadable") from error
+        skip_unreadable(error)
+    kept = [row for row, error in enumerate(errors) if error is None]
     if not kept:
         raise DataError(f"{name}: none of the {len(files)} files is an image that can be read")
-    pixels = torch.stack([result for result in results if isinstance(result, Tensor)])
+    if len(kept) < len(files):
+        pixels = pixels[kept]
     labels = {key: label_of([values[i] for i in kept]) for key, values in columns.items()}
     if splits is None:
         by = next(iter(labels.values()))
         return LabelledImages(name, pixels, labels, split_by_class(by.codes, shares=SHARES, seed=0))
-    rows = {
-        split: torch.tensor([row for row, i in enumerate(kept) if splits[i] == split], dtype=torch.int64)
-        for split in dict.fromkeys(SPLITS.values())
-    }
-    return LabelledImages(name, pixels, labels, {split: r for split, r in rows.items() if len(r)})
+    return LabelledImages(name, pixels, labels, rows_by_split([splits[i] for i in kept]))
+
+
+def _read(path: Path, *, size: int, channels: int, crop: int | None) -> Tensor:
+    if crop is None:
+        return images.read(path, channels=channels, size=size)
+    # Cropped before it is resized: resizing a region would blend in the pixels around it.
+    pixels = images.read(path, channels=channels)  # (C, H, W)
+    height, width = pixels.shape[1:]
+    side = min(crop, height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    square = pixels[:, top : top + side, left : left + side]
+    return images.read(images.encode(square, "BMP"), channels=channels, size=size)

@@ -106,6 +106,14 @@ def label_of(values: Sequence[str]) -> Label:
     return Label(torch.tensor([code[value] for value in values], dtype=torch.int64), tuple(names))
 
 
+def rows_by_split(split_of: Sequence[str]) -> dict[str, Tensor]:
+    """Split name -> rows, from the split of each row; "" is none, and a split without rows is left out."""
+    rows: dict[str, list[int]] = {"train": [], "validation": [], "test": [], "": []}
+    for row, split in enumerate(split_of):
+        rows[split].append(row)
+    return {split: torch.tensor(found) for split, found in rows.items() if split and found}
+
+
 def split_by_class(codes: Tensor, *, shares: tuple[float, float, float], seed: int) -> dict[str, Tensor]:
     """Give whole classes to train, validation and test. (N,) codes -> split name -> rows.
 

@@ -1,0 +1,43 @@
+"""The catalogue of sources, and `sfumato data list`, which prints it."""
+
+import sys
+
+import pytest
+
+from sfumato.cli import main
+from sfumato.data import _ON_DISK, _WORLDS
+from sfumato.data.catalogue import SOURCES, Source
+
+
+@pytest.fixture
+def listed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(sys, "argv", ["sfumato", "data", "list"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    return capsys.readouterr().out
+
+
+def test_every_registered_source_is_in_the_catalogue_and_every_one_there_is_registered():
+    assert set(SOURCES) == {*_WORLDS, *_ON_DISK}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=list(SOURCES))
+def test_what_to_write_is_the_name_and_for_files_their_place(source: Source):
+    kind, _, place = source.write.partition(":")
+    assert kind == source.name
+    assert bool(place) == bool(source.layout) == (source.name in _ON_DISK)
+
+
+@pytest.mark.parametrize("name", sorted(set(SOURCES) - {"faces", "glyphs", "folder", "table"}))
+def test_a_data_set_has_an_address_and_says_its_terms(name: str):
+    assert SOURCES[name].url.startswith("http")
+    assert SOURCES[name].terms
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=list(SOURCES))
+def test_the_list_says_all_that_the_catalogue_has(listed: str, source: Source):
+    lines = listed.splitlines()
+    start = lines.index(f"{source.name}: write {source.write}")
+    said = "\n".join(lines[start : start + 4 + len(source.layout)])
+    assert all(fact in said for fact in (source.holds, source.url, source.terms, *source.layout))

@@ -1,0 +1,340 @@
+"""CelebA: its lists as text and as CSV, whole people or the official partition, its crop, a part of it."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from layouts import by_split, levels, photograph, values
+from PIL import Image
+
+from sfumato import images
+from sfumato.data import LabelledImages, celeba, load
+from sfumato.data.celeba import SHARES
+from sfumato.data.layout import class_splits
+from sfumato.errors import ConfigError, DataError, ImageError, SfumatoError
+
+HEADER = """
+    5_o_Clock_Shadow Arched_Eyebrows Attractive Bags_Under_Eyes Bald Bangs Big_Lips Big_Nose Black_Hair
+    Blond_Hair Blurry Brown_Hair Bushy_Eyebrows Chubby Double_Chin Eyeglasses Goatee Gray_Hair Heavy_Makeup
+    High_Cheekbones Male Mouth_Slightly_Open Mustache Narrow_Eyes No_Beard Oval_Face Pale_Skin Pointy_Nose
+    Receding_Hairline Rosy_Cheeks Sideburns Smiling Straight_Hair Wavy_Hair Wearing_Earrings Wearing_Hat
+    Wearing_Lipstick Wearing_Necklace Wearing_Necktie Young
+"""
+ATTRIBUTES = HEADER.split()
+
+PEOPLE_HERE = ["2880", "2937", "8692", "5805", "9295", "4153", "9040", "6369"]  # three images each
+
+# What each image has, in turn; the hair of the last three is none, two colours, and bald.
+MARKS = [
+    {"Black_Hair", "Wearing_Hat"},
+    {"Blond_Hair"},
+    {"Brown_Hair", "Young"},
+    {"Gray_Hair"},
+    set(),
+    {"Black_Hair", "Brown_Hair"},
+    {"Bald"},
+    {"Young", "Wearing_Hat"},
+]
+HAIR = ["black", "blond", "brown", "gray", "other", "other", "other", "other"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The official layout: 24 images of 8 people, 178 x 218; an image's level is ten times its number."""
+    files = [f"{i:06d}.jpg" for i in range(1, 25)]
+    for i, file in enumerate(files, 1):
+        photograph(tmp_path / "img_align_celeba" / file, 10 * i, size=(178, 218))
+    text = [str(len(files)), " ".join(ATTRIBUTES) + " "]
+    for i, file in enumerate(files):
+        marks = [" 1" if name in MARKS[i % 8] else "-1" for name in ATTRIBUTES]
+        text.append(f"{file} {' '.join(marks)}")
+    (tmp_path / "list_attr_celeba.txt").write_text("\n".join(text) + "\n")
+    (tmp_path / "identity_CelebA.txt").write_text(
+        "".join(f"{file} {PEOPLE_HERE[i % 8]}\n" for i, file in enumerate(files))
+    )
+    (tmp_path / "list_eval_partition.txt").write_text(
+        "".join(f"{file} {min(i // 8, 2)}\n" for i, file in enumerate(files))
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def kaggle(root: Path) -> Path:
+    """The copies on Kaggle: a folder in a folder of the same name, lists as CSV, nobody's identity."""
+    (root / "img_align_celeba").rename(root / "inner")
+    (root / "img_align_celeba").mkdir()
+    (root / "inner").rename(root / "img_align_celeba" / "img_align_celeba")
+    _, header, *rows = (root / "list_attr_celeba.txt").read_text().splitlines()
+    lines = [",".join(["image_id", *header.split()]), *(",".join(row.split()) for row in rows)]
+    (root / "list_attr_celeba.csv").write_text("\n".join(lines) + "\n")
+    rows = (root / "list_eval_partition.txt").read_text().splitlines()
+    lines = ["image_id,partition", *(row.replace(" ", ",") for row in rows)]
+    (root / "list_eval_partition.csv").write_text("\n".join(lines) + "\n")
+    for path in root.glob("*.txt"):
+        path.unlink()
+    return root
+
+
+def people(root: Path, **settings: object) -> LabelledImages:
+    return load(f"celeba:{root}", **{"size": 8, "least_images": 3} | settings)
+
+
+def partition(root: Path, **settings: object) -> LabelledImages:
+    return load(f"celeba:{root}", **{"size": 8, "split": "attributes"} | settings)
+
+
+# Labels
+
+
+def test_each_of_the_40_attributes_is_a_label_in_lower_case(root: Path):
+    assert set(partition(root).labels) == {
+        "identity",
+        "hair_color",
+        *(name.lower() for name in ATTRIBUTES),
+    }
+
+
+def test_an_attribute_is_yes_or_no(root: Path):
+    assert values(partition(root), "wearing_hat")[:8] == ["yes", *["no"] * 6, "yes"]
+
+
+def test_hair_has_a_color_where_exactly_one_is_set(root: Path):
+    assert values(partition(root), "hair_color")[:8] == HAIR
+
+
+def test_the_identity_is_that_of_the_list(root: Path):
+    assert values(partition(root), "identity")[:8] == PEOPLE_HERE
+
+
+def test_the_copies_on_kaggle_give_the_same_but_no_identity(root: Path, request: pytest.FixtureRequest):
+    official = partition(root)
+    copy = partition(request.getfixturevalue("kaggle"))
+    assert torch.equal(copy.images, official.images)
+    assert set(copy.labels) == set(official.labels) - {"identity"}
+    assert all(values(copy, name) == values(official, name) for name in copy.labels)
+    assert all(torch.equal(copy.splits[name], official.splits[name]) for name in official.splits)
+
+
+def test_the_lists_may_lie_in_the_folders_of_the_official_site(root: Path):
+    for folder, names in (
+        ("Anno", ["identity_CelebA.txt", "list_attr_celeba.txt"]),
+        ("Eval", ["list_eval_partition.txt"]),
+        ("Img", ["img_align_celeba"]),
+    ):
+        (root / folder).mkdir()
+        for name in names:
+            (root / name).rename(root / folder / name)
+    assert len(people(root)) == len(partition(root)) == 24
+
+
+# Splits
+
+
+def test_the_official_partition_is_train_validation_and_test(root: Path):
+    data = partition(root)
+    assert {name: rows.tolist() for name, rows in data.splits.items()} == {
+        "train": list(range(8)),
+        "validation": list(range(8, 16)),
+        "test": list(range(16, 24)),
+    }
+
+
+def test_people_are_in_one_split_each(root: Path):
+    parts = by_split(people(root), "identity")
+    assert set(parts) == {"train", "validation", "test"}
+    assert sum(map(len, parts.values())) == len(set.union(*parts.values())) == 8
+
+
+def test_as_many_people_as_the_paper_counts_are_split_as_it_counts_them():
+    splits = class_splits([str(i) for i in range(1510 + 378 + 427)], shares=SHARES)
+    assert Counter(splits) == {"train": 1510, "validation": 378, "test": 427}
+
+
+def test_people_with_fewer_images_are_left_out(root: Path):
+    text = (root / "identity_CelebA.txt").read_text()
+    (root / "identity_CelebA.txt").write_text(text.replace("000001.jpg 2880", "000001.jpg 2937"))
+    assert set(values(people(root), "identity")) == set(PEOPLE_HERE) - {"2880"}
+
+
+def test_nobody_with_enough_images_is_answered_with_the_most_there_are(root: Path):
+    with pytest.raises(DataError, match="nobody has 30 images, the most is 3: lower least_images"):
+        load(f"celeba:{root}")
+
+
+# A part of it
+
+
+@pytest.mark.parametrize("limit", [3, 8, 12, 24, 1000])
+def test_a_limit_is_never_passed_and_keeps_whole_people(root: Path, limit: int):
+    try:
+        data = people(root, limit=limit)
+    except ConfigError:
+        assert limit == 3
+        return
+    assert len(data) <= limit
+    assert set(Counter(values(data, "identity")).values()) == {3}
+
+
+def test_a_limit_of_everything_leaves_nothing_out(root: Path):
+    assert people(root, limit=24).digest == people(root).digest
+
+
+def test_a_limit_moves_nobody_to_another_split(root: Path):
+    whole, part = by_split(people(root), "identity"), by_split(people(root, limit=16), "identity")
+    assert all(part[name] <= whole[name] for name in part)
+
+
+def test_a_limit_keeps_the_shares_of_the_official_partition(root: Path):
+    data = partition(root, limit=12)
+    assert {name: len(rows) for name, rows in data.splits.items()} == {"train": 4, "validation": 4, "test": 4}
+
+
+def test_images_beyond_the_limit_need_not_be_there(root: Path):
+    kept = {f"{round(level / 10):06d}.jpg" for level in levels(partition(root, limit=6))}
+    for path in (root / "img_align_celeba").iterdir():
+        if path.name not in kept:
+            path.unlink()
+    assert len(partition(root, limit=6)) == 6
+
+
+def test_a_limit_that_nobody_fits_in_is_refused(root: Path):
+    with pytest.raises(ConfigError, match="limit=2: not one person fits, raise it"):
+        people(root, limit=2)
+
+
+# The crop
+
+
+@pytest.fixture
+def framed(root: Path) -> Path:
+    """Every image is a bright square of 176 in a dark frame: one pixel at each side, 21 above and below."""
+    picture = np.zeros((218, 178, 3), np.uint8)
+    picture[21:197, 1:177] = 200
+    for path in (root / "img_align_celeba").iterdir():
+        Image.fromarray(picture).save(path, quality=100)
+    return root
+
+
+def test_the_crop_of_the_paper_is_the_centre_of_176(framed: Path):
+    data = celeba(framed, split="attributes")
+    assert data.images.shape[2:] == (84, 84)
+    assert data.images.float().std() < 1  # no frame
+
+
+def test_without_a_crop_the_largest_square_is_kept(framed: Path):
+    data = celeba(framed, split="attributes", size=178, crop=None)
+    path = framed / "img_align_celeba" / "000001.jpg"
+    assert torch.equal(data.images[0], images.read(path, size=178))
+    assert data.images[0, :, :, 0].float().mean() < 100  # the frame
+
+
+def test_a_smaller_image_keeps_its_largest_square(framed: Path):
+    photograph(framed / "img_align_celeba" / "000001.jpg", 50, size=(100, 60))
+    assert set(celeba(framed, split="attributes", size=8).images[0].flatten().tolist()) == {50}
+
+
+def test_images_in_the_wild_are_read_where_there_are_no_others(root: Path):
+    (root / "img_align_celeba").rename(root / "img_celeba")
+    assert len(partition(root, crop=None)) == 24
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "img_align_celeba",
+            r"no img_align_celeba or .*put the content of img_align_celeba\.zip there, from ht",
+        ),
+        (
+            "list_attr_celeba.txt",
+            r"no list_attr_celeba\.txt or list_attr_celeba\.csv .*put list_attr_celeba\.txt there",
+        ),
+        (
+            "identity_CelebA.txt",
+            r"no identity_CelebA\.txt .*or pass split='attributes', which does without it",
+        ),
+    ],
+)
+def test_a_missing_part_is_named_with_its_cure(root: Path, name: str, message: str):
+    (root / name).rename(root / "elsewhere")
+    with pytest.raises(DataError, match=message):
+        people(root)
+
+
+def test_the_official_partition_needs_its_list(root: Path):
+    (root / "list_eval_partition.txt").unlink()
+    with pytest.raises(DataError, match=r"no list_eval_partition\.txt or list_eval_partition\.csv"):
+        partition(root)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        (
+            "identity_CelebA.txt",
+            "000002.jpg 2937",
+            "000002.jpg",
+            r"txt, line 2: '000002.jpg' in the place of a",
+        ),
+        ("identity_CelebA.txt", "000002.jpg 2937\n", "", r"identity_CelebA\.txt: no line for 000002\.jpg"),
+        (
+            "list_eval_partition.txt",
+            "000009.jpg 1",
+            "000009.jpg 7",
+            r"line 9: .* a file and its part, 0, 1, 2",
+        ),
+        (
+            "list_attr_celeba.txt",
+            "000002.jpg -1",
+            "000002.jpg 0",
+            r"line 4: 40 values .*40 values, each 1 or -1",
+        ),
+        (
+            "list_attr_celeba.txt",
+            "000002.jpg -1",
+            "000002.jpg",
+            r"line 4: 39 values in the place of 40 values",
+        ),
+        ("list_attr_celeba.txt", "Black_Hair", "Blue_Hair", r"line 2: a line without Black_Hair"),
+    ],
+)
+def test_a_malformed_line_is_named(root: Path, name: str, old: str, new: str, message: str):
+    text = (root / name).read_text()
+    assert old in text
+    (root / name).write_text(text.replace(old, new))
+    with pytest.raises(DataError, match=message):
+        partition(root)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_a_list_that_ends_too_soon_is_refused(root: Path, kept: int):
+    lines = (root / "list_attr_celeba.txt").read_text().splitlines(keepends=True)
+    (root / "list_attr_celeba.txt").write_text("".join(lines[:kept]))
+    with pytest.raises(DataError, match=r"list_attr_celeba\.txt"):
+        partition(root)
+
+
+def test_images_that_are_not_there_are_counted(root: Path):
+    for i in (3, 4, 5):
+        (root / "img_align_celeba" / f"{i:06d}.jpg").unlink()
+    with pytest.raises(DataError, match=r"000003\.jpg: no such file, like 2 others that the list names: put"):
+        partition(root)
+
+
+def test_an_unreadable_image_is_named(root: Path):
+    (root / "img_align_celeba" / "000003.jpg").write_bytes(b"")
+    with pytest.raises(ImageError, match=r"000003\.jpg"):
+        partition(root)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"crop": 0}, {"limit": 0}, {"least_images": 0}, {"split": "people"}, {"crop": "wide"}]
+)
+def test_a_setting_that_cannot_work_is_named(root: Path, settings: dict[str, object]):
+    with pytest.raises(SfumatoError, match=next(iter(settings))):
+        load(f"celeba:{root}", **settings)
