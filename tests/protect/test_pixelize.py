@@ -1,11 +1,15 @@
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import SpecError
 from sfumato.protect import parse
-from sfumato.protect.pixelize import cell_areas, cell_means, cell_sums
+from sfumato.protect.pixelize import cell_areas, cell_means, cell_sums, spread
 
 NOISE = seeded_noise(0)
 
@@ -60,3 +64,58 @@ def test_means_are_rounded_exactly_at_every_half_and_next_to_it(side):
     exact = np.clip((2 * near + area) // (2 * area), 0, 255)
     got = cell_means(near.reshape(-1, 1, 1, 1), np.array([[area]]))
     assert np.array_equal(got.flatten(), exact)
+
+
+def test_sums_are_exact_in_cells_of_more_than_31_bits():
+    # 2902 * 2902 * 255 is above 2^31: an image of 8 megapixels, which phones take.
+    white = np.full((1, 1, 2902, 2902), 255, np.uint8)
+    assert cell_sums(white, cell=2902).item() == 255 * 2902 * 2902
+
+
+def test_a_white_image_in_one_huge_cell_is_white():
+    white = torch.full((1, 1, 2902, 2902), 255, dtype=torch.uint8)
+    assert parse("pixelize:cell=2902").release(white, NOISE).values.item() == 255
+
+
+def test_spread_fills_one_cell_after_another_from_the_largest():
+    areas = torch.tensor([[4, 2], [2, 1]])
+    assert spread(5, areas, largest_first=True).tolist() == [4, 1, 0, 0]
+    assert spread(5, areas, largest_first=False).tolist() == [1, 2, 2, 0]
+
+
+@given(
+    height=st.integers(1, 20),
+    width=st.integers(1, 20),
+    cell=st.integers(1, 20),
+    pixels=st.integers(0, 500),
+    largest_first=st.booleans(),
+)
+def test_spread_places_every_pixel_that_has_a_place_and_overfills_no_cell(
+    height, width, cell, pixels, largest_first
+):
+    areas = cell_areas(height, width, cell)
+    counts = spread(pixels, areas, largest_first=largest_first)
+    assert counts.sum() == min(pixels, height * width)
+    assert (counts >= 0).all()
+    assert (counts <= areas.flatten().sort(descending=largest_first).values).all()
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=5),
+    pixels=st.integers(1, 14),
+)
+def test_no_other_placement_has_a_larger_sum_of_squares_or_of_shares(sizes, pixels):
+    areas = torch.tensor([sizes])
+    placements = [
+        counts
+        for counts in product(*(range(size + 1) for size in sizes))
+        if sum(counts) == min(pixels, sum(sizes))
+    ]
+    squares = max(sum(count**2 for count in counts) for counts in placements)
+    shares = max(
+        sum(count / size for count, size in zip(counts, sizes, strict=True)) for counts in placements
+    )
+    assert (spread(pixels, areas, largest_first=True) ** 2).sum() == squares
+    smallest = spread(pixels, areas, largest_first=False) / areas.flatten().sort().values
+    assert smallest.sum().item() == pytest.approx(shares)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Context
 from statistics import NormalDist
 from typing import Literal
 
@@ -25,11 +26,12 @@ class Guarantee:
     """A differential-privacy guarantee for ONE release of ONE image.
 
     Neighbours are two images of the same shape that differ in at most `pixels` pixels, each in all of its
-    channels. The shape of an image is public. Releasing the same image again spends again.
+    channels. The shape of an image is public. Releasing the same image again spends again. Numbers are double
+    precision: exact but for their last digits.
 
     Attributes:
-        definition: "pure" (ε-DP), "gaussian" (μ-GDP, Dong, Roth & Su 2022), "concentrated" (ρ-zCDP, Bun &
-            Steinke 2016) or "approximate" ((ε, δ)-DP).
+        definition: "pure" (ε-DP), "gaussian" (μ-GDP, Dong, Roth & Su 2022, numbered as in
+            arXiv:1905.02383), "concentrated" (ρ-zCDP, Bun & Steinke 2016) or "approximate" ((ε, δ)-DP).
         value: ε, μ, ρ or ε between neighbours.
         pixels: m, how many pixels may differ.
         whole_image: the same number between ANY two images of that shape.
@@ -66,11 +68,14 @@ class Guarantee:
         if theorem is None:
             raise ConfigError(f"no theorem leads from {self.definition} to {definition} differential privacy")
         convert, source = theorem
+        value, whole_image = convert(self.value, delta), convert(self.whole_image, delta)
+        if not (math.isfinite(value) and math.isfinite(whole_image)):
+            raise ConfigError(f"{self}: has no counterpart that a number of double precision can hold")
         return replace(
             self,
             definition=definition,
-            value=convert(self.value, delta),
-            whole_image=convert(self.whole_image, delta),
+            value=value,
+            whole_image=whole_image,
             source=f"{self.source}; {source}",
             delta=delta,
         )
@@ -93,7 +98,7 @@ class Guarantee:
 
     def __str__(self) -> str:
         unit = "any 1 pixel" if self.pixels == 1 else f"any {self.pixels} pixels"
-        kind = _NAMES.get(self.definition, f"(eps, delta)-DP at delta = {self.delta:g}")
+        kind = _NAMES.get(self.definition, f"(eps, delta)-DP at delta = {rounded_up(self.delta)}")
         symbol = SYMBOLS[self.definition]
         return (
             f"hides {unit} at {symbol} = {rounded_up(self.value)} ({kind}); "
@@ -102,22 +107,26 @@ class Guarantee:
 
 
 def rounded_up(value: float) -> str:
-    """Three significant digits, never below the value: a guarantee may be understated, not overstated."""
-    if value == 0 or not math.isfinite(value):
+    """Three significant digits, not below the value: a guarantee may be understated, not overstated."""
+    if not math.isfinite(value):
         return f"{value:g}"
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 2)
     # The 1e-9 keeps 3.0000000000000004 at 3, far below any digit shown.
-    return f"{math.ceil(value / unit - 1e-9) * unit:.10g}"
+    upwards = Context(prec=3, rounding=ROUND_CEILING)
+    return f"{float(upwards.create_decimal_from_float(value * (1 - 1e-9))):.10g}"
 
 
 def _pure_to_gaussian(epsilon: float, _: float) -> float:
-    """μ = -2 Φ^-1(1 / (1 + e^ε)).
+    """μ = -2 Φ^-1(1 / (1 + e^ε)) = 2 sqrt(2) erf^-1(tanh(ε / 2)).
 
     The trade-off function of ε-DP has straight pieces from (0, 1) over (a, a) to (1, 0), a = 1 / (1 + e^ε);
     that of μ-GDP is convex, so that it lies below as soon as it passes through (a, a).
     """
+    if epsilon < 1:  # near 1/2 the other form would lose the digits of ε
+        context = mpmath.MPContext()
+        context.dps = 40
+        return float(2 * context.sqrt(2) * context.erfinv(context.tanh(context.mpf(epsilon) / 2))) * _UP
     if epsilon < 500:
-        return -2 * NormalDist().inv_cdf(1 / (1 + math.exp(epsilon))) * _UP if epsilon else 0.0
+        return -2 * NormalDist().inv_cdf(1 / (1 + math.exp(epsilon))) * _UP
     # From Φ(-t) <= exp(-t^2 / 2) / 2: a little more than the root, never less.
     return 2 * math.sqrt(2 * (epsilon - math.log(2)) + 1e-9) * _UP
 
@@ -129,32 +138,32 @@ def _pure_to_concentrated(epsilon: float, _: float) -> float:
 
 def _gaussian_to_concentrated(mu: float, _: float) -> float:
     """ρ = μ^2 / 2: what μ-GDP allows is a post-processing of N(0, 1) against N(μ, 1)."""
-    return mu**2 / 2
+    return max(mu**2 / 2, 5e-324 if mu else 0.0)  # a square too small for a double is not 0
 
 
 def _gaussian_to_approximate(mu: float, delta: float) -> float:
     """The least ε with δ >= Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2): Dong, Roth & Su 2022, Corollary 2.13."""
     if mu == 0:
         return 0.0
-    with mpmath.workdps(50):
+    context = mpmath.MPContext()  # the precision of mpmath itself is shared by all threads
+    context.dps = 50
 
-        def delta_at(epsilon: float) -> mpmath.mpf:
-            shift = mpmath.mpf(epsilon) / mu
-            tail = mpmath.exp(epsilon) * mpmath.ncdf(-shift - mpmath.mpf(mu) / 2)
-            return mpmath.ncdf(-shift + mpmath.mpf(mu) / 2) - tail
+    def delta_at(epsilon: float) -> mpmath.mpf:
+        shift, half = context.mpf(epsilon) / mu, context.mpf(mu) / 2
+        return context.ncdf(half - shift) - context.exp(epsilon) * context.ncdf(-shift - half)
 
-        if delta_at(0.0) <= delta:
-            return 0.0
-        # Beyond the ε of zCDP the δ is small enough; halve what is left until nothing is.
-        low, high = 0.0, _concentrated_to_approximate(mu**2 / 2, delta)
-        while high - low > 1e-12 * high:
-            middle = (low + high) / 2
-            low, high = (low, middle) if delta_at(middle) <= delta else (middle, high)
+    if delta_at(0.0) <= delta:
+        return 0.0
+    # Beyond the ε of zCDP the δ is small enough; halve what is left until nothing is.
+    low, high = 0.0, _concentrated_to_approximate(_gaussian_to_concentrated(mu, 0), delta)
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if delta_at(middle) <= delta else (middle, high)
     return high
 
 
 def _concentrated_to_approximate(rho: float, delta: float) -> float:
-    """The least ε over α > 1 of ρα + ln(1 - 1/α) - ln(δα) / (α - 1).
+    """The least ε over 1 < α < e^30 of ρα + ln(1 - 1/α) - ln(δα) / (α - 1).
 
     Source: Canonne, Kamath & Steinke 2020, Corollary 13, solved for ε. Any α gives a valid ε: the search need
     not be exact for the result to hold.
@@ -164,9 +173,9 @@ def _concentrated_to_approximate(rho: float, delta: float) -> float:
 
     def epsilon_at(log_excess: float) -> float:
         alpha = 1 + math.exp(log_excess)
-        return rho * alpha + math.log1p(-1 / alpha) - math.log(delta * alpha) / (alpha - 1)
+        return rho * alpha + math.log1p(-1 / alpha) - (math.log(delta) + math.log(alpha)) / (alpha - 1)
 
-    low, high = math.log(math.sqrt(math.log(1 / delta) / rho)) - 12, 30.0
+    low, high = (math.log(-math.log(delta)) - math.log(rho)) / 2 - 12, 30.0
     ratio = (math.sqrt(5) - 1) / 2
     for _ in range(200):
         left, right = high - ratio * (high - low), low + ratio * (high - low)

@@ -7,6 +7,7 @@ digits when they tie: the distribution is the stated one, not an approximation.
 
 import math
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Context, Decimal
@@ -23,6 +24,8 @@ from sfumato.errors import ConfigError
 # Draws are made in chunks that stay in the cache; each chunk has a bit stream of its own, so that the
 # result of a seeded source does not depend on how many threads there are.
 _CHUNK = 1 << 15
+
+_MAX_SCALE = 1 << 55  # noise of that scale fits 64 bits but with probability e^-256
 
 Bits = Callable[[int], bytes]  # n -> n random bytes
 
@@ -48,8 +51,8 @@ class Noise:
             shape: of the result.
             scale: > 0, an exact fraction, since the privacy proof is about the exact value.
         """
-        if scale <= 0:
-            raise ConfigError(f"the scale of Laplace noise is above 0, got {scale}")
+        if not 0 < scale <= _MAX_SCALE:
+            raise ConfigError(f"the scale of Laplace noise is above 0 and at most 2^55, got {scale}")
         coins = _laplace_coins(scale)
         return self._fill(shape, np.int64, lambda out, bits: _fill_laplace(out, bits, coins))
 
@@ -66,8 +69,8 @@ class Noise:
             shape: of the result.
             variance: > 0, sigma^2 as an exact fraction; the variance of the noise is at most that.
         """
-        if variance <= 0:
-            raise ConfigError(f"the variance of Gaussian noise is above 0, got {variance}")
+        if not 0 < variance <= _MAX_SCALE**2:
+            raise ConfigError(f"the variance of Gaussian noise is above 0 and at most 2^110, got {variance}")
         scale = math.isqrt(math.floor(variance)) + 1
         coins = _laplace_coins(Fraction(scale))
         return self._fill(
@@ -160,7 +163,12 @@ def _laplace_coins(scale: Fraction) -> _LaplaceCoins:
 
 def _logistic_digits(x: Fraction) -> Callable[[int], int]:
     """b -> floor(2^b / (1 + e^x))."""
-    return _digits_of(lambda context: context.divide(1, context.add(1, _exp(x, context))))
+
+    def value(context: Context) -> Decimal:
+        small = _exp(-x, context)  # not e^x, which may be too large for a decimal
+        return context.divide(small, context.add(1, small))
+
+    return _digits_of(value)
 
 
 def _exp_digits(x: Fraction) -> Callable[[int], int]:
@@ -235,14 +243,15 @@ def _accept(sizes: np.ndarray, bits: Bits, variance: Fraction, scale: int) -> np
     # As float64, for 65,535 + 1 has no place in 16 bits.
     words = np.frombuffer(bits(2 * sizes.size), np.uint16).astype(np.float64)
     distances = sizes - float(variance / scale)
-    # Floating point decides only where it cannot be wrong. Each step is right to 2^-52 of its operands, and
-    # x^2 exp(-x^2) is below 1: 65,536 p is wrong by less than 2^-30, and a word this near to it is left open.
+    # Floating point decides only where it cannot be wrong. A distance d is off by at most
+    # 2^-52 (|d| + 2 sigma), and (1 + x)^2 exp(-x^2 / 2) is below 3: 65,536 p is off by less than 2^-30, and a
+    # word this near to it is left open.
     thresholds = np.exp(distances * distances / (-2 * float(variance))) * 65536
     margin = 2.0**-16
     accepted = words + 1 < thresholds - margin
     for i in (~accepted & (words < thresholds + margin)).nonzero()[0]:
         exponent = (int(sizes[i]) - variance / scale) ** 2 / (2 * variance)
-        accepted[i] = _Coin(_exp_digits(exponent)).toss(int(words[i]), bits)
+        accepted[i] = exponent == 0 or _Coin(_exp_digits(exponent)).toss(int(words[i]), bits)
     return accepted
 
 
@@ -282,11 +291,22 @@ class _Table:
         return tied.start
 
 
+class _Own(threading.local):
+    """What each thread has for itself: the precision of mpmath's own context is shared by all."""
+
+    def __init__(self) -> None:
+        self.context = mpmath.MPContext()
+
+
+_own = _Own()
+
+
 @lru_cache(maxsize=16)
 def _gaussian_table(sigma: float, bound: int) -> _Table:
     def cumulative(k: int, length: int) -> int:
-        with mpmath.workprec(length + 64):
-            digits = int(mpmath.floor(mpmath.ncdf((mpmath.mpf(k) + 0.5) / sigma) * 2**length))
+        context = _own.context
+        context.prec = length + 64
+        digits = int(context.floor(context.ncdf((context.mpf(k) + 0.5) / sigma) * 2**length))
         return min(digits, (1 << length) - 1)  # far up the probability rounds to 1, which it never is
 
     return _Table(cumulative, bound)

@@ -142,12 +142,12 @@ class DPPixGaussian:
         _, height, width = shape
         pixels = check_pixels("dp-pix-gaussian", self.pixels if pixels is None else pixels)
         areas = cell_areas(height, width, self.cell)
-        each = self.rho / _squares(self.pixels, areas)
+        each = _exact(self.rho) / _squares(self.pixels, areas)
         return Guarantee(
             definition="concentrated",
-            value=each * _squares(pixels, areas),
+            value=float(each * _squares(pixels, areas)),
             pixels=pixels,
-            whole_image=each * _squares(height * width, areas),
+            whole_image=float(each * _squares(height * width, areas)),
             source="discrete Gaussian mechanism on integer cell sums: Canonne, Kamath & Steinke 2020, Thm. 4",
         )
 
@@ -163,7 +163,8 @@ def _noisy_means(images: Tensor, drawn: Tensor, areas: Tensor, cell: int, spec: 
 
 def _squares(pixels: int, areas: Tensor) -> int:
     """The largest sum over cells of the square of how many of `pixels` lie in each."""
-    return int((spread(pixels, areas, largest_first=True) ** 2).sum())
+    everything = int(areas.sum())
+    return int((spread(min(pixels, everything), areas, largest_first=True) ** 2).sum())
 
 
 def _exact(value: float) -> Fraction:

@@ -42,7 +42,7 @@ class Gaussian:
         return Release(released, self.spec, (images.shape[2], images.shape[3]))
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee:
-        """mu-GDP with mu = sensitivity / sigma (Dong, Roth & Su 2022, Theorem 1).
+        """mu-GDP with mu = sensitivity / sigma (Dong, Roth & Su 2022, Theorem 2.7).
 
         m pixels move m C values by at most 255 each, an L2 sensitivity of 255 sqrt(m C); clamping and
         rounding are post-processing.
@@ -55,5 +55,5 @@ class Gaussian:
             value=one_pixel * math.sqrt(min(pixels, height * width)),
             pixels=pixels,
             whole_image=one_pixel * math.sqrt(height * width),
-            source="Gaussian mechanism: Dong, Roth & Su 2022, Theorem 1",
+            source="Gaussian mechanism: Dong, Roth & Su 2022, Thm. 2.7",
         )

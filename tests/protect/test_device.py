@@ -1,0 +1,282 @@
+"""The way off a device: the same release for the same image, and nothing at all when a budget says no."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from sfumato.dp.ledger import Budget, Ledger
+from sfumato.errors import BudgetExceededError, ImageError, SpecError
+from sfumato.images import digest
+from sfumato.protect import Protection, Release, device, parse
+
+NOISY = [
+    "dp-pix:cell=4,epsilon=3",
+    "dp-pix:cell=4,epsilon=3,variant=published",
+    "dp-pix-gaussian:cell=4,rho=1",
+    "gaussian:sigma=40",
+]
+EXACT = ["none", "blur:radius=2", "pixelize:cell=4", "block", "centre-blur:radius=3"]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path):
+    with Ledger(tmp_path / "ledger.db") as opened:
+        yield opened
+
+
+def released(spec: str, images: Tensor, ledger: Ledger) -> Release:
+    return device.release(parse(spec), images, ledger, folders=["/photos"] * len(images))
+
+
+def stored(ledger: Ledger) -> list[bytes | None]:
+    database = sqlite3.connect(ledger.path)
+    rows = database.execute("select release from charges order by id").fetchall()
+    database.close()
+    return [row[0] for row in rows]
+
+
+class Spied:
+    """A protection that counts the images for which noise is drawn."""
+
+    def __init__(self, protection: Protection) -> None:
+        self._protection = protection
+        self.spec, self.draws_noise, self.guarantee = (
+            protection.spec,
+            protection.draws_noise,
+            protection.guarantee,
+        )
+        self.drawn: list[int] = []
+
+    def release(self, images: Tensor, noise) -> Release:
+        self.drawn.append(len(images))
+        return self._protection.release(images, noise)
+
+
+# Once is for ever
+
+
+@pytest.mark.parametrize("spec", NOISY)
+def test_an_image_that_is_asked_for_again_comes_with_the_noise_it_had(
+    photos: Tensor, ledger: Ledger, spec: str
+):
+    first, again = released(spec, photos, ledger), released(spec, photos, ledger)
+    assert torch.equal(first.values, again.values)
+    assert (first.spec, first.size, first.cell) == (again.spec, again.size, again.cell)
+    assert ledger.charged == len(photos)
+
+
+@pytest.mark.parametrize("spec", NOISY)
+def test_without_the_ledger_the_noise_would_have_been_another(photos: Tensor, tmp_path: Path, spec: str):
+    with Ledger(tmp_path / "a.db") as one, Ledger(tmp_path / "b.db") as other:
+        first, second = released(spec, photos, one), released(spec, photos, other)
+    for a, b in zip(first.values, second.values, strict=True):
+        assert not torch.equal(a, b)
+
+
+@pytest.mark.parametrize("spec", NOISY)
+def test_the_same_image_twice_in_a_batch_has_one_release(photos: Tensor, ledger: Ledger, spec: str):
+    batch = photos[[0, 1, 0, 2, 2, 0]]
+    values = released(spec, batch, ledger).values
+    assert torch.equal(values[0], values[2])
+    assert torch.equal(values[0], values[5])
+    assert torch.equal(values[3], values[4])
+    assert not torch.equal(values[0], values[1])
+    assert ledger.charged == 3
+
+
+@pytest.mark.parametrize("spec", NOISY)
+def test_in_a_batch_of_known_and_unknown_images_each_gets_its_own(photos: Tensor, ledger: Ledger, spec: str):
+    known = released(spec, photos[[5, 1]], ledger).values
+    values = released(spec, photos, ledger).values
+    assert torch.equal(values[5], known[0])
+    assert torch.equal(values[1], known[1])
+    assert torch.equal(released(spec, photos.flip(0), ledger).values, values.flip(0))
+
+
+def test_noise_is_drawn_for_unknown_images_only(photos: Tensor, ledger: Ledger):
+    spied = Spied(parse("dp-pix:cell=4,epsilon=3"))
+    for images in (photos[:3], photos[:5], photos[:5]):
+        device.release(spied, images, ledger, folders=["/"] * len(images))
+    assert spied.drawn == [3, 2, 0]
+
+
+def test_the_same_pixels_at_another_address_or_in_another_order_of_memory_are_the_same_image(
+    photos: Tensor, ledger: Ledger
+):
+    strided = photos.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    first = released("gaussian:sigma=40", photos, ledger)
+    assert torch.equal(released("gaussian:sigma=40", strided, ledger).values, first.values)
+    assert ledger.charged == len(photos)
+
+
+def test_specs_that_say_the_same_are_the_same(photos: Tensor, ledger: Ledger):
+    first = released("dp-pix:cell=4,epsilon=3", photos, ledger)
+    again = released("dp-pix:epsilon=3.0,cell=4,variant=sound,pixels=1", photos, ledger)
+    assert torch.equal(first.values, again.values)
+    assert ledger.charged == len(photos)
+
+
+def test_another_spec_has_noise_of_its_own_and_is_charged(photos: Tensor, ledger: Ledger):
+    first = released("dp-pix:cell=4,epsilon=3", photos, ledger)
+    second = released("dp-pix:cell=4,epsilon=3.5", photos, ledger)
+    assert not torch.equal(first.values, second.values)
+    assert ledger.spent_on(digest(photos[0]), Budget.parse("epsilon=9")) == 6.5
+
+
+# Noise
+
+
+@pytest.mark.parametrize("spec", NOISY)
+def test_two_images_never_share_noise(ledger: Ledger, spec: str):
+    # Grey far from both clamps, but for the last cell, whose pixel makes them different images.
+    images = torch.full((40, 1, 24, 24), 128, dtype=torch.uint8)
+    images[:, 0, -1, -1] = torch.arange(40)
+    noise = released(spec, images, ledger).images()[:, 0, :20, :20].reshape(40, -1)
+    assert len({row.numpy().tobytes() for row in noise}) == 40
+    # Of shared noise, whole or in part, two rows would be 1 apart from 0. Of 780 pairs of 25 independent
+    # cells, that one is correlated above 0.9 has a probability below 1e-6.
+    correlation = torch.corrcoef(noise.double()) - torch.eye(40)
+    assert correlation.abs().max() < 0.9
+
+
+@pytest.mark.parametrize("spec", NOISY)
+def test_the_channels_of_an_image_do_not_share_noise(ledger: Ledger, spec: str):
+    values = released(spec, torch.full((1, 3, 40, 40), 128, dtype=torch.uint8), ledger).values[0]
+    assert not torch.equal(values[0], values[1])
+    assert not torch.equal(values[1], values[2])
+
+
+# What comes out
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (9, 1), (5, 7), (12, 8), (29, 23)])
+@pytest.mark.parametrize("cell", [1, 2, 5, 8])
+def test_the_values_have_a_cell_for_every_b_pixels_begun(
+    ledger: Ledger, channels: int, size: tuple[int, int], cell: int
+):
+    if cell > min(size):
+        return
+    images = torch.randint(0, 256, (3, channels, *size), generator=torch.Generator().manual_seed(0))
+    images = torch.cat([images, images[:1]]).to(torch.uint8)
+    for spec in (
+        f"dp-pix:cell={cell},epsilon=3",
+        f"dp-pix-gaussian:cell={cell},rho=1",
+        f"pixelize:cell={cell}",
+    ):
+        for _ in range(2):  # drawn, and kept
+            release = released(spec, images, ledger)
+            assert release.values.shape == (4, channels, -(-size[0] // cell), -(-size[1] // cell))
+            assert release.values.dtype == torch.uint8
+            assert release.images().shape == images.shape
+
+
+@pytest.mark.parametrize("spec", EXACT)
+def test_a_protection_without_noise_releases_exactly_what_it_does_by_itself(
+    photos: Tensor, ledger: Ledger, spec: str
+):
+    batch = photos[[0, 1, 0, 3]]
+    expected = parse(spec).release(batch, None).images()
+    assert torch.equal(released(spec, batch, ledger).images(), expected)
+    assert torch.equal(released(spec, batch, ledger).images(), expected)
+
+
+@pytest.mark.parametrize("spec", EXACT)
+def test_a_protection_without_noise_is_charged_and_not_stored(photos: Tensor, ledger: Ledger, spec: str):
+    released(spec, photos, ledger)
+    released(spec, photos, ledger)
+    assert ledger.charged == len(photos)
+    assert stored(ledger) == [None] * len(photos)
+
+
+def test_what_the_ledger_keeps_is_what_left_as_cells(photos: Tensor, ledger: Ledger):
+    values = released("dp-pix:cell=4,epsilon=3", photos, ledger).values
+    assert stored(ledger) == [one.numpy().tobytes() for one in values]
+
+
+def test_the_originals_are_left_as_they_were(photos: Tensor, ledger: Ledger):
+    before = photos.clone()
+    for spec in (*NOISY, *EXACT):
+        released(spec, photos, ledger).values.fill_(0)
+    assert torch.equal(photos, before)
+
+
+def test_writing_into_a_release_does_not_change_what_is_kept(photos: Tensor, ledger: Ledger):
+    first = released("gaussian:sigma=40", photos, ledger).values
+    before = first.clone()
+    first.fill_(0)
+    assert torch.equal(released("gaussian:sigma=40", photos, ledger).values, before)
+
+
+@pytest.mark.parametrize("spec", ["dp-pix:cell=4,epsilon=3", "blur:radius=2"])
+def test_of_no_images_there_is_an_empty_release(photos: Tensor, ledger: Ledger, spec: str):
+    assert len(released(spec, photos[:0], ledger).values) == 0
+    assert ledger.charged == 0
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("spec", [*NOISY, "blur:radius=2"])
+def test_a_batch_with_one_image_over_budget_shows_nothing_and_charges_nothing(
+    photos: Tensor, ledger: Ledger, spec: str
+):
+    released("dp-pix:cell=8,epsilon=90", photos[3:4], ledger)
+    ledger.set_budget(Budget.parse("epsilon=90,delta=1e-6,pixels=1"))
+    before = stored(ledger)
+    with pytest.raises(BudgetExceededError):
+        released(spec, photos, ledger)
+    assert stored(ledger) == before
+    assert ledger.charged == 1
+
+
+def test_noise_that_was_refused_is_never_shown_later(photos: Tensor, ledger: Ledger):
+    spied = Spied(parse("gaussian:sigma=40"))
+    ledger.set_budget(Budget.parse("rho=0.001"))
+    with pytest.raises(BudgetExceededError):
+        device.release(spied, photos, ledger, folders=["/"] * len(photos))
+    ledger.set_budget(None)
+    device.release(spied, photos, ledger, folders=["/"] * len(photos))
+    assert spied.drawn == [7, 7]
+
+
+def test_every_image_is_charged_to_its_own_folder(photos: Tensor, ledger: Ledger):
+    for folder in "ab":
+        ledger.set_budget(Budget.parse("epsilon=100"), folder=f"/{folder}")
+    device.release(parse("dp-pix:cell=4,epsilon=3"), photos[:3], ledger, folders=["/a", "/b", "/b"])
+    assert {name: spent for name, (_, spent) in ledger.summary().budgets.items()} == {"/a": 3, "/b": 6}
+
+
+def test_a_number_of_folders_that_is_not_that_of_the_images_charges_nothing(photos: Tensor, ledger: Ledger):
+    for count in (1, 8):
+        with pytest.raises(ValueError, match="zip"):
+            device.release(parse("gaussian:sigma=40"), photos, ledger, folders=["/"] * count)
+    assert stored(ledger) == []
+
+
+def test_a_parameter_that_does_not_fit_charges_nothing(photos: Tensor, ledger: Ledger):
+    with pytest.raises(SpecError, match="cell=24 is larger than the 29x23 images"):
+        released("dp-pix:cell=24,epsilon=3", photos, ledger)
+    assert stored(ledger) == []
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 8, 8), (2, 4, 8, 8)])
+def test_what_is_no_batch_of_images_charges_nothing(ledger: Ledger, shape: tuple[int, ...]):
+    with pytest.raises(ImageError, match="a batch of images is"):
+        released("gaussian:sigma=40", torch.zeros(shape, dtype=torch.uint8), ledger)
+    assert stored(ledger) == []
+
+
+def test_a_copy_without_releases_says_what_would_be_charged_and_leaves_the_ledger(
+    photos: Tensor, ledger: Ledger, tmp_path: Path
+):
+    first = released("gaussian:sigma=40", photos[:4], ledger).values
+    ledger.copy_without_releases(tmp_path / "copy.db")
+    with Ledger(tmp_path / "copy.db") as copy:
+        assert not torch.equal(released("gaussian:sigma=40", photos, copy).values[:4], first)
+        assert copy.charged == 3
+    assert torch.equal(released("gaussian:sigma=40", photos[:4], ledger).values, first)
+    assert ledger.charged == 4
