@@ -142,7 +142,9 @@ def test_impossible_scales_are_refused():
     with pytest.raises(ConfigError, match="from 1 to 32767, got 0"):
         noise.rounded_gaussian((1,), sigma=1, bound=0)
     for variance in (0, -1):
-        with pytest.raises(ConfigError, match=f"variance of Gaussian noise is above 0, got {variance}"):
+        with pytest.raises(
+            ConfigError, match=f"variance of Gaussian noise is above 0 and at most 2.110, got {variance}"
+        ):
             noise.discrete_gaussian((1,), variance=Fraction(variance))
 
 

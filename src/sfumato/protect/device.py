@@ -8,7 +8,8 @@ from torch import Tensor
 
 from sfumato.dp.ledger import Charge, Ledger
 from sfumato.dp.mechanisms import fresh_noise
-from sfumato.images import digest
+from sfumato.errors import ImageError
+from sfumato.images import check_batch, digest
 from sfumato.protect.release import Protection, Release
 
 
@@ -32,9 +33,13 @@ def release(
 
     Raises:
         BudgetExceededError: one of the images would pass a budget.
+        ImageError: the batch is empty, or none.
         SpecError: a parameter does not fit images of this size.
         LedgerError: the ledger cannot be written.
     """
+    check_batch(images)
+    if not len(images):
+        raise ImageError("there are no images to release: give at least one")
     shape = (images.shape[1], images.shape[2], images.shape[3])
     digests = [digest(image) for image in images]
     kept = ledger.kept(digests, protection.spec) if protection.draws_noise else {}
