@@ -41,10 +41,15 @@ studies: $(VENV)/study.done
 	$(BIN)/sfumato study run studies/omniglot.yaml
 	$(BIN)/sfumato study run studies/glyphs.yaml
 	$(BIN)/sfumato demo
+	$(BIN)/python studies/audit.py
+	$(BIN)/python studies/kills.py
+	$(BIN)/python studies/fuzz.py
 	$(BIN)/python studies/results.py --collect
 
 benchmarks: $(VENV)/test.done
+	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/protect.py
+	$(BIN)/python benchmarks/folder.py
 	$(BIN)/python benchmarks/episode.py
 	$(BIN)/python benchmarks/worlds.py
 	$(BIN)/python benchmarks/start.py

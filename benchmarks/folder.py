@@ -4,8 +4,8 @@
     python benchmarks/folder.py --large 200 --small 10000
 
 The bare limit reads, decodes, encodes and writes with the same library, settings and workers, and nothing
-else: no protection, no digest, no ledger, no manifest. It encodes the originals, or, as a stricter limit, what
-was released of one of them, which is often quicker to encode. All are timed in turn, in the same run.
+else: no protection, no digest, no ledger, no manifest. It encodes the originals, or, as a stricter limit,
+what was released of one of them, often quicker to encode. All are timed in turn, in the same run.
 """
 
 import argparse
@@ -186,10 +186,10 @@ def main() -> None:
                 shutil.rmtree(folder / "bare")
                 rates.append([options.large / seconds for seconds in (ours, one, strict)])
             ours, one, strict = (max(column) for column in zip(*rates, strict=True))
+            verdict = "kept" if ours >= LEAST * one else "NOT kept"
             print(
-                f"{spec:30} {format_name:4}  protect {ours:6.1f}  bare {one:6.1f}: {ours / one:.2f} (at least "
-                f"{LEAST}: {'kept' if ours >= LEAST * one else 'NOT kept'})  bare, encoding a release "
-                f"{strict:6.1f}: {ours / strict:.2f}",
+                f"{spec:30} {format_name:4}  protect {ours:5.1f}  bare {one:5.1f}: {ours / one:.2f} "
+                f"(at least {LEAST}: {verdict})  encoding a release {strict:5.1f}: {ours / strict:.2f}",
                 flush=True,
             )
         shutil.rmtree(source)

@@ -13,6 +13,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import audit
+
+from sfumato import protect
+from sfumato.dp.guarantee import SYMBOLS, rounded_up
 from sfumato.study import recommend, report
 
 ROOT = Path(__file__).parents[1]
@@ -203,8 +207,110 @@ def demo() -> list[str]:
     ]
 
 
+def audits() -> list[str]:
+    """Empirical lower bounds beside the stated guarantees."""
+    records = [json.loads(audit.path(spec).read_text()) for spec in audit.SPECS]
+    made = records[0]
+    return [
+        "## The audit: how well neighbours are told apart, beside what is stated",
+        "",
+        *audit.table(),
+        "",
+        f"- `python studies/audit.py`: {made['settings']['trials']:,} trials each on 3x28x28 images, "
+        f"{100 * made['settings']['confidence']:g}% confidence each, seed {made['settings']['seed']}, "
+        f"{sum(record['seconds'] for record in records):.0f} s in all. A bound above the stated number would convict the mechanism; one below it "
+        "proves nothing more, and how near it can come is limited by the number of trials.",
+        "",
+    ]
+
+
+def kills() -> list[str]:
+    """What was left after `sfumato protect` was killed again and again."""
+    record = json.loads((RESULTS / "kills.json").read_text())
+    writing = sum(kill["during"] == "writing" for kill in record["kills"])
+    alone = sum(not kill["workers_too"] for kill in record["kills"])
+    problems = record["problems"] or ["none"]
+    return [
+        "## Killed with -9 and started again",
+        "",
+        f"{len(record['kills'])} kills of `sfumato protect` with 2 workers on {record['files']:,} files, {writing} of "
+        f"them while releases were being written, {alone} of the main process alone. After each, every output was "
+        f"compared with the ledger; at the end: {record['charges']:,} charges for "
+        f"{record['different_images']:,} different images, {record['outputs']:,} outputs, as in the manifest. "
+        f"Problems: {'; '.join(problems)}.",
+        "",
+        f"- `python studies/kills.py`, seed {record['seed']}, {record['wall_s']:.0f} s.",
+        "",
+    ]
+
+
+def mutants() -> list[str]:
+    """What the reader did with damaged files."""
+    record = json.loads((RESULTS / "fuzz.json").read_text())
+    lines = [
+        "## Mutated image files",
+        "",
+        "| format | mutants | read | refused | anything else |",
+        "|---|---|---|---|---|",
+    ]
+    for name, counts in record["counts"].items():
+        total, read = sum(counts.values()), counts.get("read", 0)
+        failed = sum(count for outcome, count in counts.items() if outcome.startswith("FAILED"))
+        lines.append(f"| {name} | {total:,} | {read:,} | {total - read - failed:,} | {failed} |")
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    return [
+        *lines,
+        "",
+        f"- `python studies/fuzz.py --files {record['files']} --seed {record['seed']}`: {record['wall_seconds']:.0f} s; the "
+        f"slowest file took {record['slowest_ms']:.0f} ms, the largest {record['peak_mb']:.0f} MB. Each file is read under "
+        f"an alarm of 2 s, a limit on memory of 20 bytes for each of {record['max_pixels']:,} pixels, and with warnings "
+        "as errors.",
+        f"- {versions}.",
+        "",
+    ]
+
+
+def threat_model() -> str:
+    """The page on threats, with its table made anew."""
+    study, records = load("demo")
+    risks = recommend.risks(study, records)
+    lines = [
+        "| protection | static adversary, % | adaptive adversary, % | task accuracy, % | proved of one pixel; of the whole image |",
+        "|---|---|---|---|---|",
+    ]
+    for one in recommend.frontier(study, records):
+        rates = []
+        for attack in ("reidentify-static", "reidentify-adaptive"):
+            found = risks.get((one.protection, attack))
+            top1 = found and found.top1
+            rates.append(
+                f"{100 * top1.value:.1f} ({100 * top1.low:.1f} to {100 * top1.high:.1f})" if top1 else "–"
+            )
+        guarantee = protect.parse(one.protection).guarantee((3, 32, 32))
+        symbol = "" if guarantee is None else SYMBOLS[guarantee.definition]
+        proved = (
+            "nothing"
+            if guarantee is None
+            else f"{symbol} = {rounded_up(guarantee.value)}; {rounded_up(guarantee.whole_image)}"
+        )
+        accuracy = "–" if one.accuracy is None else f"{100 * one.accuracy.value:.1f}"
+        lines.append(f"| `{one.protection}` | {' | '.join(rates)} | {accuracy} | {proved} |")
+    chance = next(record["result"]["chance"] for record in records if record["kind"] == "attack")
+    seconds = sum(record["seconds"] for record in records)
+    lines.append("")
+    lines.append(
+        f"Chance is {100 * chance:.1f}%. Intervals are 95%, over probes. `make demo`, seed 0, "
+        f"{seconds / 60:.1f} min on two cores: the adversaries are trained for seconds, and a stronger one may find more."
+    )
+    begin, end = "<!-- made by `make results` -->", "<!-- end -->"
+    text = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    before, rest = text.split(begin)
+    after = rest.split(end)[1]
+    return "\n".join([before + begin, *lines, end + after])
+
+
 def main() -> None:
-    """Write docs/results.md."""
+    """Write docs/results.md, and the table of docs/threat-model.md."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--collect", action="store_true", help="take the records of finished runs first")
     if parser.parse_args().collect:
@@ -222,8 +328,12 @@ def main() -> None:
             *three_models(),
             *worlds(),
             *demo(),
+            *audits(),
+            *kills(),
+            *mutants(),
         ]
     )
+    (ROOT / "docs" / "threat-model.md").write_text(threat_model(), encoding="utf-8")
     (ROOT / "docs" / "results.md").write_text(text, encoding="utf-8")
     print(json.dumps({"written": "docs/results.md", "lines": text.count("\n")}))
 

@@ -1,0 +1,315 @@
+"""Audits convict mechanisms that are wrong on purpose, and never those that are right."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import beta, norm
+from torch import Tensor
+
+from sfumato.dp import audit as module
+from sfumato.dp.audit import AuditConfig, AuditResult, audit, divergence, lower_limit, neighbours, upper_limit
+from sfumato.dp.guarantee import Definition, Guarantee
+from sfumato.dp.mechanisms import Noise, seeded_noise
+from sfumato.errors import ConfigError
+from sfumato.protect import parse
+
+GREY, COLOUR = (1, 14, 14), (3, 14, 14)
+
+
+def pure(epsilon: float) -> Guarantee:
+    return Guarantee(definition="pure", value=epsilon, pixels=1, whole_image=196 * epsilon, source="a test")
+
+
+def audit_spec(
+    spec: str, *, shape=GREY, trials=60_000, seed=0, stated: float | None = None, noise=None
+) -> AuditResult:
+    """Audit a protection with seeded noise, or with a noise that is wrong, or with a claim that is."""
+    protection = parse(spec)
+    guarantee = protection.guarantee(shape)
+    if stated is not None:
+        guarantee = replace(guarantee, value=stated)
+    noise = noise or seeded_noise(seed)
+    config = AuditConfig(shape=shape, pixels=guarantee.pixels if guarantee else 1, trials=trials, seed=seed)
+    return audit(lambda images: protection.release(images, noise).values, guarantee, config)
+
+
+class WrongNoise:
+    """Laplace noise that somebody got wrong."""
+
+    def __init__(self, draw: Callable[[Noise, tuple[int, ...], Fraction], Tensor]) -> None:
+        self._draw, self._noise = draw, seeded_noise(5)
+
+    def laplace(self, shape: tuple[int, ...], *, scale: Fraction) -> Tensor:
+        return self._draw(self._noise, shape, scale)
+
+
+def shared(axes: tuple[int, ...]) -> WrongNoise:
+    """One draw for all places along some of the axes (N, C, h, w)."""
+
+    def draw(noise: Noise, shape: tuple[int, ...], scale: Fraction) -> Tensor:
+        smaller = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+        return noise.laplace(smaller, scale=scale).expand(shape).clone()
+
+    return WrongNoise(draw)
+
+
+# Right mechanisms.
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "dp-pix:cell=4,epsilon=0.3",
+        "dp-pix:cell=4,epsilon=3",
+        "dp-pix:cell=3,epsilon=1,pixels=5",
+        "dp-pix:cell=6,epsilon=1,variant=published",
+        "gaussian:sigma=80",
+        "dp-pix-gaussian:cell=4,rho=0.5",
+        "dp-pix-gaussian:cell=3,rho=0.5,pixels=12",
+    ],
+)
+def test_right_mechanisms_are_not_convicted(spec):
+    result = audit_spec(spec, shape=COLOUR, trials=20_000)
+    assert not result.convicted
+    assert result.lower <= result.most
+
+
+@pytest.mark.parametrize(
+    ("spec", "share"),
+    [
+        ("dp-pix:cell=2,epsilon=1", 0.8),
+        ("dp-pix:cell=4,epsilon=3", 0.85),
+        ("dp-pix:cell=3,epsilon=1,variant=published", 0.85),  # states 2.25, of a corner cell of 2 x 2
+        ("gaussian:sigma=120", 0.9),
+        ("dp-pix-gaussian:cell=4,rho=0.5", 0.7),
+    ],
+)
+def test_the_bound_comes_near_the_stated_value(spec, share):
+    result = audit_spec(spec, trials=100_000)
+    assert result.stated is not None
+    assert share * result.stated.value <= result.lower <= result.stated.value
+
+
+def test_an_approximate_guarantee_is_audited_with_its_delta():
+    protection = parse("gaussian:sigma=255")  # μ = 1
+    stated = protection.guarantee(GREY).to("approximate", delta=0.1)
+    noise = seeded_noise(0)
+    config = AuditConfig(shape=GREY, trials=60_000)
+    result = audit(lambda images: protection.release(images, noise).values, stated, config)
+    assert 0.7 * stated.value <= result.lower <= stated.value
+    assert "stated eps = " in str(result)
+
+
+def test_a_protection_without_a_guarantee_shows_as_much_as_the_trials_can():
+    result = audit_spec("blur:radius=1", trials=20_000)
+    assert result.lower > 0.9 * result.most
+    assert not result.convicted
+    assert str(result).startswith("nothing is stated; told apart at eps >= ")
+
+
+def test_randomised_response_stays_below_its_epsilon_as_often_as_promised():
+    # One pixel, told with probability 3/4: ε = ln 3 exactly. 60 audits at 80% confidence: 12 failures are
+    # allowed on average, and more than 20 have a probability below 1%.
+    generator = torch.Generator().manual_seed(0)
+
+    def respond(images: Tensor) -> Tensor:
+        lie = torch.rand(images.shape, generator=generator) < 0.25
+        return torch.where(lie, 255 - images, images)
+
+    bounds = []
+    for seed in range(60):
+        config = AuditConfig(shape=(1, 1, 1), trials=10_000, confidence=0.8, seed=seed)
+        bounds.append(audit(respond, pure(math.log(3)), config).lower)
+    assert sum(bound > math.log(3) for bound in bounds) <= 20
+    assert sum(bounds) / len(bounds) > 0.85 * math.log(3)
+
+
+# Wrong mechanisms.
+
+
+def test_a_border_cell_noised_as_a_whole_one_is_convicted():
+    # 28 = 4 * 6 + 4: the corner cell of 16 pixels gets the noise of one of 36.
+    result = audit_spec("dp-pix:cell=6,epsilon=1,variant=published", shape=(1, 28, 28), stated=1.0)
+    assert result.convicted
+    assert "at the bottom right corner" in result.pair
+
+
+def test_channels_that_are_not_counted_are_convicted():
+    result = audit_spec("dp-pix:cell=7,epsilon=1,variant=published", shape=COLOUR, stated=1.0)  # whole cells
+    assert result.convicted
+    assert "in the first channel" not in result.pair
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+@pytest.mark.parametrize(
+    ("axes", "shape", "words"),
+    [
+        ((1,), COLOUR, "linear distinguisher"),  # channels
+        ((2, 3), GREY, "linear distinguisher"),  # cells
+        ((0,), GREY, "linear distinguisher that sees the next image of the batch"),
+    ],
+)
+def test_shared_noise_is_convicted(axes, shape, words, epsilon):
+    result = audit_spec(f"dp-pix:cell=4,epsilon={epsilon}", shape=shape, noise=shared(axes))
+    assert result.convicted
+    assert result.lower > 10 * epsilon or result.lower > 3
+    assert result.distinguisher == words
+
+
+def test_noise_that_is_the_same_in_every_call_is_convicted():
+    same = WrongNoise(lambda _, shape, scale: seeded_noise(7).laplace(shape, scale=scale))
+    result = audit_spec("dp-pix:cell=4,epsilon=1", shape=COLOUR, noise=same)
+    assert result.convicted
+    assert result.lower > 4
+
+
+def test_noise_made_from_the_image_is_convicted():
+    protection = parse("dp-pix:cell=4,epsilon=1")
+
+    def release(images: Tensor) -> Tensor:
+        return torch.cat(
+            [protection.release(x[None], seeded_noise(int(x.long().sum()))).values for x in images]
+        )
+
+    assert audit(release, pure(1.0), AuditConfig(shape=(1, 8, 8), trials=10_000)).lower > 4
+
+
+def test_noise_that_is_a_fifth_too_small_is_convicted():
+    small = WrongNoise(lambda noise, shape, scale: noise.laplace(shape, scale=scale * Fraction(4, 5)))
+    assert audit_spec("dp-pix:cell=4,epsilon=1", noise=small, trials=100_000).convicted
+
+
+@pytest.mark.parametrize("spec", ["gaussian:sigma=120", "dp-pix-gaussian:cell=4,rho=0.5"])
+def test_gaussian_noise_stated_wrong_is_convicted(spec):
+    protection = parse(spec)
+    stated = protection.guarantee(GREY).value
+    # A standard deviation a fifth too small; ρ goes with its square.
+    wrong = stated * (0.8 if spec.startswith("gaussian") else 0.8**2)
+    assert audit_spec(spec, stated=wrong, trials=100_000).convicted
+
+
+def test_noise_that_depends_on_the_image_is_convicted():
+    generator = torch.Generator().manual_seed(0)
+
+    def release(images: Tensor) -> Tensor:
+        # The mean of the image plus noise whose size follows its contrast.
+        values = images.double().flatten(1)
+        noise = torch.randn(len(images), generator=generator) * values.std(1) * 4
+        return (values.mean(1) + noise).round().clamp(0, 255).to(torch.uint8).view(-1, 1, 1, 1)
+
+    result = audit(release, pure(1.0), AuditConfig(shape=(1, 6, 6), trials=20_000))
+    assert result.convicted
+    assert "on black" in result.pair
+
+
+# The parts.
+
+
+@settings(max_examples=60, deadline=None)
+@given(trials=st.integers(1, 50_000), share=st.floats(0, 1), alpha=st.sampled_from([0.1, 0.005, 1e-6]))
+def test_the_limits_are_those_of_clopper_and_pearson(trials, share, alpha):
+    hits = round(share * trials)
+    lower = beta.ppf(alpha, hits, trials - hits + 1) if hits else 0.0
+    upper = beta.ppf(1 - alpha, hits + 1, trials - hits) if hits < trials else 1.0
+    assert lower_limit(hits, trials, alpha=alpha) == pytest.approx(lower, rel=1e-6, abs=1e-9)
+    assert upper_limit(hits, trials, alpha=alpha) == pytest.approx(upper, rel=1e-6, abs=1e-9)
+
+
+def one(p: float, q: float, definition: Definition, delta: float = 0.0) -> float:
+    pair = torch.tensor([[p], [q]], dtype=torch.float64)
+    return divergence(*pair, definition=definition, delta=delta).item()
+
+
+def test_an_event_bounds_each_definition_as_the_definition_says():
+    assert one(0.6, 0.2, "pure") == pytest.approx(math.log(3))
+    assert one(0.6, 0.2, "approximate", 0.1) == pytest.approx(math.log(2.5))
+    assert one(norm.cdf(1.3), norm.cdf(-0.4), "gaussian") == pytest.approx(1.7)
+    assert one(0.2, 0.2, "concentrated") == one(0.1, 0.2, "concentrated") == 0
+    assert one(0.1, 0.2, "pure") == one(0.01, 0.001, "approximate", 0.02) == 0
+
+
+@given(mu=st.floats(0.1, 3), threshold=st.floats(-2, 5))
+def test_no_event_shows_more_than_rho_of_two_gaussians(mu, threshold):
+    found = one(norm.sf(threshold - mu), norm.sf(threshold), "concentrated")
+    assert found <= mu**2 / 2 * (1 + 1e-9)
+    # KL, the limit at α = 1, is a bound as well, and the best order is at least as good.
+    p, q = norm.sf(threshold - mu), norm.sf(threshold)
+    kl = p * math.log(p / q) + norm.cdf(threshold - mu) * math.log(
+        norm.cdf(threshold - mu) / norm.cdf(threshold)
+    )
+    assert found >= kl * 0.99 - 1e-9
+
+
+@pytest.mark.parametrize(("mu", "clip"), [(0.5, 1.5), (1.0, 3.0), (2.0, 5.0)])
+def test_moments_bound_rho_from_below_as_often_as_promised(mu, clip):
+    # Likelihood ratios of N(0, 1) against N(μ, 1): ρ = μ^2 / 2. 100 bounds, each failing with at most 20%.
+    generator = torch.Generator().manual_seed(0)
+    failures, best = 0, 0.0
+    for _ in range(100):
+        labels = torch.rand(20_000, generator=generator) < 0.5
+        x = torch.randn(20_000, generator=generator, dtype=torch.float64) + mu * labels
+        proved = module._Moment(clip).proves(labels, mu * (x - mu / 2), alpha=0.1)
+        failures += proved > mu**2 / 2
+        best = max(best, proved)
+    assert failures <= 30
+    assert best > 0.6 * mu**2 / 2
+
+
+@pytest.mark.parametrize("pixels", [1, 7])
+def test_neighbours_differ_in_exactly_m_pixels_and_no_pair_comes_twice(pixels):
+    pairs = neighbours((3, 9, 8), pixels, cell=2)
+    for pair in pairs:
+        assert (pair.images[0] != pair.images[1]).any(0).sum() == pixels
+    assert len({pair.words for pair in pairs}) == len({pair.images.numpy().tobytes() for pair in pairs})
+    assert len(pairs) == 2 * 3 * (3 if pixels == 1 else 4)
+
+
+def test_one_pair_fills_cell_after_cell():
+    pair = next(p for p in neighbours((1, 10, 10), 20, cell=4) if "top left" in p.words)
+    changed = (pair.images[0] != pair.images[1])[0]
+    assert changed[:4, :4].sum() == 16
+    assert changed[:4, 4:8].sum() == 4
+
+
+def test_a_result_says_what_was_found_and_never_rounds_a_bound_up():
+    result = AuditResult(
+        lower=2.7199, confidence=0.99, stated=pure(3.0), most=8.468, trials=100_000,
+        distinguisher="likelihood ratio", pair="1 pixel near the centre, black against white, on grey",
+    )  # fmt: skip
+    assert str(result) == (
+        "stated eps = 3; told apart at eps >= 2.71, where 8.46 is the most that can be shown "
+        "(99% confidence, 100,000 trials, likelihood ratio, 1 pixel near the centre, black against white, "
+        "on grey)"
+    )
+    assert not result.convicted
+    assert replace(result, lower=3.01).convicted
+
+
+def test_a_guarantee_for_other_neighbours_is_refused():
+    with pytest.raises(ConfigError, match="about 1 pixels and the audit about 2"):
+        audit(lambda images: images, pure(1.0), AuditConfig(pixels=2))
+
+
+def test_values_that_are_no_bytes_are_refused():
+    with pytest.raises(ConfigError, match=r"4 axes of torch\.float32: an audit reads"):
+        audit(lambda images: images.float(), pure(1.0), AuditConfig(shape=(1, 4, 4)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"shape": (1, 0, 5)}, "are at least 1"),
+        ({"shape": (1, 2, 3), "pixels": 7}, "1 to 6 pixels"),
+        ({"trials": 500}, "fewer than 10000"),
+        ({"confidence": 1.0}, "between 0 and 1"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(wrong, message):
+    with pytest.raises(ConfigError, match=message):
+        AuditConfig(**wrong)
