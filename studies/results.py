@@ -9,6 +9,7 @@ they state an order.
 
 import argparse
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ import audit
 
 from sfumato import protect
 from sfumato.dp.guarantee import SYMBOLS, rounded_up
+from sfumato.dp.ledger import Budget
+from sfumato.protect.pixelize import cell_areas, spread
 from sfumato.study import recommend, report
 
 ROOT = Path(__file__).parents[1]
@@ -224,6 +227,36 @@ def audits() -> list[str]:
     ]
 
 
+def noises() -> list[str]:
+    """How wide the noise of both DP-Pix mechanisms is, in closed form, at the same (eps, delta)."""
+    cell, channels, side = 8, 3, 84
+    epsilon, delta = 1.0, 1e-6
+    areas = cell_areas(side, side, cell)
+    rho = Budget.parse(f"epsilon={epsilon:g},delta={delta:g}").amount
+    lines = [
+        "## Laplace or Gaussian noise on cell sums",
+        "",
+        f"Standard deviation of the noise in a whole cell, in grey levels: cell={cell}, colour, {side}x{side}, both at "
+        f"epsilon = {epsilon:g} and delta = {delta:g} (rho = {rho:.4g}; Laplace noise spends no delta).",
+        "",
+        "| pixels that may differ, m | dp-pix | dp-pix-gaussian | less noise |",
+        "|---|---|---|---|",
+    ]
+    for pixels in (1, 16, 64, 256, 1024, 4096):
+        laplace = math.sqrt(2) * 255 * pixels * channels / epsilon / cell**2
+        squares = int((spread(pixels, areas, largest_first=True) ** 2).sum())
+        gaussian = 255 * math.sqrt(squares * channels / (2 * rho)) / cell**2
+        better = "dp-pix" if laplace < gaussian else "dp-pix-gaussian"
+        lines.append(f"| {pixels} | {laplace:.3g} | {gaussian:.3g} | {better} |")
+    return [
+        *lines,
+        "",
+        "- Closed forms, made by `python studies/results.py`. A standard deviation above some 100 leaves little but black and "
+        "white: that many pixels cannot be hidden at this epsilon by either.",
+        "",
+    ]
+
+
 def kills() -> list[str]:
     """What was left after `sfumato protect` was killed again and again."""
     record = json.loads((RESULTS / "kills.json").read_text())
@@ -328,6 +361,7 @@ def main() -> None:
             *three_models(),
             *worlds(),
             *demo(),
+            *noises(),
             *audits(),
             *kills(),
             *mutants(),

@@ -98,7 +98,7 @@ class DPPix:
 
 @dataclass(frozen=True)
 class DPPixGaussian:
-    """DP-Pix with discrete Gaussian noise: less of it than Laplace noise where many pixels may differ.
+    """DP-Pix with discrete Gaussian noise: less than Laplace noise where m pixels are several cells.
 
     Not in the paper. What counts is the L2 norm of the change of all cell sums together: 255 m sqrt(C) as
     long as m pixels fit one cell, growing like the root of m from there on. The L1 norm stays 255 m C.
