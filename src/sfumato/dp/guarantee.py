@@ -133,12 +133,12 @@ def _pure_to_gaussian(epsilon: float, _: float) -> float:
 
 def _pure_to_concentrated(epsilon: float, _: float) -> float:
     """ρ = ε^2 / 2 (Proposition 1.4); and ρ = ε, since no Rényi divergence is above ε."""
-    return min(epsilon**2 / 2, epsilon)
+    return min(epsilon * epsilon / 2, epsilon)  # a power would not give infinity, but raise
 
 
 def _gaussian_to_concentrated(mu: float, _: float) -> float:
     """ρ = μ^2 / 2: what μ-GDP allows is a post-processing of N(0, 1) against N(μ, 1)."""
-    return max(mu**2 / 2, 5e-324 if mu else 0.0)  # a square too small for a double is not 0
+    return max(mu * mu / 2, 5e-324 if mu else 0.0)  # a square too small for a double is not 0
 
 
 def _gaussian_to_approximate(mu: float, delta: float) -> float:

@@ -9,10 +9,11 @@ picture they hold was ever released here, and where it lay.
 import json
 import math
 import os
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +22,7 @@ import platformdirs
 
 from sfumato.dp.guarantee import SYMBOLS, Guarantee, rounded_up
 from sfumato.errors import BudgetExceededError, ConfigError, LedgerError
+from sfumato.files import PART
 
 _APPLICATION = 0x5346554D  # "SFUM": marks the file as a ledger
 _VERSION = 1
@@ -40,9 +42,8 @@ create table charges (
     unique (image, terms)
 );
 create table folders (id integer primary key, path blob not null unique);
-create table uses (
-    charge integer not null references charges, folder integer not null references folders,
-    primary key (charge, folder)
+create table places (  -- where each image was ever released from
+    image blob not null, folder integer not null references folders, primary key (image, folder)
 ) without rowid;
 create table budgets (
     folder blob primary key,  -- '' is the budget of every single image
@@ -89,11 +90,14 @@ class Budget:
         for part in text.split(","):
             key, _, number = part.strip().partition("=")
             try:
-                values[key] = float(number)
+                value = float(number)
             except ValueError:
-                values[key] = math.nan
-            if not 0 < values[key] < math.inf:
+                value = math.nan
+            if not 0 < value < _MOST:
                 raise ConfigError(f"budget {text!r}: {part.strip()!r} is not KEY=NUMBER above 0: {_FORMS}")
+            if key in values:
+                raise ConfigError(f"budget {text!r}: {key} is there twice: {_FORMS}")
+            values[key] = value
         pixels = values.pop("pixels", 1.0)
         if not pixels.is_integer():
             raise ConfigError(f"budget {text!r}: pixels={pixels:g} is not a whole number")
@@ -108,6 +112,8 @@ class Budget:
                 found = ("concentrated", _rho_of(values["epsilon"], values["delta"]))
             case _:
                 raise ConfigError(f"budget {text!r}: {_FORMS}")
+        if found[1] <= 0:
+            raise ConfigError(f"budget {text!r} is so small that nothing fits it: {_FORMS}")
         return cls(definition=found[0], amount=found[1], pixels=int(pixels), words=text.replace(" ", ""))
 
     def cost(self, guarantees: Sequence[Guarantee]) -> float:
@@ -129,19 +135,20 @@ class Budget:
                     f"it is {guarantee.definition} and the budget is {self.definition}: {error}; "
                     "budgets in rho, or in epsilon with a delta, hold every definition"
                 ) from error
-            costs.append(value**2 if self.definition == "gaussian" else value)
+            costs.append(value * value if self.definition == "gaussian" else value)
         return min(costs)
 
     def __str__(self) -> str:
         return f"{self.words} for any {self.pixels} pixel{'s' * (self.pixels > 1)}"
 
 
+_MOST = 1e18  # for the numbers of a budget, so that nothing that is done with them overflows
 _FORMS = "write epsilon=10, epsilon=10,delta=1e-6, mu=2 or rho=1, and pixels=4 behind it for 4 pixels"
 
 
 def _rho_of(epsilon: float, delta: float) -> float:
-    """The largest ρ whose zCDP implies (ε, δ)-DP. Raises ConfigError unless δ is below 1."""
-    low, high = 0.0, epsilon + 1  # ρ-zCDP has no finite ε below ρ, but for a large δ
+    """A ρ, for small δ the largest, whose zCDP implies (ε, δ)-DP. Raises ConfigError unless δ is below 1."""
+    low, high = 0.0, epsilon + 1  # only for a large δ there is a larger one
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
         one = Guarantee(definition="concentrated", value=middle, pixels=1, whole_image=middle, source="")
@@ -187,8 +194,12 @@ class Ledger:
     killed or the power fails in the middle.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, keep_releases: bool = True) -> None:
         """Open a ledger, or begin one where there is no file.
+
+        Args:
+            path: of the file.
+            keep_releases: False charges without keeping what is released: for copies, to try something.
 
         Raises:
             LedgerError: the file is damaged, or no ledger, or written by a later version, or its folder
@@ -196,19 +207,27 @@ class Ledger:
         """
         self.path = Path(path).absolute()
         self.charged = 0
+        self._keep_releases = keep_releases
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Made here for its mode: it is nobody else's business. SQLite's side files take the same one.
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            if not self.path.exists():
+                _begin(self.path)
+            empty = self.path.stat().st_size == 0
+            os.close(os.open(self.path, os.O_RDWR))
         except OSError as error:
             raise LedgerError(f"{self.path}: cannot be opened for writing ({error.strerror})") from error
+        if empty:
+            raise LedgerError(f"{self.path}: an empty file: restore the ledger from a copy, or name another")
         with self._errors():
             # Transactions are begun by hand, and wait a minute for another process.
             self._database = sqlite3.connect(self.path, timeout=60, isolation_level=None)
             self._database.execute("pragma synchronous = full")  # what is charged survives a power cut
-            with self._transaction():
-                self._begin()
-            self._database.execute("pragma journal_mode = wal")
+            (application,) = self._database.execute("pragma application_id").fetchone()
+            (version,) = self._database.execute("pragma user_version").fetchone()
+        if application != _APPLICATION:
+            raise LedgerError(f"{self.path}: a database, but no ledger: name another file")
+        if version != _VERSION:
+            raise LedgerError(f"{self.path}: a ledger of version {version}, not {_VERSION}: upgrade sfumato")
 
     def close(self) -> None:
         """Close the connection."""
@@ -220,27 +239,11 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _begin(self) -> None:
-        (application,) = self._database.execute("pragma application_id").fetchone()
-        (version,) = self._database.execute("pragma user_version").fetchone()
-        (tables,) = self._database.execute("select count(*) from sqlite_schema").fetchone()
-        if not (application or version or tables):
-            for statement in _SCHEMA.split(";\n"):
-                self._database.execute(statement)
-            self._database.execute(f"pragma application_id = {_APPLICATION}")
-            self._database.execute(f"pragma user_version = {_VERSION}")
-        elif application != _APPLICATION:
-            raise LedgerError(f"{self.path}: a database, but no ledger: name another file")
-        elif version != _VERSION:
-            raise LedgerError(
-                f"{self.path}: a ledger of version {version}, this is {_VERSION}: upgrade sfumato"
-            )
-
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, _DamagedError, UnicodeDecodeError) as error:
             raise LedgerError(
                 f"{self.path}: {error}. Nothing was charged. If it is damaged, restore it from a copy: "
                 "without it, releases would be drawn and paid again"
@@ -278,7 +281,8 @@ class Ledger:
             spec were charged before, which costs nothing now.
 
         Raises:
-            BudgetExceededError: one of them would pass the budget of its image or of a folder.
+            BudgetExceededError: one of them would pass the budget of its image, or of a folder in which the
+                image lies or from which it was released before.
             LedgerError: the file cannot be written.
         """
         with self._errors(), self._transaction():
@@ -288,43 +292,39 @@ class Ledger:
         return [release for release, _ in results]
 
     def _charge(self, one: Charge, budgets: dict[bytes, Budget]) -> tuple[bytes | None, bool]:
-        folder = _folder(one.folder)
-        above = [path for path in budgets if path and _covers(path, folder)]
         terms, guarantees = self._terms(one, {budget.pixels for budget in budgets.values()})
         row = self._database.execute(
-            "select id, release from charges where image = ? and terms = ?", (one.image, terms)
+            "select release from charges where image = ? and terms = ?", (one.image, terms)
         ).fetchone()
         new = row is None
+        if new and b"" in budgets:
+            spent = self._spent_on(one.image, budgets[b""])
+            cost = _cost(one, budgets[b""], guarantees, "this image")
+            self._check(one, budgets[b""], spent, cost, "this image")
+        folder = _folder(one.folder)
+        for path, budget in budgets.items():
+            if path and (known := self._lies_below(path, one.image)) | _covers(path, folder):
+                # An image that is new to a folder brings along what was released of it elsewhere.
+                cost = 0.0 if known else self._spent_on(one.image, budget)
+                subject = os.fsdecode(path)
+                if new:
+                    cost += _cost(one, budget, guarantees, subject)
+                if cost:
+                    spent = self._check(one, budget, self._spent(path), cost, subject)
+                    self._database.execute("update budgets set spent = ? where folder = ?", (spent, path))
         if new:
-            if b"" in budgets:
-                spent = self._spent_on(one.image, budgets[b""])
-                self._check(one, budgets[b""], spent, guarantees, "this image")
-            cursor = self._database.execute(
+            self._database.execute(
                 "insert into charges (image, terms, time, release) values (?, ?, ?, ?)",
-                (one.image, terms, time.time(), one.release),
+                (one.image, terms, time.time(), one.release if self._keep_releases else None),
             )
-            row = (cursor.lastrowid, one.release)
-        for path in above:
-            if not self._counts(path, row[0]):
-                (spent,) = self._database.execute(
-                    "select spent from budgets where folder = ?", (path,)
-                ).fetchone()
-                spent += self._check(one, budgets[path], spent, guarantees, os.fsdecode(path))
-                self._database.execute("update budgets set spent = ? where folder = ?", (spent, path))
         self._database.execute("insert or ignore into folders (path) values (?)", (folder,))
         self._database.execute(
-            "insert or ignore into uses select ?, id from folders where path = ?", (row[0], folder)
+            "insert or ignore into places select ?, id from folders where path = ?", (one.image, folder)
         )
-        return row[1], new
+        return one.release if new else row[0], new
 
-    def _check(
-        self, one: Charge, budget: Budget, spent: float, guarantees: Sequence[Guarantee], subject: str
-    ) -> float:
-        """The cost of a release. Raises BudgetExceededError if with it more than the budget is spent."""
-        try:
-            cost = budget.cost(guarantees)
-        except BudgetExceededError as error:
-            raise BudgetExceededError(f"{one.spec}: {error} (budget of {subject}: {budget})") from error
+    def _check(self, one: Charge, budget: Budget, spent: float, cost: float, subject: str) -> float:
+        """What is spent with the cost. Raises BudgetExceededError if that is more than the budget."""
         # The tolerance is for sums of decimals: three times 0.1 is within 0.3.
         if spent + cost > budget.amount * (1 + 1e-9):
             symbol = SYMBOLS[budget.definition] + "^2" * (budget.definition == "gaussian")
@@ -333,7 +333,7 @@ class Ledger:
                 f"{max(0.0, budget.amount - spent):.4g} of {budget.amount:.4g} is left for {subject} "
                 f"({budget}): ask for more noise, or set a larger budget with `sfumato ledger budget`"
             )
-        return cost
+        return spent + cost
 
     def _terms(self, one: Charge, pixels: set[int]) -> tuple[int, list[Guarantee]]:
         """The row of a spec and shape, and what is proved of it for its own and for these pixels."""
@@ -366,21 +366,25 @@ class Ledger:
         return math.fsum(_cost_or_infinity(budget, _guarantees(text)) for (text,) in rows)
 
     def _spent_in(self, path: bytes, budget: Budget) -> float:
-        """The sum over all releases of images in a folder, each counted once."""
+        """The sum over all releases of images that lie in a folder, each counted once."""
         rows = self._database.execute(
-            "select guarantees, count(distinct charge) from uses "
-            "join folders on folders.id = folder join charges on charges.id = charge "
-            f"join terms on terms.id = terms where {_BELOW} group by terms.id",
+            "select guarantees, count(*) from charges join terms on terms.id = terms where image in (select "
+            f"image from places join folders on folders.id = folder where {_BELOW}) group by terms.id",
             _below(path),
         )
         return math.fsum(count * _cost_or_infinity(budget, _guarantees(text)) for text, count in rows)
 
-    def _counts(self, path: bytes, charge: int) -> bool:
-        """Whether a charge was already made for some image in this folder."""
+    def _lies_below(self, path: bytes, image: bytes) -> bool:
+        """Whether an image was released before from somewhere in this folder."""
         query = (
-            f"select 1 from uses join folders on folders.id = folder where charge = ? and {_BELOW} limit 1"
+            f"select 1 from places join folders on folders.id = folder where image = ? and {_BELOW} limit 1"
         )
-        return self._database.execute(query, (charge, *_below(path))).fetchone() is not None
+        return self._database.execute(query, (image, *_below(path))).fetchone() is not None
+
+    def _spent(self, path: bytes) -> float:
+        spent: float
+        (spent,) = self._database.execute("select spent from budgets where folder = ?", (path,)).fetchone()
+        return spent
 
     def _budgets(self) -> dict[bytes, Budget]:
         rows = self._database.execute("select folder, definition, amount, pixels, words from budgets")
@@ -393,7 +397,8 @@ class Ledger:
         """Limit what may be spent from now on; None lifts the limit.
 
         The budget of a folder is for something that is in every image below it: the releases of all of them
-        add up. That of a single image holds for each image by itself.
+        add up, those from elsewhere too once the ledger has seen the image in the folder. That of a single
+        image holds for each image by itself.
 
         Args:
             budget: the limit; may be below what is spent already, and then nothing more is allowed.
@@ -440,7 +445,7 @@ class Ledger:
         with self._errors():
             self._database.execute("attach ? as copy", (os.fspath(path),))
             with self._transaction():
-                for table in ("terms", "folders", "uses", "budgets"):
+                for table in ("terms", "folders", "places", "budgets"):
                     self._database.execute(f"insert into copy.{table} select * from main.{table}")
                 self._database.execute(
                     "insert into copy.charges select id, image, terms, time, null from main.charges"
@@ -464,8 +469,41 @@ def _folder(path: str | os.PathLike[str]) -> bytes:
     return os.fsencode(Path(path).resolve())
 
 
+class _DamagedError(Exception):
+    """What is in a ledger was not written by one."""
+
+
 def _guarantees(text: str) -> list[Guarantee]:
-    return [Guarantee(**fields) for fields in json.loads(text)]
+    try:
+        return [Guarantee(**fields) for fields in json.loads(text)]
+    except (ValueError, TypeError) as error:
+        raise _DamagedError(f"damaged ({error})") from error
+
+
+def _begin(path: Path) -> None:
+    """Write an empty ledger, which appears whole; another that appears first is left alone.
+
+    It is nobody else's business, hence the mode; SQLite's side files take the same one.
+    """
+    temporary = path.with_name(PART.replace("*", secrets.token_hex(8)))
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    try:
+        with closing(sqlite3.connect(temporary, isolation_level=None)) as database:
+            database.execute("pragma journal_mode = wal")
+            database.executescript(_SCHEMA)
+            database.execute(f"pragma application_id = {_APPLICATION}")
+            database.execute(f"pragma user_version = {_VERSION}")
+        with suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        temporary.unlink()
+
+
+def _cost(one: Charge, budget: Budget, guarantees: Sequence[Guarantee], subject: str) -> float:
+    try:
+        return budget.cost(guarantees)
+    except BudgetExceededError as error:
+        raise BudgetExceededError(f"{one.spec}: {error} (budget of {subject}: {budget})") from error
 
 
 def _cost_or_infinity(budget: Budget, guarantees: Sequence[Guarantee]) -> float:

@@ -1,0 +1,861 @@
+"""The ledger: what is spent is added up exactly, refusals change nothing, and no kill loses a charge."""
+
+import itertools
+import math
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from scipy.stats import norm
+
+from sfumato.dp.guarantee import Guarantee
+from sfumato.dp.ledger import Budget, Charge, Ledger, default_path
+from sfumato.errors import BudgetExceededError, ConfigError, LedgerError
+
+SECONDS = 60  # a process that needs longer hangs
+
+
+def guarantee(definition: str, value: float, *, pixels: int = 1, whole_image: float = 1e9) -> Guarantee:
+    return Guarantee(
+        definition=definition, value=value, pixels=pixels, whole_image=whole_image, source="a proof"
+    )
+
+
+def charge(
+    image: str = "image",
+    epsilon: float | None = 1.0,
+    *,
+    spec: str | None = None,
+    folder: str | Path = "/photos",
+    release: bytes | None = b"release",
+    guaranteed: Callable[[int | None], Guarantee | None] | None = None,
+) -> Charge:
+    """A release of pure ε-DP between any two images, or one of which nothing is proved."""
+
+    def same_for_all(pixels: int | None) -> Guarantee | None:
+        return (
+            None if epsilon is None else guarantee("pure", epsilon, pixels=pixels or 1, whole_image=epsilon)
+        )
+
+    return Charge(
+        image=image.encode(),
+        spec=spec or f"noise:{epsilon}",
+        shape=(3, 8, 8),
+        guarantee=guaranteed or same_for_all,
+        release=release,
+        folder=folder,
+    )
+
+
+@pytest.fixture
+def ledger(tmp_path: Path):
+    with Ledger(tmp_path / "ledger.db") as opened:
+        yield opened
+
+
+def content(path: Path) -> dict[str, list]:
+    """All rows of a ledger, read without it."""
+    with sqlite3.connect(path) as database:
+        rows = {
+            table: database.execute(f"select * from {table} order by 1, 2").fetchall()
+            for table in ("terms", "charges", "folders", "places", "budgets")
+        }
+    database.close()
+    return rows
+
+
+# Budgets in words
+
+
+@pytest.mark.parametrize(
+    ("words", "definition", "amount", "pixels"),
+    [
+        ("epsilon=10", "pure", 10, 1),
+        ("epsilon=0.5,pixels=4", "pure", 0.5, 4),
+        ("mu=2", "gaussian", 4, 1),  # squares are added up
+        ("rho=1,pixels=16", "concentrated", 1, 16),
+        ("pixels=16,rho=1", "concentrated", 1, 16),
+        (" rho=1 , pixels=16 ", "concentrated", 1, 16),
+        ("rho=1e-3", "concentrated", 0.001, 1),
+    ],
+)
+def test_a_budget_is_read_from_words(words: str, definition: str, amount: float, pixels: int):
+    budget = Budget.parse(words)
+    assert (budget.definition, budget.amount, budget.pixels) == (definition, pytest.approx(amount), pixels)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "'' is not KEY=NUMBER above 0: write epsilon=10, epsilon=10,delta=1e-6, mu=2 or rho=1"),
+        ("10", "'10' is not KEY=NUMBER above 0"),
+        ("epsilon", "'epsilon' is not KEY=NUMBER above 0"),
+        ("epsilon=", "'epsilon=' is not KEY=NUMBER above 0"),
+        ("epsilon=1,", "'' is not KEY=NUMBER above 0"),
+        ("epsilon=one", "'epsilon=one' is not KEY=NUMBER above 0"),
+        ("epsilon=0", "'epsilon=0' is not KEY=NUMBER above 0"),
+        ("epsilon=-1", "'epsilon=-1' is not KEY=NUMBER above 0"),
+        ("epsilon=nan", "'epsilon=nan' is not KEY=NUMBER above 0"),
+        ("epsilon=inf", "'epsilon=inf' is not KEY=NUMBER above 0"),
+        ("epsilon=1,delta=0", "'delta=0' is not KEY=NUMBER above 0"),
+        ("epsilon=1,delta=1", "give a delta above 0 and below 1"),
+        ("epsilon=1,delta=3", "give a delta above 0 and below 1"),
+        ("epsilon=1,pixels=0", "'pixels=0' is not KEY=NUMBER above 0"),
+        ("epsilon=1,pixels=1.5", "pixels=1.5 is not a whole number"),
+        ("pixels=4", "write epsilon=10"),
+        ("delta=1e-6", "write epsilon=10"),
+        ("mu=1,delta=1e-6", "write epsilon=10"),
+        ("rho=1,epsilon=1", "write epsilon=10"),
+        ("eps=1", "write epsilon=10"),
+        ("Epsilon=1", "write epsilon=10"),
+        ("epsilon=1,epsilon=2", "epsilon"),  # which of the two is meant?
+        ("mu=1e200", "mu"),  # its square is no number
+        ("mu=1e-200", "mu"),  # its square is 0, a budget that nothing fits
+        ("epsilon=1,pixels=1e30", "pixels"),  # more than a database can hold, or an image has
+        ("epsilon=1e308,delta=1e-6", "epsilon"),
+    ],
+)
+def test_a_malformed_budget_is_refused_by_message(words: str, message: str):
+    with pytest.raises(ConfigError) as raised:
+        Budget.parse(words)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("words", ["epsilon=1,delta=1e-6", "epsilon=10,delta=1e-6", "epsilon=0.1,delta=0.01"])
+def test_an_epsilon_delta_budget_becomes_the_largest_rho_that_implies_it(words: str):
+    epsilon, delta = (float(part.partition("=")[2]) for part in words.split(","))
+    budget = Budget.parse(words)
+    assert budget.definition == "concentrated"
+    implied = guarantee("concentrated", budget.amount).to("approximate", delta=delta)
+    more = guarantee("concentrated", budget.amount * (1 + 1e-9)).to("approximate", delta=delta)
+    assert implied.value <= epsilon < more.value
+    # Bun & Steinke 2016, Prop. 1.3: ε = ρ + 2 sqrt(ρ ln(1/δ)), a simpler bound, allows less.
+    log = math.log(1 / delta)
+    assert budget.amount > (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
+
+
+@pytest.mark.parametrize("delta", ["1e-300", "1e-310", "5e-324"])
+def test_a_delta_next_to_nothing_allows_next_to_no_rho(delta: str):
+    # With ρ = 0.01, ln(1/δ) > 690 makes ε at least 5.
+    assert Budget.parse(f"epsilon=5,delta={delta}").amount < 0.01
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("epsilon=10, delta=1e-6", "epsilon=10,delta=1e-6 for any 1 pixel"),
+        ("mu=2,pixels=16", "mu=2,pixels=16 for any 16 pixels"),
+    ],
+)
+def test_a_budget_is_shown_as_it_was_written(words: str, shown: str):
+    assert str(Budget.parse(words)) == shown
+
+
+# What a release costs
+
+
+def mu_of(epsilon: float) -> float:
+    """ε-DP as μ-GDP, Dong, Roth & Su 2022: from SciPy's normal distribution."""
+    return float(-2 * norm.ppf(1 / (1 + math.exp(epsilon))))
+
+
+@pytest.mark.parametrize(
+    ("definition", "value", "words", "cost"),
+    [
+        ("pure", 3, "epsilon=10", 3),
+        ("pure", 3, "mu=2", mu_of(3) ** 2),
+        ("pure", 1, "rho=1", 0.5),  # ε^2 / 2
+        ("pure", 3, "rho=1", 3),  # ε, where that is less
+        ("pure", 1, "epsilon=1,delta=1e-6", 0.5),
+        ("gaussian", 2, "mu=1", 4),
+        ("gaussian", 2, "rho=1", 2),  # μ^2 / 2
+        ("gaussian", 2, "epsilon=1,delta=1e-6", 2),
+        ("concentrated", 0.7, "rho=1", 0.7),
+        ("concentrated", 0.7, "epsilon=1,delta=1e-6", 0.7),
+    ],
+)
+def test_the_cost_is_in_the_currency_of_the_budget(definition: str, value: float, words: str, cost: float):
+    assert Budget.parse(words).cost([guarantee(definition, value)]) == pytest.approx(cost, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("definition", "words"),
+    [("gaussian", "epsilon=1"), ("concentrated", "epsilon=1"), ("concentrated", "mu=1")],
+)
+def test_what_no_theorem_converts_is_refused(definition: str, words: str):
+    with pytest.raises(BudgetExceededError, match=r"no theorem leads from .*; budgets in rho, or in epsilon"):
+        Budget.parse(words).cost([guarantee(definition, 0.1)])
+
+
+def test_what_nothing_is_proved_of_fits_no_budget():
+    with pytest.raises(BudgetExceededError, match="nothing is proved of it, so that no budget can hold it"):
+        Budget.parse("epsilon=1000000").cost([])
+
+
+@pytest.mark.parametrize(
+    ("definition", "words", "cost"),
+    [
+        ("pure", "epsilon=1,pixels=3", 2),  # hiding 4 pixels hides 3 of them
+        ("pure", "epsilon=1,pixels=4", 2),
+        ("pure", "epsilon=1,pixels=5", 4),  # two steps of 4 pixels
+        ("pure", "epsilon=1,pixels=12", 6),
+        ("pure", "epsilon=1,pixels=1000", 50),  # no more than the whole image
+        ("gaussian", "mu=1,pixels=12", 36),
+        ("concentrated", "rho=1,pixels=12", 18),  # ρ grows with the square of the steps
+        ("concentrated", "rho=1,pixels=1000", 50),
+    ],
+)
+def test_a_guarantee_for_4_pixels_is_turned_into_the_pixels_of_the_budget(
+    definition: str, words: str, cost: float
+):
+    known = guarantee(definition, 2, pixels=4, whole_image=50)
+    assert Budget.parse(words).cost([known]) == pytest.approx(cost)
+
+
+def test_of_several_guarantees_the_best_counts():
+    known = [guarantee("pure", 2), guarantee("pure", 5, pixels=16)]  # in 16 steps: 32
+    assert Budget.parse("epsilon=1").cost(known) == 2
+    assert Budget.parse("epsilon=1,pixels=16").cost(known) == 5
+
+
+# Charges
+
+
+def test_the_first_release_leaves_as_it_was_made(ledger: Ledger):
+    assert ledger.charge([charge(release=b"first")]) == [b"first"]
+    assert ledger.charged == 1
+
+
+def test_the_same_image_and_spec_get_the_kept_release_for_nothing(ledger: Ledger):
+    ledger.charge([charge(release=b"first")])
+    assert ledger.charge([charge(release=b"second"), charge(release=b"third")]) == [b"first", b"first"]
+    assert ledger.charged == 1
+    assert ledger.summary().releases == 1
+
+
+def test_an_image_that_is_twice_in_a_batch_is_charged_once(ledger: Ledger):
+    ledger.set_budget(Budget.parse("epsilon=1"))
+    ledger.set_budget(Budget.parse("epsilon=1"), folder="/photos")
+    assert ledger.charge([charge(release=b"first"), charge(release=b"second")]) == [b"first", b"first"]
+    assert ledger.charged == 1
+
+
+def test_another_spec_is_another_release_and_adds_up(ledger: Ledger):
+    ledger.charge([charge(epsilon=1.0), charge(epsilon=2.0, release=b"other")])
+    assert ledger.spent_on(b"image", Budget.parse("epsilon=10")) == 3
+    assert ledger.kept([b"image"], "noise:2.0") == {b"image": b"other"}
+
+
+def test_kept_knows_what_was_released_with_noise_and_nothing_else(ledger: Ledger):
+    ledger.charge([charge("a", release=b"A"), charge("b", spec="blur", release=None)])
+    assert ledger.kept([b"a", b"b", b"c"], "noise:1.0") == {b"a": b"A"}
+    assert ledger.kept([b"a", b"b", b"c"], "blur") == {}
+
+
+def test_the_ledger_remembers_when_it_is_opened_again(ledger: Ledger):
+    ledger.set_budget(Budget.parse("epsilon=1.5"))
+    ledger.charge([charge(release=b"first")])
+    ledger.close()
+    with Ledger(ledger.path) as again:
+        assert again.charge([charge(release=b"second")]) == [b"first"]
+        assert again.charged == 0
+        with pytest.raises(BudgetExceededError):
+            again.charge([charge(epsilon=1.25)])
+
+
+def test_the_summary_counts_images_releases_specs_and_budgets(ledger: Ledger):
+    assert (ledger.summary().images, ledger.summary().releases) == (0, 0)
+    ledger.charge([charge("a"), charge("b"), charge("a", 2.0)])
+    ledger.set_budget(Budget.parse("rho=9"))
+    ledger.set_budget(Budget.parse("epsilon=9"), folder="/photos")
+    summary = ledger.summary()
+    assert (summary.images, summary.releases) == (2, 3)
+    assert summary.specs == {"noise:1.0": 2, "noise:2.0": 1}
+    assert summary.budgets == {"": (Budget.parse("rho=9"), 0), "/photos": (Budget.parse("epsilon=9"), 4)}
+
+
+# Budgets of single images
+
+
+def test_an_image_is_released_until_its_budget_is_spent_and_no_further(ledger: Ledger):
+    ledger.set_budget(Budget.parse("epsilon=6"))
+    ledger.charge([charge(epsilon=1.0), charge(epsilon=2.0), charge(epsilon=3.0)])
+    with pytest.raises(BudgetExceededError) as raised:
+        ledger.charge([charge(epsilon=0.5)])
+    assert str(raised.value) == (
+        "noise:0.5: this release costs eps = 0.5, and 0 of 6 is left for this image (epsilon=6 for any 1 "
+        "pixel): ask for more noise, or set a larger budget with `sfumato ledger budget`"
+    )
+
+
+def test_every_image_has_a_budget_of_its_own(ledger: Ledger):
+    ledger.set_budget(Budget.parse("epsilon=1"))
+    ledger.charge([charge(f"{i}") for i in range(10)])
+    assert ledger.charged == 10
+
+
+def test_what_was_released_before_the_budget_counts(ledger: Ledger):
+    ledger.charge([charge(epsilon=1.0)])
+    ledger.set_budget(Budget.parse("epsilon=1.5"))
+    with pytest.raises(BudgetExceededError, match=r"costs eps = 0.75, and 0.5 of 1.5 is left"):
+        ledger.charge([charge(epsilon=0.75)])
+
+
+def test_what_was_released_already_is_given_again_when_the_budget_is_gone(ledger: Ledger):
+    ledger.charge([charge(release=b"first")])
+    ledger.set_budget(Budget.parse("epsilon=0.1"))
+    assert ledger.charge([charge(release=b"second")]) == [b"first"]
+
+
+def test_three_times_a_tenth_is_within_three_tenths(ledger: Ledger):
+    assert 0.1 + 0.1 + 0.1 > 0.3  # the trap
+    for folder in (None, "/photos"):
+        ledger.set_budget(Budget.parse("epsilon=0.3"), folder=folder)
+    ledger.charge([charge(epsilon=0.1, spec=spec) for spec in "abc"])
+    with pytest.raises(BudgetExceededError):
+        ledger.charge([charge(epsilon=1e-6)])
+
+
+def test_300_tenths_are_within_30_and_one_more_is_not(ledger: Ledger):
+    for folder in (None, "/photos"):
+        ledger.set_budget(Budget.parse("epsilon=30"), folder=folder)
+    ledger.charge([charge(epsilon=0.1, spec=f"{i}") for i in range(300)])
+    with pytest.raises(BudgetExceededError):
+        ledger.charge([charge(epsilon=0.1, spec="one more")])
+
+
+def test_mu_adds_up_in_squares(ledger: Ledger):
+    ledger.set_budget(Budget.parse("mu=5"))
+    for mu in (3, 4):  # 9 + 16 = 25
+        ledger.charge([charge(spec=f"{mu}", guaranteed=lambda _, mu=mu: guarantee("gaussian", mu))])
+    with pytest.raises(BudgetExceededError, match=r"costs mu\^2 = 0.01, and 0 of 25 is left"):
+        ledger.charge([charge(spec="0.1", guaranteed=lambda _: guarantee("gaussian", 0.1))])
+
+
+def test_rho_adds_up_over_all_definitions(ledger: Ledger):
+    ledger.set_budget(Budget.parse("rho=3"))
+    for definition, value in (("concentrated", 0.5), ("gaussian", 2), ("pure", 1)):  # 0.5 + 2 + 0.5
+        ledger.charge([charge(spec=definition, guaranteed=lambda _, d=definition, v=value: guarantee(d, v))])
+    with pytest.raises(BudgetExceededError, match=r"costs rho = 0.0001, and 0 of 3 is left"):
+        ledger.charge([charge(spec="e", guaranteed=lambda _: guarantee("concentrated", 0.0001))])
+
+
+def test_epsilon_with_delta_holds_as_many_releases_as_their_sum_in_rho_implies(ledger: Ledger):
+    ledger.set_budget(Budget.parse("epsilon=2,delta=1e-5"))
+
+    def released(count: int) -> int:
+        for i in range(count):
+            try:
+                proved = guarantee("concentrated", 0.01)
+                ledger.charge([charge(spec=f"{i}", guaranteed=lambda _, proved=proved: proved)])
+            except BudgetExceededError:
+                return i
+        return count
+
+    count = released(100)
+    assert guarantee("concentrated", 0.01 * count).to("approximate", delta=1e-5).value <= 2
+    assert guarantee("concentrated", 0.01 * (count + 1)).to("approximate", delta=1e-5).value > 2
+
+
+def test_a_release_of_which_nothing_is_proved_passes_without_a_budget(ledger: Ledger):
+    assert ledger.charge([charge(epsilon=None, release=None)]) == [None]
+
+
+def test_a_release_of_which_nothing_is_proved_makes_any_later_budget_impossible(ledger: Ledger):
+    ledger.charge([charge(epsilon=None)])
+    assert ledger.spent_on(b"image", Budget.parse("rho=1e9")) == math.inf
+    ledger.set_budget(Budget.parse("rho=1e9"))
+    with pytest.raises(BudgetExceededError, match=r"costs rho = 1e-06, and 0 of 1e\+09 is left"):
+        ledger.charge([charge(spec="x", guaranteed=lambda _: guarantee("concentrated", 1e-6))])
+    ledger.charge([charge("another image")])
+
+
+def test_a_release_that_the_budgets_currency_cannot_hold_makes_that_budget_impossible(ledger: Ledger):
+    ledger.charge([charge(spec="x", guaranteed=lambda _: guarantee("concentrated", 0.1))])
+    ledger.set_budget(Budget.parse("epsilon=1000"))
+    with pytest.raises(BudgetExceededError, match="0 of 1000 is left"):
+        ledger.charge([charge()])
+    ledger.set_budget(Budget.parse("rho=1000"))
+    ledger.charge([charge()])
+
+
+def test_a_refusal_names_the_spec_the_reason_and_the_budget(ledger: Ledger):
+    ledger.set_budget(Budget.parse("rho=1"))
+    with pytest.raises(BudgetExceededError, match=r"blur: nothing is proved.*budget of this image: rho=1"):
+        ledger.charge([charge(epsilon=None, spec="blur")])
+
+
+def test_a_lifted_budget_limits_nothing_any_more(ledger: Ledger):
+    ledger.set_budget(Budget.parse("epsilon=0.1"))
+    assert ledger.set_budget(None) == 0
+    ledger.charge([charge()])
+    assert ledger.summary().budgets == {}
+
+
+# Pixels
+
+
+def test_each_budget_asks_the_protection_for_its_own_number_of_pixels(ledger: Ledger):
+    def roots(pixels: int | None) -> Guarantee:
+        """Grows like the square root, as Gaussian noise has it; group privacy knows only the multiple."""
+        return guarantee("pure", math.sqrt(pixels or 1), pixels=pixels or 1)
+
+    ledger.set_budget(Budget.parse("epsilon=4,pixels=16"))
+    ledger.charge([charge(guaranteed=roots)])
+    assert ledger.spent_on(b"image", Budget.parse("epsilon=9,pixels=16")) == 4
+    assert ledger.spent_on(b"image", Budget.parse("epsilon=9")) == 1
+
+
+def test_a_stored_guarantee_is_grouped_for_a_budget_of_other_pixels_that_comes_later(ledger: Ledger):
+    ledger.charge([charge(guaranteed=lambda pixels: guarantee("pure", 2, pixels=4))])
+    assert ledger.set_budget(Budget.parse("epsilon=100,pixels=16"), folder="/photos") == 8
+    assert ledger.spent_on(b"image", Budget.parse("epsilon=100,pixels=2")) == 2
+    ledger.set_budget(Budget.parse("epsilon=8.5,pixels=16"))
+    with pytest.raises(BudgetExceededError, match=r"costs eps = 1, and 0.5 of 8.5 is left for this image"):
+        ledger.charge([charge(spec="another")])
+
+
+def test_a_better_guarantee_that_comes_later_never_raises_what_is_spent(ledger: Ledger):
+    def roots(pixels: int | None) -> Guarantee:
+        return guarantee("pure", math.sqrt(pixels or 1), pixels=pixels or 1)
+
+    budget = Budget.parse("epsilon=100,pixels=16")
+    ledger.charge([charge("a", spec="x", guaranteed=roots)])
+    before = ledger.spent_on(b"a", budget)
+    ledger.set_budget(budget)
+    ledger.charge([charge("b", spec="x", guaranteed=roots)])
+    assert (before, ledger.spent_on(b"a", budget), ledger.spent_on(b"b", budget)) == (16, 4, 4)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("folder", [None, "/photos"])
+@pytest.mark.parametrize("bad", [0, 1, 4])
+def test_a_refusal_in_a_batch_leaves_the_ledger_as_it_was(ledger: Ledger, bad: int, folder: str | None):
+    ledger.charge([charge("old", 2.0)])
+    ledger.set_budget(Budget.parse("epsilon=20"), folder=folder)
+    before, charged = content(ledger.path), ledger.charged
+    batch = [charge(f"new {i}", spec=f"new {i}", folder=f"/photos/{i}") for i in range(5)]
+    batch[bad] = charge("new", 50.0)
+    with pytest.raises(BudgetExceededError):
+        ledger.charge(batch)
+    assert content(ledger.path) == before
+    assert ledger.charged == charged
+    ledger.charge([one for one in batch if one.image != b"new"])  # and the connection still works
+
+
+def test_an_error_in_the_proof_of_a_release_charges_nothing(ledger: Ledger):
+    def broken(_: int | None) -> Guarantee:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ledger.charge([charge(), charge("b", spec="other", guaranteed=broken)])
+    assert content(ledger.path)["charges"] == []
+    ledger.charge([charge()])
+
+
+# Budgets of folders
+
+
+def test_the_releases_of_all_images_in_a_folder_add_up(ledger: Ledger):
+    ledger.set_budget(Budget.parse("epsilon=3"), folder="/photos")
+    ledger.charge([charge("a"), charge("b", folder="/photos/2024/may"), charge("c", folder="/elsewhere")])
+    assert ledger.summary().budgets["/photos"][1] == 2
+    ledger.charge([charge("d")])
+    with pytest.raises(BudgetExceededError, match="0 of 3 is left for /photos"):
+        ledger.charge([charge("e", folder="/photos/2024")])
+
+
+def test_of_nested_budgets_each_holds(ledger: Ledger):
+    ledger.set_budget(Budget.parse("epsilon=3"), folder="/photos")
+    ledger.set_budget(Budget.parse("epsilon=1"), folder="/photos/anna")
+    ledger.charge([charge("a", folder="/photos/anna")])
+    with pytest.raises(BudgetExceededError, match="left for /photos/anna"):
+        ledger.charge([charge("b", folder="/photos/anna/school")])
+    ledger.charge([charge("b"), charge("c")])
+    with pytest.raises(BudgetExceededError, match="left for /photos "):
+        ledger.charge([charge("d")])
+
+
+def test_an_image_in_two_folders_is_charged_to_both_and_once_to_what_holds_both(ledger: Ledger):
+    for folder in ("/photos", "/photos/anna", "/photos/bert"):
+        ledger.set_budget(Budget.parse("epsilon=1"), folder=folder)
+    ledger.charge(
+        [charge(folder="/photos/anna"), charge(folder="/photos/bert"), charge(folder="/photos/anna")]
+    )
+    assert {folder: spent for folder, (_, spent) in ledger.summary().budgets.items()} == {
+        "/photos": 1,
+        "/photos/anna": 1,
+        "/photos/bert": 1,
+    }
+    assert ledger.charged == 1
+
+
+def test_a_release_made_elsewhere_is_charged_to_a_folder_where_its_image_is_found(ledger: Ledger):
+    ledger.charge([charge(folder="/elsewhere")])
+    ledger.set_budget(Budget.parse("epsilon=0.5"), folder="/photos")
+    with pytest.raises(BudgetExceededError, match=r"costs eps = 1, and 0.5 of 0.5 is left for /photos"):
+        ledger.charge([charge(folder="/photos")])
+    ledger.charge([charge(folder="/elsewhere")])
+
+
+def test_a_copy_elsewhere_does_not_evade_the_budget_of_a_folder_that_held_the_image(
+    ledger: Ledger,
+):
+    # What every image of the folder has in it is in this release as well, wherever the copy lies.
+    ledger.set_budget(Budget.parse("epsilon=1"), folder="/photos")
+    ledger.charge([charge(folder="/photos")])
+    with pytest.raises(BudgetExceededError):
+        ledger.charge([charge(epsilon=50.0, folder="/tmp/copies")])
+
+
+@pytest.mark.parametrize("words", ["epsilon=9", "mu=9", "rho=9", "epsilon=9,delta=1e-6"])
+def test_a_budget_set_after_the_releases_finds_what_one_set_before_would_have(tmp_path: Path, words: str):
+    batch = [
+        charge("a", folder="/p"),
+        charge("b", folder="/p/q"),
+        charge("a", folder="/p/r"),
+        charge("a", 0.5, folder="/p/q"),
+        charge("c", folder="/pq"),
+    ]
+    spent = []
+    for first in (True, False):
+        with Ledger(tmp_path / f"{first}.db") as ledger:
+            if first:
+                ledger.set_budget(Budget.parse(words), folder="/p")
+            ledger.charge(batch)
+            if not first:
+                assert ledger.set_budget(Budget.parse(words), folder="/p") > 0
+            spent.append(ledger.summary().budgets["/p"][1])
+    assert spent[0] == pytest.approx(spent[1], rel=1e-12)
+
+
+def test_setting_a_folders_budget_says_what_is_spent_of_it(ledger: Ledger):
+    ledger.charge([charge("a"), charge("b", folder="/photos/2024"), charge("c", folder="/other")])
+    assert ledger.set_budget(Budget.parse("epsilon=1"), folder="/photos") == 2  # more than it is
+    with pytest.raises(BudgetExceededError, match="0 of 1 is left for /photos"):
+        ledger.charge([charge("d")])
+    ledger.charge([charge("a", release=b"again")])
+
+
+def test_what_is_unproved_in_a_folder_is_infinite_and_stops_it(ledger: Ledger):
+    ledger.charge([charge(epsilon=None)])
+    assert ledger.set_budget(Budget.parse("rho=1000"), folder="/photos") == math.inf
+    with pytest.raises(BudgetExceededError, match="0 of 1000 is left for /photos"):
+        ledger.charge([charge("b")])
+
+
+def test_a_folders_budget_is_lifted_and_set_again_with_nothing_forgotten(ledger: Ledger):
+    ledger.set_budget(Budget.parse("epsilon=2"), folder="/photos")
+    ledger.charge([charge("a")])
+    ledger.set_budget(None, folder="/photos")
+    ledger.charge([charge("b"), charge("c")])
+    assert ledger.set_budget(Budget.parse("epsilon=3"), folder="/photos") == 3
+    with pytest.raises(BudgetExceededError):
+        ledger.charge([charge("d")])
+
+
+def test_lifting_one_budget_leaves_the_others(ledger: Ledger):
+    for folder in (None, "/a", "/b"):
+        ledger.set_budget(Budget.parse("epsilon=2"), folder=folder)
+    ledger.set_budget(None, folder="/a")
+    assert set(ledger.summary().budgets) == {"", "/b"}
+
+
+@pytest.mark.parametrize(
+    ("budgeted", "other"),
+    [
+        ("/a", "/ab"),
+        ("/a", "/"),
+        ("/a", "/A"),
+        ("/p%", "/pq"),
+        ("/p_", "/pq"),
+        ("/p[q]", "/pq"),
+        ("/p*", "/pq"),
+        ("/p'; drop table charges; --", "/p"),
+        (os.fsdecode(b"/p\xff"), os.fsdecode(b"/p\xfe")),
+        (os.fsdecode(b"/\xc3\xa9"), "/e\u0301"),  # é in one sign and in two: two folders
+        ("/new\nline", "/new"),
+    ],
+)
+def test_a_folder_covers_what_lies_in_it_by_every_byte_of_its_name(ledger: Ledger, budgeted: str, other: str):
+    ledger.charge([charge("before", folder=f"{budgeted}/deep"), charge("elsewhere", folder=other)])
+    assert ledger.set_budget(Budget.parse("epsilon=2"), folder=budgeted) == 1
+    ledger.charge([charge("inside", folder=f"{budgeted}/in"), charge("outside", folder=other)])
+    assert list(ledger.summary().budgets.items()) == [(budgeted, (Budget.parse("epsilon=2"), 2))]
+
+
+def test_the_budget_of_the_root_covers_everything(ledger: Ledger):
+    ledger.charge([charge("a", folder="/"), charge("b", folder="/x/y")])
+    assert ledger.set_budget(Budget.parse("epsilon=3"), folder="/") == 2
+    ledger.charge([charge("c", folder="/z")])
+    with pytest.raises(BudgetExceededError, match="left for / "):
+        ledger.charge([charge("d", folder="/")])
+
+
+def test_a_folder_is_the_same_by_whatever_path_it_is_called(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "link").symlink_to("photos")
+    monkeypatch.chdir(tmp_path)
+    ledger.set_budget(Budget.parse("epsilon=3"), folder="photos/")
+    ledger.charge([charge("a", folder="link"), charge("b", folder=tmp_path / "photos" / ".." / "photos")])
+    ledger.charge([charge("c", folder="./photos")])
+    with pytest.raises(BudgetExceededError):
+        ledger.charge([charge("d", folder=tmp_path / "link")])
+
+
+# Files that are not what they should be
+
+
+def test_a_ledger_and_its_side_files_are_for_their_owner_alone(tmp_path: Path):
+    umask = os.umask(0)
+    try:
+        with Ledger(tmp_path / "new" / "ledger.db") as ledger:
+            ledger.charge([charge()])
+            modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "new").iterdir()}
+    finally:
+        os.umask(umask)
+    assert "ledger.db" in modes
+    assert set(modes.values()) == {0o600}
+
+
+def test_a_text_file_is_refused_and_left_as_it_was(tmp_path: Path):
+    path = tmp_path / "notes.txt"
+    path.write_text("dear diary " * 500)
+    with pytest.raises(LedgerError, match=r"notes.txt: file is not a database. Nothing was charged"):
+        Ledger(path)
+    assert path.read_text() == "dear diary " * 500
+
+
+def test_a_database_of_another_program_is_refused_and_left_as_it_was(tmp_path: Path):
+    path = tmp_path / "mail.db"
+    with sqlite3.connect(path) as database:
+        database.execute("create table mail (body text)")
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match="a database, but no ledger: name another file"):
+        Ledger(path)
+    assert path.read_bytes() == before
+
+
+def test_a_ledger_of_a_later_version_is_refused_and_left_as_it_was(ledger: Ledger):
+    ledger.charge([charge()])
+    ledger.close()
+    with sqlite3.connect(ledger.path) as database:
+        database.execute("pragma user_version = 2")
+    database.close()
+    before = content(ledger.path)
+    with pytest.raises(LedgerError, match="a ledger of version 2, not 1: upgrade sfumato"):
+        Ledger(ledger.path)
+    assert content(ledger.path) == before
+
+
+def test_a_ledger_that_was_emptied_does_not_pass_for_a_new_one(ledger: Ledger):
+    ledger.charge([charge()])
+    ledger.close()
+    ledger.path.write_bytes(b"")
+    with pytest.raises(LedgerError):
+        Ledger(ledger.path)
+
+
+def test_a_ledger_that_was_cut_off_is_refused(ledger: Ledger):
+    ledger.charge([charge(f"{i}", release=bytes(2000)) for i in range(20)])
+    ledger.close()
+    ledger.path.write_bytes(ledger.path.read_bytes()[:8192])
+    with pytest.raises(LedgerError, match="restore it from a copy"), Ledger(ledger.path) as cut:
+        cut.charge([charge(f"{i}") for i in range(20)])
+
+
+def test_a_ledger_whose_pages_are_overwritten_is_refused(ledger: Ledger):
+    ledger.charge([charge(f"{i}", release=bytes(2000)) for i in range(20)])
+    ledger.close()
+    content = bytearray(ledger.path.read_bytes())
+    content[4096:] = b"\xa5" * (len(content) - 4096)
+    ledger.path.write_bytes(content)
+    with pytest.raises(LedgerError, match="restore it from a copy"), Ledger(ledger.path) as damaged:
+        damaged.charge([charge(f"{i}") for i in range(20)])
+
+
+@pytest.mark.parametrize(
+    ("where", "junk"),
+    [
+        (b'[{"definition"', b'[{"definition": "pu\n'),
+        (b'[{"definition"', b"[{\xff\xfe"),
+        (b'[{"definition"', b'[{"definitely"'),
+        (b"(spec, channels, h", b"(spec, channels,\xcd"),  # of the schema, and then in the message about it
+    ],
+)
+def test_damage_within_a_text_is_an_error_of_the_ledger(ledger: Ledger, where: bytes, junk: bytes):
+    ledger.charge([charge()])
+    ledger.close()
+    raw = ledger.path.read_bytes()
+    place = raw.index(where)
+    ledger.path.write_bytes(raw[:place] + junk + raw[place + len(junk) :])
+    with pytest.raises(LedgerError), Ledger(ledger.path) as damaged:
+        damaged.spent_on(b"image", Budget.parse("rho=1"))
+
+
+def test_a_path_below_a_file_is_refused_by_message(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LedgerError, match=r"file/ledger.db: cannot be opened for writing \("):
+        Ledger(tmp_path / "file" / "ledger.db")
+
+
+def test_a_folder_in_the_place_of_the_ledger_is_refused_by_message(tmp_path: Path):
+    with pytest.raises(LedgerError, match=r"cannot be opened for writing \(Is a directory\)"):
+        Ledger(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["a?mode=memory", "file:x.db", ":memory:", "50%.db", os.fsdecode(b"\xff.db")]
+)
+def test_the_name_of_a_ledger_is_a_name_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    monkeypatch.chdir(tmp_path)
+    with Ledger(name) as ledger:
+        ledger.charge([charge()])
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    with Ledger(name) as ledger:
+        assert ledger.summary().releases == 1
+
+
+def test_the_default_ledger_lies_in_the_users_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert default_path() == tmp_path / "sfumato" / "ledger.db"
+
+
+# Copies
+
+
+def test_a_copy_has_everything_but_the_releases(ledger: Ledger, tmp_path: Path):
+    ledger.set_budget(Budget.parse("epsilon=2"), folder="/photos")
+    ledger.charge(
+        [charge("a"), charge("b", folder=os.fsdecode(b"/\xff")), charge("c", None, folder="/", release=None)]
+    )
+    before = content(ledger.path)
+    ledger.copy_without_releases(tmp_path / "copy.db")
+    copy = content(tmp_path / "copy.db")
+    assert content(ledger.path) == before
+    assert {row[4] for row in copy["charges"]} == {None}
+    assert [row[:4] for row in copy.pop("charges")] == [row[:4] for row in before.pop("charges")]
+    assert copy == before
+    assert b"PIXELS" not in (tmp_path / "copy.db").read_bytes()
+
+
+def test_what_is_charged_in_a_copy_is_not_charged_in_the_ledger(ledger: Ledger, tmp_path: Path):
+    ledger.set_budget(Budget.parse("epsilon=2"))
+    ledger.charge([charge()])
+    ledger.copy_without_releases(tmp_path / "copy.db")
+    with Ledger(tmp_path / "copy.db") as copy:
+        assert copy.charge([charge()]) == [None]
+        copy.charge([charge(epsilon=0.5)])
+        assert copy.charged == 1
+        with pytest.raises(BudgetExceededError):
+            copy.charge([charge(epsilon=0.75)])
+    assert ledger.spent_on(b"image", Budget.parse("epsilon=9")) == 1
+    ledger.charge([charge(epsilon=0.75)])  # the ledger itself is no longer attached to anything
+
+
+# Several processes
+
+AT_ONCE = """
+import sys
+from sfumato.dp.guarantee import Guarantee
+from sfumato.dp.ledger import Charge, Ledger
+
+path, name = sys.argv[1:]
+proved = Guarantee(definition="pure", value=1.0, pixels=1, whole_image=1.0, source="")
+print("ready", flush=True)
+sys.stdin.readline()
+ledger = Ledger(path)  # which none of them has begun
+for i in range(100):
+    one = Charge(image=b"%d" % i, spec="noise", shape=(3, 8, 8), guarantee=lambda _: proved,
+                 release=b"%d by %s" % (i, name.encode()), folder="/photos")
+    print(ledger.charge([one])[0].decode(), flush=True)
+print(ledger.charged)
+"""
+
+
+def test_two_processes_at_once_get_the_same_releases_and_charge_each_once(tmp_path: Path):
+    path = tmp_path / "ledger.db"
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", AT_ONCE, path, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("anna", "bert")
+    ]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = [process.communicate(timeout=SECONDS)[0].splitlines() for process in running]
+    assert said[0][:-1] == said[1][:-1]
+    assert len(said[0]) == 101
+    assert sum(int(lines[-1]) for lines in said) == 100
+    assert [process.returncode for process in running] == [0, 0]
+    with Ledger(path) as ledger:
+        assert ledger.summary().releases == 100
+        assert ledger.set_budget(Budget.parse("epsilon=1"), folder="/photos") == 100
+
+
+def test_a_ledger_waits_for_another_process_that_has_just_begun_it(ledger: Ledger):
+    ledger.close()
+    other = sqlite3.connect(ledger.path, isolation_level=None, check_same_thread=False)
+    other.execute("pragma journal_mode = delete")  # as it is for a moment when a ledger is begun
+    other.execute("begin")
+    other.execute("select * from charges").fetchall()
+    threading.Timer(0.3, other.close).start()
+    with Ledger(ledger.path) as waited:
+        waited.charge([charge()])
+
+
+CHARGE_ON = """
+import sys
+from sfumato.dp.guarantee import Guarantee
+from sfumato.dp.ledger import Charge, Ledger
+
+proved = Guarantee(definition="pure", value=1.0, pixels=1, whole_image=1.0, source="")
+ledger = Ledger(sys.argv[1])
+for i in range(10**6):
+    ledger.charge([Charge(image=b"%d %d" % (i, j), spec="noise", shape=(3, 8, 8), guarantee=lambda _: proved,
+                          release=bytes(3000), folder="/photos") for j in range(3)])
+    print(i, flush=True)
+"""
+
+
+def test_a_kill_loses_no_charge_and_leaves_no_half_of_a_batch(ledger: Ledger):
+    ledger.set_budget(Budget.parse("epsilon=1e6"), folder="/photos")
+    ledger.close()
+    with subprocess.Popen(
+        [sys.executable, "-c", CHARGE_ON, ledger.path], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        printed = list(itertools.islice(process.stdout, 40))
+        process.send_signal(signal.SIGKILL)
+        printed += process.stdout.readlines()
+    batches = Counter(row[1].split()[0].decode() for row in content(ledger.path)["charges"])
+    assert {line.strip() for line in printed if line.endswith("\n")} <= set(batches)
+    assert set(batches.values()) == {3}
+    with Ledger(ledger.path) as again:
+        # What is kept as spent is what the charges add up to.
+        kept = again.summary().budgets["/photos"][1]
+        assert kept == again.set_budget(Budget.parse("epsilon=1e6"), folder="/photos") == 3 * len(batches)
+        again.charge([charge()])
