@@ -56,7 +56,7 @@ def written(target: Path) -> list[Path]:
 
 
 def uncharged(target: Path, ledger: Path, seen: dict[Path, bytes]) -> list[str]:
-    """Outputs whose release is not in the ledger. Tar shards and png files, by their pixels."""
+    """What is wrong with the outputs that were not seen before: not in the ledger; or seen, and now others."""
     kept = kept_releases(ledger)
     problems = []
     for path in written(target):
@@ -66,18 +66,21 @@ def uncharged(target: Path, ledger: Path, seen: dict[Path, bytes]) -> list[str]:
         else:
             encoded = [path.read_bytes()]
         digest = hashlib.sha256(b"".join(encoded)).digest()
-        if seen.setdefault(path, digest) != digest:
-            problems.append(f"{path.name} is another release than before")
+        if path in seen:
+            if seen[path] != digest:
+                problems.append(f"{path.name} is another release than before")
+            continue
+        seen[path] = digest
         problems += [
             f"{path.name} was not charged"
             for one in encoded
-            if images.read(one).numpy().tobytes() not in kept
+            if hashlib.sha256(images.read(one).numpy().data).digest() not in kept
         ]
     return problems
 
 
 def kept_releases(ledger: Path) -> set[bytes]:
-    """All releases in a ledger, as they look with cells enlarged."""
+    """Digests of all releases in a ledger, as they look with cells enlarged."""
     if not ledger.exists():
         return set()
     with sqlite3.connect(ledger) as database:
@@ -87,7 +90,8 @@ def kept_releases(ledger: Path) -> set[bytes]:
     found = set()
     for release, channels, height, width in rows:
         values = np.frombuffer(release, np.uint8).reshape(channels, -(-height // 4), -(-width // 4))
-        found.add(values.repeat(4, 1).repeat(4, 2)[:, :height, :width].tobytes())
+        shown = values.repeat(4, 1).repeat(4, 2)[:, :height, :width]
+        found.add(hashlib.sha256(shown.tobytes()).digest())
     return found
 
 
@@ -95,7 +99,7 @@ def main() -> None:
     """Kill, start again, check."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--images", type=int, default=6000)
+    parser.add_argument("--images", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", type=Path, default=RECORD)
     options = parser.parse_args()
@@ -128,9 +132,11 @@ def main() -> None:
             if i % 2 == 0:
                 while process.poll() is None and len(written(target)) == before:
                     time.sleep(0.01)
-            after = moments.uniform(0, 2)
+            after = moments.uniform(0, 0.5 if i % 2 == 0 else 2)
             time.sleep(after)
             everyone = bool(moments.getrandbits(1))
+            if process.poll() is not None:
+                raise SystemExit(f"the job was done before kill {i + 1}: give more --images")
             (os.killpg if everyone else os.kill)(process.pid, signal.SIGKILL)
             process.wait()
             killed.append(
@@ -146,6 +152,7 @@ def main() -> None:
         last = run()
         said = last.communicate()[0]
         problems += uncharged(target, ledger, seen)
+        problems += uncharged(target, ledger, {})  # all of them once more
         manifest = json.loads((target / "manifest.json").read_text())
         named = {entry["file"]: entry["sha256"] for entry in manifest["outputs"]}
         there = {

@@ -3,6 +3,7 @@
 Heavy imports stand inside the commands, so that --help is instant.
 """
 
+import io
 import sys
 
 from sfumato.errors import SfumatoError
@@ -12,6 +13,10 @@ def main() -> None:
     """Run the command line; an error that is meant for the user is one line, never a traceback."""
     from sfumato.cli.app import app
 
+    for stream in (sys.stdout, sys.stderr):
+        # File names need not be text, and a message must not fail over one.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except (SfumatoError, OSError) as error:

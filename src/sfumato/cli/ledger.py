@@ -48,8 +48,11 @@ def budget(
     the limit is lifted.
     """
     from sfumato.dp.ledger import Budget, Ledger, default_path
+    from sfumato.errors import DataError
 
     limit = None if words == "none" else Budget.parse(words)
+    if limit is not None and folder is not None and not folder.is_dir():
+        raise DataError(f"{folder}: no such folder: a budget there would limit nothing")
     with Ledger(path or default_path()) as ledger:
         spent = ledger.set_budget(limit, folder=folder)
     subject = "every image" if folder is None else str(folder)

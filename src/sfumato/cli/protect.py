@@ -8,7 +8,8 @@ import typer
 
 if TYPE_CHECKING:
     from sfumato.protect import Protection
-    from sfumato.protect.folder import FolderConfig, Outcome
+    from sfumato.protect.folder import Outcome
+    from sfumato.protect.worker import FolderConfig
 
 _STREAM = Path("-")
 _SHOWN = 3  # sizes of images whose guarantee is printed
@@ -45,10 +46,10 @@ def protect(
     """
     from sfumato import protect as protections
     from sfumato.dp.ledger import default_path
-    from sfumato.protect.folder import SHARDS, FolderConfig
+    from sfumato.protect.worker import FolderConfig, is_shard
 
     protection = protections.parse(spec)
-    whole_folder = source.is_dir() or source.name.lower().endswith(SHARDS)
+    whole_folder = source.is_dir() or is_shard(source.name)
     suffix = "" if whole_folder or target.is_dir() else target.suffix.lower().removeprefix(".")
     name = (format_name or suffix or "png").upper()
     config = FolderConfig(
@@ -104,8 +105,7 @@ def _many(
     for reason, count in sorted(outcome.left_out.items()):
         print(f"left out: {count:,} ({reason})")
     for cause, (count, first) in sorted(outcome.failures.items()):
-        readable = first.encode("utf-8", "backslashreplace").decode()
-        print(f"failed: {count:,} ({cause}), first {readable}")
+        print(f"failed: {count:,} ({cause}), such as {_printable(first)}")
     if outcome.manifest is not None:
         print(f"manifest: {outcome.manifest}")
     return outcome
@@ -129,15 +129,14 @@ def _one(
     if dry_run:
         raise DataError("--dry-run is for folders and tar files")
     if target.is_dir():
-        target = target / f"{'image' if source == _STREAM else source.stem}.{config.format_name.lower()}"
+        stem = "image" if config.rename or source == _STREAM else source.stem
+        target = target / f"{stem}.{config.format_name.lower()}"
     if target != _STREAM and target.exists():
         raise DataError(f"{target}: is there already, and might be an original: name a new file")
-    if source == _STREAM:
-        data, folder = sys.stdin.buffer.read(MAX_BYTES + 1), Path()
-    else:
-        data, folder = source.read_bytes(), source.parent
+    image = sys.stdin.buffer.read(MAX_BYTES + 1) if source == _STREAM else source
+    folder = Path() if source == _STREAM else source.resolve().parent
     with Ledger(ledger) as opened:
-        encoded, shape = protect_image(data, protection, opened, config, folder=folder)
+        encoded, shape = protect_image(image, protection, opened, config, folder=folder)
         new = opened.charged
     if target == _STREAM:
         sys.stdout.buffer.write(encoded)
@@ -147,6 +146,11 @@ def _one(
     print(f"{protection.spec}: {_proved(protection, shape)}", file=sys.stderr)
     charged = "charged" if new else "released before, and given again for nothing"
     print(f"{charged}; ledger: {ledger}", file=sys.stderr)
+
+
+def _printable(name: str) -> str:
+    """A file name without what would move the cursor, break the line, or be no text."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def _proved(protection: "Protection", shape: tuple[int, int, int]) -> str:

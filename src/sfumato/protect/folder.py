@@ -1,18 +1,11 @@
 """Folders of any depth, tar shards among them: every image released by the ledger, and a manifest."""
 
-import errno
 import fcntl
-import hashlib
-import hmac
-import io
 import json
 import multiprocessing
 import os
 import platform
-import signal
-import tarfile
-import threading
-import zlib
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -25,60 +18,25 @@ from tempfile import TemporaryDirectory
 import numpy
 import PIL
 import torch
-from torch import Tensor
 
 import sfumato
 from sfumato import images
 from sfumato.dp.ledger import Ledger
-from sfumato.errors import (
-    BudgetExceededError,
-    ConfigError,
-    DataError,
-    ImageError,
-    MissingExtraError,
-    SfumatoError,
-    SpecError,
-)
+from sfumato.errors import DataError, SfumatoError
 from sfumato.files import PART, whole
 from sfumato.protect import device
 from sfumato.protect.journal import Journal, Row
-from sfumato.protect.release import Protection, Release
-from sfumato.protect.spec import parse
+from sfumato.protect.release import Protection
+from sfumato.protect.worker import SHARDS, FolderConfig, Item, Job, Worker, encoded, is_shard, start, work
+
+__all__ = ["MANIFEST", "FolderConfig", "Outcome", "dry_run", "protect_folder", "protect_image"]
 
 MANIFEST = "manifest.json"
-
-SHARDS = (".tar", ".tar.gz", ".tgz")
-_SUFFIX = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp"}
 
 # A task for a worker: few enough files that little is done twice after a kill, enough that the two commits of
 # the ledger and the journal do not count.
 _CHUNK_FILES = 64
 _CHUNK_BYTES = 8 << 20
-_GROUP_BYTES = 16 << 20  # of pixels that are released together
-
-
-@dataclass(frozen=True, kw_only=True)
-class FolderConfig:
-    """How releases of a folder are written.
-
-    Attributes:
-        format_name: "PNG", "WEBP" or "BMP" (what was released, exactly), or "JPEG" (lossy: hides no less, but
-            is no longer quite what a denoiser was trained on).
-        cells: write a pixel for each cell rather than enlarge it, for receivers that enlarge.
-        rename: names from a secret key in place of the original ones, in folders that mean nothing.
-        workers: processes; 1 works in this one.
-    """
-
-    format_name: str = "PNG"
-    cells: bool = False
-    rename: bool = False
-    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
-
-    def __post_init__(self) -> None:
-        if self.format_name not in _SUFFIX:
-            raise ConfigError(f"format {self.format_name}: choose one of {', '.join(_SUFFIX)}")
-        if self.workers < 1:
-            raise ConfigError(f"workers={self.workers}: at least 1")
 
 
 @dataclass
@@ -89,7 +47,7 @@ class Outcome:
         shapes: (C, H, W) -> how many images of that shape are in the target, those of earlier runs included.
         earlier: how many files were there already, from an earlier run.
         charged: how many releases were new to the ledger.
-        failures: cause -> how many images could not be released for it, and the name of the first.
+        failures: cause -> how many images could not be released for it, and the first of their names.
         left_out: reason -> how many files were passed over.
         manifest: where it is; None after a dry run.
     """
@@ -107,7 +65,7 @@ class Outcome:
         self.left_out += row.left_out
         for cause, (count, name) in row.failures.items():
             so_far, first = self.failures.get(cause, (0, name))
-            self.failures[cause] = (so_far + count, first)
+            self.failures[cause] = (so_far + count, min(first, name))
 
 
 Report = Callable[[int, int, int], None]  # images done, bytes done, bytes in all
@@ -125,9 +83,10 @@ def protect_folder(
     """Release every image below a folder into another, under the same names with the suffix of the format.
 
     Each image is charged in the ledger before its release is written, and each file appears whole. Stopped or
-    killed, the same call goes on; what is there already is not touched, and files that were added or changed
-    are released. A tar shard becomes a shard. Files that are no images by their suffix, hidden files, and
-    links to folders are left out and counted.
+    killed, the same call goes on; releases that are there are not touched, and files that were added or
+    changed are released (the release of a file that can no longer be read is removed). Nothing of somebody
+    else is replaced. A tar shard becomes a shard, and counts as lying in its own folder. Files that are no
+    images by their suffix, hidden files, and links to folders are left out and counted.
 
     Args:
         source: the folder, or one tar file.
@@ -138,13 +97,14 @@ def protect_folder(
         report: called as the job goes on, with images and bytes done and bytes in all.
 
     Raises:
-        DataError: no such source, or a target that cannot be used.
+        DataError: no such source, or a target that cannot be used, or a damaged journal of an earlier run.
         LedgerError, OSError: the ledger or the target cannot be written; what was finished is kept.
     """
     config = config or FolderConfig()
     source, target, ledger = Path(source), Path(target), Path(ledger)
-    _check_places(source, target)
+    _check_places(source, target, ledger)
     with ExitStack() as stack:
+        stack.enter_context(_journal_errors(ledger))
         target.mkdir(parents=True, exist_ok=True)
         stack.enter_context(_locked(target))
         Ledger(ledger).close()  # begins it, or fails now and not in a worker
@@ -160,7 +120,7 @@ def protect_folder(
         secret = journal.settle(settings, target)
         for leftover in target.rglob(PART):
             leftover.unlink()
-        job = _Job(source, target, protection.spec, ledger, config, secret)
+        job = Job(source, target, protection.spec, ledger, config, secret)
         outcome = _run(job, journal, report)
         outcome.shapes = journal.shapes()
         outcome.manifest = target / MANIFEST
@@ -182,66 +142,47 @@ def dry_run(
     """
     config = config or FolderConfig()
     source, ledger = Path(source), Path(ledger)
-    _check_places(source, None)
+    _check_places(source, None, ledger)
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "ledger.db"
         if ledger.exists():
             with Ledger(ledger) as original:
                 original.copy_without_releases(copy)
-        return _run(_Job(source, None, protection.spec, copy, config, b""), None, report)
+        return _run(Job(source, None, protection.spec, copy, config, b""), None, report)
 
 
 def protect_image(
-    data: bytes,
+    source: str | os.PathLike[str] | bytes,
     protection: Protection,
     ledger: Ledger,
     config: FolderConfig | None = None,
     *,
     folder: str | os.PathLike[str] = ".",
 ) -> tuple[bytes, tuple[int, int, int]]:
-    """One encoded image in, its release out, and the (C, H, W) of the original.
+    """One image file, or its bytes, in; the file of its release out, and the (C, H, W) of the original.
+
+    Args:
+        source: the image.
+        protection: how.
+        ledger: of this device.
+        config: how to write.
+        folder: where the image lies, for the budgets of folders.
 
     Raises:
         ImageError: not an image that can be read.
         BudgetExceededError, LedgerError, SpecError: see sfumato.protect.device.release.
     """
     config = config or FolderConfig()
-    image = images.read(data, channels=None)
+    image = images.read(source, channels=None)
     released = device.release(protection, image[None], ledger, folders=[folder])
     shape = (image.shape[0], image.shape[1], image.shape[2])
-    return _encoded(released, 0, config), shape
+    return encoded(released, 0, config), shape
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What a worker has to know."""
-
-    source: Path
-    target: Path | None  # None: a dry run
-    spec: str
-    ledger: Path
-    config: FolderConfig
-    secret: bytes
-
-
-@dataclass(frozen=True)
-class _Item:
-    """A file to be released: its path below the source, its stamp, its size, and where the release goes."""
-
-    name: str
-    stamp: str
-    size: int
-    output: str
-
-    @property
-    def is_shard(self) -> bool:
-        return self.name.lower().endswith(SHARDS)
-
-
-def _check_places(source: Path, target: Path | None) -> None:
+def _check_places(source: Path, target: Path | None, ledger: Path) -> None:
     if not source.exists():
         raise DataError(f"{source}: no such folder or file")
-    if source.is_file() and not source.name.lower().endswith(SHARDS):
+    if source.is_file() and not is_shard(source.name):
         raise DataError(f"{source}: is no folder and no tar file")
     if target is None:
         return
@@ -249,6 +190,19 @@ def _check_places(source: Path, target: Path | None) -> None:
         raise DataError(f"{target}: is not a folder: name a new one for the releases of {source}")
     if target.resolve().is_relative_to(source.resolve()):
         raise DataError(f"{target}: lies in {source}, whose images would be mixed with their releases")
+    if ledger.resolve().is_relative_to(target.resolve()):
+        raise DataError(f"{ledger}: lies in {target}, which leaves the device: the ledger must not")
+
+
+@contextmanager
+def _journal_errors(ledger: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise DataError(
+            f"a journal in {ledger}.runs: {error}. If it is damaged, delete it and name a new target: the "
+            "ledger gives the same releases again for nothing"
+        ) from error
 
 
 @contextmanager
@@ -265,10 +219,7 @@ def _locked(target: Path) -> Iterator[None]:
         os.close(handle)
 
 
-# -- in the process that was started ---------------------------------------------------------------------
-
-
-def _run(job: _Job, journal: Journal | None, report: Report) -> Outcome:
+def _run(job: Job, journal: Journal | None, report: Report) -> Outcome:
     """Go through the source, have the workers release what is not there yet, and keep the journal."""
     outcome = Outcome()
     total = sum(size for _, size, _ in _walk(job.source, Counter(), outcome))
@@ -278,6 +229,10 @@ def _run(job: _Job, journal: Journal | None, report: Report) -> Outcome:
     def finished(rows: list[Row], size: int) -> None:
         nonlocal done_images, done_bytes
         if journal is not None:
+            for row in rows:
+                before = None if row.output else journal.find(row.source)
+                if before is not None and before.output and job.target is not None:
+                    (job.target / before.output).unlink(missing_ok=True)
             journal.record(rows)
         else:
             for row in rows:
@@ -296,30 +251,37 @@ def _run(job: _Job, journal: Journal | None, report: Report) -> Outcome:
             # A few tasks wait for each worker, so that memory does not grow with the folder.
             while len(running) >= 3 * job.config.workers:
                 _collect(running, finished)
-            running[submit(items)] = sum(item.size for item in items)
+            with _broken_pool():
+                running[submit(items)] = sum(item.size for item in items)
         while running:
             _collect(running, finished)
     return outcome
 
 
 def _collect(running: dict[Future[list[Row]], int], finished: Callable[[list[Row], int], None]) -> None:
-    done, _ = wait(running, return_when=FIRST_COMPLETED)
-    for future in done:
+    wait(running, return_when=FIRST_COMPLETED)
+    for future in [future for future in running if future.done()]:
         size = running.pop(future)
-        try:
+        with _broken_pool():
             finished(future.result(), size)
-        except BrokenProcessPool as error:
-            raise SfumatoError(
-                "a worker process was killed, by the system for want of memory or by hand. What was "
-                "finished is kept: the same command goes on, and takes less memory with fewer workers"
-            ) from error
 
 
 @contextmanager
-def _workers(job: _Job) -> Iterator[Callable[[list[_Item]], Future[list[Row]]]]:
+def _broken_pool() -> Iterator[None]:
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise SfumatoError(
+            "a worker process was killed, by the system for want of memory or by hand. What was finished is "
+            "kept: the same command goes on, and takes less memory with fewer workers"
+        ) from error
+
+
+@contextmanager
+def _workers(job: Job) -> Iterator[Callable[[list[Item]], Future[list[Row]]]]:
     """Something that takes chunks and gives futures: a process pool, or this process."""
     if job.config.workers == 1:
-        worker = _Worker(job)
+        worker = Worker(job)
         try:
             yield lambda items: _done(worker, items)
         finally:
@@ -327,15 +289,15 @@ def _workers(job: _Job) -> Iterator[Callable[[list[_Item]], Future[list[Row]]]]:
         return
     # Not fork: the threads of torch would not survive it. The server has all imports done once.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    pool = ProcessPoolExecutor(job.config.workers, context, initializer=_start_worker, initargs=(job,))
+    context.set_forkserver_preload(["sfumato.protect.worker"])
+    pool = ProcessPoolExecutor(job.config.workers, context, initializer=start, initargs=(job,))
     try:
-        yield lambda items: pool.submit(_work, items)
+        yield lambda items: pool.submit(work, items)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _done(worker: "_Worker", items: list[_Item]) -> Future[list[Row]]:
+def _done(worker: Worker, items: list[Item]) -> Future[list[Row]]:
     future: Future[list[Row]] = Future()
     future.set_result(worker.work(items))
     return future
@@ -385,49 +347,45 @@ def _fail(outcome: Outcome, cause: str, name: str) -> None:
 
 
 def _todo(
-    job: _Job, journal: Journal | None, outcome: Outcome, finished: Callable[[list[Row], int], None]
-) -> Iterator[_Item]:
+    job: Job, journal: Journal | None, outcome: Outcome, finished: Callable[[list[Row], int], None]
+) -> Iterator[Item]:
     """The files whose releases are not there yet."""
-    folder, taken = None, {}
+    folder: PurePosixPath | None = None
+    taken: dict[str, str] = {}  # output -> whose it is, in this folder
     for name, size, modified in _walk(job.source, outcome.left_out, outcome):
-        stamp = f"{size}:{modified}"
-        output = _output_name(name, job)
-        if folder != os.path.dirname(name):  # noqa: PTH120
-            folder, taken = os.path.dirname(name), {MANIFEST: "the manifest"}  # noqa: PTH120
-        row = None
+        path = PurePosixPath(name)
+        if path.parent != folder:
+            folder, taken = path.parent, {}
+        item = Item(name, f"{size}:{modified}", size, job.output(name), ours=False)
         if journal is not None and job.target is not None:
             row = journal.find(name)
-            if row is not None and row.stamp == stamp and row.output and not row.failures:
-                with suppress(OSError):
-                    if (job.target / row.output).stat().st_size == row.size:
-                        taken[output] = name
-                        outcome.earlier += 1
-                        finished([], size)
-                        continue
-            owner = journal.owner(output)
-            if owner not in (None, name):
-                taken[output] = owner or ""
-        if taken.setdefault(output, name) != name:
-            _fail(outcome, f"its release would take the name of another's ({taken[output]})", name)
-            continue
-        yield _Item(name, stamp, size, output)
+            if row is not None and row.output:
+                if row.stamp == item.stamp and not row.failures and _is_there(job.target / row.output, row):
+                    taken[item.output] = name
+                    outcome.earlier += 1
+                    outcome.left_out += row.left_out
+                    finished([], size)
+                    continue
+                item = replace(item, ours=True)
+            taken.setdefault(item.output, journal.owner(item.output) or name)
+        if path.parts[0] == MANIFEST or taken.setdefault(item.output, name) != name:
+            _fail(outcome, "its release would take the name of another's, or of the manifest", name)
+        else:
+            yield item
 
 
-def _output_name(name: str, job: _Job) -> str:
-    suffix = ".tar" if name.lower().endswith(SHARDS) else _SUFFIX[job.config.format_name]
-    if job.config.rename:
-        secret = hmac.new(job.secret, os.fsencode(name), hashlib.sha256).hexdigest()
-        return f"{secret[:2]}/{secret[2:18]}{suffix}"
-    ending = next((end for end in SHARDS if name.lower().endswith(end)), PurePosixPath(name).suffix)
-    return name[: len(name) - len(ending)] + suffix
+def _is_there(path: Path, row: Row) -> bool:
+    with suppress(OSError):
+        return path.stat().st_size == row.size
+    return False
 
 
-def _chunks(items: Iterator[_Item]) -> Iterator[list[_Item]]:
+def _chunks(items: Iterator[Item]) -> Iterator[list[Item]]:
     """Files for one task; a shard is a task by itself."""
-    chunk: list[_Item] = []
+    chunk: list[Item] = []
     size = 0
     for item in items:
-        if item.is_shard:
+        if is_shard(item.name):
             yield [item]
             continue
         chunk.append(item)
@@ -474,182 +432,3 @@ def _write_manifest(outcome: Outcome, protection: Protection, config: FolderConf
             entry = {"file": row.output, "sha256": row.sha256, "bytes": row.size, "shapes": row.shapes}
             out.write(("," if i else "") + "\n  " + json.dumps(entry))
         out.write("\n ]\n}\n")
-
-
-# -- in the workers --------------------------------------------------------------------------------------
-
-
-class _Worker:
-    """Releases chunks of files. State: its connection to the ledger."""
-
-    def __init__(self, job: _Job) -> None:
-        self._job = job
-        self._protection = parse(job.spec)
-        self.ledger = Ledger(job.ledger)
-
-    def work(self, items: list[_Item]) -> list[Row]:
-        """Release files, or one shard."""
-        if items[0].is_shard:
-            return [self._shard(items[0])]
-        rows = {item.name: Row(source=item.name, stamp=item.stamp) for item in items}
-        outputs = {item.name: item.output for item in items}
-
-        def sources() -> Iterator[tuple[str, Row, bytes | Path]]:
-            for item in items:
-                yield item.name, rows[item.name], self._job.source / item.name
-
-        def sink(name: str, encoded: bytes) -> None:
-            assert self._job.target is not None
-            with whole(self._job.target / outputs[name]) as temporary:
-                temporary.write_bytes(encoded)
-            rows[name].output, rows[name].size = outputs[name], len(encoded)
-            rows[name].sha256 = hashlib.sha256(encoded).hexdigest()
-
-        self._release_all(sources(), sink)
-        return list(rows.values())
-
-    def _shard(self, item: _Item) -> Row:
-        row = Row(source=item.name, stamp=item.stamp)
-        path = self._job.source if self._job.source.is_file() else self._job.source / item.name
-        try:
-            if self._job.target is None:
-                self._release_all(self._members(path, row), lambda name, encoded: None)
-                return row
-            output = self._job.target / item.output
-            with whole(output) as temporary:
-                with tarfile.open(temporary, "w") as out:
-                    self._release_all(self._members(path, row), _TarSink(out, self._job))
-                with temporary.open("rb") as written:
-                    row.sha256 = hashlib.file_digest(written, "sha256").hexdigest()
-                row.size = temporary.stat().st_size
-            row.output = item.output
-        except (tarfile.TarError, EOFError, zlib.error) as error:
-            row.shapes.clear()
-            row.fail(f"a damaged tar file ({type(error).__name__})", item.name)
-        return row
-
-    def _members(self, path: Path, row: Row) -> Iterator[tuple[str, Row, bytes | Path]]:
-        """The images of a shard, one after another."""
-        with tarfile.open(path, "r|*") as shard:
-            for member in shard:
-                parts = PurePosixPath(member.name).parts
-                if member.isdir():
-                    continue
-                if parts[-1].startswith(".") or not member.isfile():
-                    row.left_out["hidden, or no regular files"] += 1
-                elif not member.name.lower().endswith(tuple(images.SUFFIXES)):
-                    row.left_out["no images by their names"] += 1
-                elif ".." in parts or parts[0] == "/":
-                    row.fail("a name that leads out of the tar file", member.name)
-                elif member.size > images.MAX_BYTES:
-                    row.fail(f"more than {images.MAX_BYTES} bytes", member.name)
-                else:
-                    extracted = shard.extractfile(member)
-                    yield member.name, row, extracted.read() if extracted else b""
-
-    def _release_all(
-        self, sources: Iterator[tuple[str, Row, bytes | Path]], sink: Callable[[str, bytes], None]
-    ) -> None:
-        """Read images, and release them in groups that are charged together."""
-        group: list[tuple[str, Row, Tensor]] = []
-        size = 0
-        for name, row, source in sources:
-            try:
-                image = images.read(source, channels=None)
-            except ImageError as error:
-                row.fail(error.cause, name)
-                continue
-            except MissingExtraError as error:
-                row.fail(str(error), name)
-                continue
-            group.append((name, row, image))
-            size += image.numel()
-            if size >= _GROUP_BYTES:
-                self._release_group(group, sink)
-                group, size = [], 0
-        self._release_group(group, sink)
-
-    def _release_group(
-        self, group: list[tuple[str, Row, Tensor]], sink: Callable[[str, bytes], None]
-    ) -> None:
-        by_shape: dict[tuple[int, ...], list[tuple[str, Row, Tensor]]] = {}
-        for one in group:
-            by_shape.setdefault(tuple(one[2].shape), []).append(one)
-        for shape, members in by_shape.items():
-            for name, row, release, i in self._released(members):
-                if self._job.target is not None:
-                    try:
-                        sink(name, _encoded(release, i, self._job.config))
-                    except OSError as error:
-                        if error.errno != errno.ENAMETOOLONG:
-                            raise  # a full or read-only target: no other file would fare better
-                        row.fail("a name that is too long for the target", name)
-                        continue
-                row.shapes["x".join(map(str, shape))] += 1
-
-    def _released(self, members: list[tuple[str, Row, Tensor]]) -> Iterator[tuple[str, Row, Release, int]]:
-        """Images of one shape -> each with the release it is in, and its place there."""
-        before = self.ledger.charged
-        try:
-            release = device.release(
-                self._protection,
-                torch.stack([image for _, _, image in members]),
-                self.ledger,
-                folders=[(self._job.source / name).parent for name, _, _ in members],
-            )
-        except SpecError as error:
-            for name, row, _ in members:
-                row.fail(str(error), name)
-        except BudgetExceededError:
-            if len(members) == 1:
-                ((name, row, _),) = members
-                row.fail("over budget", name)
-                return
-            for one in members:
-                yield from self._released([one])
-        else:
-            members[0][1].charged += self.ledger.charged - before
-            for i, (name, row, _) in enumerate(members):
-                yield name, row, release, i
-
-
-class _TarSink:
-    """Adds releases to a tar file under the names of the originals, or new ones, and nothing else."""
-
-    def __init__(self, out: tarfile.TarFile, job: _Job) -> None:
-        self._out = out
-        self._job = job
-
-    def __call__(self, name: str, encoded: bytes) -> None:
-        member = tarfile.TarInfo(_output_name(name, self._job))
-        member.size = len(encoded)
-        self._out.addfile(member, io.BytesIO(encoded))
-
-
-def _encoded(release: Release, i: int, config: FolderConfig) -> bytes:
-    one = replace(release, values=release.values[i : i + 1])
-    return images.encode((one.values if config.cells else one.images())[0], config.format_name)
-
-
-_worker: _Worker | None = None
-
-
-def _start_worker(job: _Job) -> None:
-    global _worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that was started
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(1)
-    _worker = _Worker(job)
-
-
-def _end_with_parent() -> None:
-    # A worker whose parent was killed would wait for its next task for ever.
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-def _work(items: list[_Item]) -> list[Row]:
-    assert _worker is not None
-    return _worker.work(items)

@@ -20,7 +20,7 @@ create table if not exists settings (key text primary key, value text not null);
 create table if not exists files (
     source blob primary key,  -- path below the source folder
     stamp text not null, output blob unique, sha256 text, size integer,
-    shapes text not null, failures text not null
+    shapes text not null, failures text not null, left_out text not null
 );
 """
 
@@ -102,7 +102,7 @@ class Journal:
         """Keep what became of some files."""
         self._database.execute("begin")
         self._database.executemany(
-            "insert or replace into files values (?, ?, ?, ?, ?, ?, ?)",
+            "insert or replace into files values (?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (
                     os.fsencode(row.source),
@@ -112,6 +112,7 @@ class Journal:
                     row.size,
                     json.dumps(row.shapes, sort_keys=True),
                     json.dumps(row.failures),
+                    json.dumps(row.left_out),
                 )
                 for row in rows
             ],
@@ -144,17 +145,9 @@ class Journal:
                 total[channels, height, width] += rows * count
         return total
 
-    def failures(self) -> Counter[str]:
-        """Cause -> how many images could not be released for it, when they were last tried."""
-        total: Counter[str] = Counter()
-        for (text,) in self._database.execute("select failures from files where failures != '{}'"):
-            for cause, (count, _) in json.loads(text).items():
-                total[cause] += count
-        return total
-
     def _rows(self, condition: str, *values: bytes) -> Iterator[Row]:
-        for source, stamp, output, sha256, size, shapes, failures in self._database.execute(
-            f"select source, stamp, output, sha256, size, shapes, failures from files {condition}", values
+        for source, stamp, output, sha256, size, shapes, failures, left_out in self._database.execute(
+            f"select * from files {condition}", values
         ):
             yield Row(
                 source=os.fsdecode(source),
@@ -164,6 +157,7 @@ class Journal:
                 size=size,
                 shapes=Counter(json.loads(shapes)),
                 failures={cause: (count, first) for cause, (count, first) in json.loads(failures).items()},
+                left_out=Counter(json.loads(left_out)),
             )
 
 

@@ -1,0 +1,363 @@
+"""What the processes of a folder job do: read images, have them charged, and write their releases."""
+
+import errno
+import filecmp
+import hashlib
+import hmac
+import io
+import multiprocessing
+import os
+import signal
+import tarfile
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+
+import torch
+from torch import Tensor
+
+from sfumato import images
+from sfumato.dp.ledger import Ledger
+from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
+from sfumato.files import whole
+from sfumato.protect import device
+from sfumato.protect.journal import Row
+from sfumato.protect.release import Release
+from sfumato.protect.spec import parse
+
+SHARDS = (".tar", ".tar.gz", ".tgz")
+
+_SUFFIX = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp"}
+_GROUP_BYTES = 16 << 20  # of pixels that are released together
+
+_IN_THE_WAY = "something that is not of this run lies in its place"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderConfig:
+    """How releases of a folder are written.
+
+    Attributes:
+        format_name: "PNG", "WEBP" or "BMP" (what was released, exactly), or "JPEG" (lossy: hides no less, but
+            is no longer quite what a denoiser was trained on).
+        cells: write a pixel for each cell rather than enlarge it, for receivers that enlarge.
+        rename: names from a secret key in place of the original ones, in folders that mean nothing.
+        workers: processes; 1 works in this one.
+    """
+
+    format_name: str = "PNG"
+    cells: bool = False
+    rename: bool = False
+    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+
+    def __post_init__(self) -> None:
+        if self.format_name not in _SUFFIX:
+            raise ConfigError(f"format {self.format_name}: choose one of {', '.join(_SUFFIX)}")
+        if self.workers < 1:
+            raise ConfigError(f"workers={self.workers}: at least 1")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker has to know.
+
+    Attributes:
+        source: a folder, or one shard.
+        target: a folder; None for a dry run, which writes nothing and keeps no release.
+        spec: the protection.
+        ledger: path of the ledger.
+        config: how releases are written.
+        secret: what new names are made from.
+    """
+
+    source: Path
+    target: Path | None
+    spec: str
+    ledger: Path
+    config: FolderConfig
+    secret: bytes
+
+    def output(self, name: str) -> str:
+        """The path below the target for the release of a file, or of a member of a shard."""
+        suffix = ".tar" if is_shard(name) else _SUFFIX[self.config.format_name]
+        if self.config.rename:
+            secret = hmac.new(self.secret, os.fsencode(name), hashlib.sha256).hexdigest()
+            return f"{secret[:2]}/{secret[2:18]}{suffix}"
+        ending = next((end for end in SHARDS if name.lower().endswith(end)), PurePosixPath(name).suffix)
+        return name[: len(name) - len(ending)] + suffix
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file to be released.
+
+    Attributes:
+        name: its path below the source.
+        stamp: its size and modification time.
+        size: in bytes.
+        output: where its release goes, below the target.
+        ours: whether an earlier release of it lies there, which may be replaced.
+    """
+
+    name: str
+    stamp: str
+    size: int
+    output: str
+    ours: bool
+
+
+def is_shard(name: str) -> bool:
+    """Whether a file is a tar file by its name."""
+    return name.lower().endswith(SHARDS)
+
+
+def encoded(release: Release, i: int, config: FolderConfig) -> bytes:
+    """The file of the i-th image of a release."""
+    one = replace(release, values=release.values[i : i + 1])
+    return images.encode((one.values if config.cells else one.images())[0], config.format_name)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """An image to be released: what to call it, what to count it in, what to read, where it lies."""
+
+    name: str
+    row: Row
+    data: Path | bytes
+    folder: Path
+
+
+_Sink = Callable[[_Source, bytes], None]
+_Group = list[tuple[_Source, Tensor]]
+
+
+class Worker:
+    """Releases chunks of files. State: its connection to the ledger."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._protection = parse(job.spec)
+        self.ledger = Ledger(job.ledger, keep_releases=job.target is not None)
+
+    def work(self, items: list[Item]) -> list[Row]:
+        """Release files, or one shard."""
+        if is_shard(items[0].name):
+            return [self._shard(items[0])]
+        item_of = {item.name: item for item in items}
+        rows = {item.name: Row(source=item.name, stamp=item.stamp) for item in items}
+
+        def sources() -> Iterator[_Source]:
+            for name, row in rows.items():
+                path = self._job.source / name
+                yield _Source(name, row, path, Path(os.path.realpath(path)).parent)
+
+        def sink(one: _Source, content: bytes) -> None:
+            assert self._job.target is not None
+            item = item_of[one.name]
+            path = self._job.target / item.output
+            if not (path.exists() and path.read_bytes() == content):
+                if path.exists() and not item.ours:
+                    raise FileExistsError(path)
+                with whole(path) as temporary:
+                    temporary.write_bytes(content)
+            one.row.output, one.row.size = item.output, len(content)
+            one.row.sha256 = hashlib.sha256(content).hexdigest()
+
+        self._release_all(sources(), sink)
+        return list(rows.values())
+
+    def _shard(self, item: Item) -> Row:
+        row = Row(source=item.name, stamp=item.stamp)
+        path = self._job.source if self._job.source.is_file() else self._job.source / item.name
+        sources = self._members(path, row)
+        try:
+            if self._job.target is None:
+                self._release_all(sources, lambda one, content: None)
+                return row
+            output = self._job.target / item.output
+            with suppress(_AsBeforeError), whole(output) as temporary:
+                with tarfile.open(temporary, "w") as out:
+                    self._release_all(sources, _TarSink(out, self._job))
+                with temporary.open("rb") as written:
+                    row.sha256 = hashlib.file_digest(written, "sha256").hexdigest()
+                row.size = temporary.stat().st_size
+                if output.exists():
+                    if filecmp.cmp(temporary, output, shallow=False):
+                        raise _AsBeforeError
+                    if not item.ours:
+                        raise FileExistsError(output)
+            row.output = item.output
+        except _DamagedShardError as error:
+            row = Row(source=item.name, stamp=item.stamp, charged=row.charged)
+            row.fail(str(error), item.name)
+        except OSError as error:
+            cause = _cause_of(error)
+            if cause is None:
+                raise
+            row = Row(source=item.name, stamp=item.stamp, charged=row.charged)
+            row.fail(cause, item.name)
+        return row
+
+    def _members(self, path: Path, row: Row) -> Iterator[_Source]:
+        """The images of a shard, one after another. Raises _DamagedShardError."""
+        outputs: set[str] = set()
+        try:
+            with tarfile.open(path, "r|*", tarinfo=_StrictTarInfo) as shard:
+                for member in shard:
+                    parts = PurePosixPath(member.name).parts
+                    name = "/".join(parts)
+                    if member.isdir() or not parts:
+                        continue
+                    if ".." in parts or member.name.startswith("/"):
+                        row.fail("a name that leads out of the tar file", member.name)
+                    elif not member.isfile() or any(part.startswith(".") for part in parts):
+                        row.left_out["hidden, or no regular files"] += 1
+                    elif not name.lower().endswith(tuple(images.SUFFIXES)):
+                        row.left_out["no images by their names"] += 1
+                    elif self._job.output(name) in outputs:
+                        row.fail("its release would take the name of another's", member.name)
+                    elif member.size > images.MAX_BYTES:
+                        row.fail("more bytes than allowed", member.name)
+                    else:
+                        outputs.add(self._job.output(name))
+                        extracted = shard.extractfile(member)
+                        yield _Source(name, row, extracted.read() if extracted else b"", path.parent)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise _DamagedShardError(f"a tar file that cannot be read ({reason})") from error
+        except (tarfile.TarError, EOFError, ValueError, zlib.error) as error:
+            raise _DamagedShardError("a damaged tar file") from error
+
+    def _release_all(self, sources: Iterator[_Source], sink: _Sink) -> None:
+        """Read images, and release them in groups that are charged together."""
+        group: _Group = []
+        size = 0
+        for one in sources:
+            try:
+                image = images.read(one.data, channels=None)
+            except ImageError as error:
+                one.row.fail(error.cause, one.name)
+                continue
+            except MissingExtraError as error:
+                one.row.fail(str(error), one.name)
+                continue
+            group.append((one, image))
+            size += image.numel()
+            if size >= _GROUP_BYTES:
+                self._release_group(group, sink)
+                group, size = [], 0
+        self._release_group(group, sink)
+
+    def _release_group(self, group: _Group, sink: _Sink) -> None:
+        by_shape: dict[tuple[int, ...], _Group] = {}
+        for one, image in group:
+            by_shape.setdefault(tuple(image.shape), []).append((one, image))
+        for shape, members in by_shape.items():
+            for one, release, i in self._released(members):
+                if self._job.target is not None:
+                    try:
+                        sink(one, encoded(release, i, self._job.config))
+                    except OSError as error:
+                        cause = _cause_of(error)
+                        if cause is None:
+                            raise  # a full or read-only target: no other file would fare better
+                        one.row.fail(cause, one.name)
+                        continue
+                one.row.shapes["x".join(map(str, shape))] += 1
+
+    def _released(self, members: _Group) -> Iterator[tuple[_Source, Release, int]]:
+        """Images of one shape -> each with the release it is in, and its place there."""
+        before = self.ledger.charged
+        try:
+            release = device.release(
+                self._protection,
+                torch.stack([image for _, image in members]),
+                self.ledger,
+                folders=[one.folder for one, _ in members],
+            )
+        except SpecError:
+            for one, _ in members:
+                one.row.fail(f"an image that {self._job.spec} does not fit", one.name)
+        except BudgetExceededError:
+            if len(members) == 1:
+                one = members[0][0]
+                one.row.fail("over budget", one.name)
+                return
+            for member in members:
+                yield from self._released([member])
+        else:
+            members[0][0].row.charged += self.ledger.charged - before
+            for i, (one, _) in enumerate(members):
+                yield one, release, i
+
+
+def _cause_of(error: OSError) -> str | None:
+    """Why this one file cannot be written; None where it is not about this one file."""
+    if error.errno == errno.ENAMETOOLONG:
+        return "a name that is too long for the target"
+    if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
+        return _IN_THE_WAY
+    return None
+
+
+class _AsBeforeError(Exception):
+    """What was written is there already."""
+
+
+class _DamagedShardError(Exception):
+    """A shard cannot be read to its end."""
+
+
+class _StrictTarInfo(tarfile.TarInfo):
+    """A header of a tar file. Where one is damaged, tarfile would end there, and lose the rest in silence."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> "_StrictTarInfo":
+        try:
+            return super().fromtarfile(tarfile_)
+        except tarfile.HeaderError as error:
+            if type(error).__name__ == "EOFHeaderError":  # the regular end
+                raise
+            raise tarfile.ReadError(str(error)) from error
+
+
+class _TarSink:
+    """Adds releases to a tar file under the names of the originals, or new ones, and nothing else."""
+
+    def __init__(self, out: tarfile.TarFile, job: Job) -> None:
+        self._out = out
+        self._job = job
+
+    def __call__(self, one: _Source, content: bytes) -> None:
+        member = tarfile.TarInfo(self._job.output(one.name))
+        member.size = len(content)
+        self._out.addfile(member, io.BytesIO(content))
+
+
+_worker: Worker | None = None
+
+
+def start(job: Job) -> None:
+    """Begin a worker process."""
+    global _worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that was started
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    _worker = Worker(job)
+
+
+def _end_with_parent() -> None:
+    # A worker whose parent was killed would wait for its next task for ever.
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def work(items: list[Item]) -> list[Row]:
+    """Release files in a worker process."""
+    assert _worker is not None
+    return _worker.work(items)

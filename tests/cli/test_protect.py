@@ -1,0 +1,486 @@
+"""`sfumato protect` and `sfumato ledger`: what they print, where they write, and how they end.
+
+Most commands run inside the test, through the function behind the script, and in a home of their own.
+"""
+
+import io
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sfumato import images
+from sfumato.cli import main
+from sfumato.dp.ledger import Budget, Ledger
+from sfumato.protect import parse
+
+SCRIPT = Path(sys.executable).with_name("sfumato")
+SPEC = "dp-pix:cell=4,epsilon=3"
+SECONDS = 60  # a process that needs longer hangs
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command left: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture(autouse=True)
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The ledger of the user who runs the tests is not theirs to write."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "home" / "sfumato"
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """`sfumato` with arguments, run in this process."""
+
+    def run(*arguments: str | Path) -> Said:
+        monkeypatch.setattr(sys, "argv", ["sfumato", *map(str, arguments)])
+        code: object = None  # main returns where nothing stopped it
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+        return Said(code if isinstance(code, int) else int(code is not None), *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def protect(command: Command) -> Command:
+    """`sfumato protect` in one process, with SPEC where no other is given."""
+
+    def run(*arguments: str | Path, spec: str = SPEC) -> Said:
+        return command("protect", *arguments, "--with", spec, "--workers", "1")
+
+    return run
+
+
+def encoded(seed: int = 0, size: tuple[int, int] = (20, 17), kind: str = "PNG") -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, format=kind)
+    return buffer.getvalue()
+
+
+def photos(root: Path, count: int = 3) -> Path:
+    root.mkdir(parents=True)
+    for i in range(count):
+        (root / f"{i}.png").write_bytes(encoded(i))
+    return root
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+def mistake(said: Said) -> str:
+    """The one line that a mistake is answered with."""
+    assert (said.code, said.out) == (1, "")
+    lines = [line for line in said.err.splitlines() if line.startswith("sfumato: ")]
+    assert len(lines) == 1
+    assert "Traceback" not in said.err
+    assert said.err.endswith(f"{lines[0]}\n")
+    return lines[0].removeprefix("sfumato: ")
+
+
+# Folders
+
+
+def test_a_folder_is_protected_and_said_to_be(protect: Command, home: Path, tmp_path: Path):
+    photos(tmp_path / "photos")
+    said = protect("photos", "out")
+    assert said.code == 0
+    first, *rest = said.out.splitlines()
+    assert re.fullmatch(r"protected 3 images with dp-pix:cell=4,epsilon=3 \([0-9.]+ s\)", first)
+    assert rest == [
+        f"3 of 3x20x17: {parse(SPEC).guarantee((3, 20, 17))}",
+        f"charged 3 new releases; ledger: {home / 'ledger.db'}",
+        "manifest: out/manifest.json",
+    ]
+    assert set(files(tmp_path / "out")) == {"0.png", "1.png", "2.png", "manifest.json"}
+
+
+def test_a_second_run_says_that_everything_was_there(protect: Command, tmp_path: Path):
+    photos(tmp_path / "photos")
+    protect("photos", "out")
+    said = protect("photos", "out")
+    assert said.code == 0
+    assert "charged 0 new releases" in said.out
+    assert "there already from an earlier run: 3 files\n" in said.out
+
+
+def test_a_failure_is_counted_by_cause_in_one_line_and_the_exit_code_is_1(protect: Command, tmp_path: Path):
+    photos(tmp_path / "photos")
+    for name in ("x.png", "y.png"):
+        (tmp_path / "photos" / name).write_bytes(b"dear diary")
+    (tmp_path / "photos" / "z.png").write_bytes(encoded(9, (2, 2)))
+    (tmp_path / "photos" / "notes.txt").write_text("")
+    said = protect("photos", "out")
+    assert said.code == 1
+    assert said.out.startswith("protected 3 images")
+    failed = [line for line in said.out.splitlines() if line.startswith("failed: ")]
+    assert len(failed) == 2
+    assert sum(line.startswith("failed: 2 (") and line.endswith("such as x.png") for line in failed) == 1
+    assert "left out: 1 (no images by their names)" in said.out
+    assert set(files(tmp_path / "out")) == {"0.png", "1.png", "2.png", "manifest.json"}
+    assert protect("photos", "out").code == 1  # they fail again
+
+
+@pytest.mark.parametrize(
+    "name", [os.fsdecode(b"caf\xe9.png"), "a\nsfumato: all is well.png", "\x1b[2J\x1b[31m.png", "\r.png"]
+)
+def test_the_name_of_a_failed_file_neither_breaks_the_line_nor_drives_the_terminal(
+    protect: Command, tmp_path: Path, name: str
+):
+    photos(tmp_path / "photos")
+    (tmp_path / "photos" / name).write_bytes(b"dear diary")
+    said = protect("photos", "out")
+    assert said.code == 1
+    (line,) = [line for line in said.out.split("\n") if line.startswith("failed: 1 (")]
+    assert line.endswith(".png")
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", said.out)
+
+
+def test_more_sizes_than_a_screen_holds_are_left_to_the_manifest(protect: Command, tmp_path: Path):
+    photos(tmp_path / "photos")
+    for width in range(30, 35):
+        (tmp_path / "photos" / f"{width}.png").write_bytes(encoded(1, (20, width)))
+    said = protect("photos", "out")
+    assert "3 of 3x20x17: " in said.out
+    assert "3 more sizes: see the manifest\n" in said.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suffix"),
+    [
+        ([], ".png"),
+        (["--format", "webp"], ".webp"),
+        (["--format", "BMP"], ".bmp"),
+        (["--format", "jpg"], ".jpg"),
+    ],
+)
+def test_the_format_of_a_folder_is_png_or_what_is_asked_for(
+    protect: Command, tmp_path: Path, arguments: list[str], suffix: str
+):
+    photos(tmp_path / "photos", 1)
+    protect("photos", "out.d", *arguments)
+    assert set(files(tmp_path / "out.d")) == {f"0{suffix}", "manifest.json"}
+
+
+def test_a_tar_file_is_a_folder_of_one(protect: Command, tmp_path: Path):
+    with tarfile.open(tmp_path / "t.tar", "w") as out:
+        member = tarfile.TarInfo("a.png")
+        member.size = len(encoded())
+        out.addfile(member, io.BytesIO(encoded()))
+    assert protect("t.tar", "out").code == 0
+    assert set(files(tmp_path / "out")) == {"t.tar", "manifest.json"}
+
+
+def test_cells_and_new_names_are_passed_on(protect: Command, tmp_path: Path):
+    photos(tmp_path / "photos", 1)
+    protect("photos", "out", "--cells", "--rename")
+    (name,) = set(files(tmp_path / "out")) - {"manifest.json"}
+    assert re.fullmatch(r"[0-9a-f]{2}/[0-9a-f]{16}\.png", name)
+    assert images.read(tmp_path / "out" / name).shape == (3, 5, 5)
+
+
+def test_over_budget_is_a_failure_with_exit_code_1(command: Command, protect: Command, tmp_path: Path):
+    photos(tmp_path / "photos")
+    command("ledger", "budget", "epsilon=6", "--folder", "photos")
+    said = protect("photos", "out")
+    assert said.code == 1
+    assert "failed: 1 (over budget), such as 2.png\n" in said.out
+
+
+# Dry runs
+
+
+def test_a_dry_run_says_what_it_would_cost_and_writes_nothing(protect: Command, home: Path, tmp_path: Path):
+    photos(tmp_path / "photos")
+    said = protect("photos", "out", "--dry-run")
+    assert said.code == 0
+    assert said.out.startswith("would protect 3 images with dp-pix:cell=4,epsilon=3 (")
+    assert f"would charge 3 new releases; ledger: {home / 'ledger.db'}\n" in said.out
+    assert "manifest" not in said.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["photos"]
+
+
+def test_a_dry_run_that_would_fail_ends_with_exit_code_1(protect: Command, tmp_path: Path):
+    photos(tmp_path / "photos")
+    (tmp_path / "photos" / "x.png").write_bytes(b"dear diary")
+    assert protect("photos", "out", "--dry-run").code == 1
+
+
+# One image
+
+
+@pytest.mark.parametrize(("name", "kind"), [("new/a.png", "PNG"), ("a.jpg", "JPEG"), ("a.webp", "WEBP")])
+def test_one_image_goes_to_a_new_file_in_the_format_of_its_suffix(
+    protect: Command, tmp_path: Path, name: str, kind: str
+):
+    (tmp_path / "in.png").write_bytes(encoded())
+    said = protect("in.png", name)
+    assert (said.code, said.out) == (0, "")
+    with Image.open(tmp_path / name) as opened:
+        assert (opened.format, opened.size) == (kind, (17, 20))
+
+
+def test_one_image_says_what_is_proved_and_whether_it_was_charged(
+    protect: Command, home: Path, tmp_path: Path
+):
+    (tmp_path / "in.png").write_bytes(encoded())
+    proved = f"{SPEC}: {parse(SPEC).guarantee((3, 20, 17))}"
+    ledger = f"ledger: {home / 'ledger.db'}"
+    assert protect("in.png", "a.png").err.splitlines() == [proved, f"charged; {ledger}"]
+    assert protect("in.png", "b.png").err.splitlines() == [
+        proved,
+        f"released before, and given again for nothing; {ledger}",
+    ]
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_of_a_protection_that_proves_nothing_that_is_said(protect: Command, tmp_path: Path):
+    (tmp_path / "in.png").write_bytes(encoded())
+    assert protect("in.png", "a.png", spec="blur:radius=2").err.startswith(
+        "blur:radius=2: nothing is proved\n"
+    )
+
+
+def test_one_image_goes_into_a_folder_under_its_own_name(protect: Command, tmp_path: Path):
+    (tmp_path / "in.jpg").write_bytes(encoded(kind="JPEG"))
+    (tmp_path / "out").mkdir()
+    assert protect("in.jpg", "out").code == 0
+    assert set(files(tmp_path / "out")) == {"in.png"}
+
+
+def test_one_image_with_a_new_name_does_not_keep_the_old_one(protect: Command, tmp_path: Path):
+    (tmp_path / "anna.png").write_bytes(encoded())
+    (tmp_path / "out").mkdir()
+    protect("anna.png", "out", "--rename")  # is refused, or says nothing of the original
+    assert not [name for name in files(tmp_path / "out") if "anna" in name]
+
+
+@pytest.mark.parametrize("target", ["in.png", "thesis.png", "out", "link.png"])
+def test_one_image_never_replaces_a_file(protect: Command, tmp_path: Path, target: str):
+    (tmp_path / "in.png").write_bytes(encoded())
+    (tmp_path / "thesis.png").write_bytes(b"chapter 1")
+    (tmp_path / "link.png").symlink_to("thesis.png")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "in.png").write_bytes(b"chapter 2")
+    before = files(tmp_path)
+    line = mistake(protect("in.png", target))
+    assert "is there already, and might be an original: name a new file" in line
+    assert files(tmp_path) == before
+
+
+def test_one_image_and_the_same_one_in_a_folder_have_the_same_release(protect: Command, tmp_path: Path):
+    photos(tmp_path / "photos", 1)
+    protect("photos", "out")
+    protect("photos/0.png", "one.png")
+    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "out" / "0.png").read_bytes()
+
+
+def test_one_image_is_charged_to_its_folder(command: Command, protect: Command, tmp_path: Path):
+    photos(tmp_path / "photos")
+    command("ledger", "budget", "epsilon=4", "--folder", tmp_path / "photos")
+    assert protect("photos/0.png", "0.png").code == 0
+    line = mistake(protect("photos/1.png", "1.png"))
+    assert f"costs eps = 3, and 1 of 4 is left for {tmp_path / 'photos'}" in line
+    assert not (tmp_path / "1.png").exists()
+
+
+def test_an_image_goes_from_pipe_to_pipe(protect: Command, home: Path, tmp_path: Path):
+    done = subprocess.run(
+        [SCRIPT, "protect", "-", "-", "--with", SPEC],
+        input=encoded(),
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stderr.endswith(f"charged; ledger: {home / 'ledger.db'}\n".encode())
+    (tmp_path / "in.png").write_bytes(encoded())
+    protect("in.png", "a.png")
+    assert done.stdout == (tmp_path / "a.png").read_bytes()
+
+
+@pytest.mark.parametrize("data", [b"", b"dear diary", encoded()[:100]])
+def test_what_is_no_image_in_a_pipe_is_answered_in_one_line_and_not_charged(
+    command: Command, monkeypatch: pytest.MonkeyPatch, home: Path, data: bytes
+):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert "<bytes>" in mistake(command("protect", "-", "out.png", "--with", SPEC))
+    with Ledger(home / "ledger.db") as ledger:
+        assert ledger.summary().releases == 0
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["photos", "out", "--with", "dp-pixx:cell=4"],
+            "no protection is called 'dp-pixx': did you mean 'dp-pix'",
+        ),
+        (["photos", "out", "--with", "dp-pix:cell=4"], "dp-pix: epsilon is missing"),
+        (["photos", "out", "--with", "dp-pix:cell=4,epsilon=1,2"], "names 2 protections"),
+        (["photos", "out", "--with", "dp-pix:cell=4,epsilon=0"], "epsilon=0 is not above 0"),
+        (
+            ["photos", "out", "--with", SPEC, "--format", "gif"],
+            "format GIF: choose one of PNG, JPEG, WEBP, BMP",
+        ),
+        (["photos/0.png", "a.tiff", "--with", SPEC], "format TIFF: choose one of PNG, JPEG, WEBP, BMP"),
+        (["gone", "out", "--with", SPEC], "gone"),
+        (["gone.tar", "out", "--with", SPEC], "gone.tar: no such folder or file"),
+        (["notes.txt", "out.png", "--with", SPEC], "notes.txt"),
+        (["photos", "notes.txt", "--with", SPEC], "notes.txt: is not a folder"),
+        (["photos", "photos/out", "--with", SPEC], "lies in photos, whose images would be mixed"),
+        (["photos/0.png", "a.png", "--dry-run", "--with", SPEC], "--dry-run is for folders and tar files"),
+        (["photos/0.png", "notes.txt/a.png", "--with", SPEC], "notes.txt"),
+        (["photos", "out", "--with", SPEC, "--ledger", "notes.txt"], "notes.txt: file is not a database"),
+        (["photos", "out", "--with", SPEC, "--ledger", "notes.txt/l"], "cannot be opened for writing"),
+        (
+            ["photos/0.png", "-", "--with", "dp-pix:cell=18,epsilon=3"],
+            "cell=18 is larger than the 20x17 images",
+        ),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line(
+    command: Command, tmp_path: Path, arguments: list[str], message: str
+):
+    photos(tmp_path / "photos")
+    (tmp_path / "notes.txt").write_text("dear diary " * 99)
+    before = files(tmp_path / "photos")
+    assert message in mistake(command("protect", *arguments, "--workers", "1"))
+    assert files(tmp_path / "photos") == before
+    assert (tmp_path / "notes.txt").read_text() == "dear diary " * 99
+
+
+@pytest.mark.parametrize(
+    "arguments", [["photos"], ["photos", "out"], ["photos", "out", "--with", SPEC, "--workers=0"]]
+)
+def test_a_call_that_does_not_parse_is_answered_with_usage(command: Command, arguments: list[str]):
+    said = command("protect", *arguments)
+    assert said.code == 2
+    assert re.match(r"Usage: .*sfumato protect", said.err)
+
+
+def test_an_image_over_budget_is_refused_in_one_line_with_nothing_written(
+    command: Command, protect: Command, tmp_path: Path
+):
+    (tmp_path / "in.png").write_bytes(encoded())
+    command("ledger", "budget", "epsilon=1")
+    line = mistake(protect("in.png", "a.png"))
+    assert "this release costs eps = 3, and 1 of 1 is left for this image" in line
+    assert not (tmp_path / "a.png").exists()
+
+
+# The ledger
+
+
+def test_the_ledger_lies_in_the_users_data_or_where_it_is_said_to(
+    protect: Command, command: Command, home: Path, tmp_path: Path
+):
+    photos(tmp_path / "photos")
+    protect("photos", "one", "--ledger", tmp_path / "own.db")
+    assert not home.exists()
+    protect("photos", "two")
+    assert (home / "ledger.db").is_file()
+    assert command("ledger", "show").out.startswith(f"ledger: {home / 'ledger.db'}\n3 releases of 3 images\n")
+    assert command("ledger", "show", "--ledger", "own.db").out.startswith("ledger: own.db\n3 releases of 3")
+
+
+def test_the_ledger_is_shown_with_its_specs_and_budgets(command: Command, protect: Command, tmp_path: Path):
+    photos(tmp_path / "photos")
+    protect("photos", "one")
+    protect("photos", "two", spec="blur:radius=2")
+    protect("photos/0.png", "three.png", spec="gaussian:sigma=40")
+    command("ledger", "budget", "epsilon=10,delta=1e-6,pixels=4")
+    command("ledger", "budget", "epsilon=10", "--folder", "photos")
+    said = command("ledger", "show")
+    assert said.code == 0
+    assert said.out.splitlines()[1:] == [
+        "7 releases of 3 images",
+        "blur:radius=2: 3",
+        "dp-pix:cell=4,epsilon=3: 3",
+        "gaussian:sigma=40: 1",
+        "budget of every image: epsilon=10,delta=1e-6,pixels=4 for any 4 pixels",
+        f"budget of {tmp_path / 'photos'}: epsilon=10 for any 1 pixel; inf of 10 is spent",
+    ]
+
+
+def test_a_ledger_that_is_not_there_is_not_begun_by_looking(command: Command, home: Path):
+    line = mistake(command("ledger", "show"))
+    assert line == f"{home / 'ledger.db'}: no ledger yet: the first `sfumato protect` begins one"
+    assert not home.exists()
+
+
+def test_a_budget_is_set_shown_and_lifted(command: Command, protect: Command, tmp_path: Path):
+    photos(tmp_path / "photos")
+    protect("photos", "out")
+    assert (
+        command("ledger", "budget", "epsilon=5").out == "budget of every image: epsilon=5 for any 1 pixel\n"
+    )
+    said = command("ledger", "budget", "rho=99,pixels=2", "--folder", "photos")
+    # ε = 3 for 1 pixel is 6 for 2, and ρ = min(6^2 / 2, 6); three images of it.
+    assert said.out == "budget of photos: rho=99,pixels=2 for any 2 pixels; 18 of 99 is spent\n"
+    assert command("ledger", "budget", "none").out == "no budget for every image\n"
+    assert command("ledger", "budget", "none", "--folder", "photos").out == "no budget for photos\n"
+    assert "budget of" not in command("ledger", "show").out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("epsilon=ten", "'epsilon=ten' is not KEY=NUMBER above 0: write epsilon=10"),
+        ("ten", "'ten' is not KEY=NUMBER above 0"),
+        ("epsilon=1,delta=2", "give a delta above 0 and below 1"),
+        ("None", "write epsilon=10"),
+    ],
+)
+def test_a_malformed_budget_is_answered_in_one_line_and_changes_nothing(
+    command: Command, home: Path, words: str, message: str
+):
+    assert message in mistake(command("ledger", "budget", words))
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ledger", "budget", "epsilon=5", "--folder", "FOLDER"],
+        ["ledger", "show"],
+        ["protect", "FOLDER/in", "FOLDER/out", "--with", SPEC, "--workers", "1"],
+        ["protect", "FOLDER/in", "FOLDER/out", "--with", SPEC, "--workers", "1", "--ledger", "FOLDER/l.db"],
+        ["protect", "FOLDER/in/0.png", "FOLDER/a.png", "--with", SPEC],
+    ],
+)
+def test_names_that_are_not_utf_8_are_printed_somehow(
+    command: Command, tmp_path: Path, home: Path, arguments: list[str]
+):
+    # Standard output is strict here, as it is in every locale but C and POSIX.
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    photos(folder / "in", 1)
+    with Ledger(home / "ledger.db") as ledger:
+        ledger.set_budget(Budget.parse("epsilon=99"), folder=folder)
+    assert command(*(one.replace("FOLDER", str(folder)) for one in arguments)).code == 0

@@ -1,0 +1,1268 @@
+"""Folders and tar shards: every image released by the ledger, nothing of the originals beside it, and no
+kill, full disk or stranger's file that leaves a half.
+
+Jobs run in this process but where processes are the point.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import io
+import json
+import multiprocessing
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sfumato import images
+from sfumato.dp.ledger import Budget, Ledger
+from sfumato.errors import ConfigError, DataError, LedgerError, SfumatoError
+from sfumato.files import PART
+from sfumato.protect import folder as jobs
+from sfumato.protect import parse
+from sfumato.protect.folder import FolderConfig, Outcome, protect_folder
+
+SPEC = "dp-pix:cell=4,epsilon=3"
+SECONDS = 60  # a process that needs longer hangs
+NOT_UTF8 = os.fsdecode(b"caf\xe9")
+
+
+class Place:
+    """A device: a source, a target and a ledger, and what is done with them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.source, self.target, self.ledger = (
+            root / "source",
+            root / "target",
+            root / "device" / "ledger.db",
+        )
+        self.source.mkdir(parents=True)
+
+    def picture(
+        self, name: str, seed: int = 0, *, size: tuple[int, int] = (20, 17), mode: str = "RGB"
+    ) -> Path:
+        """A picture of noise; equal for equal seeds, sizes and modes where the format is exact."""
+        path = self.source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded(name, seed, size=size, mode=mode))
+        return path
+
+    def tar(self, name: str, members: dict[str, bytes], mode: str = "w", **info: Any) -> Path:
+        path = self.source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(path, mode) as out:
+            for member, content in members.items():
+                out.addfile(member_of(member, content, **info), io.BytesIO(content))
+        return path
+
+    def run(self, spec: str = SPEC, **config: Any) -> Outcome:
+        return protect_folder(
+            self.source, self.target, parse(spec), self.ledger, FolderConfig(**{"workers": 1, **config})
+        )
+
+    def dry_run(self, spec: str = SPEC, **config: Any) -> Outcome:
+        return jobs.dry_run(self.source, parse(spec), self.ledger, FolderConfig(**{"workers": 1, **config}))
+
+    def budget(self, words: str | None, folder: Path | None = None) -> float:
+        with Ledger(self.ledger) as ledger:
+            return ledger.set_budget(None if words is None else Budget.parse(words), folder=folder)
+
+    def outputs(self) -> dict[str, bytes]:
+        """Path below the target -> content; without the manifest."""
+        return {
+            str(path.relative_to(self.target)): path.read_bytes()
+            for path in sorted(self.target.rglob("*"))
+            if path.is_file() and path.name != "manifest.json"
+        }
+
+    def manifest(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.target / "manifest.json").read_text())
+        return found
+
+    def times(self) -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in self.target.rglob("*") if path.suffix != ".json"}
+
+    def kept(self, spec: str = SPEC) -> dict[bytes, bytes]:
+        """Digest of an original -> what the ledger keeps."""
+        database = sqlite3.connect(self.ledger)
+        rows = database.execute(
+            "select image, release from charges join terms on terms.id = terms where spec = ?", (spec,)
+        ).fetchall()
+        database.close()
+        return dict(rows)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def encoded(name: str, seed: int = 0, *, size: tuple[int, int] = (20, 17), mode: str = "RGB") -> bytes:
+    shape = size if mode == "L" else (*size, 3)
+    pixels = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+    buffer = io.BytesIO()
+    kind = {".jpg": "JPEG", ".jpeg": "JPEG", ".gif": "GIF", ".tif": "TIFF", ".bmp": "BMP", ".webp": "WEBP"}
+    Image.fromarray(pixels).save(buffer, format=kind.get(Path(name).suffix.lower(), "PNG"))
+    return buffer.getvalue()
+
+
+def member_of(name: str, content: bytes, **info: Any) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    for key, value in info.items():
+        setattr(member, key, value)
+    return member
+
+
+def members(content: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as shard:
+        return {member.name: shard.extractfile(member).read() for member in shard}  # type: ignore[union-attr]
+
+
+def seen(values: bytes, original: Path | bytes, cell: int = 4) -> np.ndarray:
+    """What the ledger keeps of an original, with cells enlarged: (C, H, W)."""
+    channels, height, width = images.read(original, channels=None).shape
+    cells = np.frombuffer(values, np.uint8).reshape(channels, -(-height // cell), -(-width // cell))
+    return cells.repeat(cell, 1).repeat(cell, 2)[:, :height, :width]
+
+
+def counts(outcome: Outcome) -> dict[str, int]:
+    return {cause: count for cause, (count, _) in outcome.failures.items()}
+
+
+# Names
+
+
+def test_releases_have_the_names_of_the_originals_at_any_depth_and_the_suffix_of_the_format(place: Place):
+    deep = "/".join("abcdefghijklmnopqrst")
+    for name in ("one.jpg", "2.PNG", "anna/x.y.jpeg", f"{deep}/z.webp", "anna/b.tif", "c.bmp", "c2.gif"):
+        place.picture(name, seed=len(name))
+    outcome = place.run()
+    assert set(place.outputs()) == {
+        "one.png",
+        "2.png",
+        "anna/x.y.png",
+        f"{deep}/z.png",
+        "anna/b.png",
+        "c.png",
+        "c2.png",
+    }
+    assert not outcome.failures
+    assert outcome.shapes.total() == 7
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{NOT_UTF8}.png",
+        f"{NOT_UTF8}/a.png",
+        "new\nline.png",
+        "\x1b[31mred.png",
+        "a'b\"c;d.png",
+        "50%_*.png",
+        " .png",
+        "-rf.png",
+        "e\u0301.png",
+        "😀.png",
+        "x" * 251 + ".png",
+    ],
+)
+def test_a_name_is_kept_byte_for_byte(place: Place, name: str):
+    place.picture(name)
+    assert not place.run().failures
+    assert list(place.outputs()) == [name]
+    assert [entry["file"] for entry in place.manifest()["outputs"]] == [name]
+    before = place.times()
+    assert place.run().earlier == 1
+    assert place.times() == before
+
+
+def test_unicode_normal_forms_are_two_names(place: Place):
+    place.picture("\u00e9.png", 1)
+    place.picture("e\u0301.png", 2)
+    place.run()
+    assert set(place.outputs()) == {"\u00e9.png", "e\u0301.png"}
+
+
+def test_a_name_too_long_with_its_new_suffix_fails_by_cause_and_the_rest_goes_on(place: Place):
+    place.picture("x" * 251 + ".png", 1)
+    place.picture("y.png", 2)
+    outcome = place.run(format_name="WEBP")
+    assert counts(outcome) == {"a name that is too long for the target": 1}
+    assert list(place.outputs()) == ["y.webp"]
+
+
+def test_of_two_names_that_would_become_one_the_second_fails(place: Place):
+    place.picture("a.jpg", 1)
+    place.picture("a.png", 2)
+    place.picture("b.png", 3)
+    for _ in range(2):
+        outcome = place.run()
+        ((cause, (count, first)),) = outcome.failures.items()
+        assert "name of another" in cause
+        assert (count, first) == (1, "a.png")
+        assert set(place.outputs()) == {"a.png", "b.png"}
+    kept = place.kept()[images.digest(images.read(place.source / "a.jpg"))]
+    shown = images.read(place.target / "a.png").numpy()
+    assert np.array_equal(shown, seen(kept, place.source / "a.jpg"))
+
+
+def test_a_later_file_does_not_take_the_name_of_an_earlier_release(place: Place):
+    place.picture("a.jpg", 1)
+    place.run()
+    before = place.outputs()
+    place.picture("a.bmp", 2)  # comes before a.jpg in the folder
+    assert sum(counts(place.run()).values()) == 1
+    assert place.outputs() == before
+
+
+def test_names_that_collide_are_counted_under_one_cause(place: Place):
+    for i in range(3):
+        place.picture(f"{i}.jpg", i)
+        place.picture(f"{i}.png", 10 + i)
+    assert list(counts(place.run()).values()) == [3]
+
+
+@pytest.mark.parametrize(
+    ("file", "inner"), [("a.jpg", "a.png/x.png"), ("a.tgz", "a.tar/x.png"), ("z.png", "manifest.json/x.png")]
+)
+def test_a_file_that_would_take_the_name_of_a_folder_fails_by_cause(place: Place, file: str, inner: str):
+    if file.endswith(".tgz"):
+        place.tar(file, {"y.png": encoded("y.png", 1)}, "w:gz")
+    else:
+        place.picture(file, 1)
+    place.picture(inner, 2)
+    place.picture("last.png", 3)
+    place.run()  # counts one of them as failed, and ends
+    assert "last.png" in place.outputs()
+    assert place.manifest()["images"] >= 2
+
+
+# Pixels
+
+
+def test_every_release_shows_what_the_ledger_keeps_pixel_by_pixel(place: Place):
+    for i, (name, size, mode) in enumerate(
+        [
+            ("a.png", (20, 17), "RGB"),
+            ("b/c.png", (20, 17), "L"),
+            ("d.jpg", (9, 31), "RGB"),
+            ("e.bmp", (4, 4), "L"),
+        ]
+    ):
+        place.picture(name, i, size=size, mode=mode)
+    outcome = place.run()
+    assert outcome.shapes == {(3, 20, 17): 1, (1, 20, 17): 1, (3, 9, 31): 1, (1, 4, 4): 1}
+    kept = place.kept()
+    for original in place.source.rglob("*.*"):
+        shown = images.read(
+            place.target / original.relative_to(place.source).with_suffix(".png"), channels=None
+        )
+        image = images.read(original, channels=None)
+        assert np.array_equal(shown.numpy(), seen(kept[images.digest(image)], original))
+
+
+@pytest.mark.parametrize("format_name", ["PNG", "WEBP", "BMP"])
+def test_an_exact_format_holds_the_release_exactly(place: Place, format_name: str):
+    original = place.picture("a.png")
+    place.run(format_name=format_name)
+    (kept,) = place.kept().values()
+    assert np.array_equal(
+        images.read(place.target / f"a.{format_name.lower()}").numpy(), seen(kept, original)
+    )
+
+
+def test_jpeg_holds_the_release_about(place: Place):
+    original = place.picture("a.png")
+    place.run(format_name="JPEG")
+    (kept,) = place.kept().values()
+    shown = images.read(place.target / "a.jpg").numpy()
+    # Quality 95 without subsampling: the mean error is about a level on photographs, more on noise.
+    assert np.abs(shown.astype(int) - seen(kept, original)).mean() < 5
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_cells_are_written_as_pixels_on_request(place: Place, mode: str):
+    place.picture("a.png", mode=mode)
+    place.run(cells=True)
+    (kept,) = place.kept().values()
+    shown = images.read(place.target / "a.png", channels=None)
+    assert shown.shape == (1 if mode == "L" else 3, 5, 5)
+    assert shown.numpy().tobytes() == kept
+    assert place.manifest()["one_pixel_is"] == "a cell"
+
+
+def test_copies_of_one_picture_have_one_release_and_one_charge(place: Place):
+    for name in ("a.png", "b/copy.png", "b/same pixels.bmp"):
+        place.picture(name, 7)
+    place.tar("t.tar", {"x/again.png": encoded("again.png", 7)})
+    assert place.run().charged == 1
+    outputs = place.outputs()
+    assert len({*members(outputs.pop("t.tar")).values(), *outputs.values()}) == 1
+
+
+@pytest.mark.parametrize("spec", ["none", "blur:radius=2", "pixelize:cell=4"])
+def test_a_protection_without_noise_is_charged_and_runs_as_any_other(place: Place, spec: str):
+    original = place.picture("a.png")
+    assert place.run(spec).charged == 1
+    shown = images.read(place.target / "a.png")
+    expected = parse(spec).release(images.read(original)[None], None).images()[0]  # type: ignore[arg-type]
+    assert np.array_equal(shown.numpy(), expected.numpy())
+    assert place.manifest()["guarantees"][0]["proved"] is None
+
+
+# The manifest
+
+
+def test_the_manifest_names_exactly_the_outputs_with_their_digests(place: Place):
+    place.picture("b.png", 1)
+    place.picture("a/z.png", 2, mode="L")
+    place.picture("a.jpg", 3)
+    place.tar("t.tar", {"1.png": encoded("1.png", 4), "2.png": encoded("2.png", 5, mode="L")})
+    outcome = place.run()
+    manifest = place.manifest()
+    outputs = place.outputs()
+    assert {entry["file"]: entry["sha256"] for entry in manifest["outputs"]} == {
+        name: hashlib.sha256(content).hexdigest() for name, content in outputs.items()
+    }
+    assert {entry["file"]: entry["bytes"] for entry in manifest["outputs"]} == {
+        name: len(content) for name, content in outputs.items()
+    }
+    assert {entry["file"]: entry["shapes"] for entry in manifest["outputs"]}["t.tar"] == {
+        "1x20x17": 1,
+        "3x20x17": 1,
+    }
+    assert (manifest["spec"], manifest["format"], manifest["images"]) == (SPEC, "PNG", 5)
+    assert outcome.manifest == place.target / "manifest.json"
+
+
+def test_the_manifest_states_the_guarantee_of_every_shape(place: Place):
+    place.picture("a.png", 1, size=(20, 17))
+    place.picture("b.png", 2, size=(20, 17))
+    place.picture("c.png", 3, size=(8, 9), mode="L")
+    place.run()
+    found = {tuple(one["shape"]): one for one in place.manifest()["guarantees"]}
+    assert {shape: one["images"] for shape, one in found.items()} == {(3, 20, 17): 2, (1, 8, 9): 1}
+    for shape, one in found.items():
+        assert one["proved"]["words"] == str(parse(SPEC).guarantee(shape))
+        assert (one["proved"]["value"], one["proved"]["pixels"]) == (3, 1)
+
+
+def test_the_manifest_says_nothing_that_identifies_an_original(place: Place):
+    path = place.picture("a.jpg", 1)
+    place.run()
+    text = (place.target / "manifest.json").read_text()
+    image = images.read(path)
+    for content in (path.read_bytes(), image.numpy().tobytes(), image.permute(1, 2, 0).numpy().tobytes()):
+        assert hashlib.sha256(content).hexdigest() not in text
+    assert images.digest(image).hex() not in text
+    assert str(place.root) not in text
+    assert ".jpg" not in text
+
+
+def test_the_same_job_into_two_targets_writes_the_same_manifest_and_files(place: Place):
+    for i in range(5):
+        place.picture(f"{i % 2}/{i}.png", i)
+    place.run()
+    first, manifest = place.outputs(), (place.target / "manifest.json").read_bytes()
+    place.target = place.root / "second"
+    assert place.run().charged == 0
+    assert place.outputs() == first
+    assert (place.target / "manifest.json").read_bytes() == manifest
+
+
+def test_the_manifest_counts_failures_without_names(place: Place):
+    place.picture("a.png")
+    (place.source / "anna's secret.png").write_bytes(b"no image")
+    place.run()
+    assert list(place.manifest()["failed"].values()) == [1]
+    assert "anna" not in (place.target / "manifest.json").read_text()
+
+
+# New names
+
+
+def test_with_new_names_nothing_in_the_target_tells_an_old_one(place: Place):
+    place.picture("anna/zurich.jpg", 1)
+    place.picture("bert/smith.png", 2)
+    (place.source / "anna" / "diagnosis.png").write_bytes(b"no image")
+    place.picture("anna/tiny.png", 3, size=(2, 2))
+    place.tar("clinic/patients.tar", {"carla/mueller.png": encoded("x.png", 4), "carla/x.png": b"no image"})
+    place.run(rename=True)
+    everything = "\n".join(str(path.relative_to(place.target)) for path in place.target.rglob("*")).encode()
+    everything += b"".join(path.read_bytes() for path in place.target.rglob("*") if path.is_file())
+    words = "anna zurich bert smith diagnosis tiny clinic patients carla mueller"
+    assert [word for word in words.split() if word.encode() in everything.lower()] == []
+    assert len(place.outputs()) == 3
+    assert place.manifest()["renamed"] is True
+
+
+def test_new_names_are_the_same_when_run_again_and_after_the_target_was_emptied(place: Place):
+    for i in range(4):
+        place.picture(f"{i}.png", i)
+    place.run(rename=True)
+    first, times = place.outputs(), place.times()
+    assert place.run(rename=True).earlier == 4
+    assert place.times() == times
+    for name in (*first, "manifest.json"):
+        (place.target / name).unlink()
+    place.run(rename=True)
+    assert place.outputs() == first
+
+
+def test_new_names_come_from_a_secret_of_the_target(place: Place):
+    place.picture("a.png")
+    place.run(rename=True)
+    first = set(place.outputs())
+    place.target = place.root / "second"
+    place.run(rename=True)
+    assert len(first) == 1
+    assert not first & set(place.outputs())
+
+
+def test_with_new_names_no_two_files_collide(place: Place):
+    place.picture("a.jpg", 1)
+    place.picture("a.png", 2)
+    assert not place.run(rename=True).failures
+    assert len(place.outputs()) == 2
+
+
+# Again
+
+
+def test_a_second_run_does_nothing(place: Place):
+    for i in range(3):
+        place.picture(f"{i}/{i}.png", i)
+    place.tar("t.tar", {"1.png": encoded("1.png", 4)})
+    first = place.run()
+    before, content, manifest = place.times(), place.outputs(), place.manifest()
+    again = place.run()
+    assert (again.earlier, again.charged, again.shapes) == (4, 0, first.shapes)
+    assert (place.times(), place.outputs(), place.manifest()) == (before, content, manifest)
+
+
+def test_an_added_file_is_released_and_the_others_are_left(place: Place):
+    place.picture("a.png", 1)
+    place.run()
+    before = place.times()
+    place.picture("b.png", 2)
+    outcome = place.run()
+    assert (outcome.earlier, outcome.charged) == (1, 1)
+    assert place.times().items() >= {p: t for p, t in before.items() if p != place.target}.items()
+    assert [entry["file"] for entry in place.manifest()["outputs"]] == ["a.png", "b.png"]
+
+
+def test_a_changed_file_is_released_anew(place: Place):
+    path = place.picture("a.png", 1)
+    place.run()
+    before = place.outputs()
+    place.picture("a.png", 2)
+    os.utime(path, ns=(0, 1))  # of the same size, perhaps, but of another time
+    assert place.run().charged == 1
+    assert place.outputs() != before
+    assert place.manifest()["images"] == 1
+
+
+def test_a_file_that_was_only_touched_keeps_its_release(place: Place):
+    path = place.picture("a.png", 1)
+    place.run()
+    before = place.outputs()
+    os.utime(path, ns=(0, 1))
+    assert place.run().charged == 0
+    assert place.outputs() == before
+
+
+def test_a_file_that_is_no_longer_an_image_leaves_no_release_that_the_manifest_does_not_name(place: Place):
+    path = place.picture("a.png", 1)
+    place.tar("t.tar", {"1.png": encoded("1.png", 4)})
+    place.run()
+    path.write_bytes(b"no image")
+    (place.source / "t.tar").write_bytes(b"no tar")
+    assert sum(counts(place.run()).values()) == 2
+    assert {entry["file"] for entry in place.manifest()["outputs"]} == set(place.outputs())
+
+
+def test_a_release_that_was_removed_or_cut_off_is_written_again_for_nothing(place: Place):
+    for i in range(3):
+        place.picture(f"{i}.png", i)
+    place.run()
+    before = place.outputs()
+    (place.target / "0.png").unlink()
+    (place.target / "1.png").write_bytes(b"")
+    outcome = place.run()
+    assert (outcome.earlier, outcome.charged) == (1, 0)
+    assert place.outputs() == before
+
+
+def test_an_emptied_target_is_filled_with_the_same_releases_for_nothing(place: Place):
+    place.picture("a.png", 1)
+    place.run()
+    before = place.outputs()
+    for path in place.target.iterdir():
+        path.unlink()
+    assert place.run().charged == 0
+    assert place.outputs() == before
+
+
+def test_a_failed_file_that_was_mended_is_released(place: Place):
+    place.picture("a.png", 1)
+    (place.source / "b.png").write_bytes(b"")
+    assert sum(counts(place.run()).values()) == 1
+    place.picture("b.png", 2)
+    assert not place.run().failures
+    assert set(place.outputs()) == {"a.png", "b.png"}
+    assert place.manifest()["failed"] == {}
+
+
+def test_leftovers_of_a_killed_run_are_removed(place: Place):
+    place.picture("a/b.png")
+    place.run()
+    for folder in (place.target, place.target / "a"):
+        (folder / PART.replace("*", "0123456789abcdef")).write_bytes(b"half")
+    place.run()
+    assert set(place.outputs()) == {"a/b.png"}
+
+
+def test_a_file_that_somebody_put_into_the_target_is_not_replaced(place: Place):
+    place.picture("a.png", 1)
+    place.run()
+    (place.target / "b.png").write_bytes(b"thesis")
+    place.picture("b.jpg", 2)
+    with contextlib.suppress(DataError):  # refused as a whole, or counted as failed
+        assert sum(counts(place.run()).values()) == 1
+    assert (place.target / "b.png").read_bytes() == b"thesis"
+
+
+def test_a_second_run_counts_what_is_left_out_as_the_first_did(place: Place):
+    (place.source / "notes.txt").write_text("")
+    place.tar("t.tar", {"a.png": encoded("a.png", 1), "notes.txt": b"hi"})
+    assert place.run().left_out == place.run().left_out == {"no images by their names": 2}
+
+
+# Places
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"spec": "dp-pix:cell=5,epsilon=3"}, "spec dp-pix:cell=4,epsilon=3, not dp-pix:cell=5,epsilon=3"),
+        ({"format_name": "BMP"}, "format PNG, not BMP"),
+        ({"cells": True}, "cells False, not True"),
+        ({"rename": True}, "rename False, not True"),
+    ],
+)
+def test_a_target_of_other_settings_is_refused(place: Place, change: dict[str, Any], message: str):
+    place.picture("a.png")
+    place.run()
+    before, manifest = place.outputs(), place.manifest()
+    with pytest.raises(DataError, match="holds a run with") as raised:
+        place.run(**change)
+    assert message in str(raised.value)
+    assert (place.outputs(), place.manifest()) == (before, manifest)
+
+
+def test_a_target_of_another_source_is_refused(place: Place):
+    place.picture("a.png")
+    place.run()
+    place.source = place.root / "other"
+    place.picture("b.png")
+    with pytest.raises(DataError, match=f"with source {place.root}/source, not {place.source}: name"):
+        place.run()
+
+
+def test_an_emptied_target_takes_other_settings(place: Place):
+    place.picture("a.png")
+    place.run()
+    for path in place.target.iterdir():
+        path.unlink()
+    place.run(format_name="BMP")
+    assert set(place.outputs()) == {"a.bmp"}
+
+
+def test_a_target_that_holds_somebodys_files_is_refused_and_left(place: Place):
+    place.picture("a.png")
+    place.target.mkdir()
+    (place.target / "thesis.txt").write_text("chapter 1")
+    with pytest.raises(DataError, match="is not empty, and not from an earlier run: name a new folder"):
+        place.run()
+    assert place.outputs() == {"thesis.txt": b"chapter 1"}
+
+
+def test_a_target_of_another_devices_ledger_is_refused(place: Place):
+    place.picture("a.png")
+    place.run()
+    before = place.outputs()
+    place.ledger = place.root / "other" / "ledger.db"
+    with pytest.raises(DataError, match="is not empty, and not from an earlier run"):
+        place.run()
+    assert place.outputs() == before
+
+
+def test_a_ledger_within_the_target_is_refused_before_it_is_made(place: Place):
+    place.picture("a.png")
+    place.ledger = place.target / "ledger.db"
+    with pytest.raises(DataError):
+        place.run()
+    # It knows the originals, and the target is sent away.
+    assert not place.target.exists() or list(place.target.rglob("*")) == []
+
+
+@pytest.mark.parametrize("inside", [".", "out", "a/b", "../source", "../link/out"])
+def test_a_target_within_the_source_is_refused(place: Place, inside: str):
+    place.picture("a.png")
+    (place.root / "link").symlink_to("source")
+    place.target = place.source / inside
+    with pytest.raises(DataError, match=r"lies in .*source, whose images would be mixed with their releases"):
+        place.run()
+    assert [path.name for path in place.source.iterdir()] == ["a.png"]
+
+
+def test_a_target_around_the_source_is_refused(place: Place):
+    place.picture("a.png")
+    place.target = place.root
+    with pytest.raises(DataError, match="which leaves the device: the ledger must not"):
+        place.run()
+
+
+def test_a_target_that_is_a_file_is_refused(place: Place):
+    place.picture("a.png")
+    place.target.write_text("thesis")
+    with pytest.raises(DataError, match="target: is not a folder: name a new one"):
+        place.run()
+    assert place.target.read_text() == "thesis"
+
+
+@pytest.mark.parametrize("dry", [False, True])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("gone", "gone: no such folder or file"), ("a.png", "a.png: is no folder and no tar file")],
+)
+def test_a_source_that_is_none_is_refused(place: Place, name: str, message: str, dry: bool):
+    place.picture("a.png")
+    place.source = place.source / name
+    with pytest.raises(DataError, match=message):
+        place.dry_run() if dry else place.run()
+    assert not place.target.exists()
+
+
+def test_an_empty_source_gives_an_empty_manifest(place: Place):
+    assert place.run().shapes.total() == 0
+    assert place.manifest()["outputs"] == []
+
+
+@pytest.mark.parametrize("settings", [{"format_name": "GIF"}, {"format_name": "png"}, {"workers": 0}])
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]):
+    with pytest.raises(ConfigError, match=r"format (GIF|png): choose one of PNG, JPEG|workers=0: at least 1"):
+        FolderConfig(**settings)
+
+
+def test_a_damaged_ledger_stops_the_job_before_anything_is_written(place: Place):
+    place.picture("a.png")
+    place.ledger.parent.mkdir()
+    place.ledger.write_text("dear diary " * 100)
+    with pytest.raises(LedgerError):
+        place.run()
+    assert place.outputs() == {}
+
+
+def test_a_damaged_journal_is_an_error_of_ours(place: Place):
+    place.picture("a.png")
+    place.run()
+    for path in place.ledger.parent.glob("ledger.db.runs/*.db"):
+        path.write_text("dear diary " * 1000)
+    with pytest.raises((SfumatoError, OSError)):
+        place.run()
+
+
+def test_the_journal_is_for_its_owner_alone(place: Place):
+    place.picture("a.png")
+    place.run()
+    assert (place.ledger.parent / "ledger.db.runs").stat().st_mode & 0o077 == 0
+
+
+# What is no image
+
+
+def test_broken_files_fail_by_cause_and_the_rest_goes_on(place: Place):
+    good = place.picture("good.png", 1).read_bytes()
+    place.picture("zz.jpg", 2)
+    broken = {
+        "empty.png": b"",
+        "text.jpg": b"dear diary",
+        "cut.png": good[: len(good) // 2],
+        "bit.jpg": good[:9],
+    }
+    for name, content in broken.items():
+        (place.source / name).write_bytes(content)
+    for _ in range(2):
+        outcome = place.run()
+        assert sum(counts(outcome).values()) == len(broken)
+        assert not [cause for cause in outcome.failures if "/" in cause or "cut" in cause]
+        assert set(place.outputs()) == {"good.png", "zz.png"}
+        assert place.manifest()["failed"] == counts(outcome)
+
+
+def test_an_image_smaller_than_a_cell_fails_and_the_rest_goes_on(place: Place):
+    place.picture("small.png", 1, size=(3, 90))
+    place.picture("large.png", 2)
+    outcome = place.run()
+    ((cause, (count, first)),) = outcome.failures.items()
+    assert cause == "an image that dp-pix:cell=4,epsilon=3 does not fit"
+    assert (count, first) == (1, "small.png")
+    assert set(place.outputs()) == {"large.png"}
+
+
+def test_images_smaller_than_a_cell_are_counted_under_one_cause(place: Place):
+    for width in (10, 11, 12):
+        place.picture(f"{width}.png", width, size=(3, width))
+    assert list(counts(place.run()).values()) == [3]
+
+
+def test_what_is_left_out_is_counted(place: Place):
+    place.picture("a.png")
+    place.picture(".hidden.png", 2)
+    place.picture(".cache/b.png", 3)
+    (place.source / "notes.txt").write_text("")
+    (place.source / "Makefile").write_text("")
+    (place.source / "loop").symlink_to("..")
+    (place.source / "outside").symlink_to(place.root)
+    outcome = place.run()
+    assert outcome.left_out == {"hidden": 2, "no images by their names": 2, "links to folders": 2}
+    assert set(place.outputs()) == {"a.png"}
+
+
+def test_a_link_to_an_image_is_released_as_a_file_of_its_own(place: Place):
+    elsewhere = place.root / "elsewhere.png"
+    elsewhere.write_bytes(encoded("x.png", 5))
+    (place.source / "link.png").symlink_to(elsewhere)
+    assert not place.run().failures
+    assert not (place.target / "link.png").is_symlink()
+    assert elsewhere.read_bytes() == encoded("x.png", 5)
+
+
+def test_what_only_looks_like_a_file_fails_by_cause_and_never_hangs(place: Place):
+    place.picture("a.png")
+    (place.source / "gone.png").symlink_to("nowhere")
+    (place.source / "self.png").symlink_to("self.png")
+    os.mkfifo(place.source / "pipe.png")
+    os.mkfifo(place.source / "pipe.tar")
+    outcome = place.run()
+    assert sum(counts(outcome).values()) == 4
+    assert set(place.outputs()) == {"a.png"}
+
+
+# Budgets
+
+
+def test_images_over_their_budget_fail_and_nothing_of_them_is_written(place: Place):
+    for i in range(4):
+        place.picture(f"{i}.png", i)
+    place.run("dp-pix:cell=5,epsilon=1")
+    place.target = place.root / "second"
+    (place.source / "1.png").unlink()
+    place.picture("new.png", 9)
+    place.budget("epsilon=3.5")
+    outcome = place.run()
+    assert counts(outcome) == {"over budget": 3}
+    assert outcome.charged == 1
+    assert set(place.outputs()) == {"new.png"}
+    assert len(place.kept()) == 1
+
+
+def test_of_a_folder_over_its_budget_as_many_pass_as_fit(place: Place):
+    for i in range(5):
+        place.picture(f"anna/{i}.png", i)
+    place.picture("bert/6.png", 6)
+    place.budget("epsilon=9.5", place.source / "anna")
+    outcome = place.run()
+    assert counts(outcome) == {"over budget": 2}
+    assert outcome.charged == 4
+    assert set(place.outputs()) == {"anna/0.png", "anna/1.png", "anna/2.png", "bert/6.png"}
+    place.budget("epsilon=15", place.source / "anna")
+    assert not place.run().failures
+    assert len(place.outputs()) == 6
+
+
+def test_a_shard_is_charged_to_the_folder_it_lies_in(place: Place):
+    place.tar("anna/shard.tar", {f"deep/{i}.png": encoded("x.png", i) for i in range(3)})
+    place.budget("epsilon=6", place.source / "anna")
+    outcome = place.run()
+    assert counts(outcome) == {"over budget": 1}
+    assert len(members(place.outputs()["anna/shard.tar"])) == 2
+
+
+def test_a_member_is_not_charged_to_a_folder_that_only_has_its_name(place: Place):
+    place.tar("shard.tar", {"anna/1.png": encoded("x.png", 1)})
+    place.budget("epsilon=1", place.source / "anna")
+    assert not place.run().failures
+
+
+def test_a_release_of_which_nothing_is_proved_fits_no_budget(place: Place):
+    place.picture("a.png")
+    place.budget("rho=1000000")
+    assert counts(place.run("blur:radius=2")) == {"over budget": 1}
+    assert place.outputs() == {}
+
+
+# Dry runs
+
+
+def busy(place: Place) -> None:
+    """Something of everything."""
+    for i in range(6):
+        place.picture(f"anna/{i}.png", i, size=(20, 17 + i % 2))
+    place.picture("copy.png", 3, size=(20, 18))
+    place.picture("grey.png", 20, mode="L")
+    place.picture("small.png", 21, size=(3, 3))
+    place.picture("grey.jpg", 22)  # takes the name of grey.png
+    (place.source / "bad.png").write_bytes(b"no")
+    place.tar("t.tar", {"1.png": encoded("x.png", 30), "2.png": encoded("x.png", 0), "3.png": b"no"})
+
+
+@pytest.mark.parametrize("budget", [None, "epsilon=2", "epsilon=100", "rho=3,pixels=2"])
+@pytest.mark.parametrize("folder", [None, "anna", "."])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_dry_run_predicts_what_the_run_charges(
+    place: Place, budget: str | None, folder: str | None, earlier: bool
+):
+    busy(place)
+    if earlier:
+        first = Place(place.root / "first")
+        first.picture("0.png", 0, size=(20, 17))
+        first.target, first.ledger = place.root / "elsewhere", place.ledger
+        first.run()
+        first.target = place.root / "more"
+        first.run("dp-pix:cell=8,epsilon=1")
+    if budget:
+        place.budget(budget, folder and place.source / folder)
+    predicted = place.dry_run()
+    done = place.run()
+    assert predicted.charged == done.charged
+    assert predicted.shapes == done.shapes
+    assert counts(predicted) == counts(done)
+    assert predicted.left_out == done.left_out
+
+
+def test_of_each_cause_the_first_in_the_folder_is_named(place: Place):
+    for i in range(9):
+        place.tar(f"{i}.tar", {f"in-{i}.png": b"no image"})
+    # Several times, since what comes from a set comes first by chance.
+    for _ in range(5):
+        assert [first for _, first in place.dry_run().failures.values()] == ["in-0.png"]
+
+
+def test_a_dry_run_writes_nothing_and_charges_nothing(place: Place):
+    busy(place)
+    place.ledger.parent.mkdir()
+    outcome = place.dry_run()
+    assert outcome.charged == 8
+    assert outcome.manifest is None
+    assert not place.target.exists()
+    assert list(place.ledger.parent.iterdir()) == []
+    place.budget("epsilon=100")
+    place.dry_run()
+    with Ledger(place.ledger) as ledger:
+        assert ledger.summary().releases == 0
+    assert [path.name for path in place.ledger.parent.iterdir()] == ["ledger.db"]
+
+
+def test_after_the_run_a_dry_run_predicts_no_charge(place: Place):
+    busy(place)
+    place.run()
+    before = place.times()
+    assert place.dry_run().charged == 0
+    assert place.times() == before
+
+
+# Tar shards
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [("t.tar", "w"), ("t.tar.gz", "w:gz"), ("t.tgz", "w:gz"), ("t.TAR", "w"), ("t.tar", "w:xz")],
+)
+def test_a_shard_becomes_a_plain_shard_of_its_releases(place: Place, name: str, mode: str):
+    originals = {
+        "a.png": encoded("a.png", 1),
+        "deep/er/b.jpg": encoded("b.jpg", 2),
+        "./c.png": encoded("c", 3),
+    }
+    place.tar(name, originals, mode)
+    outcome = place.run()
+    assert not outcome.failures
+    shown = members(place.outputs()["t.tar"])
+    assert [str(Path(member)) for member in shown] == ["a.png", "deep/er/b.png", "c.png"]
+    kept = place.kept()
+    for released, original in zip(shown.values(), originals.values(), strict=True):
+        expected = seen(kept[images.digest(images.read(original))], original)
+        assert np.array_equal(images.read(released).numpy(), expected)
+
+
+def test_a_shard_by_itself_is_a_source(place: Place):
+    path = place.tar("t.tar.gz", {"a.png": encoded("a.png", 1)}, "w:gz")
+    place.source = path
+    assert place.run().charged == 1
+    assert list(members(place.outputs()["t.tar"])) == ["a.png"]
+    assert place.run().earlier == 1
+
+
+@pytest.mark.parametrize("tar_format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
+def test_no_metadata_of_a_shard_or_its_members_survives(place: Place, tar_format: int):
+    planted = {"uname": "annaowner", "gname": "annagroup", "uid": 7331, "gid": 7332, "mtime": 1234567890}
+    extra = (
+        {} if tar_format != tarfile.PAX_FORMAT else {"pax_headers": {"comment": "annacomment", "k": "annak"}}
+    )
+    path = place.source / "t.tar"
+    headers = {"comment": "annaglobal"} if extra else None
+    with tarfile.open(path, "w", format=tar_format, pax_headers=headers) as out:
+        content = encoded("a.png", 1)
+        out.addfile(member_of("a.png", content, mode=0o751, **planted, **extra), io.BytesIO(content))
+    place.run()
+    released = place.outputs()["t.tar"]
+    assert b"anna" not in released
+    with tarfile.open(fileobj=io.BytesIO(released)) as shard:
+        (member,) = shard.getmembers()
+    assert (member.uid, member.gid, member.uname, member.gname, member.mtime) == (0, 0, "", "", 0)
+    assert (member.mode, member.pax_headers, member.linkname) == (0o644, {}, "")
+
+
+def test_members_that_are_no_images_are_left_out_and_counted(place: Place):
+    content = encoded("a.png", 1)
+    with tarfile.open(place.source / "t.tar", "w") as out:
+        out.addfile(member_of("a.png", content), io.BytesIO(content))
+        out.addfile(member_of("notes.txt", b"hi"), io.BytesIO(b"hi"))
+        out.addfile(member_of("x/.hidden.png", content), io.BytesIO(content))
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
+            out.addfile(member_of("link.png", b"", type=kind, linkname="/etc/passwd"))
+        for kind in (tarfile.FIFOTYPE, tarfile.CHRTYPE):
+            out.addfile(member_of("device.png", b"", type=kind))
+        out.addfile(member_of("folder.png", b"", type=tarfile.DIRTYPE))
+    outcome = place.run()
+    assert list(members(place.outputs()["t.tar"])) == ["a.png"]
+    assert outcome.left_out == {"hidden, or no regular files": 5, "no images by their names": 1}
+    assert not outcome.failures
+
+
+@pytest.mark.parametrize("name", ["../a.png", "/a.png", "x/../../a.png", "//a.png", "x/.."])
+def test_a_member_that_leads_out_of_the_shard_is_never_released(place: Place, name: str):
+    place.tar("t.tar", {name: encoded("a.png", 1), "good.png": encoded("a.png", 2)})
+    outcome = place.run()
+    assert list(members(place.outputs()["t.tar"])) == ["good.png"]
+    assert outcome.failures or outcome.left_out
+
+
+@pytest.mark.parametrize("name", ["", ".", "./"])
+def test_a_member_without_a_name_does_not_stop_the_job(place: Place, name: str):
+    content = encoded("a.png", 1)
+    with tarfile.open(place.source / "t.tar", "w") as out:
+        out.addfile(member_of(name, content), io.BytesIO(content))
+        out.addfile(member_of("good.png", content), io.BytesIO(content))
+    place.picture("z.png", 2)
+    place.run()
+    assert set(place.outputs()) == {"t.tar", "z.png"}
+
+
+@pytest.mark.parametrize("names", [("a.jpg", "a.png"), ("a.png", "./a.png"), ("x/a.png", "x//a.png")])
+def test_no_two_members_of_a_released_shard_have_one_name(place: Place, names: tuple[str, str]):
+    place.tar("t.tar", {name: encoded(name, i) for i, name in enumerate(names)})
+    outcome = place.run()
+    with tarfile.open(place.target / "t.tar") as shard:
+        released = [os.path.normpath(name) for name in shard.getnames()]
+    assert len(released) == len(set(released))
+    assert len(released) + sum(counts(outcome).values()) == 2
+
+
+def test_a_member_that_is_no_image_fails_by_cause_and_the_rest_of_the_shard_goes_on(place: Place):
+    place.tar("t.tar", {"a.png": encoded("a.png", 1), "b.png": b"", "c.png": encoded("a.png", 3)})
+    for _ in range(2):
+        outcome = place.run()
+        assert sum(counts(outcome).values()) == 1
+        assert list(members(place.outputs()["t.tar"])) == ["a.png", "c.png"]
+
+
+def test_a_second_run_leaves_a_shard_with_a_broken_member_as_it_is(place: Place):
+    place.tar("t.tar", {"a.png": encoded("a.png", 1), "b.png": b""})
+    place.run()
+    before, content = place.times(), place.outputs()
+    outcome = place.run()
+    assert sum(counts(outcome).values()) == 1
+    assert place.outputs() == content
+    assert place.times() == before  # "what is there already is not touched"
+
+
+def test_hidden_folders_of_a_shard_are_left_out_like_those_of_a_folder(place: Place):
+    place.tar("t.tar", {".cache/a.png": encoded("a.png", 1), "b.png": encoded("a.png", 2)})
+    place.picture(".cache/a.png", 3)
+    place.run()
+    assert set(place.outputs()) == {"t.tar"}
+    assert list(members(place.outputs()["t.tar"])) == ["b.png"]
+
+
+def test_an_empty_shard_becomes_an_empty_shard(place: Place):
+    place.tar("t.tar", {})
+    assert not place.run().failures
+    assert members(place.outputs()["t.tar"]) == {}
+
+
+def bad_header() -> bytes:
+    """A member whose pax header says nonsense of a sparse file, which tarfile does not expect."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
+        out.addfile(member_of("a.png", b"", pax_headers={"GNU.sparse.map": "x,y", "GNU.sparse.size": "z"}))
+    return buffer.getvalue()
+
+
+def whole_tar(mode: str) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as out:
+        for i in range(4):
+            content = encoded("a.png", i)
+            out.addfile(member_of(f"{i}.png", content), io.BytesIO(content))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"dear diary" * 200,
+        whole_tar("w")[:1000],
+        whole_tar("w:gz")[:2000],
+        whole_tar("w:gz")[:1500] + bytes(500),
+        whole_tar("w:bz2")[:2000],
+        whole_tar("w:xz")[:2000],
+        whole_tar("w:xz")[:1000] + bytes(2000),
+        whole_tar("w")[:2048] + b"\xff" * 5000,
+        whole_tar("w")[: 2048 + 100],
+        bad_header(),
+    ],
+    ids=[
+        "empty",
+        "text",
+        "cut",
+        "cut gz",
+        "broken gz",
+        "cut bz2",
+        "cut xz",
+        "broken xz",
+        "junk",
+        "cut in a header",
+        "bad header",
+    ],
+)
+def test_a_damaged_shard_fails_by_cause_and_the_rest_goes_on(place: Place, content: bytes):
+    (place.source / "broken.tar").write_bytes(content)
+    place.picture("z.png", 2)
+    outcome = place.run()
+    assert len(outcome.failures) == 1
+    assert next(iter(outcome.failures)).startswith("a damaged tar file")
+    assert set(place.outputs()) == {"z.png"}
+    assert not list(place.target.rglob(PART))
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_no_damage_to_a_shard_stops_the_job(place: Place, mode: str):
+    whole, rng = whole_tar(mode), np.random.default_rng(0)
+    for i in range(60):
+        content = bytearray(whole)
+        # Most of it in the first header, where it tells.
+        start = int(rng.integers(0, 512 if i % 2 else len(content) - 8))
+        content[start : start + 8] = rng.bytes(int(rng.integers(1, 9)))
+        (place.source / f"{i}.tar").write_bytes(content)
+    place.picture("z.png", 2)
+    place.run()
+    assert "z.png" in place.outputs()
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(errno.EACCES, "Permission denied"), OSError(errno.EIO, "I/O")]
+)
+def test_a_shard_that_cannot_be_read_fails_by_cause_and_the_rest_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch, error: OSError
+):
+    place.tar("t.tar", {"a.png": encoded("a.png", 1)})
+    place.picture("z.png", 2)
+    opened = tarfile.open
+
+    def refusing(name: Any = None, mode: str = "r", *args: Any, **more: Any) -> Any:
+        if mode.startswith("r"):
+            raise error
+        return opened(name, mode, *args, **more)
+
+    monkeypatch.setattr(tarfile, "open", refusing)
+    assert sum(counts(place.run()).values()) == 1
+    assert set(place.outputs()) == {"z.png"}
+
+
+def test_a_shard_over_budget_holds_what_fits(place: Place):
+    place.tar("t.tar", {f"{i}.png": encoded("a.png", i) for i in range(3)})
+    place.budget("epsilon=6", place.source)
+    assert counts(place.run()) == {"over budget": 1}
+    assert list(members(place.outputs()["t.tar"])) == ["0.png", "1.png"]
+
+
+# A target that cannot be written
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Of how many writes it takes before it is full; None of them where the list is empty."""
+    left: list[int] = []
+    write = Path.write_bytes
+
+    def write_or_fail(path: Path, data: bytes) -> int:
+        if left and path.match(PART):
+            left[0] -= 1
+            if left[0] < 0:
+                write(path, data[: len(data) // 2])
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", write_or_fail)
+    return left  # type: ignore[return-value]
+
+
+def test_a_full_disk_stops_the_job_with_nothing_half_written_and_the_next_run_ends_it(
+    place: Place, disk: list[int]
+):
+    for i in range(5):
+        place.picture(f"{i}.png", i)
+    disk.append(2)
+    with pytest.raises(OSError, match="No space left on device"):
+        place.run()
+    first = place.outputs()
+    assert len(first) == 2
+    assert all(images.read(content) is not None for content in first.values())
+    disk.clear()
+    assert place.run().charged == 0
+    assert len(place.outputs()) == 5
+    assert place.outputs().items() >= first.items()
+
+
+def test_a_full_disk_is_reported_and_leaves_nothing_half_written(place: Place):
+    with tiny_disk(place.root / "tiny"):
+        place.target = place.root / "tiny" / "target"
+        for i in range(30):
+            place.picture(f"{i}.png", i, size=(120, 120))
+        place.tar("t.tar", {f"{i}.png": encoded("a.png", 100 + i, size=(120, 120)) for i in range(30)})
+        with pytest.raises(OSError, match="No space left on device") as raised:
+            place.run("none")
+        assert raised.value.errno == errno.ENOSPC
+        assert not list(place.target.rglob(PART))
+        for name, content in place.outputs().items():
+            if name.endswith(".png"):
+                assert np.array_equal(images.read(content).numpy(), images.read(place.source / name).numpy())
+
+
+@contextlib.contextmanager
+def tiny_disk(path: Path) -> Iterator[None]:
+    """A file system of 256 kB, where this user may mount one."""
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(path)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this user may not mount a file system")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+# Several processes
+
+
+def test_a_second_run_into_one_target_is_refused(place: Place):
+    place.picture("a.png")
+    place.target.mkdir()
+    handle = os.open(place.target, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)  # as another run has it
+    with pytest.raises(DataError, match="target: another run is writing here: wait for it, or name another"):
+        place.run()
+    assert place.outputs() == {}
+    os.close(handle)
+    assert place.run().charged == 1
+
+
+def test_two_processes_write_the_same_files_as_one(place: Place, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jobs, "_CHUNK_FILES", 4)
+    busy(place)
+    one = place.run()
+    outputs, manifest = place.outputs(), place.manifest()
+    place.target = place.root / "second"
+    # Relative paths are those of the process that was started.
+    monkeypatch.chdir(place.root)
+    two = protect_folder("source", "second", parse(SPEC), "device/ledger.db", FolderConfig(workers=2))
+    assert place.outputs() == outputs
+    assert place.manifest() == manifest
+    assert (two.charged, counts(two), two.shapes) == (0, counts(one), one.shapes)
+
+
+def test_a_worker_that_is_killed_is_an_error_of_ours(place: Place):
+    for i in range(20):
+        place.tar(f"{i:02}.tar", {f"{j}.png": encoded("x.png", 10 * i + j) for j in range(3)})
+
+    def kill_all(done: int, *_: int) -> None:
+        for worker in multiprocessing.active_children():
+            worker.kill()
+        time.sleep(0.2)  # until the pool knows
+
+    with pytest.raises(SfumatoError, match="a worker process was killed"):
+        protect_folder(
+            place.source,
+            place.target,
+            parse(SPEC),
+            place.ledger,
+            FolderConfig(workers=2),
+            report=kill_all,
+        )
+    place.run()
+    assert len(place.outputs()) == 20
+
+
+def test_a_killed_run_goes_on_and_nothing_is_lost_or_spent_twice(place: Place):
+    for i in range(400):
+        place.picture(f"{i % 3}/{i}.png", i, size=(20, 17 + i % 4))
+    for i in range(6):
+        place.tar(f"{i}.tar", {f"{j}.png": encoded("x.png", 1000 + 20 * i + j) for j in range(20)})
+    command = [sys.executable, "-c", "from sfumato.cli import main; main()", "protect"]
+    command += [str(place.source), str(place.target), "--with", SPEC, "--workers", "2"]
+    command += ["--ledger", str(place.ledger)]
+    with subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        until = time.monotonic() + SECONDS
+        while len(list(place.target.rglob("*.png"))) < 5 and time.monotonic() < until:
+            time.sleep(0.002)
+        os.killpg(process.pid, signal.SIGKILL)
+    # Hidden files are the halves that a kill may leave.
+    first = {
+        name: content for name, content in place.outputs().items() if not Path(name).name.startswith(".")
+    }
+    assert 5 <= len(first) < 406
+    charged = len(place.kept())
+
+    outcome = place.run()
+    assert not outcome.failures
+    outputs = place.outputs()
+    assert outputs.items() >= first.items()
+    assert len(outputs) == 406
+    kept = place.kept()
+    assert len(kept) == charged + outcome.charged == 400 + 120
+    for path in place.source.rglob("*.png"):
+        released = images.read(outputs[str(path.relative_to(place.source))]).numpy()
+        assert np.array_equal(released, seen(kept[images.digest(images.read(path))], path))
+    assert {entry["file"]: entry["sha256"] for entry in place.manifest()["outputs"]} == {
+        name: hashlib.sha256(content).hexdigest() for name, content in outputs.items()
+    }
