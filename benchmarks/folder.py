@@ -100,7 +100,7 @@ def protected(source: Path, target: Path, spec: str, format_name: str, workers: 
 
 
 def resident(process: int) -> int:
-    """Bytes of memory that a process and its descendants hold by themselves."""
+    """Bytes of memory that a process and its descendants hold, what they share counted once (PSS)."""
     total = 0
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -111,7 +111,7 @@ def resident(process: int) -> int:
                     total += sum(
                         int(line.split()[1]) << 10
                         for line in rollup.splitlines()
-                        if line.startswith("Private")
+                        if line.startswith("Pss:")
                     )
             except (OSError, ProcessLookupError):
                 continue
@@ -166,6 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--large", type=int, default=1000, help="JPEGs of 1024x1024")
     parser.add_argument("--small", type=int, default=100_000, help="files of 84x84")
+    parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -175,7 +176,7 @@ def main() -> None:
         print(f"{options.large} JPEGs of 1024x1024, {options.workers} workers, images a second")
         for spec, format_name in CASES:
             rates = []
-            for _ in range(2):  # the better of two counts, of each
+            for _ in range(options.repeats):  # the best of each counts
                 ours = protected(source, folder / "ours", spec, format_name, options.workers)
                 shutil.rmtree(folder / "ours.ledger")
                 sample = shutil.copy(min((folder / "ours").glob("0*")), folder / "sample")

@@ -489,6 +489,7 @@ def _begin(path: Path) -> None:
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
         with closing(sqlite3.connect(temporary, isolation_level=None)) as database:
+            database.execute("pragma page_size = 16384")  # releases are large: twice as fast as 4096
             database.execute("pragma journal_mode = wal")
             database.executescript(_SCHEMA)
             database.execute(f"pragma application_id = {_APPLICATION}")

@@ -6,13 +6,14 @@ import multiprocessing
 import os
 import platform
 import sqlite3
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy
@@ -314,27 +315,31 @@ def _walk(source: Path, left_out: Counter[str], outcome: Outcome) -> Iterator[tu
         folder = folders.pop()
         try:
             with os.scandir(source / folder) as entries:
-                ordered = sorted(entries, key=lambda entry: entry.name)
+                # By stem first: files whose releases would have one name come one after another.
+                names = sorted((entry.name.rpartition(".")[0], entry.name) for entry in entries)
         except OSError as error:
             _fail(outcome, f"a folder that cannot be read ({error.strerror})", folder)
             continue
         below = []
-        for entry in ordered:
-            name = f"{folder}/{entry.name}" if folder else entry.name
+        for _, base in names:
+            name = f"{folder}/{base}" if folder else base
+            path = source / name
             try:
-                if entry.name.startswith("."):
+                if base.startswith("."):
                     left_out["hidden"] += 1
-                elif entry.is_dir(follow_symlinks=False):
-                    below.append(name)
-                elif entry.is_dir():
-                    left_out["links to folders"] += 1
-                elif not entry.name.lower().endswith((*images.SUFFIXES, *SHARDS)):
+                elif path.is_dir():
+                    if path.is_symlink():
+                        left_out["links to folders"] += 1
+                    else:
+                        below.append(name)
+                elif not base.lower().endswith((*images.SUFFIXES, *SHARDS)):
                     left_out["no images by their names"] += 1
-                elif not entry.is_file():
-                    _fail(outcome, "no regular file", name)
                 else:
-                    found = entry.stat()
-                    yield name, found.st_size, found.st_mtime_ns
+                    found = path.stat()
+                    if stat.S_ISREG(found.st_mode):
+                        yield name, found.st_size, found.st_mtime_ns
+                    else:
+                        _fail(outcome, "no regular file", name)
             except OSError as error:
                 _fail(outcome, f"cannot be read ({error.strerror})", name)
         folders += reversed(below)
@@ -350,27 +355,25 @@ def _todo(
     job: Job, journal: Journal | None, outcome: Outcome, finished: Callable[[list[Row], int], None]
 ) -> Iterator[Item]:
     """The files whose releases are not there yet."""
-    folder: PurePosixPath | None = None
-    taken: dict[str, str] = {}  # output -> whose it is, in this folder
+    before = ("", "")  # the last output, and whose it is
     for name, size, modified in _walk(job.source, outcome.left_out, outcome):
-        path = PurePosixPath(name)
-        if path.parent != folder:
-            folder, taken = path.parent, {}
         item = Item(name, f"{size}:{modified}", size, job.output(name), ours=False)
+        owner = before[1] if before[0] == item.output else name
         if journal is not None and job.target is not None:
             row = journal.find(name)
             if row is not None and row.output:
                 if row.stamp == item.stamp and not row.failures and _is_there(job.target / row.output, row):
-                    taken[item.output] = name
+                    before = item.output, name
                     outcome.earlier += 1
                     outcome.left_out += row.left_out
                     finished([], size)
                     continue
                 item = replace(item, ours=True)
-            taken.setdefault(item.output, journal.owner(item.output) or name)
-        if path.parts[0] == MANIFEST or taken.setdefault(item.output, name) != name:
+            owner = journal.owner(item.output) or owner
+        if owner != name or name.split("/")[0] == MANIFEST:
             _fail(outcome, "its release would take the name of another's, or of the manifest", name)
         else:
+            before = item.output, name
             yield item
 
 
