@@ -109,9 +109,7 @@ def resident(process: int) -> int:
                 if int(entry.name) == process or parent in _family(process):
                     rollup = (entry / "smaps_rollup").read_text()
                     total += sum(
-                        int(line.split()[1]) << 10
-                        for line in rollup.splitlines()
-                        if line.startswith("Pss:")
+                        int(line.split()[1]) << 10 for line in rollup.splitlines() if line.startswith("Pss:")
                     )
             except (OSError, ProcessLookupError):
                 continue
