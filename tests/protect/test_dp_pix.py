@@ -51,7 +51,7 @@ def worst_privacy_loss(one, other, *, cell, epsilon, pixels, variant, channels):
     first, second = (torch.from_numpy(cell_sums(image.numpy(), cell=cell)) for image in (one, other))
     areas = cell_areas(one.shape[2], one.shape[3], cell)
     scale = torch.full(areas.shape, 255 * pixels / epsilon, dtype=torch.float64)
-    scale *= channels if variant == "sound" else areas / cell**2
+    scale *= channels if variant == "sound" else areas.double() / cell**2
     return ((first - second).abs() / scale).sum().item()
 
 
@@ -146,7 +146,7 @@ def test_epsilon_is_the_decimal_that_was_written():
 def scales(areas, *, cell, epsilon, pixels, variant, channels):
     """The scale of the Laplace noise on the sum of each cell, as the docstring has it. -> (h, w) float64."""
     scale = torch.full(areas.shape, 255 * pixels / epsilon, dtype=torch.float64)
-    return scale * (channels if variant == "sound" else areas / cell**2)
+    return scale * (channels if variant == "sound" else areas.double() / cell**2)
 
 
 def log_probabilities(sums, areas, scale):
