@@ -48,7 +48,7 @@ def photograph(rng: np.random.Generator, side: int) -> Image.Image:
 
 
 def write_photographs(folder: Path, count: int, side: int) -> None:
-    """`count` different JPEGs in one folder."""
+    """`count` JPEGs in one folder, cut from one picture at random."""
     folder.mkdir()
     rng = np.random.default_rng(0)
     picture = np.asarray(photograph(rng, 4 * side))

@@ -5,6 +5,7 @@ Heavy imports stand inside the commands, so that --help is instant.
 
 import io
 import sys
+from typing import NoReturn
 
 from sfumato.errors import SfumatoError
 
@@ -19,13 +20,19 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         app()
-    except (SfumatoError, OSError) as error:
-        print(f"sfumato: {error}", file=sys.stderr)
-        sys.exit(1)
+    except SfumatoError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     except SystemExit as stop:
         if stop.code == _INTERRUPTED:
             print("\nsfumato: stopped. What was finished is kept: the same command goes on", file=sys.stderr)
         raise
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"sfumato: {message}", file=sys.stderr)
+    sys.exit(1)
 
 
 _INTERRUPTED = 130  # what typer exits with after Ctrl-C

@@ -194,9 +194,7 @@ class Worker:
             row = Row(source=item.name, stamp=item.stamp, charged=row.charged)
             row.fail(str(error), item.name)
         except OSError as error:
-            cause = _cause_of(error)
-            if cause is None:
-                raise
+            cause = self._cause_of(error)
             row = Row(source=item.name, stamp=item.stamp, charged=row.charged)
             row.fail(cause, item.name)
         return row
@@ -261,12 +259,18 @@ class Worker:
                     try:
                         sink(one, encoded(release, i, self._job.config))
                     except OSError as error:
-                        cause = _cause_of(error)
-                        if cause is None:
-                            raise  # a full or read-only target: no other file would fare better
-                        one.row.fail(cause, one.name)
+                        one.row.fail(self._cause_of(error), one.name)
                         continue
                 one.row.shapes["x".join(map(str, shape))] += 1
+
+    def _cause_of(self, error: OSError) -> str:
+        """Why this one file cannot be written. Raises OSError where no other file would fare better."""
+        if error.errno == errno.ENAMETOOLONG:
+            return "a name that is too long for the target"
+        if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
+            return _IN_THE_WAY
+        cure = "what was finished is kept, and the same command goes on once that is mended"
+        raise OSError(error.errno, f"{error.strerror}; {cure}", str(self._job.target)) from error
 
     def _released(self, members: _Group) -> Iterator[tuple[_Source, Release, int]]:
         """Images of one shape -> each with the release it is in, and its place there."""
@@ -292,15 +296,6 @@ class Worker:
             members[0][0].row.charged += self.ledger.charged - before
             for i, (one, _) in enumerate(members):
                 yield one, release, i
-
-
-def _cause_of(error: OSError) -> str | None:
-    """Why this one file cannot be written; None where it is not about this one file."""
-    if error.errno == errno.ENAMETOOLONG:
-        return "a name that is too long for the target"
-    if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
-        return _IN_THE_WAY
-    return None
 
 
 class _AsBeforeError(Exception):
