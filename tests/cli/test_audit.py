@@ -1,50 +1,30 @@
 """`sfumato audit`: a line for each protection, and exit code 1 for one that breaks its guarantee."""
 
-import sys
-
-import pytest
-
-from sfumato.cli import main
 from sfumato.protect.dp_pix import DPPix
-
-
-@pytest.fixture
-def command(capsys, monkeypatch):
-    def run(*arguments: str):
-        monkeypatch.setattr(sys, "argv", ["sfumato", "audit", *arguments])
-        code = None  # main returns where nothing stopped it
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code
-        return code, *capsys.readouterr()
-
-    return run
-
 
 SMALL = ("--shape", "1x8x8", "--trials", "10000")
 
 
 def test_each_protection_of_a_spec_gets_a_line_and_right_ones_end_well(command):
-    code, out, _ = command("dp-pix:cell=4,epsilon=1,3", *SMALL, "--seed", "3")
-    assert not code
-    lines = out.splitlines()
+    said = command("audit", "dp-pix:cell=4,epsilon=1,3", *SMALL, "--seed", "3")
+    assert said.code == 0
+    lines = said.out.splitlines()
     assert [line.split(": ")[0] for line in lines] == ["dp-pix:cell=4,epsilon=1", "dp-pix:cell=4,epsilon=3"]
     assert all(": stated eps = " in line and "10,000 trials" in line for line in lines)
 
 
 def test_pixels_and_confidence_reach_the_audit(command):
-    code, out, _ = command("gaussian:sigma=400", *SMALL, "--pixels", "4", "--confidence", "0.95")
-    assert not code
-    assert "stated mu = 1.275;" in out  # 2 * 255 / 400
-    assert "95% confidence" in out
-    assert "4 pixels" in out
+    said = command("audit", "gaussian:sigma=400", *SMALL, "--pixels", "4", "--confidence", "0.95")
+    assert said.code == 0
+    assert "stated mu = 1.275;" in said.out  # 2 * 255 / 400
+    assert "95% confidence" in said.out
+    assert "4 pixels" in said.out
 
 
 def test_a_protection_without_a_guarantee_is_shown_and_not_convicted(command):
-    code, out, _ = command("blur:radius=1", *SMALL)
-    assert not code
-    assert out.startswith("blur:radius=1: nothing is stated; told apart at eps >= 6")
+    said = command("audit", "blur:radius=1", *SMALL)
+    assert said.code == 0
+    assert said.out.startswith("blur:radius=1: nothing is stated; told apart at eps >= 6")
 
 
 def test_a_protection_that_states_too_little_ends_with_1_and_a_plain_sentence(command, monkeypatch):
@@ -52,13 +32,13 @@ def test_a_protection_that_states_too_little_ends_with_1_and_a_plain_sentence(co
     monkeypatch.setattr(
         DPPix, "release", lambda self, images, noise: honest(DPPix(self.cell, 8.0), images, noise)
     )
-    code, out, _ = command("dp-pix:cell=4,epsilon=1", *SMALL)
-    assert code == 1
-    assert out.splitlines()[1].startswith("dp-pix:cell=4,epsilon=1 gives away more than it states: ")
+    said = command("audit", "dp-pix:cell=4,epsilon=1", *SMALL)
+    assert said.code == 1
+    assert said.out.splitlines()[1].startswith("dp-pix:cell=4,epsilon=1 gives away more than it states: ")
 
 
 def test_a_shape_that_is_none_is_refused(command):
-    code, out, err = command("dp-pix:cell=4,epsilon=1", "--shape", "28x28")
-    assert code
-    assert not out
-    assert "--shape 28x28: write channels x height x width, as 3x28x28" in err
+    said = command("audit", "dp-pix:cell=4,epsilon=1", "--shape", "28x28")
+    assert said.code == 1
+    assert not said.out
+    assert "--shape 28x28: write channels x height x width, as 3x28x28" in said.err

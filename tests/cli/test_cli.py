@@ -9,49 +9,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
+from commands import SCRIPT, Command
 
 import sfumato
 from sfumato import images
-from sfumato.cli import main
 
-SCRIPT = Path(sys.executable).with_name("sfumato")
 SECONDS = 120  # a process that needs longer hangs
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command left: its exit code and what it printed."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Said]
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
-    """`sfumato` with arguments, run in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str | Path) -> Said:
-        monkeypatch.setattr(sys, "argv", ["sfumato", *map(str, arguments)])
-        code: object = None  # main returns where nothing stopped it
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code
-        return Said(code if isinstance(code, int) else int(code is not None), *capsys.readouterr())
-
-    return run
 
 
 # Help

@@ -9,58 +9,19 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import SCRIPT, Command, Said
 from PIL import Image
 
 from sfumato import images
-from sfumato.cli import main
 from sfumato.dp.ledger import Budget, Ledger
 from sfumato.protect import parse
 
-SCRIPT = Path(sys.executable).with_name("sfumato")
 SPEC = "dp-pix:cell=4,epsilon=3"
 SECONDS = 60  # a process that needs longer hangs
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command left: its exit code and what it printed."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Said]
-
-
-@pytest.fixture(autouse=True)
-def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The ledger of the user who runs the tests is not theirs to write."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "home" / "sfumato"
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """`sfumato` with arguments, run in this process."""
-
-    def run(*arguments: str | Path) -> Said:
-        monkeypatch.setattr(sys, "argv", ["sfumato", *map(str, arguments)])
-        code: object = None  # main returns where nothing stopped it
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code
-        return Said(code if isinstance(code, int) else int(code is not None), *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture
