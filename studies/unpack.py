@@ -1,12 +1,17 @@
-"""Unpack the packed data sets of shared/data into the layouts that the library reads.
+"""Unpack the packed data sets of shared/data into layouts that the library reads.
 
     python studies/unpack.py omniglot ../shared/data runs/data/omniglot
+    python studies/unpack.py lfw ../shared/data runs/data/lfw
+    python studies/unpack.py caltech101 ../shared/data runs/data/caltech101
 
-The packed files are not part of the library; what it reads are the layouts in which the data sets are
-published. An unpacked folder that is complete is left as it is.
+The packed files are not part of the library. Omniglot gets its official layout; the 84x84 crops of LFW and
+Caltech-101 become a table.csv with splits beside their pictures. An unpacked folder that is complete is left
+as it is.
 """
 
 import argparse
+import csv
+import io
 from pathlib import Path
 
 import numpy as np
@@ -27,16 +32,70 @@ def omniglot(packed: Path, root: Path) -> int:
     return ink.shape[0] * ink.shape[1]
 
 
+def lfw(packed: Path, root: Path) -> int:
+    """Write the faces with identity, gender and smile.
+
+    Test: 50 people with at least 10 images; validation: 25 more of them; train: all others with at least 4.
+    """
+    table = dict(np.load(packed / "lfw_faces_84.npz"))
+    counts = np.bincount(table["person"], minlength=len(table["names"]))
+    frequent = np.random.default_rng(0).permutation((counts >= 10).nonzero()[0])
+    split_of = np.where(counts >= 4, "train", "").astype(object)
+    split_of[frequent[:50]], split_of[frequent[50:75]] = "test", "validation"
+    gender = {0: "female", 1: "male", 255: "unknown"}
+    smile = {0: "no", 1: "yes", 255: "unknown"}
+    rows = [
+        {
+            "file": f"{name}/{name}_{number:04d}.png",
+            "identity": name,
+            "gender": gender[table["gender"][person]],
+            "smile": smile[table["smile"][i]],
+            "split": split_of[person],
+        }
+        for i, (person, number) in enumerate(zip(table["person"], table["image_number"], strict=True))
+        for name in [str(table["names"][person])]
+    ]
+    return write_table(table, rows, root)
+
+
+def caltech101(packed: Path, root: Path) -> int:
+    """Write the photographs with their class, split 64 / 16 / 20 as the packed file suggests."""
+    table = dict(np.load(packed / "caltech101_84.npz"))
+    rows = []
+    for label, number in zip(table["label"], table["source_number"], strict=True):
+        name = str(table["classes"][label])
+        split = {"val": "validation"}.get(part := str(table["suggested_split"][label]), part)
+        rows.append({"file": f"{name}/image_{number:04d}.png", "class": name, "split": split})
+    return write_table(table, rows, root)
+
+
+def write_table(table: dict[str, np.ndarray], rows: list[dict[str, str]], root: Path) -> int:
+    """Write pictures without loss, and table.csv."""
+    for i, row in enumerate(rows):
+        path = root / row["file"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        start, end = table["offset"][i], table["offset"][i + 1]
+        Image.open(io.BytesIO(table["blob"][start:end].tobytes())).convert("RGB").save(path)
+    with (root / "table.csv").open("w", newline="", encoding="utf-8") as opened:
+        writer = csv.DictWriter(opened, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    return len(rows)
+
+
+UNPACKERS = {"omniglot": omniglot, "lfw": lfw, "caltech101": caltech101}
+
+
 def main() -> None:
     """Unpack one data set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", choices=["omniglot"])
+    parser.add_argument("data", choices=UNPACKERS)
     parser.add_argument("packed", type=Path, help="the folder with the packed files")
     parser.add_argument("root", type=Path, help="the folder to write")
     arguments = parser.parse_args()
     done = arguments.root / "complete"
     if not done.exists():
-        count = omniglot(arguments.packed, arguments.root)
+        count = UNPACKERS[arguments.data](arguments.packed, arguments.root)
         done.write_text(f"{count} files\n")
     print(f"{arguments.root}: {done.read_text().strip()}")
 

@@ -251,3 +251,29 @@ def test_too_few_classes_are_said_before_training(small_glyphs):
 def test_impossible_settings_are_refused(setting, message):
     with pytest.raises(ConfigError, match=message):
         FewShotConfig(**setting)
+
+
+class Watched:
+    """No protection, but a note of everything that is to be protected."""
+
+    spec = "none"
+
+    def __init__(self):
+        self.seen = []
+
+    def release(self, images, noise):
+        self.seen.append(images)
+        return parse("none").release(images, noise)
+
+
+@pytest.mark.parametrize("flips", [True, False])
+def test_flips_mirror_about_half_of_the_training_images_before_they_are_protected(small_glyphs, flips):
+    data, watched = small_glyphs.split("train"), Watched()
+    few_shot.train(data, watched, replace(TINY, flips=flips), validation=small_glyphs.split("validation"))
+    _, *batches = watched.seen  # the first are the validation images
+    known = {image.numpy().tobytes() for image in data.images}
+    plain = [image.numpy().tobytes() in known for image in torch.cat(batches)]
+    turned = [image.flip(2).numpy().tobytes() in known for image in torch.cat(batches)]
+    assert all(a or b for a, b in zip(plain, turned, strict=True))
+    share = plain.count(False) / len(plain)  # of 300 images: a standard deviation of 0.03
+    assert share == pytest.approx(0.5 if flips else 0, abs=0.15)

@@ -48,6 +48,8 @@ class FewShotConfig:
         encoder: "conv4" or "resnet12"; ignored where `train` is given a module.
         denoiser_depth: layers of the DnCNN in front, 8 in the paper; None for no denoiser.
         denoiser_width: its filters, 64 in the paper.
+        flips: whether every other training image is mirrored left to right, by chance, before it is
+            protected: for photographs, not for characters.
         precision: see `sfumato.precision`.
     """
 
@@ -66,6 +68,7 @@ class FewShotConfig:
     encoder: str = "conv4"
     denoiser_depth: int | None = 8
     denoiser_width: int = 64
+    flips: bool = False
     precision: str = "auto"
 
     def __post_init__(self) -> None:
@@ -261,6 +264,9 @@ def train(
         run.start_epoch()
         for done, episode in enumerate(rows, 1):
             images = data.images[episode.flatten()]
+            if config.flips:
+                mirrored = torch.rand(len(images), generator=order) < 0.5
+                images[mirrored] = images[mirrored].flip(3)
             run.step(images, protection.release(images, noise).images())
             if progress is not None:
                 progress(run.epoch * config.episodes_per_epoch + done, planned)
