@@ -171,3 +171,24 @@ def test_what_cannot_work_is_said_before_anything_is_trained(tmp_path):
     with pytest.raises(DataError, match="did you mean 'identity'"):
         run.run(grid.parse({**SETTINGS, "task": {**SETTINGS["task"], "sensitive": "identiy"}}), tmp_path)
     assert not (tmp_path / "models").exists()
+
+
+def test_an_adversary_who_restores_first_adds_his_cells_and_repeats_no_other(finished):
+    before = records_of(finished)
+    settings = {
+        **SETTINGS,
+        "attacks": [*grid.ATTACKS],
+        "restoration": {"steps": 2, "batch": 4},
+    }
+    run.run(grid.parse(settings), finished)
+    added = [record for name, record in records_of(finished).items() if name not in before]
+    assert sorted((one["kind"], one["cell"]["protection"]) for one in added) == [
+        ("attack", "blur:radius=1"),
+        ("attack", "dp-pix:cell=4,epsilon=3"),
+        ("similarity", "blur:radius=1"),
+        ("similarity", "dp-pix:cell=4,epsilon=3"),
+    ]
+    assert {one["cell"].get("attack", one["cell"].get("view")) for one in added} == {
+        "reidentify-restored",
+        "restored",
+    }

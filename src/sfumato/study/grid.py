@@ -11,6 +11,7 @@ import pydantic
 import yaml
 
 from sfumato.attack.reidentify import AdversaryConfig
+from sfumato.attack.restore import RestorationConfig
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, did_you_mean
@@ -18,7 +19,7 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import expand
 
 LEARNERS = ("clean", "protected", "denoised")
-ATTACKS = ("reidentify-static", "reidentify-adaptive")
+ATTACKS = ("reidentify-static", "reidentify-adaptive", "reidentify-restored")
 MEASURES = ("ssim", "psnr", "mse")
 
 
@@ -76,10 +77,12 @@ class StudyConfig:
         task: see Task.
         protections: specs; "none" is always added in front.
         learners: of "clean", "protected" and "denoised".
-        attacks: of "reidentify-static" and "reidentify-adaptive".
+        attacks: of "reidentify-static", "reidentify-adaptive" and "reidentify-restored", who first undoes the
+            protection by a network of his own; how much comes back is measured as well.
         measures: of "ssim", "psnr" and "mse".
         training: how the classifiers are trained; a denoiser only stands in front of "denoised".
         adversary: how strong the adversaries are.
+        restoration: how the adversary of "reidentify-restored" undoes a protection.
         recommend: see Bounds.
         seeds: each repeats the whole study.
         pictures: images of the picture grid; 0 for none.
@@ -92,10 +95,11 @@ class StudyConfig:
     task: Task = field(default_factory=Task)
     protections: list[str]
     learners: list[str] = field(default_factory=lambda: list(LEARNERS))
-    attacks: list[str] = field(default_factory=lambda: list(ATTACKS))
+    attacks: list[str] = field(default_factory=lambda: list(ATTACKS[:2]))
     measures: list[str] = field(default_factory=lambda: list(MEASURES))
     training: FewShotConfig = field(default_factory=FewShotConfig)
     adversary: AdversaryConfig = field(default_factory=AdversaryConfig)
+    restoration: RestorationConfig = field(default_factory=RestorationConfig)
     recommend: Bounds = field(default_factory=Bounds)
     seeds: list[int] = field(default_factory=lambda: [0])
     pictures: int = 3
@@ -171,7 +175,9 @@ def _cells_of_protection(config: StudyConfig, spec: str, seed: int) -> list[Cell
         attacks = [attack for attack in config.attacks if not clear or attack == "reidentify-static"]
         if "reidentify-static" in attacks and "denoised" in learners:
             attacks.append("reidentify-denoised")
-    views = ["released"] if clear else config.views
+    views = ["released"] if clear else list(config.views)
+    if "reidentify-restored" in attacks:
+        views.append("restored")
     drawn = [learner for learner in learners if clear or learner != "clean"] if config.embeddings else []
     return [
         *(Cell("accuracy", spec, seed, (("learner", learner),)) for learner in learners),

@@ -17,6 +17,7 @@ ADVERSARIES = {
     "reidentify-static": "static adversary",
     "reidentify-adaptive": "adaptive adversary",
     "reidentify-denoised": "static adversary on denoised images",
+    "reidentify-restored": "static adversary on images that he restored",
 }
 
 LEARNERS = {

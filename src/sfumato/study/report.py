@@ -52,6 +52,7 @@ _SHORT = {
     "reidentify-static": "static",
     "reidentify-adaptive": "adaptive",
     "reidentify-denoised": "static, on denoised images",
+    "reidentify-restored": "static, on restored images",
 }
 
 _PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]+=*")
@@ -160,7 +161,11 @@ def render(study: Study, records: Sequence[Record]) -> str:
     apart = bool(study["task"].get("secret_is_task"))
     adversaries = (
         [
-            ("static", "Against static adversaries", ["reidentify-static", "reidentify-denoised"]),
+            (
+                "static",
+                "Against static adversaries",
+                [name for name in ADVERSARIES if name != "reidentify-adaptive"],
+            ),
             ("adaptive", "Against the adaptive adversary", ["reidentify-adaptive"]),
         ]
         if apart

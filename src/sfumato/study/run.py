@@ -23,7 +23,7 @@ from torch import Tensor
 import sfumato
 from sfumato import artefacts, data, images
 from sfumato.assess import similarity
-from sfumato.attack import reidentify
+from sfumato.attack import reidentify, restore
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler
@@ -39,7 +39,7 @@ from sfumato.study.records import digest_of, write_json
 RESULTS = 1
 
 # Every use of noise here has a stream of its own under the study's seed.
-_MEASURED, _GALLERY, _PROBES, _OTHERS = range(4)
+_MEASURED, _GALLERY, _PROBES, _OTHERS, _RESTORED = range(5)
 
 _MEASURED_IMAGES = 100  # the paper measures SSIM over 100 test images
 
@@ -159,12 +159,18 @@ class _Lab:
                 return digest_of({**shared, "task": task, **training})
             case "attack":
                 shared |= {"sensitive": sensitive, "adversary": asdict(config.adversary)}
-                return digest_of(
-                    {**shared, **training} if which["attack"] == "reidentify-denoised" else shared
-                )
+                if which["attack"] == "reidentify-denoised":
+                    shared |= training
+                elif which["attack"] == "reidentify-restored":
+                    shared |= {"restoration": asdict(config.restoration)}
+                return digest_of(shared)
             case "similarity":
                 shared |= {"measures": config.measures}
-                return digest_of({**shared, **training} if which["view"] == "denoised" else shared)
+                if which["view"] == "denoised":
+                    shared |= training
+                elif which["view"] == "restored":
+                    shared |= {"sensitive": sensitive, "restoration": asdict(config.restoration)}
+                return digest_of(shared)
             case _:
                 return digest_of({**shared, **training, "pictures": config.pictures, "views": config.views})
 
@@ -190,6 +196,7 @@ class _Lab:
             "seeds": config.seeds,
             "training": asdict(config.training),
             "adversary": asdict(config.adversary),
+            "restoration": asdict(config.restoration),
             "versions": _versions(),
             "cells": cells,
         }
@@ -253,6 +260,8 @@ class _Lab:
         recogniser = self._static(cell.seed)
         if attack == "reidentify-denoised":
             asked = self._model(cell, "denoised").denoise(asked)
+        if attack == "reidentify-restored":
+            asked = self._restorer(cell).restore(asked)
         if attack == "reidentify-adaptive":
             copies = self._config.adversary.copies
             known = torch.cat([self._release(cell, known, _GALLERY, i).images() for i in range(copies)])
@@ -274,6 +283,8 @@ class _Lab:
         shown = release.images()
         if view == "denoised":
             shown = self._model(cell, "denoised").denoise(shown)
+        if view == "restored":
+            shown = self._restorer(cell).restore(shown)
         functions = {"ssim": similarity.ssim, "psnr": similarity.psnr, "mse": similarity.mse}
         result: dict[str, Any] = {"images": len(rows)}
         for measure in self._config.measures:
@@ -366,6 +377,29 @@ class _Lab:
         return self._recogniser(
             lambda i: self._release(cell, clean, _OTHERS, i).images(), cell.seed, further, start
         )
+
+    def _restorer(self, cell: Cell) -> restore.Restorer:
+        """The adversary's network that undoes a protection, trained on people outside the test split."""
+        config = self._config.restoration
+        settings = {"restoration": asdict(config), "spec": cell.protection, "seed": cell.seed}
+        path = self._path("restorer", {**settings, "sensitive": self._config.task.sensitive})
+        if path.name not in self._loaded:
+            clean = self._others.images
+            if path.exists():
+                restorer = restore.Restorer(restore.NETWORKS[config.network](clean.shape[1]))
+                restorer.load_state_dict(artefacts.load(path, kind="restorer")[0])
+            else:
+                restorer = restore.train_restorer(
+                    clean,
+                    lambda batch, step: self._release(cell, batch, _RESTORED, step).images(),
+                    config,
+                    seed=cell.seed,
+                    progress=self._progress.within,
+                )
+                artefacts.save(path, restorer.state_dict(), {"kind": "restorer", **settings})
+            self._loaded[path.name] = restorer
+        found: restore.Restorer = self._loaded[path.name]
+        return found
 
     def _recogniser(
         self,
