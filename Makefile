@@ -44,6 +44,7 @@ studies: $(VENV)/study.done
 	$(BIN)/python studies/audit.py
 	$(BIN)/python studies/kills.py
 	$(BIN)/python studies/fuzz.py
+	$(BIN)/python studies/faces_networks.py
 	$(BIN)/python studies/results.py --collect
 
 benchmarks: $(VENV)/test.done

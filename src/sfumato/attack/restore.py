@@ -15,8 +15,7 @@ from torch.nn import functional
 
 from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import check_batch, to_float, to_uint8
-from sfumato.networks.dncnn import DnCNN
-from sfumato.networks.unet import UNet
+from sfumato.networks import DnCNN, UNet
 from sfumato.precision import autocast, resolve
 
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {"dncnn": DnCNN, "unet": UNet}

@@ -1,7 +1,25 @@
 """Architectures only: no losses, no training, no data."""
 
+from sfumato.networks.alignment import align
 from sfumato.networks.conv4 import Conv4
 from sfumato.networks.dncnn import DnCNN
+from sfumato.networks.inception_resnet_v1 import InceptionResnetV1
+from sfumato.networks.mobile_face_net import MobileFaceNet
+from sfumato.networks.mtcnn import MTCNN, DetectorConfig, Faces
 from sfumato.networks.resnet12 import ResNet12
+from sfumato.networks.squeeze_net import SqueezeNet
+from sfumato.networks.unet import UNet
 
-__all__ = ["Conv4", "DnCNN", "ResNet12"]
+__all__ = [
+    "MTCNN",
+    "Conv4",
+    "DetectorConfig",
+    "DnCNN",
+    "Faces",
+    "InceptionResnetV1",
+    "MobileFaceNet",
+    "ResNet12",
+    "SqueezeNet",
+    "UNet",
+    "align",
+]

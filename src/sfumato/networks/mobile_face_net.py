@@ -1,0 +1,122 @@
+"""MobileFaceNet, a recogniser of faces small enough for a telephone: the adversary's public network."""
+
+import os
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato.errors import DataError
+from sfumato.images import check_batch, to_float
+from sfumato.networks.weights import load_weights
+
+SOURCE = (
+    "MobileFaceNet for 112x96 pixels, trained on CASIA-WebFace, is at "
+    "github.com/Xiaoccer/MobileFaceNet_Pytorch (model/best/068.ckpt, to be saved as .safetensors): no "
+    "licence is stated, and the training photographs are for research only"
+)
+
+_SIZE = (112, 96)
+_BATCH = 64
+# Expansion, channels, repeats and stride of the first repeat, for each group of bottlenecks.
+_GROUPS = ((2, 64, 5, 2), (4, 128, 1, 2), (2, 128, 6, 1), (4, 128, 1, 2), (2, 128, 2, 1))
+
+
+class MobileFaceNet(nn.Module):
+    """Inverted bottlenecks, then one learned weight for each place of the last map instead of their mean.
+
+    Source: Chen et al. 2018, Table 1, for 112x96 pixels: the last map is 7x6. Layers are named as in the
+    public weights (SOURCE), whose bottlenecks expand 2 and 4 times as in the paper.
+
+    (N, 3, 112, 96) float in [0, 1], RGB, aligned by networks.alignment -> (N, 128), to compare by cosine.
+    State: its weights.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = _Unit(3, 64, 3, stride=2, padding=1)
+        self.dw_conv1 = _Unit(64, 64, 3, padding=1, groups=64)
+        blocks, channels = [], 64
+        for expansion, width, repeats, stride in _GROUPS:
+            for i in range(repeats):
+                blocks.append(_Bottleneck(channels, width, expansion, stride if i == 0 else 1))
+                channels = width
+        self.blocks = nn.Sequential(*blocks)
+        self.conv2 = _Unit(channels, 512, 1)
+        self.linear7 = _Unit(512, 512, (7, 6), groups=512, linear=True)
+        self.linear1 = _Unit(512, 128, 1, linear=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "MobileFaceNet":
+        """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
+        network = cls()
+        load_weights(network, path, source=SOURCE)
+        return network
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed float images. Raises DataError for images of another size."""
+        if tuple(images.shape[1:]) != (3, *_SIZE):
+            raise DataError(
+                f"faces of {tuple(images.shape[1:])}: MobileFaceNet reads (3, 112, 96), of networks.align"
+            )
+        scaled = (images * 255 - 127.5) / 128
+        maps = self.linear7(self.conv2(self.blocks(self.dw_conv1(self.conv1(scaled)))))  # (N, 512, 1, 1)
+        return torch.flatten(self.linear1(maps), 1)
+
+    @torch.no_grad()
+    def embed(self, images: Tensor, *, flip: bool = False) -> Tensor:
+        """(N, 3, 112, 96) uint8 -> (N, 128) float32 of unit length.
+
+        Args:
+            images: aligned faces.
+            flip: add the embedding of the mirrored face: a little more accurate, at twice the time.
+        """
+        check_batch(images)
+        self.eval()
+        parts = []
+        for part in map(to_float, images.split(_BATCH)):
+            embeddings = self(part) + self(part.flip(3)) if flip else self(part)
+            parts.append(functional.normalize(embeddings, dim=1))
+        return torch.cat(parts)
+
+
+class _Unit(nn.Module):
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int | tuple[int, int],
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        groups: int = 1,
+        linear: bool = False,
+    ) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
+        self.bn = nn.BatchNorm2d(outputs)
+        self.prelu = nn.Identity() if linear else nn.PReLU(outputs)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return torch.as_tensor(self.prelu(self.bn(self.conv(features))))
+
+
+class _Bottleneck(nn.Module):
+    def __init__(self, inputs: int, outputs: int, expansion: int, stride: int) -> None:
+        super().__init__()
+        width = inputs * expansion
+        self.conv = nn.Sequential(
+            nn.Conv2d(inputs, width, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.PReLU(width),
+            nn.Conv2d(width, width, 3, stride, 1, groups=width, bias=False),
+            nn.BatchNorm2d(width),
+            nn.PReLU(width),
+            nn.Conv2d(width, outputs, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
+        self.adds = stride == 1 and inputs == outputs
+
+    def forward(self, features: Tensor) -> Tensor:
+        changed: Tensor = self.conv(features)
+        return features + changed if self.adds else changed

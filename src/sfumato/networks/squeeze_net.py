@@ -1,0 +1,88 @@
+"""SqueezeNet 1.0: features of objects from ImageNet, in 1.2 million weights."""
+
+import os
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato.errors import DataError
+from sfumato.images import check_batch, to_float
+from sfumato.networks.weights import load_weights
+
+SOURCE = (
+    "SqueezeNet 1.0 for ImageNet is at github.com/songhan/SqueezeNet_compressed: BSD; its compressed weights "
+    "have to be unpacked into an .npz with the names conv1, fire2.squeeze, ..., conv10"
+)
+
+STAGES = ("conv1", "fire2", "fire3", "fire4", "fire5", "fire6", "fire7", "fire8", "fire9")
+
+_BATCH = 64
+_MEAN_BGR = (104.0, 117.0, 123.0)
+_SQUEEZED = (16, 16, 32, 32, 48, 48, 64, 64)  # channels of fire2 to fire9; out come eight times as many
+_POOLED = ("conv1", "fire4", "fire8")
+
+
+class SqueezeNet(nn.Module):
+    """Fire modules: squeeze by 1x1 convolutions, expand by 1x1 and 3x3 ones.
+
+    Source: Iandola et al. 2016, Table 1, version 1.0 and not 1.1, in the conventions of Caffe: pools that
+    round up, BGR less (104, 117, 123), and a last convolution padded by 1.
+
+    (N, 3, H, W) float in [0, 1], RGB -> (N, 1000) logits. Trained at 227 pixels; H and W are at least 21.
+    State: its weights.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 96, 7, stride=2)
+        channels = 96
+        for name, squeezed in zip(STAGES[1:], _SQUEEZED, strict=True):
+            self.add_module(name, _Fire(channels, squeezed))
+            channels = 8 * squeezed
+        self.conv10 = nn.Conv2d(channels, 1000, 1, padding=1)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "SqueezeNet":
+        """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
+        network = cls()
+        load_weights(network, path, source=SOURCE)
+        return network
+
+    def features(self, images: Tensor) -> list[Tensor]:
+        """Maps of float images behind each of STAGES, before any pool. Raises DataError below 21 pixels."""
+        if images.shape[1] != 3 or min(images.shape[2:]) < 21:
+            raise DataError(f"images of {tuple(images.shape[1:])}: SqueezeNet reads (3, H, W) from 21x21")
+        mean = torch.tensor(_MEAN_BGR, device=images.device)[:, None, None]
+        maps = functional.relu(self.conv1(images.flip(1) * 255 - mean))
+        stages = [maps]
+        for before, name in pairwise(STAGES):
+            if before in _POOLED:
+                maps = functional.max_pool2d(maps, 3, 2, ceil_mode=True)
+            maps = self.get_submodule(name)(maps)
+            stages.append(maps)
+        return stages
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits of float images over the 1000 classes of ImageNet, in their usual order."""
+        return functional.relu(self.conv10(self.features(images)[-1])).mean((2, 3))
+
+    @torch.no_grad()
+    def classify(self, images: Tensor) -> Tensor:
+        """(N, 3, H, W) uint8 -> (N, 1000) probabilities."""
+        check_batch(images)
+        self.eval()
+        return torch.cat([self(to_float(part)).softmax(1) for part in images.split(_BATCH)])
+
+
+class _Fire(nn.Module):
+    def __init__(self, inputs: int, squeezed: int) -> None:
+        super().__init__()
+        self.squeeze = nn.Conv2d(inputs, squeezed, 1)
+        self.expand1x1 = nn.Conv2d(squeezed, 4 * squeezed, 1)
+        self.expand3x3 = nn.Conv2d(squeezed, 4 * squeezed, 3, padding=1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        small = functional.relu(self.squeeze(features))
+        return functional.relu(torch.cat([self.expand1x1(small), self.expand3x3(small)], 1))

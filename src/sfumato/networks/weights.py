@@ -1,0 +1,98 @@
+"""Public weights: read from a file that the user names, and fitted to a network name by name.
+
+Nothing is downloaded here. Artefacts of our own, which carry a card, are read by sfumato.artefacts.
+"""
+
+import os
+import pickle
+import zipfile
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from sfumato.errors import ArtefactError
+
+_NAMED = 3  # how many wrong names an error lists
+_COUNTER = "num_batches_tracked"  # of a batch norm: used by no network at rest, and not always published
+
+
+def load_weights(
+    network: nn.Module, path: str | os.PathLike[str], *, source: str, unused: Collection[str] = ()
+) -> None:
+    """Give a network the weights of a file: every parameter and statistic of the network, and no others.
+
+    Args:
+        network: filled in place, and put into evaluation mode.
+        path: a .safetensors file, an .npz of plain arrays, or a .pt or .pth that is a state dict.
+        source: where such weights are to be had and on what terms: the end of each error.
+        unused: names that the file may have, and this network does without.
+
+    Raises:
+        ArtefactError: no such file, damaged, of a kind that could run code, or of another network.
+    """
+    path = Path(path)
+    tensors = {name: tensor for name, tensor in _read(path, source).items() if name not in unused}
+    wanted: dict[str, Tensor] = network.state_dict()
+    tensors = {name: own for name, own in wanted.items() if name.endswith(_COUNTER)} | tensors
+    problems = {
+        "lacks": [name for name in wanted if name not in tensors],
+        "has unknown": [name for name in tensors if name not in wanted],
+        "has other shapes:": [
+            f"{name} {tuple(tensors[name].shape)} for {tuple(wanted[name].shape)}"
+            for name in wanted
+            if name in tensors and tensors[name].shape != wanted[name].shape
+        ],
+    }
+    if found := [f"{what} {_first(names)}" for what, names in problems.items() if names]:
+        raise ArtefactError(f"{path}: no weights of {type(network).__name__}: {'; '.join(found)}. {source}")
+    network.load_state_dict(tensors)
+    network.eval()
+
+
+def _first(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _read(path: Path, source: str) -> dict[str, Tensor]:
+    readers: dict[str, Callable[[Path], dict[str, Tensor]]] = {
+        ".safetensors": load_file,
+        ".npz": _read_npz,
+        ".pt": _read_state_dict,
+        ".pth": _read_state_dict,
+    }
+    if path.suffix not in readers:
+        raise ArtefactError(f"{path}: weights are read from {', '.join(readers)}. {source}")
+    try:
+        return readers[path.suffix](path)
+    except FileNotFoundError as error:
+        raise ArtefactError(f"{path}: no such file. {source}") from error
+    except pickle.UnpicklingError as error:
+        raise ArtefactError(
+            f"{path}: is no plain state dict, and a pickle of anything else could run code: where you trust "
+            "it, open it once yourself, and write its tensors with safetensors.torch.save_file"
+        ) from error
+    except _DAMAGES as error:
+        raise ArtefactError(f"{path}: damaged, or not of plain numbers ({error}). {source}") from error
+
+
+# NumPy raises ValueError for pickled arrays; PyTorch TypeError for text, RuntimeError for bad archives.
+_DAMAGES = (SafetensorError, OSError, EOFError, ValueError, TypeError, RuntimeError, zipfile.BadZipFile)
+
+
+def _read_npz(path: Path) -> dict[str, Tensor]:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return {name: torch.from_numpy(arrays[name]) for name in arrays}
+
+
+def _read_state_dict(path: Path) -> dict[str, Tensor]:
+    """Read a .pt file by PyTorch's reader of tensors alone, which runs no code of the file."""
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
+        raise pickle.UnpicklingError("not a mapping from names to tensors")
+    return content

@@ -1,0 +1,170 @@
+"""Public networks on the packed real data: are these the networks, weights and conventions that were published?
+
+    python studies/faces_networks.py ../shared/data    # about 8 minutes on one core
+
+LFW verification by MobileFaceNet, with the landmarks that come with the data and with those that our MTCNN
+finds; detection itself; and SqueezeNet's features on few-shot episodes of Caltech-101. The record is
+studies/results/face-networks.json.
+"""
+
+import argparse
+import io
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional
+
+import sfumato
+from sfumato.data import Label
+from sfumato.episodes import Sampler, Shape
+from sfumato.files import whole
+from sfumato.images import to_float
+from sfumato.networks import MTCNN, MobileFaceNet, SqueezeNet, align
+
+RECORD = Path(__file__).parent / "results" / "face-networks.json"
+EPISODES, QUERIES, SEED = 600, 15, 0
+ENLARGED = (84, 168)  # pixels at which SqueezeNet, trained at 227, sees the photographs of 84
+
+
+def photographs(packed: dict[str, np.ndarray], rows: np.ndarray) -> Tensor:
+    """(n, 3, 84, 84) uint8."""
+    files = (packed["blob"][packed["offset"][i] : packed["offset"][i + 1]].tobytes() for i in rows)
+    pixels = np.stack([np.asarray(Image.open(io.BytesIO(file)).convert("RGB")) for file in files])
+    return torch.from_numpy(pixels.transpose(0, 3, 1, 2).copy())
+
+
+def verification(cosines: Tensor, same: Tensor, folds: Tensor) -> dict[str, float]:
+    """The measures of LFW: each fold is judged by the threshold that is best on all the others.
+
+    Args:
+        cosines: (P,) of each pair; the higher, the more alike.
+        same: (P,) bool.
+        folds: (P,) int64.
+    """
+    accuracies = []
+    for fold in folds.unique():
+        rest, tested = folds != fold, folds == fold
+        ordered, order = cosines[rest].sort()
+        truth = same[rest][order].long()
+        # Right when everything from place i on is called the same: those below that differ, those above that do not.
+        right = truth.sum() - truth.cumsum(0) + truth + (1 - truth).cumsum(0) - (1 - truth)
+        threshold = ordered[right.argmax()]
+        accuracies.append(((cosines[tested] >= threshold) == same[tested]).double().mean())
+    scores = torch.stack(accuracies)
+    genuine, impostors = cosines[same], cosines[~same].sort(descending=True).values
+    area = (genuine[:, None] > impostors).double().mean() + (
+        genuine[:, None] == impostors
+    ).double().mean() / 2
+    accepted = genuine > impostors[len(impostors) // 1000]  # at most 1 impostor in 1000 lies above
+    return {
+        "accuracy": scores.mean().item(),
+        "standard_error": scores.std().item() / math.sqrt(len(scores)),
+        "auc": area.item(),
+        "tar_at_far_1e-3": accepted.double().mean().item(),
+        "mean_cosine_same": genuine.mean().item(),
+        "mean_cosine_different": impostors.mean().item(),
+    }
+
+
+def faces(root: Path) -> dict[str, Any]:
+    """Verification and detection on the faces that the pairs name."""
+    packed = dict(np.load(root / "lfw_faces_84.npz"))
+    rows = np.unique(packed["pairs"][:, :2])
+    pairs = torch.from_numpy(np.searchsorted(rows, packed["pairs"][:, :2]))
+    same, folds = torch.from_numpy(packed["pairs"][:, 2] == 1), torch.from_numpy(packed["pairs"][:, 3])
+    images, landmarks = photographs(packed, rows), torch.from_numpy(packed["landmarks"][rows])
+    recogniser = MobileFaceNet.load(root / "weights" / "mobilefacenet_casia_112x96.safetensors")
+    detector = MTCNN.load(root / "weights" / "mtcnn.safetensors")
+
+    def verified(points: Tensor, *, flip: bool) -> dict[str, float]:
+        embeddings = recogniser.embed(align(images, points), flip=flip)
+        left, right = embeddings[pairs].unbind(1)
+        return verification((left * right).sum(1), same, folds)
+
+    started = time.perf_counter()
+    detected = detector.detect(images)
+    seconds = time.perf_counter() - started
+    found, subjects = landmarks.clone(), [each.central(*images.shape[2:]) for each in detected]
+    for i, (each, subject) in enumerate(zip(detected, subjects, strict=True)):
+        if subject is not None:  # a face that is missed keeps the place that it has on average
+            found[i] = each.landmarks[subject]
+        else:
+            found[i] = landmarks.mean(0)
+    seen = torch.tensor([subject is not None for subject in subjects])
+    errors = (found - landmarks)[seen].norm(dim=2)  # (n, 5)
+    return {
+        "images": len(images),
+        "pairs": len(pairs),
+        "detection": {
+            "central_face_found": seen.double().mean().item(),
+            "faces_an_image": sum(len(each.boxes) for each in detected) / len(images),
+            "landmark_error_pixels": {
+                "mean": errors.mean().item(),
+                "median": errors.median().item(),
+                "95%": errors.quantile(0.95).item(),
+            },
+            "seconds_an_image": seconds / len(images),
+        },
+        "verification": {
+            "stored landmarks": verified(landmarks, flip=False),
+            "stored landmarks, with mirror images": verified(landmarks, flip=True),
+            "landmarks of MTCNN": verified(found, flip=False),
+        },
+    }
+
+
+def objects(root: Path) -> dict[str, Any]:
+    """Few-shot accuracy by the nearest mean of SqueezeNet's last features, each averaged and of unit length."""
+    packed = dict(np.load(root / "caltech101_84.npz"))
+    rows = np.flatnonzero(packed["suggested_split"][packed["label"]] == "test")
+    images, codes = photographs(packed, rows), torch.from_numpy(packed["label"][rows].astype(np.int64))
+    label = Label(codes, tuple(packed["classes"].tolist()))
+    network = SqueezeNet.load(root / "weights" / "squeezenet1_0_imagenet_deepcomp.npz")
+    record: dict[str, Any] = {"images": len(images), "classes": len(codes.unique()), "episodes": EPISODES}
+    for size in ENLARGED:
+        features = torch.cat([last_features(network, part, size) for part in images.split(64)])
+        for shot in (1, 5):
+            sampler = Sampler(label, Shape(way=5, shot=shot, queries=QUERIES))
+            drawn = features[sampler.draw(EPISODES, torch.Generator().manual_seed(SEED))]  # (E, 5, K + Q, D)
+            prototypes, queries = drawn[:, :, :shot].mean(2), drawn[:, :, shot:].flatten(1, 2)
+            named = torch.cdist(queries, prototypes).argmin(2).unflatten(1, (5, QUERIES))
+            accuracy = (named == torch.arange(5)[:, None]).double().mean((1, 2))  # (E,)
+            record[f"{size} pixels, 5-way {shot}-shot"] = {
+                "accuracy": accuracy.mean().item(),
+                "half_width_95%": 1.96 * accuracy.std().item() / math.sqrt(EPISODES),
+            }
+    return record
+
+
+@torch.no_grad()
+def last_features(network: SqueezeNet, images: Tensor, size: int) -> Tensor:
+    """(n, 3, H, W) uint8 -> (n, 512) of unit length, seen at size x size pixels."""
+    pixels = to_float(images)
+    if size != images.shape[2]:
+        pixels = functional.interpolate(pixels, (size, size), mode="bilinear", align_corners=False)
+    return functional.normalize(network.features(pixels)[-1].mean((2, 3)), dim=1)
+
+
+def main() -> None:
+    """Measure everything and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root", type=Path, help="the folder of packed data")
+    root = parser.parse_args().root
+    torch.set_num_threads(1)
+    started = time.perf_counter()
+    record = {"faces": faces(root), "objects": objects(root), "seed": SEED, "version": sfumato.__version__}
+    record |= {"torch": torch.__version__, "threads": 1, "seconds": time.perf_counter() - started}
+    with whole(RECORD) as temporary:
+        temporary.write_text(json.dumps(record, indent=1) + "\n")
+    print(json.dumps(record, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+import pickle
+import re
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from sfumato.errors import ArtefactError
+from sfumato.networks.weights import load_weights
+
+SOURCE = "Ask the museum."
+
+
+def small_network():
+    return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+
+
+def write(path, tensors):
+    """Tensors in the format that the suffix names."""
+    if path.suffix == ".safetensors":
+        save_file(dict(tensors), path)
+    elif path.suffix == ".npz":
+        np.savez(path, **{name: tensor.numpy() for name, tensor in tensors.items()})
+    else:
+        torch.save(tensors, path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".pt", ".pth"])
+def test_weights_of_every_format_are_those_that_were_written(tmp_path, suffix):
+    theirs, ours = small_network(), small_network()
+    load_weights(ours, write(tmp_path / f"weights{suffix}", theirs.state_dict()), source=SOURCE)
+    for name, tensor in ours.state_dict().items():
+        assert torch.equal(tensor, theirs.state_dict()[name])
+    assert not ours.training
+
+
+def test_counters_of_batch_norms_may_be_missing(tmp_path):
+    theirs = {k: v for k, v in small_network().state_dict().items() if not k.endswith("num_batches_tracked")}
+    ours = small_network()
+    load_weights(ours, write(tmp_path / "weights.npz", theirs), source=SOURCE)
+    assert torch.equal(ours[0].weight, theirs["0.weight"])
+
+
+def test_names_that_are_not_used_may_be_there(tmp_path):
+    tensors = small_network().state_dict() | {"logits.weight": torch.zeros(7)}
+    path = write(tmp_path / "weights.npz", tensors)
+    load_weights(small_network(), path, source=SOURCE, unused=("logits.weight",))
+    with pytest.raises(ArtefactError, match=r"has unknown logits\.weight"):
+        load_weights(small_network(), path, source=SOURCE)
+
+
+def test_a_missing_file_says_where_such_weights_are_to_be_had(tmp_path):
+    for suffix in (".safetensors", ".npz", ".pt"):
+        with pytest.raises(
+            ArtefactError, match=rf"weights{re.escape(suffix)}: no such file\. Ask the museum"
+        ):
+            load_weights(small_network(), tmp_path / f"weights{suffix}", source=SOURCE)
+
+
+def test_another_network_is_told_by_the_first_few_names_and_shapes(tmp_path):
+    path = write(tmp_path / "weights.npz", {"0.weight": torch.zeros(2, 4), "colour": torch.zeros(1)})
+    with pytest.raises(
+        ArtefactError,
+        match=r"no weights of Sequential: lacks 0\.bias, 1\.weight, 1\.bias and 2 more; has unknown colour; "
+        r"has other shapes: 0\.weight \(2, 4\) for \(2, 3\)\. Ask the museum",
+    ):
+        load_weights(small_network(), path, source=SOURCE)
+
+
+def test_a_file_that_does_not_fit_changes_nothing(tmp_path):
+    network = small_network()
+    before = network[0].weight.clone()
+    with pytest.raises(ArtefactError):
+        load_weights(network, write(tmp_path / "w.npz", {"0.weight": torch.zeros(2, 3)}), source=SOURCE)
+    assert torch.equal(network[0].weight, before)
+
+
+class Trap:
+    """What a pickle could do: here, to raise."""
+
+    def __reduce__(self):
+        return (pytest.fail, ("code of a weights file ran",))
+
+
+def test_a_pickle_runs_no_code_and_is_refused_with_the_cure(tmp_path):
+    path = tmp_path / "weights.pt"
+    torch.save({"0.weight": Trap()}, path)
+    with pytest.raises(ArtefactError, match=r"is no plain state dict.*safetensors\.torch\.save_file"):
+        load_weights(small_network(), path, source=SOURCE)
+
+
+def test_a_checkpoint_with_more_than_tensors_is_refused_with_the_cure(tmp_path):
+    path = tmp_path / "weights.pt"
+    torch.save({"epoch": 68, "net_state_dict": small_network().state_dict()}, path)
+    with pytest.raises(ArtefactError, match="is no plain state dict"):
+        load_weights(small_network(), path, source=SOURCE)
+
+
+def test_an_npz_of_pickled_arrays_is_refused(tmp_path):
+    path = tmp_path / "weights.npz"
+    np.savez(path, weight=np.array([Trap()], dtype=object))
+    with pytest.raises(ArtefactError, match="damaged, or not of plain numbers"):
+        load_weights(small_network(), path, source=SOURCE)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".pt"])
+@pytest.mark.parametrize(
+    "content", [b"", b"nonsense" * 9, pickle.dumps([1, 2], protocol=2)], ids=["empty", "text", "pickle"]
+)
+def test_a_damaged_file_is_an_error_of_ours(tmp_path, suffix, content):
+    path = tmp_path / f"weights{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(ArtefactError, match=rf"weights{re.escape(suffix)}: (damaged|is no plain)"):
+        load_weights(small_network(), path, source=SOURCE)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".pt"])
+def test_a_file_that_was_cut_short_is_an_error_of_ours(tmp_path, suffix):
+    path = write(tmp_path / f"weights{suffix}", small_network().state_dict())
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ArtefactError, match=r"weights.*: (damaged|is no plain)"):
+        load_weights(small_network(), path, source=SOURCE)
+
+
+def test_another_format_is_refused_by_its_suffix(tmp_path):
+    with pytest.raises(ArtefactError, match=r"weights are read from \.safetensors, \.npz, \.pt, \.pth"):
+        load_weights(small_network(), tmp_path / "068.ckpt", source=SOURCE)
