@@ -40,11 +40,15 @@ studies: $(VENV)/study.done
 	$(BIN)/sfumato study run studies/omniglot-1shot.yaml
 	$(BIN)/sfumato study run studies/omniglot.yaml
 	$(BIN)/sfumato study run studies/glyphs.yaml
+	$(BIN)/python studies/unpack.py lfw ../shared/data runs/data/lfw
+	$(BIN)/python studies/unpack.py caltech101 ../shared/data runs/data/caltech101
+	$(BIN)/sfumato study run studies/lfw.yaml
+	$(BIN)/sfumato study run studies/caltech101.yaml
 	$(BIN)/sfumato demo
 	$(BIN)/python studies/audit.py
 	$(BIN)/python studies/kills.py
 	$(BIN)/python studies/fuzz.py
-	$(BIN)/python studies/faces_networks.py
+	$(BIN)/python studies/faces_networks.py ../shared/data
 	$(BIN)/python studies/results.py --collect
 
 benchmarks: $(VENV)/test.done

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import sfumato
+from sfumato.assess.recognition import area_under_curve, true_accept_rate, verification_accuracy
 from sfumato.data import Label
 from sfumato.episodes import Sampler, Shape
 from sfumato.files import whole
@@ -41,35 +42,15 @@ def photographs(packed: dict[str, np.ndarray], rows: np.ndarray) -> Tensor:
 
 
 def verification(cosines: Tensor, same: Tensor, folds: Tensor) -> dict[str, float]:
-    """The measures of LFW: each fold is judged by the threshold that is best on all the others.
-
-    Args:
-        cosines: (P,) of each pair; the higher, the more alike.
-        same: (P,) bool.
-        folds: (P,) int64.
-    """
-    accuracies = []
-    for fold in folds.unique():
-        rest, tested = folds != fold, folds == fold
-        ordered, order = cosines[rest].sort()
-        truth = same[rest][order].long()
-        # Right when everything from place i on is called the same: those below that differ, those above that do not.
-        right = truth.sum() - truth.cumsum(0) + truth + (1 - truth).cumsum(0) - (1 - truth)
-        threshold = ordered[right.argmax()]
-        accuracies.append(((cosines[tested] >= threshold) == same[tested]).double().mean())
-    scores = torch.stack(accuracies)
-    genuine, impostors = cosines[same], cosines[~same].sort(descending=True).values
-    area = (genuine[:, None] > impostors).double().mean() + (
-        genuine[:, None] == impostors
-    ).double().mean() / 2
-    accepted = genuine > impostors[len(impostors) // 1000]  # at most 1 impostor in 1000 lies above
+    """The measures of LFW on its pairs."""
+    folded = verification_accuracy(cosines, same, folds)
     return {
-        "accuracy": scores.mean().item(),
-        "standard_error": scores.std().item() / math.sqrt(len(scores)),
-        "auc": area.item(),
-        "tar_at_far_1e-3": accepted.double().mean().item(),
-        "mean_cosine_same": genuine.mean().item(),
-        "mean_cosine_different": impostors.mean().item(),
+        "accuracy": folded.mean().item(),
+        "standard_error": folded.std().item() / math.sqrt(len(folded)),
+        "auc": area_under_curve(cosines, same),
+        "tar_at_far_1e-3": true_accept_rate(cosines, same, false_accept_rate=1e-3),
+        "mean_cosine_same": cosines[same].mean().item(),
+        "mean_cosine_different": cosines[~same].mean().item(),
     }
 
 

@@ -1,0 +1,98 @@
+"""How well faces are told apart: verification of pairs, and identification against a gallery.
+
+All take similarities or embeddings from any recogniser; the higher a similarity, the more alike.
+"""
+
+import torch
+from torch import Tensor
+
+from sfumato.errors import DataError
+
+
+def verification_accuracy(scores: Tensor, same: Tensor, folds: Tensor) -> Tensor:
+    """The measure of LFW: each fold is judged by the threshold that is best on all others. -> (F,).
+
+    Source: Huang et al. 2007, View 2. Their figure is the mean over ten folds with its standard error.
+
+    Args:
+        scores: (P,) similarity of each pair.
+        same: (P,) bool, whether a pair shows one person.
+        folds: (P,) int64; two or more.
+    """
+    if len(folds.unique()) < 2:
+        raise DataError("verification needs two folds or more: one to test on, others to choose a threshold")
+    accuracies = []
+    for fold in folds.unique():
+        rest, tested = folds != fold, folds == fold
+        ordered, order = scores[rest].sort()
+        truth = same[rest][order].long()
+        # Right when all from place i on are called the same: those above that are, those below that are not.
+        right = truth.sum() - truth.cumsum(0) + truth + (1 - truth).cumsum(0) - (1 - truth)
+        # A threshold accepts all scores that equal it: only the first of equal ones is a place to cut.
+        new = torch.cat([torch.tensor([True]), ordered[1:] > ordered[:-1]])
+        threshold = ordered[right.where(new, -1).argmax()]
+        accuracies.append(((scores[tested] >= threshold) == same[tested]).double().mean())
+    return torch.stack(accuracies)
+
+
+def area_under_curve(scores: Tensor, same: Tensor) -> float:
+    """How often a pair of one person is more alike than a pair of two; ties count half."""
+    genuine, impostors = _sides(scores, same)
+    below = torch.searchsorted(impostors, genuine, side="left")
+    up_to = torch.searchsorted(impostors, genuine, side="right")
+    return ((below + up_to).double().mean() / (2 * len(impostors))).item()
+
+
+def true_accept_rate(scores: Tensor, same: Tensor, *, false_accept_rate: float) -> float:
+    """The share of pairs of one person that are accepted at the strictest threshold that is needed.
+
+    Accepted is what lies above the threshold; of the pairs of two people at most that share does. With few
+    of them the figure rests on one or two: at 1e-3, 3,000 pairs of two people give three.
+
+    Args:
+        scores, same: see verification_accuracy.
+        false_accept_rate: from 0 to below 1.
+    """
+    if not 0 <= false_accept_rate < 1:
+        raise DataError(f"false_accept_rate={false_accept_rate:g}: from 0 to below 1")
+    genuine, impostors = _sides(scores, same)
+    threshold = impostors[len(impostors) - 1 - int(false_accept_rate * len(impostors))]
+    return (genuine > threshold).double().mean().item()
+
+
+def identification_ranks(
+    gallery: Tensor, gallery_identities: Tensor, probes: Tensor, probe_identities: Tensor
+) -> Tensor:
+    """The rank of the right identity among all in the gallery, 1 for the first guess. -> (m,) float64.
+
+    An identity is as near as the most alike of its photographs. Identities that are equally near share the
+    mean of their ranks, so that an encoder that tells nobody apart does not come out first.
+
+    Args:
+        gallery: (n, D) embeddings of known people, of unit length.
+        gallery_identities: (n,) int64.
+        probes: (m, D) embeddings to be named, of unit length.
+        probe_identities: (m,) int64, each of them in the gallery.
+    """
+    people, places = gallery_identities.unique(return_inverse=True)
+    if not torch.isin(probe_identities, people).all():
+        raise DataError("closed-set identification: some probes show people who are not in the gallery")
+    cosines = probes @ gallery.T  # (m, n)
+    nearest = torch.full((len(probes), len(people)), -torch.inf, dtype=cosines.dtype)
+    nearest.scatter_reduce_(1, places.expand(len(probes), -1), cosines, "amax")
+    right = nearest.gather(1, torch.searchsorted(people, probe_identities)[:, None])  # (m, 1)
+    above, equal = (nearest > right).sum(1), (nearest == right).sum(1)
+    return above + (equal + 1).double() / 2
+
+
+def cumulative_match(ranks: Tensor, k: int) -> float:
+    """CMC: how often the right identity is among the first k."""
+    return (ranks <= k).double().mean().item()
+
+
+def _sides(scores: Tensor, same: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores of pairs of one person, and of two, ascending."""
+    genuine, impostors = scores[same], scores[~same].sort().values
+    if not len(genuine) or not len(impostors):
+        raise DataError("verification needs pairs of one person and pairs of two")
+    return genuine, impostors
