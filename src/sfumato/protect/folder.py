@@ -26,7 +26,7 @@ from sfumato.dp.ledger import Ledger
 from sfumato.errors import DataError, SfumatoError
 from sfumato.files import PART, whole
 from sfumato.protect import device
-from sfumato.protect.journal import Journal, Row
+from sfumato.protect.journal import Journal, Row, by_shape
 from sfumato.protect.release import Protection
 from sfumato.protect.worker import SHARDS, FolderConfig, Item, Job, Worker, encoded, is_shard, start, work
 
@@ -222,8 +222,7 @@ def _locked(target: Path) -> Iterator[None]:
 
 def _run(job: Job, journal: Journal | None, report: Report) -> Outcome:
     """Go through the source, have the workers release what is not there yet, and keep the journal."""
-    outcome = Outcome()
-    total = sum(size for _, size, _ in _walk(job.source, Counter(), outcome))
+    total = sum(size for _, size, _ in _walk(job.source, Outcome()))
     outcome = Outcome()
     done_images = done_bytes = 0
 
@@ -237,9 +236,7 @@ def _run(job: Job, journal: Journal | None, report: Report) -> Outcome:
             journal.record(rows)
         else:
             for row in rows:
-                for shape, count in row.shapes.items():
-                    channels, height, width = map(int, shape.split("x"))
-                    outcome.shapes[channels, height, width] += count
+                outcome.shapes += by_shape(row.shapes)
         for row in rows:
             outcome.add(row)
         done_images += sum(row.shapes.total() for row in rows)
@@ -304,7 +301,7 @@ def _done(worker: Worker, items: list[Item]) -> Future[list[Row]]:
     return future
 
 
-def _walk(source: Path, left_out: Counter[str], outcome: Outcome) -> Iterator[tuple[str, int, int]]:
+def _walk(source: Path, outcome: Outcome) -> Iterator[tuple[str, int, int]]:
     """Images and shards below a folder: path, size in bytes, modification time in ns; a folder at a time."""
     if source.is_file():
         found = source.stat()
@@ -326,14 +323,14 @@ def _walk(source: Path, left_out: Counter[str], outcome: Outcome) -> Iterator[tu
             path = source / name
             try:
                 if base.startswith("."):
-                    left_out["hidden"] += 1
+                    outcome.left_out["hidden"] += 1
                 elif path.is_dir():
                     if path.is_symlink():
-                        left_out["links to folders"] += 1
+                        outcome.left_out["links to folders"] += 1
                     else:
                         below.append(name)
                 elif not base.lower().endswith((*images.SUFFIXES, *SHARDS)):
-                    left_out["no images by their names"] += 1
+                    outcome.left_out["no images by their names"] += 1
                 else:
                     found = path.stat()
                     if stat.S_ISREG(found.st_mode):
@@ -356,7 +353,7 @@ def _todo(
 ) -> Iterator[Item]:
     """The files whose releases are not there yet."""
     before = ("", "")  # the last output, and whose it is
-    for name, size, modified in _walk(job.source, outcome.left_out, outcome):
+    for name, size, modified in _walk(job.source, outcome):
         item = Item(name, f"{size}:{modified}", size, job.output(name), ours=False)
         owner = before[1] if before[0] == item.output else name
         if journal is not None and job.target is not None:

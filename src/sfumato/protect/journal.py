@@ -9,7 +9,7 @@ import os
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,6 +55,15 @@ class Row:
         """Count one image that could not be released."""
         count, first = self.failures.get(cause, (0, name))
         self.failures[cause] = (count + 1, first)
+
+
+def by_shape(shapes: Mapping[str, int]) -> Counter[tuple[int, int, int]]:
+    """The counts of Row.shapes by (C, H, W)."""
+    total: Counter[tuple[int, int, int]] = Counter()
+    for name, count in shapes.items():
+        channels, height, width = map(int, name.split("x"))
+        total[channels, height, width] += count
+    return total
 
 
 class Journal:
@@ -140,9 +149,8 @@ class Journal:
         for text, rows in self._database.execute(
             "select shapes, count(*) from files where output is not null group by shapes"
         ):
-            for name, count in json.loads(text).items():
-                channels, height, width = map(int, name.split("x"))
-                total[channels, height, width] += rows * count
+            for shape, count in by_shape(json.loads(text)).items():
+                total[shape] += rows * count
         return total
 
     def _rows(self, condition: str, *values: bytes) -> Iterator[Row]:

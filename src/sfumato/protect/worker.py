@@ -190,11 +190,8 @@ class Worker:
                     if not item.ours:
                         raise FileExistsError(output)
             row.output = item.output
-        except _DamagedShardError as error:
-            row = Row(source=item.name, stamp=item.stamp, charged=row.charged)
-            row.fail(str(error), item.name)
-        except OSError as error:
-            cause = self._cause_of(error)
+        except (_DamagedShardError, OSError) as error:
+            cause = self._cause_of(error) if isinstance(error, OSError) else str(error)
             row = Row(source=item.name, stamp=item.stamp, charged=row.charged)
             row.fail(cause, item.name)
         return row
