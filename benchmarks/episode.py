@@ -47,7 +47,7 @@ def episode(spec: str, depth: int | None, way: int) -> None:
     glyphs = data.load("glyphs", classes=100)
     config = replace(few_shot.FS_PIC_OMNIGLOT, way=way, denoiser_depth=depth)
     protection = parse(spec)
-    model = few_shot.untrained(1, config, spec=spec)
+    model = few_shot.untrained(1, config, [protection])
     run = few_shot.Training(model, config)
     sampler = Sampler(glyphs.label("class"), config.episode)
     order, noise = torch.Generator().manual_seed(0), seeded_noise(0)

@@ -36,11 +36,12 @@ def lfw(packed: Path, root: Path) -> int:
     """Write the faces with identity, gender and smile.
 
     Test: 50 people with at least 10 images; validation: 25 more of them; train: all others with at least 4.
+    Those with three are distractors: whoever looks for the 50 must tell them from 291 others.
     """
     table = dict(np.load(packed / "lfw_faces_84.npz"))
     counts = np.bincount(table["person"], minlength=len(table["names"]))
     frequent = np.random.default_rng(0).permutation((counts >= 10).nonzero()[0])
-    split_of = np.where(counts >= 4, "train", "").astype(object)
+    split_of = np.where(counts >= 4, "train", np.where(counts == 3, "distractors", "")).astype(object)
     split_of[frequent[:50]], split_of[frequent[50:75]] = "test", "validation"
     gender = {0: "female", 1: "male", 255: "unknown"}
     smile = {0: "no", 1: "yes", 255: "unknown"}

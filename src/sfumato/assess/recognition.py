@@ -3,6 +3,9 @@
 All take similarities or embeddings from any recogniser; the higher a similarity, the more alike.
 """
 
+import math
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -60,29 +63,64 @@ def true_accept_rate(scores: Tensor, same: Tensor, *, false_accept_rate: float) 
     return (genuine > threshold).double().mean().item()
 
 
-def identification_ranks(
-    gallery: Tensor, gallery_identities: Tensor, probes: Tensor, probe_identities: Tensor
-) -> Tensor:
-    """The rank of the right identity among all in the gallery, 1 for the first guess. -> (m,) float64.
+@dataclass(frozen=True)
+class Identification:
+    """How often one adversary names the right identity, among all that he knows (closed set).
 
-    An identity is as near as the most alike of its photographs. Identities that are equally near share the
-    mean of their ranks, so that an encoder that tells nobody apart does not come out first.
+    Attributes:
+        top1: with his first guess.
+        low, high: 95% Wilson interval of it over the probes.
+        top5, top10: with one of his first five or ten.
+    """
+
+    top1: float
+    low: float
+    high: float
+    top5: float
+    top10: float
+
+
+def identification(similarities: Tensor, identities: Tensor, truth: Tensor) -> Identification:
+    """Judge the guesses at who is on each probe.
 
     Args:
-        gallery: (n, D) embeddings of known people, of unit length.
-        gallery_identities: (n,) int64.
-        probes: (m, D) embeddings to be named, of unit length.
-        probe_identities: (m,) int64, each of them in the gallery.
+        similarities: (m, I) of each probe to each identity, the higher, the more likely.
+        identities: (I,) int64 code of each column, ascending.
+        truth: (m,) int64, the identity of each probe, one of `identities`.
     """
-    people, places = gallery_identities.unique(return_inverse=True)
-    if not torch.isin(probe_identities, people).all():
+    ranks = identification_ranks(similarities, identities, truth)
+    low, high = wilson(int((ranks <= 1).sum()), len(ranks))
+    top1, top5, top10 = (cumulative_match(ranks, k) for k in (1, 5, 10))
+    return Identification(top1, low, high, top5, top10)
+
+
+def identification_ranks(similarities: Tensor, identities: Tensor, truth: Tensor) -> Tensor:
+    """The rank of the right identity among all, 1 for the first guess. -> (m,) float64.
+
+    Identities that are equally near share the mean of their ranks, so that an encoder that tells nobody
+    apart does not come out first. Arguments: see identification.
+    """
+    if not torch.isin(truth, identities).all():
         raise DataError("closed-set identification: some probes show people who are not in the gallery")
-    cosines = probes @ gallery.T  # (m, n)
-    nearest = torch.full((len(probes), len(people)), -torch.inf, dtype=cosines.dtype)
-    nearest.scatter_reduce_(1, places.expand(len(probes), -1), cosines, "amax")
-    right = nearest.gather(1, torch.searchsorted(people, probe_identities)[:, None])  # (m, 1)
-    above, equal = (nearest > right).sum(1), (nearest == right).sum(1)
+    right = similarities.gather(1, torch.searchsorted(identities, truth)[:, None])  # (m, 1)
+    above, equal = (similarities > right).sum(1), (similarities == right).sum(1)
     return above + (equal + 1).double() / 2
+
+
+def chance(truth: Tensor) -> float:
+    """How often whoever names the identity of the most probes each time is right."""
+    _, counts = truth.unique(return_counts=True)
+    return int(counts.max()) / len(truth)
+
+
+def wilson(hits: int, trials: int) -> tuple[float, float]:
+    """95% interval of a proportion. Wilson 1927: right also near 0, where a safe setting should be."""
+    z = 1.959964
+    share = hits / trials
+    centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    # The proportion itself lies within, also where rounding would leave an end of 0.9999999999999999.
+    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
 
 
 def cumulative_match(ranks: Tensor, k: int) -> float:

@@ -14,10 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.errors import ConfigError, DataError, needs_extra
+from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
 from sfumato.images import to_float
-from sfumato.networks import Conv4
+from sfumato.networks import Conv4, InceptionResnetV1, MobileFaceNet
 from sfumato.precision import autocast, resolve
+
+# Public face recognisers, and the (height, width) of the aligned faces that each was trained on.
+FACE_NETWORKS: dict[str, tuple[type[MobileFaceNet] | type[InceptionResnetV1], tuple[int, int]]] = {
+    "mobile-face-net": (MobileFaceNet, (112, 96)),
+    "inception-resnet-v1": (InceptionResnetV1, (160, 160)),
+}
+RECOGNISERS = ("conv4", *FACE_NETWORKS)
 
 _EMBED_BATCH = 256
 
@@ -27,8 +34,14 @@ class AdversaryConfig:
     """How strong the adversary is.
 
     Attributes:
-        steps: of training the recogniser.
-        adaptive_steps: of training it further on protected photographs.
+        recogniser: "conv4", which he trains himself on whole images; or a public face network,
+            "mobile-face-net" or "inception-resnet-v1", which is shown aligned faces.
+        weights: the file of the weights of a face network.
+        detector: the file of the weights of MTCNN, which finds the faces for it.
+        steps: of training the recogniser on clean photographs of other people; 0 leaves a face network as it
+            was published.
+        adaptive_steps: of training it further on protected photographs; 0 leaves it to the classifiers to
+            adapt, by a protected gallery.
         batch: images a step.
         learning_rate: of Adam, falling to 0 along a cosine.
         gallery: photographs of each identity that the adversary holds; the paper has 20.
@@ -36,6 +49,9 @@ class AdversaryConfig:
         copies: how often an adaptive adversary protects each gallery photograph; fresh noise each time.
     """
 
+    recogniser: str = "conv4"
+    weights: str | None = None
+    detector: str | None = None
     steps: int = 1000
     adaptive_steps: int = 500
     batch: int = 128
@@ -45,42 +61,28 @@ class AdversaryConfig:
     copies: int = 4
 
     def __post_init__(self) -> None:
-        for name in ("steps", "adaptive_steps", "batch", "gallery", "probes", "copies"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        if self.recogniser not in RECOGNISERS:
+            raise ConfigError(
+                f"no recogniser is called {self.recogniser!r}: {did_you_mean(self.recogniser, RECOGNISERS)}"
+            )
+        faces = self.recogniser in FACE_NETWORKS
+        for name in ("weights", "detector"):
+            if faces != (getattr(self, name) is not None):
+                cure = "name the file" if faces else "only a face network has them"
+                raise ConfigError(f"recogniser={self.recogniser}: {name}={getattr(self, name)}: {cure}")
+        least = {
+            "steps": 0 if faces else 1,
+            "adaptive_steps": 0,
+            "batch": 1,
+            "gallery": 1,
+            "probes": 1,
+            "copies": 1,
+        }
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least {bound}")
         if not 0 < self.learning_rate < math.inf:
             raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0")
-
-
-@dataclass(frozen=True)
-class Score:
-    """Closed-set top-1 accuracy of one classifier, with its 95% Wilson interval over the probes."""
-
-    classifier: str
-    top1: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Reidentification:
-    """What an adversary reached, and what guessing reaches.
-
-    Attributes:
-        scores: one a classifier; the strongest is what counts.
-        chance: the accuracy of always naming the identity with the most probes.
-    """
-
-    scores: tuple[Score, ...]
-    chance: float
-    identities: int
-    gallery: int
-    probes: int
-
-    @property
-    def strongest(self) -> Score:
-        """The classifier to fear."""
-        return max(self.scores, key=lambda score: score.top1)
 
 
 class Recogniser(nn.Module):
@@ -197,49 +199,51 @@ def _shifted(images: Tensor, generator: torch.Generator) -> Tensor:
     return padded[:, :, y : y + height, x : x + width]
 
 
-def reidentify(
-    gallery: Tensor, gallery_identities: Tensor, probes: Tensor, probe_identities: Tensor
-) -> Reidentification:
-    """Name every probe by a linear classifier fitted on the gallery, and by its nearest neighbour there.
+@dataclass(frozen=True)
+class Guesses:
+    """What one classifier makes of every probe.
+
+    Attributes:
+        classifier: its name.
+        identities: (I,) int64 code of each column, ascending.
+        similarities: (m, I) of each probe to each identity; the higher, the more likely.
+    """
+
+    classifier: str
+    identities: Tensor
+    similarities: Tensor
+
+
+def reidentify(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> tuple[Guesses, ...]:
+    """Name every probe by a linear support vector machine, by its nearest neighbour, and by the nearest mean.
+
+    The means are those of each identity's photographs in the gallery; the machine is fitted on the gallery,
+    one identity against all others (Parnami et al. 2022, Sec. V).
 
     Args:
-        gallery: (n, D) embeddings of known people, from any encoder.
+        gallery: (n, D) embeddings of known people, of unit length, from any encoder.
         gallery_identities: (n,) int64.
-        probes: (m, D) embeddings of released photographs.
-        probe_identities: (m,) int64, the truth.
+        probes: (m, D) embeddings of released photographs, of unit length.
 
     Raises:
         MissingExtraError: scikit-learn is not installed.
     """
     with needs_extra("re-identification", "study"):
-        from sklearn.linear_model import LogisticRegression
-        from sklearn.neighbors import KNeighborsClassifier
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
+        from sklearn.svm import LinearSVC
 
-    classifiers = {
-        "linear": make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=200, tol=1e-3)),
-        "1-nn": KNeighborsClassifier(1, metric="cosine", algorithm="brute"),
-    }
-    scores = []
-    for name, classifier in classifiers.items():
-        classifier.fit(gallery.numpy(), gallery_identities.numpy())
-        hits = int((classifier.predict(probes.numpy()) == probe_identities.numpy()).sum())
-        scores.append(Score(name, hits / len(probes), *wilson(hits, len(probes))))
-    _, counts = probe_identities.unique(return_counts=True)
-    return Reidentification(
-        tuple(scores),
-        chance=counts.max().item() / len(probes),
-        identities=len(gallery_identities.unique()),
-        gallery=len(gallery),
-        probes=len(probes),
+    people, places = gallery_identities.unique(return_inverse=True)
+    # Its solver visits the rows in random order, where there are fewer of them than dimensions.
+    machine = LinearSVC(C=1, dual="auto", random_state=0).fit(gallery.numpy(), places.numpy())
+    margins = torch.from_numpy(machine.decision_function(probes.numpy())).float()
+    if len(people) == 2:  # one margin, of the second against the first
+        margins = torch.stack([-margins, margins], 1)
+    cosines = probes @ gallery.T  # (m, n)
+    nearest = cosines.new_full((len(probes), len(people)), -torch.inf)
+    nearest.scatter_reduce_(1, places.expand(len(probes), -1), cosines, "amax")
+    means = gallery.new_zeros(len(people), gallery.shape[1]).index_add(0, places, gallery)
+    to_means = probes @ functional.normalize(means).T
+    return (
+        Guesses("svm", people, margins),
+        Guesses("1-nn", people, nearest),
+        Guesses("mean", people, to_means),
     )
-
-
-def wilson(hits: int, trials: int) -> tuple[float, float]:
-    """95% interval of a proportion. Wilson 1927: right also near 0, where a safe setting should be."""
-    z = 1.959964
-    share = hits / trials
-    centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    return max(0.0, centre - half), min(1.0, centre + half)

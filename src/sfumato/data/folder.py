@@ -18,6 +18,7 @@ SPLITS = {
     "val": "validation",
     "valid": "validation",
     "test": "test",
+    "distractors": "distractors",
 }
 SHARES = (0.6, 0.15, 0.25)  # of the classes, where a source names no splits
 

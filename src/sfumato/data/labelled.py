@@ -33,7 +33,8 @@ class LabelledImages:
         name: where they come from, for reports: "faces", "folder:photos".
         images: (N, C, H, W) uint8.
         labels: label name -> Label; "class" where there is only one.
-        splits: split name -> (n,) int64 rows. A source names "train", "validation" and "test".
+        splits: split name -> (n,) int64 rows. A source names "train", "validation" and "test"; a table may
+            name "distractors", people whom an adversary must tell from those of the test.
     """
 
     name: str
@@ -108,7 +109,7 @@ def label_of(values: Sequence[str]) -> Label:
 
 def rows_by_split(split_of: Sequence[str]) -> dict[str, Tensor]:
     """Split name -> rows, from the split of each row; "" is none, and a split without rows is left out."""
-    rows: dict[str, list[int]] = {"train": [], "validation": [], "test": [], "": []}
+    rows: dict[str, list[int]] = {"train": [], "validation": [], "test": [], "distractors": [], "": []}
     for row, split in enumerate(split_of):
         rows[split].append(row)
     return {split: torch.tensor(found) for split, found in rows.items() if split and found}

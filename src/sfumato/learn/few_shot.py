@@ -3,13 +3,18 @@
 Source: Parnami et al. 2022, Sec. IV, Algorithm 1. The three models compared there are
 `train(..., Clear())` tested on protected images, `train` with `denoiser_depth=None`, and `train` with a
 denoiser. Where the paper writes the Euclidean distance, its square is used, as by Snell et al. 2017.
+
+Beyond the paper: releases that hold one value for each cell of pixels are denoised and embedded as these
+values (`cell`), an encoder may be trained to classify before it is trained on episodes
+(`pretraining_epochs`), and one model may serve a range of protections (`train` with several of them), which
+it is told of and weighs support images by.
 """
 
 import json
 import math
 import os
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +22,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 
 from sfumato import artefacts
 from sfumato.data.labelled import LabelledImages, split_by_class
-from sfumato.dp.mechanisms import seeded_noise
+from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.images import to_float, to_uint8
+from sfumato.learn.conditions import Conditions
+from sfumato.learn.prototypes import episode_accuracies, prototype_logits
 from sfumato.networks import Conv4, DnCNN, ResNet12
 from sfumato.precision import autocast, resolve
-from sfumato.protect import Protection, parse
+from sfumato.protect import Protection, enlarge, parse
 
-ENCODERS: dict[str, Callable[[int], nn.Module]] = {"conv4": Conv4, "resnet12": ResNet12}
+ENCODERS = {"conv4": Conv4, "resnet12": ResNet12}
 
 _KIND = "few-shot"
 _CHECKPOINT = "few-shot checkpoint"
@@ -42,14 +50,22 @@ class FewShotConfig:
     Attributes:
         way, shot, queries: N, K and Q of a training episode.
         epochs: at most so many; `episodes_per_epoch` episodes each.
-        patience: epochs without a better validation accuracy before training stops.
+        patience: epochs of episodes without a better validation accuracy before training stops.
         validation_way, validation_shot, validation_queries, validation_episodes: how that is measured.
         learning_rate: of Adam; halved every `halve_every` epochs.
         encoder: "conv4" or "resnet12"; ignored where `train` is given a module.
         denoiser_depth: layers of the DnCNN in front, 8 in the paper; None for no denoiser.
         denoiser_width: its filters, 64 in the paper.
+        cell: the networks see an image as the means of square cells of so many pixels; 1 for every pixel,
+            as in the paper. None: as the protection releases it, which holds no more than these values, at a
+            fraction of the operations (docs/results.md). Of pixelized images, whose cells have no noise, a
+            denoiser then has nothing to take away.
+        pretraining_epochs: the first epochs, in which the encoder learns to classify all training classes by
+            a linear layer, which is then left out: for large encoders. Batches are as large as an episode.
         flips: whether every other training image is mirrored left to right, by chance, before it is
             protected: for photographs, not for characters.
+        shifts: how many pixels every training image is moved by at most, up or down and left or right, before
+            it is protected; its edges are repeated.
         precision: see `sfumato.precision`.
     """
 
@@ -68,7 +84,10 @@ class FewShotConfig:
     encoder: str = "conv4"
     denoiser_depth: int | None = 8
     denoiser_width: int = 64
+    cell: int | None = None
+    pretraining_epochs: int = 0
     flips: bool = False
+    shifts: int = 0
     precision: str = "auto"
 
     def __post_init__(self) -> None:
@@ -84,6 +103,12 @@ class FewShotConfig:
         for name in ("epochs", "episodes_per_epoch", "patience", "halve_every", "validation_episodes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        if self.cell is not None and self.cell < 1:
+            raise ConfigError(f"cell={self.cell}: at least 1, for every pixel, or null for the protection's")
+        if self.shifts < 0:
+            raise ConfigError(f"shifts={self.shifts}: at least 0 pixels")
+        if not 0 <= self.pretraining_epochs <= self.epochs:
+            raise ConfigError(f"pretraining_epochs={self.pretraining_epochs}: from 0 to epochs={self.epochs}")
         if not 0 < self.learning_rate < math.inf:
             raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0 (the paper uses 0.001)")
         for shape in ("episode", "validation_episode"):
@@ -130,53 +155,123 @@ class FewShotModel(nn.Module):
     """An encoder, with a denoiser in front or without. State: their weights.
 
     Attributes:
-        spec: the protection it was trained for.
+        conditions: the protections it was trained for; where there are several, it is told which.
+        cell: the networks see means of square cells of so many pixels.
         card: what is known of its making: settings, data digest, validation accuracy, privacy spent.
     """
 
     def __init__(
-        self, encoder: nn.Module, denoiser: nn.Module | None, *, spec: str, card: dict[str, Any]
+        self,
+        encoder: nn.Module,
+        denoiser: nn.Module | None,
+        *,
+        conditions: Conditions,
+        cell: int,
+        card: dict[str, Any],
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.denoiser = denoiser
-        self.spec = spec
+        self.conditions = conditions
+        self.cell = cell
         self.card = card
         # Measurably faster on a processor, the more so in bfloat16 (benchmarks/episode.py).
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward(self, protected: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, C, H, W) float32 released images -> denoised (N, C, H, W) and embeddings (N, D), both float32.
+    @property
+    def specs(self) -> tuple[str, ...]:
+        """The protections it was trained for."""
+        return tuple(protection.spec for protection in self.conditions.protections)
 
-        Mixed precision ends here: distances are differences of large numbers, and need float32.
+    def forward(self, protected: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Denoise and embed. Mixed precision ends here: distances are differences of large numbers.
+
+        Args:
+            protected: (N, C, h, w) float32, released images as `seen` makes them.
+            places: (N, K) float32, `conditions.position` of the protection of each.
+
+        Returns:
+            denoised (N, C, h, w) and embeddings (N, D), both float32.
         """
         images = protected.contiguous(memory_format=torch.channels_last)
+        planes = places[:, :, None, None].expand(-1, -1, *images.shape[2:])
+
+        def told(features: Tensor) -> Tensor:
+            return torch.cat([features, planes], 1) if planes.shape[1] else features
+
         with autocast(self.card["precision"], images.device):
-            denoised = images if self.denoiser is None else self.denoiser(images)
-            embeddings = self.encoder(denoised)
+            denoised = images if self.denoiser is None else self.denoiser(told(images))
+            embeddings = self.encoder(told(denoised))
         return denoised.float(), embeddings.float()
 
-    @torch.no_grad()
-    def embed(self, released: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 released images -> (N, D) float32 embeddings."""
-        return self._infer(released, lambda images: self(images)[1])
+    def seen(self, images: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 -> (N, C, h, w) float32, the means of cells that the networks see."""
+        if self.cell == 1:
+            return to_float(images)
+        # Cells at the border that are cut short are divided by the pixels they have.
+        return functional.avg_pool2d(to_float(images), self.cell, ceil_mode=True, count_include_pad=False)
+
+    def variance(self, protection: Protection) -> float:
+        """The mean squared distance of an embedding from the mean of its class, for images so protected.
+
+        Measured on the validation images for each protection that the model was trained for; of others, that
+        of the nearest. Support images are weighed by its inverse.
+
+        Raises:
+            ConfigError: nothing was measured, as where the model was not made by `train`.
+        """
+        if "variances" not in self.card:
+            raise ConfigError("the variances of this model were never measured: evaluate with weighted=False")
+        measured: float = self.card["variances"][self.conditions.nearest(protection).spec]
+        return measured
 
     @torch.no_grad()
-    def denoise(self, released: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 released images -> uint8 denoised ones; the same where there is no denoiser."""
+    def embed(self, released: Tensor, protection: Protection | None = None) -> Tensor:
+        """(N, C, H, W) uint8 released images -> (N, D) float32 embeddings.
+
+        Args:
+            released: as `Release.images()` gives them.
+            protection: what released them; a model that was trained for several must be told.
+        """
+        return self._infer(released, protection, lambda images, places: self(images, places)[1])
+
+    @torch.no_grad()
+    def denoise(self, released: Tensor, protection: Protection | None = None) -> Tensor:
+        """(N, C, H, W) uint8 released images -> uint8 denoised ones; the same where there is no denoiser.
+
+        A denoiser that sees cells gives cells, each enlarged to its pixels. `protection`: see embed.
+        """
         if self.denoiser is None:
             return released
-        return self._infer(released, lambda images: to_uint8(self(images)[0]))
+        size = (released.shape[2], released.shape[3])
+        return self._infer(
+            released,
+            protection,
+            lambda images, places: enlarge(
+                to_uint8(self(images, places)[0]).cpu(), cell=self.cell, size=size
+            ),
+        )
 
-    def _infer(self, released: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    def _infer(
+        self, released: Tensor, protection: Protection | None, function: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        if protection is None:
+            if len(self.specs) > 1:
+                raise ConfigError(
+                    f"this model serves {', '.join(self.specs)}: pass the protection that the images have"
+                )
+            protection = self.conditions.protections[0]
         self.eval()
         device = next(self.parameters()).device
-        parts = [function(to_float(part.to(device))).cpu() for part in released.split(_EMBED_BATCH)]
+        place = self.conditions.position(protection).to(device)
+        parts = []
+        for part in released.split(_EMBED_BATCH):
+            parts.append(function(self.seen(part.to(device)), place.expand(len(part), -1)).cpu())
         return torch.cat(parts)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as an artefact."""
-        artefacts.save(path, self.state_dict(), {"kind": _KIND, "spec": self.spec, **self.card})
+        artefacts.save(path, self.state_dict(), {"kind": _KIND, "cell": self.cell, **self.card})
 
 
 def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> FewShotModel:
@@ -187,11 +282,15 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
         encoder: a module of the same architecture, for a model trained with the user's own.
 
     Raises:
-        ArtefactError: damaged, foreign, or the weights do not fit the encoder.
+        ArtefactError: damaged, foreign, of an earlier version, or the weights do not fit the encoder.
     """
     tensors, card = artefacts.load(path, kind=_KIND)
-    config = FewShotConfig(**card["config"])
-    model = untrained(card["channels"], config, spec=card["spec"], encoder=encoder, card=card)
+    if "cell" not in card:
+        raise ArtefactError(f"{path}: of an earlier version, whose models had no cells: train it again")
+    cell = card.pop("cell")
+    config = replace(FewShotConfig(**card["config"]), cell=cell)
+    protections = [parse(spec) for spec in card["specs"]]
+    model = untrained(card["channels"], config, protections, encoder=encoder, card=card)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
@@ -204,7 +303,7 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
 
 def train(
     data: LabelledImages,
-    protection: Protection,
+    protection: Protection | Sequence[Protection],
     config: FewShotConfig,
     *,
     target: str = "class",
@@ -220,12 +319,15 @@ def train(
 
     Args:
         data: clean images to train on.
-        protection: what the model must cope with; `Clear()` gives the clean-trained baseline.
+        protection: what the model must cope with; `Clear()` gives the clean-trained baseline. Several of one
+            family give one model for a range: each image is protected by one of them, at random, and the
+            networks are told by which.
         config: see FewShotConfig.
         target: the label to classify.
         validation: images of other classes for early stopping; None holds back 15% of the classes.
         encoder: any module from (N, C, H, W) float images to (N, D); None for the one that config names.
-            It is trained in place.
+            It is trained in place, and sees every pixel unless config.cell says otherwise. For a range of
+            protections, one more plane for each parameter that differs comes after the channels.
         seed: decides weights, episodes and noise. The same seed, machine and thread count repeat a run.
         checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
             if it had not stopped; it is removed by the caller when no longer needed.
@@ -233,14 +335,17 @@ def train(
 
     Raises:
         DataError: too few classes or images for an episode.
+        ConfigError: several protections that are not of one family.
         ArtefactError: the checkpoint belongs to another run.
     """
+    protections = list(protection) if isinstance(protection, Sequence) else [protection]
     if validation is None:
         parts = split_by_class(data.label(target).codes, shares=(0.85, 0.15, 0.0), seed=seed)
         data, validation = data.rows(parts["train"]), data.rows(parts["validation"])
     sampler = Sampler(data.label(target), config.episode)
     card = {
         "config": asdict(config),
+        "specs": [each.spec for each in protections],
         "encoder": config.encoder if encoder is None else type(encoder).__name__,
         "channels": data.images.shape[1],
         "target": target,
@@ -249,31 +354,45 @@ def train(
         "precision": resolve(config.precision),
         "privacy_spent": None,  # of the TRAINING images: this method protects those of users, not these
     }
-    model = untrained(
-        data.images.shape[1], config, spec=protection.spec, encoder=encoder, card=card, seed=seed
-    )
-    run = Training(model, config)
+    model = untrained(data.images.shape[1], config, protections, encoder=encoder, card=card, seed=seed)
+    classes, codes = data.label(target).codes.unique(return_inverse=True)
+    classifier = None
+    if config.pretraining_epochs:
+        dimension = model.embed(data.images[:1], protections[0]).shape[1]
+        classifier = torch.zeros(len(classes), dimension)
+    run = Training(model, config, classifier)
     if checkpoint is not None and Path(checkpoint).exists():
         run.resume(checkpoint)
-    judge = _Validation(validation, target, protection, config, seed)
+    judge = _Validation(validation, target, protections, config, seed)
     planned = config.epochs * config.episodes_per_epoch
-    while run.epoch < config.epochs and run.stale < config.patience:
+    while not run.finished:
         order = torch.Generator().manual_seed(_hash_seed(seed, run.epoch))
         noise = seeded_noise(seed, run.epoch)
-        rows = sampler.draw(config.episodes_per_epoch, order)  # (E, N, K + Q)
+        pretraining = run.epoch < config.pretraining_epochs
+        if pretraining:
+            size = config.way * (config.shot + config.queries)
+            rows = torch.randint(len(data), (config.episodes_per_epoch, size), generator=order)
+        else:
+            rows = sampler.draw(config.episodes_per_epoch, order).flatten(1)  # (E, N * (K + Q))
         run.start_epoch()
-        for done, episode in enumerate(rows, 1):
-            images = data.images[episode.flatten()]
+        for done, batch in enumerate(rows, 1):
+            images = data.images[batch]
             if config.flips:
                 mirrored = torch.rand(len(images), generator=order) < 0.5
                 images[mirrored] = images[mirrored].flip(3)
-            run.step(images, protection.release(images, noise).images())
+            if config.shifts:
+                images = _shifted(images, config.shifts, order)
+            which = _choose(len(images), len(protections), order)
+            released = _release(images, protections, which, noise)
+            run.step(images, released, which, codes[batch] if pretraining else None)
             if progress is not None:
                 progress(run.epoch * config.episodes_per_epoch + done, planned)
         run.finish_epoch(judge.accuracy(model))
         if checkpoint is not None:
             run.save(checkpoint)
-    return run.best_model()
+    best = run.best_model()
+    best.card["variances"] = judge.variances(best)
+    return best
 
 
 def evaluate(
@@ -285,7 +404,8 @@ def evaluate(
     queries: int = 15,
     episodes: int = 600,
     target: str = "class",
-    protection: Protection | None = None,
+    protection: Protection | Sequence[Protection] | None = None,
+    weighted: bool = True,
     seed: int = 0,
 ) -> Accuracy:
     """Mean accuracy over test episodes, on images protected once each.
@@ -298,49 +418,76 @@ def evaluate(
         data: clean images of classes that were never trained on.
         way, shot, queries, episodes: the test.
         target: the label to classify.
-        protection: None for the one that the model was trained for.
+        protection: None for what the model was trained for. With several, each image has one of them, at
+            random, as where devices choose for themselves.
+        weighted: whether support images count by `FewShotModel.variance` of their protection, in inverse
+            proportion, which asks no device for anything; or all alike. With one protection it is the same.
         seed: of the episodes and of the noise. The episodes do not depend on the model or the protection,
             so that models are compared on the same ones.
 
     Raises:
         DataError: too few classes or images for an episode.
     """
-    protection = parse(model.spec) if protection is None else protection
+    if protection is None:
+        protection = model.conditions.protections
+    protections = list(protection) if isinstance(protection, Sequence) else [protection]
     sampler = Sampler(data.label(target), Shape(way=way, shot=shot, queries=queries))
-    rows = sampler.draw(episodes, torch.Generator().manual_seed(seed))
-    drawn, places = rows.unique(return_inverse=True)
-    embeddings = model.embed(protection.release(data.images[drawn], seeded_noise(seed)).images())
-    scores = episode_accuracies(embeddings, places, shot=shot)
+    generator = torch.Generator().manual_seed(seed)
+    drawn, places = sampler.draw(episodes, generator).unique(return_inverse=True)
+    which = _choose(len(drawn), len(protections), generator)
+    released = _release(data.images[drawn], protections, which, seeded_noise(seed))
+    embeddings = _embed(model, released, protections, which)
+    weights = None
+    if weighted and len(protections) > 1:
+        weights = torch.tensor([1 / model.variance(each) for each in protections])[which]
+    scores = episode_accuracies(embeddings, places, shot=shot, weights=weights)
     half_width = 1.96 * scores.std().item() / math.sqrt(episodes) if episodes > 1 else math.inf
-    return Accuracy(scores.mean().item(), half_width, episodes, sampler.shape, protection.spec)
+    specs = ", ".join(each.spec for each in protections)
+    return Accuracy(scores.mean().item(), half_width, episodes, sampler.shape, specs)
 
 
-def episode_accuracies(embeddings: Tensor, places: Tensor, *, shot: int) -> Tensor:
-    """Accuracy of each episode. (n, D) embeddings, (E, N, K + Q) places among them -> (E,).
-
-    The first `shot` places of each class are its support, the rest its queries.
-    """
-    way = places.shape[1]
-    scores = []
-    for part in places.split(64):
-        vectors = embeddings[part]  # (e, N, K + Q, D)
-        prototypes = vectors[:, :, :shot].mean(2)  # (e, N, D)
-        logits = prototype_logits(vectors[:, :, shot:].flatten(1, 2), prototypes)  # (e, N * Q, N)
-        guesses = logits.argmax(-1).unflatten(1, (way, -1))  # (e, N, Q)
-        scores.append((guesses == torch.arange(way)[:, None]).float().mean((1, 2)))
-    return torch.cat(scores)
+def _shifted(images: Tensor, reach: int, generator: torch.Generator) -> Tensor:
+    """Move each of (N, C, H, W) images by up to `reach` pixels along each axis, edges repeated."""
+    count, height, width = len(images), *images.shape[2:]
+    down, right = torch.randint(-reach, reach + 1, (2, count, 1), generator=generator)
+    rows = (torch.arange(height) + down).clamp(0, height - 1)  # (N, H)
+    columns = (torch.arange(width) + right).clamp(0, width - 1)  # (N, W)
+    every = torch.arange(count)[:, None, None]
+    # Indices on both sides of the channels would put these last.
+    return images.movedim(1, 3)[every, rows[:, :, None], columns[:, None]].movedim(3, 1)
 
 
-def prototype_logits(queries: Tensor, prototypes: Tensor) -> Tensor:
-    """Minus the squared Euclidean distances. (..., Q, D) queries, (..., N, D) prototypes -> (..., Q, N).
-
-    Source: Snell et al. 2017, Eq. (2); Parnami et al. 2022, Eq. (3).
-    """
-    cross = queries @ prototypes.mT
-    return 2 * cross - queries.square().sum(-1, keepdim=True) - prototypes.square().sum(-1)[..., None, :]
+def _choose(images: int, protections: int, generator: torch.Generator) -> Tensor:
+    """(N,) int64, which protection each image gets. One protection draws nothing from the generator."""
+    if protections == 1:
+        return torch.zeros(images, dtype=torch.int64)
+    return torch.randperm(images, generator=generator) % protections  # all as often
 
 
-def fs_pic_loss(model: FewShotModel, clean: Tensor, released: Tensor, shape: Shape) -> Tensor:
+def _release(images: Tensor, protections: Sequence[Protection], which: Tensor, noise: Noise) -> Tensor:
+    """(N, C, H, W) uint8, each image released by protections[which]."""
+    if len(protections) == 1:
+        return protections[0].release(images, noise).images()
+    released = torch.empty_like(images)
+    for number, protection in enumerate(protections):
+        rows = (which == number).nonzero().flatten()
+        if len(rows):
+            released[rows] = protection.release(images[rows], noise).images()
+    return released
+
+
+def _embed(model: FewShotModel, released: Tensor, protections: Sequence[Protection], which: Tensor) -> Tensor:
+    """(N, D) embeddings of images, each released by protections[which]."""
+    if len(protections) == 1:
+        return model.embed(released, protections[0])
+    order = which.argsort(stable=True)
+    parts = [
+        model.embed(released[which == n], each) for n, each in enumerate(protections) if (which == n).any()
+    ]
+    return torch.cat(parts)[order.argsort()]
+
+
+def fs_pic_loss(model: FewShotModel, clean: Tensor, released: Tensor, shape: Shape, places: Tensor) -> Tensor:
     """The joint loss of one episode: denoising loss + mean negative log-likelihood of the queries.
 
     Source: Parnami et al. 2022, Eq. (7), on values in [0, 1]. The denoising loss is Eq. (6): half the
@@ -352,17 +499,32 @@ def fs_pic_loss(model: FewShotModel, clean: Tensor, released: Tensor, shape: Sha
         model: in training mode.
         clean, released: (N * (K + Q), C, H, W) uint8, class by class, support before queries.
         shape: N, K and Q.
+        places: (N * (K + Q), P), `Conditions.position` of the protection of each image.
     """
-    denoised, embeddings = model(to_float(released))
+    denoised, embeddings = model(model.seen(released), places)
     by_class = embeddings.unflatten(0, (shape.way, -1))  # (N, K + Q, D)
-    prototypes = by_class[:, : shape.shot].mean(1)  # (N, D)
-    logits = prototype_logits(by_class[:, shape.shot :].flatten(0, 1), prototypes)  # (N * Q, N)
+    means = by_class[:, : shape.shot].mean(1)  # (N, D)
+    logits = prototype_logits(by_class[:, shape.shot :].flatten(0, 1), means)  # (N * Q, N)
     labels = torch.arange(shape.way, device=logits.device).repeat_interleave(shape.queries)
-    loss = functional.cross_entropy(logits, labels)
+    return functional.cross_entropy(logits, labels) + _denoising_loss(model, denoised, clean)
+
+
+def _denoising_loss(model: FewShotModel, denoised: Tensor, clean: Tensor) -> Tensor:
+    """Half the squared error of an image, summed over its values, mean over images; 0 without a denoiser."""
     if model.denoiser is None:
-        return loss
-    errors: Tensor = (denoised - to_float(clean)).square().flatten(1).sum(1)  # (N * (K + Q),)
-    return loss + errors.mean() / 2
+        return denoised.new_zeros(())
+    return (denoised - model.seen(clean)).square().flatten(1).sum(1).mean() / 2
+
+
+@torch.no_grad()
+def operations(model: FewShotModel, shape: Sequence[int]) -> int:
+    """How many multiply-adds the networks make of one (C, H, W) image; those of convolutions and layers."""
+    model.eval()
+    image = torch.zeros(1, *shape, dtype=torch.uint8)
+    counter = FlopCounterMode(display=False)
+    with counter:
+        model.embed(image, model.conditions.protections[0])
+    return counter.get_total_flops() // 2
 
 
 def _hash_seed(*parts: int) -> int:
@@ -373,38 +535,76 @@ def _hash_seed(*parts: int) -> int:
 def untrained(
     channels: int,
     config: FewShotConfig,
+    protections: Sequence[Protection],
     *,
-    spec: str,
     encoder: nn.Module | None = None,
     card: dict[str, Any] | None = None,
     seed: int = 0,
 ) -> FewShotModel:
-    """The model that `config` describes, with initial weights that `seed` decides."""
+    """The model that `config` describes for some protections, with initial weights that `seed` decides."""
+    conditions = Conditions(protections)
+    cell = config.cell
+    if cell is None:
+        cell = math.gcd(*(each.cell for each in protections)) if encoder is None else 1
+    planes = len(conditions.keys)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        encoder = ENCODERS[config.encoder](channels) if encoder is None else encoder
+        if encoder is None:
+            # The last maps are as large as they would be at full resolution.
+            pools = max(0, 4 - round(math.log2(cell)))
+            encoder = ENCODERS[config.encoder](channels + planes, pools=pools)
         denoiser = None
         if config.denoiser_depth is not None:
-            denoiser = DnCNN(channels, depth=config.denoiser_depth, width=config.denoiser_width)
-    return FewShotModel(encoder, denoiser, spec=spec, card=card or {"precision": resolve(config.precision)})
+            denoiser = DnCNN(
+                channels, depth=config.denoiser_depth, width=config.denoiser_width, planes=planes
+            )
+    card = card or {"precision": resolve(config.precision)}
+    return FewShotModel(encoder, denoiser, conditions=conditions, cell=cell, card=card)
 
 
 class _Validation:
-    """Accuracy on one fixed set of protected validation episodes."""
+    """One fixed set of validation episodes, of images protected once each."""
 
     def __init__(
-        self, data: LabelledImages, target: str, protection: Protection, config: FewShotConfig, seed: int
+        self,
+        data: LabelledImages,
+        target: str,
+        protections: Sequence[Protection],
+        config: FewShotConfig,
+        seed: int,
     ) -> None:
         sampler = Sampler(data.label(target), config.validation_episode)
-        rows = sampler.draw(config.validation_episodes, torch.Generator().manual_seed(seed))
-        drawn, self._places = rows.unique(return_inverse=True)
+        generator = torch.Generator().manual_seed(seed)
+        drawn, self._places = sampler.draw(config.validation_episodes, generator).unique(return_inverse=True)
         # The last number keeps this noise apart from that of every epoch.
-        self._released = protection.release(data.images[drawn], seeded_noise(seed, config.epochs)).images()
+        noise = seeded_noise(seed, config.epochs)
+        self._which = _choose(len(drawn), len(protections), generator)
+        self._released = _release(data.images[drawn], protections, self._which, noise)
+        self._protections = protections
+        self._codes = data.label(target).codes[drawn]
         self._shot = config.validation_shot
 
     def accuracy(self, model: FewShotModel) -> float:
-        scores = episode_accuracies(model.embed(self._released), self._places, shot=self._shot)
+        """Mean over the episodes, all support images weighing the same."""
+        scores = episode_accuracies(self._embed(model), self._places, shot=self._shot)
         return scores.mean().item()
+
+    def variances(self, model: FewShotModel) -> dict[str, float]:
+        """See FewShotModel.variance."""
+        embeddings = self._embed(model)
+        _, rows, counts = self._codes.unique(return_inverse=True, return_counts=True)
+        means = torch.zeros(len(counts), embeddings.shape[1]).index_add(0, rows, embeddings)
+        means /= counts[:, None]
+        errors = (embeddings - means[rows]).square().sum(1)  # (n,)
+        # The image itself is in the mean, which makes errors small by this factor.
+        errors *= (counts / (counts - 1))[rows]  # an episode has two images or more of each class
+        return {
+            protection.spec: errors[self._which == number].mean().item()
+            for number, protection in enumerate(self._protections)
+        }
+
+    def _embed(self, model: FewShotModel) -> Tensor:
+        return _embed(model, self._released, self._protections, self._which)
 
 
 class Training:
@@ -414,10 +614,15 @@ class Training:
     episode, finish_epoch.
     """
 
-    def __init__(self, model: FewShotModel, config: FewShotConfig) -> None:
+    def __init__(self, model: FewShotModel, config: FewShotConfig, classifier: Tensor | None = None) -> None:
+        """Prepare to train `model`; `classifier`: (classes, D) first weights of the layer of pretraining."""
         self._model = model
         self._config = config
         self._parameters = list(model.parameters())
+        device = self._parameters[0].device
+        self._classifier = nn.Parameter(torch.empty(0) if classifier is None else classifier.to(device))
+        if classifier is not None:
+            self._parameters.append(self._classifier)
         self._optimiser = torch.optim.Adam(self._parameters, lr=config.learning_rate, fused=True)
         self._best = {k: v.clone() for k, v in model.state_dict().items()}
         self._accuracies: list[float] = []
@@ -433,6 +638,12 @@ class Training:
         return self.epoch - 1 - self._best_epoch if self._accuracies else 0
 
     @property
+    def finished(self) -> bool:
+        """Whether all epochs are done, or `patience` of episodes without a better one: not in pretraining."""
+        waited = min(self.stale, self.epoch - self._config.pretraining_epochs)
+        return self.epoch >= self._config.epochs or waited >= self._config.patience
+
+    @property
     def _best_epoch(self) -> int:
         return self._accuracies.index(max(self._accuracies))
 
@@ -443,10 +654,28 @@ class Training:
         for group in self._optimiser.param_groups:
             group["lr"] = self._config.learning_rate * 0.5**halvings
 
-    def step(self, clean: Tensor, released: Tensor) -> None:
-        """One step of Adam on the joint loss of an episode; see fs_pic_loss."""
+    def step(
+        self, clean: Tensor, released: Tensor, which: Tensor | None = None, codes: Tensor | None = None
+    ) -> None:
+        """One step of Adam on the joint loss of an episode, see fs_pic_loss; or of a batch, in pretraining.
+
+        Args:
+            clean, released: (B, C, H, W) uint8.
+            which: (B,) number of the protection of each image among those of the model; None for the first.
+            codes: (B,) the class of each image, for pretraining; None for an episode.
+        """
         device = self._parameters[0].device
-        loss = fs_pic_loss(self._model, clean.to(device), released.to(device), self._config.episode)
+        clean, released = clean.to(device), released.to(device)
+        conditions = self._model.conditions
+        places = torch.stack([conditions.position(each) for each in conditions.protections])  # (P, K)
+        places = places[torch.zeros(len(clean), dtype=torch.int64) if which is None else which].to(device)
+        if codes is None:
+            loss = fs_pic_loss(self._model, clean, released, self._config.episode, places)
+        else:
+            denoised, embeddings = self._model(self._model.seen(released), places)
+            logits = embeddings @ self._classifier.T
+            loss = functional.cross_entropy(logits, codes.to(device), label_smoothing=0.1)
+            loss = loss + _denoising_loss(self._model, denoised, clean)
         loss.backward()
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
@@ -468,6 +697,7 @@ class Training:
         """Write a checkpoint, whole or not at all."""
         tensors = {f"model.{k}": v for k, v in self._model.state_dict().items()}
         tensors |= {f"best.{k}": v for k, v in self._best.items()}
+        tensors["classifier"] = self._classifier.detach()
         for i, parameter in enumerate(self._parameters):
             tensors |= {f"adam.{i}.{k}": v for k, v in self._optimiser.state[parameter].items()}
         card = {"kind": _CHECKPOINT, "run": self._identity(), "accuracies": self._accuracies}
@@ -481,6 +711,7 @@ class Training:
             raise ArtefactError(f"{path}: the checkpoint of another run: delete it, or name another file")
         self._model.load_state_dict(_under("model.", tensors))
         self._best = _under("best.", tensors)
+        self._classifier.copy_(tensors["classifier"])
         for i, parameter in enumerate(self._parameters):
             # The fused optimiser walks through memory: its state must lie as the parameter does.
             self._optimiser.state[parameter] = {
@@ -491,7 +722,7 @@ class Training:
 
     def _identity(self) -> Any:
         """What must be equal for a checkpoint to go on as this run, as JSON gives it back."""
-        return json.loads(json.dumps({"spec": self._model.spec, **self._model.card}))
+        return json.loads(json.dumps({"cell": self._model.cell, **self._model.card}))
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -7,35 +7,43 @@ from sfumato.errors import DataError
 
 
 class Conv4(nn.Module):
-    """Four blocks of 3x3 convolution, batch norm, ReLU and 2x2 max-pool; then flat.
+    """Four blocks of 3x3 convolution, batch norm and ReLU, the last `pools` with 2x2 max-pool; then flat.
 
     Source: Snell, Swersky & Zemel 2017, Sec. 3.1; Parnami et al. 2022, Fig. 10a.
 
-    (N, C, H, W) -> (N, width * floor(H / 16) * floor(W / 16)); H and W are at least 16.
+    There all four pool. Images that come as one value for each cell of pixels are small already, and need
+    fewer.
+
+    (N, C, H, W) -> (N, width * floor(H / 2^pools) * floor(W / 2^pools)); H and W are at least 2^pools.
     """
 
-    def __init__(self, channels: int, *, width: int = 64) -> None:
+    def __init__(self, channels: int, *, width: int = 64, pools: int = 4) -> None:
         super().__init__()
         inputs = [channels, width, width, width]
-        self.blocks = nn.Sequential(*(_block(i, width) for i in inputs))
+        self.pools = pools
+        self.blocks = nn.Sequential(*(_block(i, width, pool=n >= 4 - pools) for n, i in enumerate(inputs)))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Embed float images. Raises DataError for images that four halvings leave nothing of."""
-        check_size(images)
+        """Embed float images. Raises DataError for images that the halvings leave nothing of."""
+        check_size(images, self.pools)
         return torch.flatten(self.blocks(images), 1)
 
 
-def check_size(images: Tensor) -> None:
-    """Raise DataError unless (N, C, H, W) images can be halved four times."""
-    if min(images.shape[2:]) < 16:
-        raise DataError(f"images of {images.shape[2]}x{images.shape[3]}: the encoders need at least 16x16")
+def check_size(images: Tensor, pools: int) -> None:
+    """Raise DataError unless (N, C, H, W) images can be halved `pools` times."""
+    height, width = images.shape[2:]
+    if min(height, width) < 2**pools:
+        raise DataError(
+            f"images of {height}x{width}: the encoder halves them {pools} times, and needs at least "
+            f"{2**pools}x{2**pools}: load them at a larger size"
+        )
 
 
-def _block(inputs: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(
+def _block(inputs: int, outputs: int, *, pool: bool) -> nn.Sequential:
+    layers: list[nn.Module] = [
         # A bias would be undone by the batch norm.
         nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
         nn.BatchNorm2d(outputs),
         nn.ReLU(),
-        nn.MaxPool2d(2),
-    )
+    ]
+    return nn.Sequential(*layers, nn.MaxPool2d(2)) if pool else nn.Sequential(*layers)

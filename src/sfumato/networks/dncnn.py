@@ -9,19 +9,24 @@ class DnCNN(nn.Module):
     Source: Zhang et al. 2017, Sec. III; Parnami et al. 2022, Fig. 9, with 8 layers of 64 filters:
     conv + ReLU, depth - 2 times conv + batch norm + ReLU, conv.
 
-    (N, C, H, W) -> (N, C, H, W). The result is not clamped: the encoder behind it is trained with it.
+    (N, C + K, H, W) -> (N, C, H, W), K planes of what is known about the noise coming last, as in FFDNet
+    (Zhang, Zuo & Zhang 2018). The result is not clamped: the encoder behind it is trained with it.
     """
 
-    def __init__(self, channels: int, *, depth: int = 8, width: int = 64) -> None:
+    def __init__(self, channels: int, *, depth: int = 8, width: int = 64, planes: int = 0) -> None:
         super().__init__()
-        layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+        self.channels = channels
+        layers: list[nn.Module] = [nn.Conv2d(channels + planes, width, 3, padding=1), nn.ReLU()]
         for _ in range(depth - 2):
             layers += [nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
-        layers.append(nn.Conv2d(width, channels, 3, padding=1))
-        self.residual = nn.Sequential(*layers)
+        last = nn.Conv2d(width, channels, 3, padding=1)
+        # It starts by taking nothing away: what is behind it does not have to learn from its first guesses.
+        for parameter in last.parameters():
+            nn.init.zeros_(parameter)
+        self.residual = nn.Sequential(*layers, last)
 
     def forward(self, protected: Tensor) -> Tensor:
         """Estimate the clean float images."""
         # The difference of nearly equal images is taken in float32 whatever the autocast type.
         residual: Tensor = self.residual(protected)
-        return protected - residual.to(protected.dtype)
+        return protected[:, : self.channels] - residual.to(protected.dtype)

@@ -39,6 +39,7 @@ class Block:
 
     share: float = 0.6
 
+    cell = 1
     draws_noise = False
 
     def __post_init__(self) -> None:

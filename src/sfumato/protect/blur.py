@@ -40,6 +40,7 @@ class Blur:
 
     radius: float
 
+    cell = 1
     draws_noise = False
 
     def __post_init__(self) -> None:
@@ -67,6 +68,7 @@ class CentreBlur:
     radius: float
     share: float = 0.6
 
+    cell = 1
     draws_noise = False
 
     def __post_init__(self) -> None:

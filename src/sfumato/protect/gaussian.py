@@ -23,6 +23,7 @@ class Gaussian:
 
     sigma: float
 
+    cell = 1
     draws_noise = True
 
     def __post_init__(self) -> None:

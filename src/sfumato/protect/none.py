@@ -13,6 +13,7 @@ from sfumato.protect.release import Release
 class Clear:
     """The image as it is."""
 
+    cell = 1
     draws_noise = False
     spec = "none"
 

@@ -41,6 +41,10 @@ class Protection(Protocol):
     """A way to protect images on the device. Implementations are frozen dataclasses of its parameters."""
 
     @property
+    def cell(self) -> int:
+        """The side of the square of pixels that a released value stands for; 1 where there are no cells."""
+
+    @property
     def draws_noise(self) -> bool:
         """Whether two releases of one image differ: then the first is kept, and never drawn again."""
 

@@ -19,7 +19,29 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import expand
 
 LEARNERS = ("clean", "protected", "denoised")
-ATTACKS = ("reidentify-static", "reidentify-adaptive", "reidentify-restored")
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One who looks for people on releases, on what the service's denoiser or his own network makes of them.
+
+    Attributes:
+        view: "released", "denoised" or "restored".
+        adaptive: whether his own photographs are protected, and undone, in the same way; or clean (static).
+    """
+
+    view: str
+    adaptive: bool
+
+
+ATTACKS = {
+    "reidentify-static": Attack("released", adaptive=False),
+    "reidentify-adaptive": Attack("released", adaptive=True),
+    "reidentify-denoised": Attack("denoised", adaptive=False),
+    "reidentify-denoised-adaptive": Attack("denoised", adaptive=True),
+    "reidentify-restored": Attack("restored", adaptive=False),
+    "reidentify-restored-adaptive": Attack("restored", adaptive=True),
+}
 MEASURES = ("ssim", "psnr", "mse")
 
 
@@ -32,6 +54,8 @@ class Task:
         sensitive: the label that adversaries are after; None for no attacks. Where it is the target, the
             accuracy itself is a lower bound of the adaptive risk, and nothing is recommended.
         way, shot, queries, episodes: the test.
+        other_shots: how many support images the same models are tested with as well.
+        classes: names of the target's classes that count, for labels that not all images have; None for all.
     """
 
     target: str = "class"
@@ -40,9 +64,13 @@ class Task:
     shot: int = 5
     queries: int = 15
     episodes: int = 600
+    other_shots: list[int] = field(default_factory=list)
+    classes: list[str] | None = None
 
     def __post_init__(self) -> None:
         self.shape  # noqa: B018 - checks way, shot and queries
+        for shot in self.other_shots:
+            replace(self.shape, shot=shot)  # checks it
         if self.episodes < 2:
             raise ConfigError(f"episodes={self.episodes}: at least 2, for an interval")
 
@@ -77,14 +105,17 @@ class StudyConfig:
         task: see Task.
         protections: specs; "none" is always added in front.
         learners: of "clean", "protected" and "denoised".
-        attacks: of "reidentify-static", "reidentify-adaptive" and "reidentify-restored", who first undoes the
-            protection by a network of his own; how much comes back is measured as well.
+        attacks: of ATTACKS. "reidentify-denoised" is always among them where the static adversary and the
+            denoised learner are: the service has the denoiser, which undoes part of the protection. Who
+            restores undoes the protection by a network of his own; how much comes back is measured as well.
         measures: of "ssim", "psnr" and "mse".
         training: how the classifiers are trained; a denoiser only stands in front of "denoised".
         adversary: how strong the adversaries are.
         restoration: how the adversary of "reidentify-restored" undoes a protection.
         recommend: see Bounds.
         seeds: each repeats the whole study.
+        transfer: a learner, whose model of each setting is then queried with every other setting; null for
+            none.
         pictures: images of the picture grid; 0 for none.
         embeddings: whether to draw embeddings by t-SNE.
     """
@@ -95,13 +126,14 @@ class StudyConfig:
     task: Task = field(default_factory=Task)
     protections: list[str]
     learners: list[str] = field(default_factory=lambda: list(LEARNERS))
-    attacks: list[str] = field(default_factory=lambda: list(ATTACKS[:2]))
+    attacks: list[str] = field(default_factory=lambda: ["reidentify-static", "reidentify-adaptive"])
     measures: list[str] = field(default_factory=lambda: list(MEASURES))
     training: FewShotConfig = field(default_factory=FewShotConfig)
     adversary: AdversaryConfig = field(default_factory=AdversaryConfig)
     restoration: RestorationConfig = field(default_factory=RestorationConfig)
     recommend: Bounds = field(default_factory=Bounds)
     seeds: list[int] = field(default_factory=lambda: [0])
+    transfer: str | None = None
     pictures: int = 3
     embeddings: bool = True
 
@@ -116,6 +148,8 @@ class StudyConfig:
                     raise ConfigError(f"{name}: no {word!r}: {did_you_mean(word, known)}")
         if not self.name or self.name.startswith(".") or "/" in self.name:
             raise ConfigError(f"name={self.name!r}: it names a folder: use letters, digits, - and _")
+        if self.transfer is not None and self.transfer not in self.learners:
+            raise ConfigError(f"transfer={self.transfer!r}: {did_you_mean(self.transfer, self.learners)}")
         if self.pictures < 0:
             raise ConfigError(f"pictures={self.pictures}: at least 0, for none")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
@@ -153,30 +187,35 @@ class Cell:
 
 def cells(config: StudyConfig) -> list[Cell]:
     """Every cell of a study, in an order in which what a cell needs has come before."""
-    return [
+    found = [
         cell
         for seed in config.seeds
         for spec in config.specs
         for cell in _cells_of_protection(config, spec, seed)
     ]
+    if config.transfer is not None:
+        which = (("learner", config.transfer),)
+        found += [Cell("transfer", spec, seed, which) for seed in config.seeds for spec in config.specs]
+    return found
 
 
 def _cells_of_protection(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     """The cells of one protection with one seed.
 
-    On clear images all learners would be the clean one, and nobody need adapt to them. Where there is a
-    denoiser, the static adversary is tried on its output too: the server has it, and it undoes part of the
-    protection.
+    On clear images all learners would be the clean one, and nobody need adapt to them.
     """
     clear = spec == "none"
     learners = ["clean"] if clear else config.learners
-    attacks = []
-    if config.task.sensitive is not None:
-        attacks = [attack for attack in config.attacks if not clear or attack == "reidentify-static"]
-        if "reidentify-static" in attacks and "denoised" in learners:
-            attacks.append("reidentify-denoised")
+    wanted = set() if config.task.sensitive is None else set(config.attacks)
+    if clear:
+        wanted &= {"reidentify-static"}
+    if "denoised" not in learners:
+        wanted = {attack for attack in wanted if ATTACKS[attack].view != "denoised"}
+    elif "reidentify-static" in wanted:
+        wanted.add("reidentify-denoised")
+    attacks = [attack for attack in ATTACKS if attack in wanted]
     views = ["released"] if clear else list(config.views)
-    if "reidentify-restored" in attacks:
+    if any(ATTACKS[attack].view == "restored" for attack in attacks):
         views.append("restored")
     drawn = [learner for learner in learners if clear or learner != "clean"] if config.embeddings else []
     return [

@@ -5,14 +5,12 @@ records, so that stopping loses at most one epoch of training.
 """
 
 import base64
-import copy
 import os
 import platform
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +19,20 @@ import torch
 from torch import Tensor
 
 import sfumato
-from sfumato import artefacts, data, images
+from sfumato import data, images
 from sfumato.assess import similarity
-from sfumato.attack import reidentify, restore
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler
-from sfumato.errors import ConfigError, DataError, needs_extra
+from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
 from sfumato.learn import few_shot
-from sfumato.networks import Conv4
-from sfumato.protect import Release, parse
+from sfumato.protect import parse
 from sfumato.study import grid
-from sfumato.study.grid import Cell, StudyConfig
-from sfumato.study.records import digest_of, write_json
-
-# Raised when the same settings would give other results, so that older records are not taken for new ones.
-RESULTS = 1
-
-# Every use of noise here has a stream of its own under the study's seed.
-_MEASURED, _GALLERY, _PROBES, _OTHERS, _RESTORED = range(5)
+from sfumato.study.adversaries import Adversaries
+from sfumato.study.grid import ATTACKS, Cell, StudyConfig
+from sfumato.study.models import RESULTS, Models
+from sfumato.study.records import changed, digest_of, write_json
+from sfumato.study.streams import MEASURED, release
 
 _MEASURED_IMAGES = 100  # the paper measures SSIM over 100 test images
 
@@ -112,14 +105,28 @@ class _Lab:
         self, config: StudyConfig, loaded: LabelledImages, directory: Path, progress: Progress
     ) -> None:
         self._config = config
-        self._models = directory / "models"
+        self._models = Models(directory / "models", loaded.digest)
         self._progress = progress
         self._data = loaded
-        self._train = self._data.split("train")
-        self._validation = self._data.split("validation") if "validation" in self._data.splits else None
-        self._test = self._data.split("test")
-        self._loaded: dict[str, Any] = {}
+        self._train = self._tasked("train")
+        self._validation = self._tasked("validation") if "validation" in self._data.splits else None
+        self._test, self._asked = self._data.split("test"), self._tasked("test")
+        self._adversaries = Adversaries(config, loaded, self._models, progress.within)
         self._check()
+
+    def _tasked(self, split: str) -> LabelledImages:
+        """The images of a split that belong to the classes of the task."""
+        part, task = self._data.split(split), self._config.task
+        if task.classes is None:
+            return part
+        label = part.label(task.target)
+        for name in task.classes:
+            if name not in label.names:
+                raise ConfigError(
+                    f"task.classes: no {task.target} {name!r}: {did_you_mean(name, label.names)}"
+                )
+        wanted = torch.tensor([label.names.index(name) for name in task.classes])
+        return part.rows(torch.isin(label.codes, wanted).nonzero().flatten())
 
     def _check(self) -> None:
         """Fail now rather than after an hour: labels, class sizes, cells larger than the images."""
@@ -127,7 +134,7 @@ class _Lab:
         for name, part, shape in (
             ("training", self._train, training.episode),
             ("validation", self._validation, training.validation_episode),
-            ("test", self._test, task.shape),
+            ("test", self._asked, task.shape),
         ):
             if part is None:
                 continue
@@ -139,9 +146,7 @@ class _Lab:
                 few = ", ".join(left_out[:5]) + (", ..." if len(left_out) > 5 else "")
                 self._progress.note(f"{name} images: left out, with too few for an episode: {few}")
         if task.sensitive is not None and self._config.attacks:
-            self._data.label(task.sensitive)
-            self._others  # noqa: B018 - raises where there is nobody to train on
-            self._dealt(0)
+            self._adversaries.check()
         for spec in self._config.specs:
             parse(spec).release(self._test.images[:1], seeded_noise(0))
 
@@ -149,30 +154,34 @@ class _Lab:
 
     def digest(self, cell: Cell) -> str:
         config = self._config
-        task = asdict(config.task)
+        task = changed(config.task)
         shared = {"results": RESULTS, "cell": asdict(cell), "data": self._data.digest}
-        sensitive = task.pop("sensitive")
+        sensitive = task.pop("sensitive", None)
         which = dict(cell.which)
-        training = {"target": config.task.target, "training": asdict(config.training)}
+        training: dict[str, Any] = {"target": config.task.target, "training": changed(config.training)}
+        training["classes"] = config.task.classes
         match cell.kind:
             case "accuracy":
                 return digest_of({**shared, "task": task, **training})
             case "attack":
-                shared |= {"sensitive": sensitive, "adversary": asdict(config.adversary)}
-                if which["attack"] == "reidentify-denoised":
+                shared |= self._adversaries.settings(which["attack"])
+                if ATTACKS[which["attack"]].view == "denoised":
                     shared |= training
-                elif which["attack"] == "reidentify-restored":
-                    shared |= {"restoration": asdict(config.restoration)}
                 return digest_of(shared)
             case "similarity":
                 shared |= {"measures": config.measures}
                 if which["view"] == "denoised":
                     shared |= training
                 elif which["view"] == "restored":
-                    shared |= {"sensitive": sensitive, "restoration": asdict(config.restoration)}
+                    shared |= {"sensitive": sensitive, "restoration": changed(config.restoration)}
                 return digest_of(shared)
+            case "transfer":
+                return digest_of({**shared, "task": task, **training, "specs": config.specs})
             case _:
-                return digest_of({**shared, **training, "pictures": config.pictures, "views": config.views})
+                shared |= {"pictures": config.pictures, "views": config.views}
+                if self._restores(cell):
+                    shared |= {"restoration": changed(config.restoration)}
+                return digest_of({**shared, **training})
 
     def description(self, cells: list[dict[str, Any]]) -> dict[str, Any]:
         config = self._config
@@ -218,11 +227,13 @@ class _Lab:
             case "accuracy":
                 return self._accuracy(cell, which["learner"])
             case "attack":
-                return self._attack(cell, which["attack"])
+                return self._adversaries.attack(cell, which["attack"], self._denoiser(cell))
             case "similarity":
                 return self._similarity(cell, which["view"])
             case "embeddings":
                 return self._embeddings(cell, which["learner"])
+            case "transfer":
+                return self._transfer(cell, which["learner"])
             case _:
                 return self._pictures(cell)
 
@@ -231,17 +242,11 @@ class _Lab:
         start = time.perf_counter()
         model = self._model(cell, learner)
         trained = time.perf_counter() - start
-        accuracy = few_shot.evaluate(
-            model,
-            self._test,
-            way=task.way,
-            shot=task.shot,
-            queries=task.queries,
-            episodes=task.episodes,
-            target=task.target,
-            protection=parse(cell.protection),
-            seed=cell.seed,
-        )
+        accuracy = self._tested(cell, model, task.shot)
+        others: dict[str, float] = {}
+        for shot in task.other_shots:
+            other = self._tested(cell, model, shot)
+            others |= {f"accuracy_{shot}_shot": other.mean, f"half_width_{shot}_shot": other.half_width}
         return {
             "accuracy": accuracy.mean,
             "half_width": accuracy.half_width,
@@ -249,42 +254,42 @@ class _Lab:
             "trained_episodes": model.card["epochs"] * self._config.training.episodes_per_epoch,
             "train_seconds": round(trained, 1),
             "precision": model.card["precision"],
+            "operations": few_shot.operations(model, self._test.images.shape[1:]),
+            **others,
         }
 
-    def _attack(self, cell: Cell, attack: str) -> dict[str, Any]:
-        gallery, probes = self._dealt(cell.seed)
-        codes = self._codes(self._test)
-        asked = self._release(cell, self._test.images[probes], _PROBES).images()
-        known = self._test.images[gallery]
-        names = codes[gallery]
-        recogniser = self._static(cell.seed)
-        if attack == "reidentify-denoised":
-            asked = self._model(cell, "denoised").denoise(asked)
-        if attack == "reidentify-restored":
-            asked = self._restorer(cell).restore(asked)
-        if attack == "reidentify-adaptive":
-            copies = self._config.adversary.copies
-            known = torch.cat([self._release(cell, known, _GALLERY, i).images() for i in range(copies)])
-            names = names.repeat(copies)
-            recogniser = self._adaptive(cell)
-        found = reidentify.reidentify(recogniser.embed(known), names, recogniser.embed(asked), codes[probes])
-        return {
-            "scores": [asdict(score) for score in found.scores],
-            "chance": found.chance,
-            "identities": found.identities,
-            "gallery": len(gallery),
-            "probes": found.probes,
-        }
+    def _tested(self, cell: Cell, model: few_shot.FewShotModel, shot: int) -> few_shot.Accuracy:
+        task = self._config.task
+        return few_shot.evaluate(
+            model,
+            self._asked,
+            way=task.way,
+            shot=shot,
+            queries=task.queries,
+            episodes=task.episodes,
+            target=task.target,
+            protection=parse(cell.protection),
+            seed=cell.seed,
+        )
+
+    def _transfer(self, cell: Cell, learner: str) -> dict[str, Any]:
+        """Query the model of every other setting with this one; support images have this one as well."""
+        trained = {}
+        for spec in self._config.specs:
+            model = self._model(replace(cell, protection=spec), "clean" if spec == "none" else learner)
+            accuracy = self._tested(cell, model, self._config.task.shot)
+            trained[spec] = {"accuracy": accuracy.mean, "half_width": accuracy.half_width}
+        return {"trained": trained}
 
     def _similarity(self, cell: Cell, view: str) -> dict[str, Any]:
         rows = self._shuffled(cell.seed)[:_MEASURED_IMAGES]
         clean = self._test.images[rows]
-        release = self._release(cell, clean, _MEASURED)
-        shown = release.images()
+        released = release(cell, clean, MEASURED)
+        shown = released.images()
         if view == "denoised":
-            shown = self._model(cell, "denoised").denoise(shown)
+            shown = self._denoiser(cell)(shown)
         if view == "restored":
-            shown = self._restorer(cell).restore(shown)
+            shown = self._adversaries.restorer(cell).restore(shown)
         functions = {"ssim": similarity.ssim, "psnr": similarity.psnr, "mse": similarity.mse}
         result: dict[str, Any] = {"images": len(rows)}
         for measure in self._config.measures:
@@ -293,7 +298,7 @@ class _Lab:
         if view == "released":
             c, h, w = clean.shape[1:]
             guarantee = parse(cell.protection).guarantee((c, h, w))
-            result["bytes_per_image"] = release.bytes_per_image
+            result["bytes_per_image"] = released.bytes_per_image
             result["guarantee"] = None
             if guarantee is not None:
                 result["guarantee"] = {"text": str(guarantee), **asdict(guarantee)}
@@ -308,7 +313,7 @@ class _Lab:
         classes = label.codes[order].unique_consecutive().tolist()
         chosen = list(dict.fromkeys(classes))[:5]
         rows = torch.cat([order[label.codes[order] == code][:20] for code in chosen])
-        released = self._release(cell, self._test.images[rows], _MEASURED).images()
+        released = release(cell, self._test.images[rows], MEASURED).images()
         vectors = self._model(cell, learner).embed(released).numpy()
         points = TSNE(perplexity=min(20, len(rows) - 1), init="pca", random_state=cell.seed).fit_transform(
             vectors
@@ -320,11 +325,23 @@ class _Lab:
 
     def _pictures(self, cell: Cell) -> dict[str, Any]:
         clean = self._test.images[self._shuffled(cell.seed)[: self._config.pictures]]
-        released = self._release(cell, clean, _MEASURED).images()
-        denoised = None
+        released = release(cell, clean, MEASURED).images()
+        denoised = restored = None
         if "denoised" in self._config.learners and cell.protection != "none":
-            denoised = _as_uris(self._model(cell, "denoised").denoise(released))
-        return {"original": _as_uris(clean), "released": _as_uris(released), "denoised": denoised}
+            denoised = _as_uris(self._denoiser(cell)(released))
+        if self._restores(cell):
+            restored = _as_uris(self._adversaries.restorer(cell).restore(released))
+        return {
+            "original": _as_uris(clean),
+            "released": _as_uris(released),
+            "denoised": denoised,
+            "restored": restored,
+        }
+
+    def _restores(self, cell: Cell) -> bool:
+        """Whether an adversary restores images of this protection."""
+        attacks = self._config.attacks if self._config.task.sensitive is not None else []
+        return cell.protection != "none" and any(ATTACKS[each].view == "restored" for each in attacks)
 
     # What cells share
 
@@ -333,123 +350,30 @@ class _Lab:
         config = self._config
         spec = "none" if learner == "clean" else cell.protection
         training = config.training if learner == "denoised" else replace(config.training, denoiser_depth=None)
-        settings = {"training": asdict(training), "spec": spec, "seed": cell.seed}
-        path = self._path("few-shot", {**settings, "target": config.task.target})
-        if path.name not in self._loaded:
-            if not path.exists():
-                checkpoint = path.with_suffix(".checkpoint")
-                few_shot.train(
-                    self._train,
-                    parse(spec),
-                    training,
-                    target=config.task.target,
-                    validation=self._validation,
-                    seed=cell.seed,
-                    checkpoint=checkpoint,
-                    progress=self._progress.within,
-                ).save(path)
-                checkpoint.unlink(missing_ok=True)
-            self._loaded[path.name] = few_shot.load(path)
-        model: few_shot.FewShotModel = self._loaded[path.name]
-        return model
 
-    def _static(self, seed: int) -> reidentify.Recogniser:
-        """The adversary's recogniser, trained on clean photographs of people outside the test split."""
-        settings = {"adversary": asdict(self._config.adversary), "seed": seed}
-        path = self._path("recogniser", {**settings, "sensitive": self._config.task.sensitive})
-        if path.name not in self._loaded:
-            clean = self._others.images
-            if path.exists():
-                recogniser = reidentify.Recogniser(Conv4(clean.shape[1]))
-                recogniser.load_state_dict(artefacts.load(path, kind="recogniser")[0])
-            else:
-                recogniser = self._recogniser(lambda _: clean, seed, self._config.adversary)
-                artefacts.save(path, recogniser.state_dict(), {"kind": "recogniser", "seed": seed})
-            self._loaded[path.name] = recogniser
-        static: reidentify.Recogniser = self._loaded[path.name]
-        return static
+        def make(path: Path) -> None:
+            checkpoint = path.with_suffix(".checkpoint")
+            few_shot.train(
+                self._train,
+                parse(spec),
+                training,
+                target=config.task.target,
+                validation=self._validation,
+                seed=cell.seed,
+                checkpoint=checkpoint,
+                progress=self._progress.within,
+            ).save(path)
+            checkpoint.unlink(missing_ok=True)
 
-    def _adaptive(self, cell: Cell) -> reidentify.Recogniser:
-        """The static recogniser, trained further on photographs protected as the probes are."""
-        clean = self._others.images
-        start = copy.deepcopy(self._static(cell.seed).encoder)
-        further = replace(self._config.adversary, steps=self._config.adversary.adaptive_steps)
-        return self._recogniser(
-            lambda i: self._release(cell, clean, _OTHERS, i).images(), cell.seed, further, start
-        )
+        settings = {"training": changed(training), "spec": spec, "seed": cell.seed}
+        settings |= {"target": config.task.target, "classes": config.task.classes}
+        return self._models.once("few-shot", settings, make, few_shot.load)
 
-    def _restorer(self, cell: Cell) -> restore.Restorer:
-        """The adversary's network that undoes a protection, trained on people outside the test split."""
-        config = self._config.restoration
-        settings = {"restoration": asdict(config), "spec": cell.protection, "seed": cell.seed}
-        path = self._path("restorer", {**settings, "sensitive": self._config.task.sensitive})
-        if path.name not in self._loaded:
-            clean = self._others.images
-            if path.exists():
-                restorer = restore.Restorer(restore.NETWORKS[config.network](clean.shape[1]))
-                restorer.load_state_dict(artefacts.load(path, kind="restorer")[0])
-            else:
-                restorer = restore.train_restorer(
-                    clean,
-                    lambda batch, step: self._release(cell, batch, _RESTORED, step).images(),
-                    config,
-                    seed=cell.seed,
-                    progress=self._progress.within,
-                )
-                artefacts.save(path, restorer.state_dict(), {"kind": "restorer", **settings})
-            self._loaded[path.name] = restorer
-        found: restore.Restorer = self._loaded[path.name]
-        return found
-
-    def _recogniser(
-        self,
-        seen: Callable[[int], Tensor],
-        seed: int,
-        config: reidentify.AdversaryConfig,
-        encoder: torch.nn.Module | None = None,
-    ) -> reidentify.Recogniser:
-        return reidentify.train_recogniser(
-            seen,
-            self._codes(self._others),
-            config,
-            encoder=encoder,
-            seed=seed,
-            progress=self._progress.within,
-        )
-
-    @cached_property
-    def _others(self) -> LabelledImages:
-        """Training images of people who are not in the test split."""
-        codes = self._codes(self._train)
-        others = self._train.rows((~torch.isin(codes, self._codes(self._test).unique())).nonzero().flatten())
-        if len(self._codes(others).unique()) < 2:
-            raise DataError(
-                f"{self._data.name}: an adversary trains on others than those he looks for, and each "
-                f"{self._config.task.sensitive} in the training split is in the test split too: split the "
-                "data by that label, or set sensitive: null"
-            )
-        return others
-
-    def _dealt(self, seed: int) -> tuple[Tensor, Tensor]:
-        adversary = self._config.adversary
-        return reidentify.split_gallery(
-            self._codes(self._test), gallery=adversary.gallery, probes=adversary.probes, seed=seed
-        )
-
-    def _codes(self, part: LabelledImages) -> Tensor:
-        if self._config.task.sensitive is None:
-            raise ConfigError("attacks need task.sensitive: name the label that must stay hidden")
-        return part.label(self._config.task.sensitive).codes
-
-    def _release(self, cell: Cell, clean: Tensor, stream: int, number: int = 0) -> Release:
-        return parse(cell.protection).release(clean, seeded_noise(cell.seed, stream, number))
+    def _denoiser(self, cell: Cell) -> Callable[[Tensor], Tensor]:
+        return lambda released: self._model(cell, "denoised").denoise(released)
 
     def _shuffled(self, seed: int) -> Tensor:
         return torch.randperm(len(self._test), generator=torch.Generator().manual_seed(seed))
-
-    def _path(self, kind: str, settings: dict[str, Any]) -> Path:
-        digest = digest_of({"results": RESULTS, "kind": kind, "data": self._data.digest, **settings})
-        return self._models / f"{kind}-{digest}.safetensors"
 
 
 def _as_uris(batch: Tensor) -> list[str]:
