@@ -56,6 +56,7 @@ benchmarks: $(VENV)/test.done
 	$(BIN)/python benchmarks/protect.py
 	$(BIN)/python benchmarks/folder.py
 	$(BIN)/python benchmarks/episode.py
+	$(BIN)/python benchmarks/cells.py
 	$(BIN)/python benchmarks/worlds.py
 	$(BIN)/python benchmarks/start.py
 

@@ -16,7 +16,6 @@ import torch
 from sfumato import data
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler
-from sfumato.images import to_float
 from sfumato.learn import few_shot
 from sfumato.networks import Conv4
 from sfumato.precision import autocast, resolve
@@ -57,10 +56,11 @@ def episode(spec: str, depth: int | None, way: int) -> None:
         images = glyphs.images[sampler.draw(1, order).flatten()]
         run.step(images, protection.release(images, noise).images())
 
-    images = to_float(glyphs.images[sampler.draw(1, order).flatten()])
+    images = model.seen(glyphs.images[sampler.draw(1, order).flatten()])
+    places = torch.zeros(len(images), 0)
 
     def bare() -> None:
-        denoised, embeddings = model(images)
+        denoised, embeddings = model(images, places)
         (embeddings.sum() + denoised.sum()).backward()
         model.zero_grad(set_to_none=True)
 

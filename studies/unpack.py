@@ -5,8 +5,8 @@
     python studies/unpack.py caltech101 ../shared/data runs/data/caltech101
 
 The packed files are not part of the library. Omniglot gets its official layout; the 84x84 crops of LFW and
-Caltech-101 become a table.csv with splits beside their pictures. An unpacked folder that is complete is left
-as it is.
+Caltech-101 become a table.csv with splits beside their pictures, LFW a second one for tasks other than who it
+is. An unpacked folder that is complete is left as it is.
 """
 
 import argparse
@@ -37,12 +37,22 @@ def lfw(packed: Path, root: Path) -> int:
 
     Test: 50 people with at least 10 images; validation: 25 more of them; train: all others with at least 4.
     Those with three are distractors: whoever looks for the 50 must tell them from 291 others.
+
+    In attributes.csv those with one to three images whose smile is known are dealt out as well, since they
+    have most of the labelled images: of 100 of them, 40 to the test and 10 to the validation.
     """
     table = dict(np.load(packed / "lfw_faces_84.npz"))
     counts = np.bincount(table["person"], minlength=len(table["names"]))
     frequent = np.random.default_rng(0).permutation((counts >= 10).nonzero()[0])
     split_of = np.where(counts >= 4, "train", np.where(counts == 3, "distractors", "")).astype(object)
     split_of[frequent[:50]], split_of[frequent[50:75]] = "test", "validation"
+    known = np.unique(table["person"][table["smile"] != 255])
+    rare = np.random.default_rng(0).permutation(known[counts[known] <= 3])
+    attribute_split_of = split_of.copy()
+    asked, held_back = 4 * len(rare) // 10, len(rare) // 10
+    attribute_split_of[rare] = "train"
+    attribute_split_of[rare[:asked]] = "test"
+    attribute_split_of[rare[asked : asked + held_back]] = "validation"
     gender = {0: "female", 1: "male", 255: "unknown"}
     smile = {0: "no", 1: "yes", 255: "unknown"}
     rows = [
@@ -56,7 +66,13 @@ def lfw(packed: Path, root: Path) -> int:
         for i, (person, number) in enumerate(zip(table["person"], table["image_number"], strict=True))
         for name in [str(table["names"][person])]
     ]
-    return write_table(table, rows, root)
+    written = write_table(table, rows, root)
+    attributes = [
+        {**row, "split": attribute_split_of[person]}
+        for row, person in zip(rows, table["person"], strict=True)
+    ]
+    write_csv(attributes, root / "attributes.csv")
+    return written
 
 
 def caltech101(packed: Path, root: Path) -> int:
@@ -77,11 +93,16 @@ def write_table(table: dict[str, np.ndarray], rows: list[dict[str, str]], root: 
         path.parent.mkdir(parents=True, exist_ok=True)
         start, end = table["offset"][i], table["offset"][i + 1]
         Image.open(io.BytesIO(table["blob"][start:end].tobytes())).convert("RGB").save(path)
-    with (root / "table.csv").open("w", newline="", encoding="utf-8") as opened:
+    write_csv(rows, root / "table.csv")
+    return len(rows)
+
+
+def write_csv(rows: list[dict[str, str]], path: Path) -> None:
+    """Write a table."""
+    with path.open("w", newline="", encoding="utf-8") as opened:
         writer = csv.DictWriter(opened, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    return len(rows)
 
 
 UNPACKERS = {"omniglot": omniglot, "lfw": lfw, "caltech101": caltech101}

@@ -2,15 +2,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score, roc_curve
-from torch.nn import functional
 
 from sfumato.assess.recognition import (
     area_under_curve,
+    chance,
     cumulative_match,
+    identification,
     identification_ranks,
     true_accept_rate,
     verification_accuracy,
+    wilson,
 )
 from sfumato.errors import DataError
 
@@ -67,22 +70,67 @@ def test_verification_accuracy_agrees_with_a_plain_loop_over_thresholds():
         assert any(found == pytest.approx(r) for r in equally_good)
 
 
-def test_ranks_agree_with_a_plain_loop():
-    generator = torch.Generator().manual_seed(0)
-    gallery, probes = (functional.normalize(torch.randn(n, 5, generator=generator)) for n in (30, 12))
-    known, asked = torch.arange(30) % 7 * 10, torch.arange(12) % 7 * 10
+def guesses(probes=40, *, seed=0):
+    """Similarities of probes to a dozen identities whose codes have gaps, with ties; and who they are."""
+    generator = torch.Generator().manual_seed(seed)
+    identities = torch.arange(12) * 10 + 3
+    places = torch.randint(0, 12, (probes,), generator=generator)
+    similarities = torch.randn(probes, 12, generator=generator)
+    similarities[torch.arange(probes), places] += 1
+    return (similarities * 4).round() / 4, identities, identities[places]
+
+
+@given(st.integers(0, 100))
+def test_ranks_agree_with_a_plain_loop(seed):
+    similarities, identities, truth = guesses(seed=seed)
     expected = []
-    for probe, truth in zip(probes, asked.tolist(), strict=True):
-        nearest = {code: (gallery[known == code] @ probe).max().item() for code in known.unique().tolist()}
-        expected.append(1 + sum(value > nearest[truth] + 1e-6 for value in nearest.values()))
-    assert identification_ranks(gallery, known, probes, asked).tolist() == expected
+    for row, who in zip(similarities.tolist(), truth.tolist(), strict=True):
+        right = row[identities.tolist().index(who)]
+        first = 1 + sum(value > right for value in row)
+        last = sum(value >= right for value in row)
+        expected.append((first + last) / 2)
+    assert identification_ranks(similarities, identities, truth).tolist() == expected
 
 
 def test_an_encoder_that_tells_nobody_apart_gets_the_mean_rank():
-    same = torch.ones(6, 1)
-    ranks = identification_ranks(same, torch.arange(6), same[:2], torch.tensor([0, 5]))
+    ranks = identification_ranks(torch.ones(2, 6), torch.arange(6), torch.tensor([0, 5]))
     assert ranks.tolist() == [3.5, 3.5]
     assert cumulative_match(ranks, 1) == 0
+
+
+def test_a_first_guess_that_ties_is_not_right():
+    tie = torch.tensor([[0.9, 0.9, 0.1]])
+    assert identification(tie, torch.arange(3), torch.tensor([0])).top1 == 0
+
+
+def test_identification_counts_the_right_names_among_the_first_guesses():
+    identities = torch.arange(20)
+    similarities = -torch.arange(20.0).expand(6, 20)  # each time 0 is named first, then 1, and so on
+    found = identification(similarities, identities, torch.tensor([0, 0, 4, 5, 9, 10]))
+    assert (found.top1, found.top5, found.top10) == pytest.approx((2 / 6, 3 / 6, 5 / 6))
+    assert (found.low, found.high) == pytest.approx(wilson(2, 6))
+
+
+def test_everybody_is_among_the_first_five_of_three():
+    found = identification(torch.randn(8, 3), torch.arange(3), torch.arange(8) % 3)
+    assert found.top5 == found.top10 == 1
+
+
+def test_chance_is_that_of_naming_whoever_is_asked_about_most():
+    assert chance(torch.tensor([7, 7, 7, 2, 5])) == 3 / 5
+    assert chance(torch.arange(30).repeat(4)) == pytest.approx(1 / 30)
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 50), (3, 50), (50, 50), (81, 400), (0, 1), (1, 1)])
+def test_the_interval_is_wilsons(hits, trials):
+    exact = binomtest(hits, trials).proportion_ci(method="wilson")
+    assert wilson(hits, trials) == pytest.approx((exact.low, exact.high), abs=1e-6)
+
+
+@given(st.integers(1, 1000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_the_interval_is_of_proportions_and_holds_the_measured_one(counts):
+    low, high = wilson(*counts)
+    assert 0 <= low <= counts[0] / counts[1] <= high <= 1
 
 
 def test_the_match_curve_counts_those_among_the_first_k():
@@ -99,4 +147,4 @@ def test_what_cannot_be_measured_is_refused():
     with pytest.raises(DataError, match="from 0 to below 1"):
         true_accept_rate(one, torch.tensor([True, False, True, False]), false_accept_rate=1.0)
     with pytest.raises(DataError, match="not in the gallery"):
-        identification_ranks(torch.ones(2, 1), torch.arange(2), torch.ones(1, 1), torch.tensor([7]))
+        identification(torch.ones(1, 2), torch.arange(2), torch.tensor([7]))

@@ -1,13 +1,17 @@
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
 from torch import nn
 
+from sfumato import artefacts
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import few_shot
-from sfumato.learn.few_shot import FewShotConfig, episode_accuracies, prototype_logits
-from sfumato.protect import parse
+from sfumato.learn.few_shot import FewShotConfig
+from sfumato.protect import Release, expand, parse
 
 TINY = FewShotConfig(
     way=5,
@@ -26,8 +30,13 @@ TINY = FewShotConfig(
 
 
 def train(data, spec="gaussian:sigma=40", config=TINY, **more):
+    protections = expand(spec)
     return few_shot.train(
-        data.split("train"), parse(spec), config, validation=data.split("validation"), **more
+        data.split("train"),
+        protections if len(protections) > 1 else protections[0],
+        config,
+        validation=data.split("validation"),
+        **more,
     )
 
 
@@ -47,36 +56,13 @@ def test_the_papers_settings_are_table_2():
     assert (celeba.learning_rate, celeba.halve_every, celeba.denoiser_depth) == (1e-3, 20, 8)
 
 
-def test_logits_are_minus_the_squared_distances():
-    generator = torch.Generator().manual_seed(0)
-    queries, prototypes = torch.randn(6, 8, generator=generator), torch.randn(3, 8, generator=generator)
-    expected = [[-float((q - p).square().sum()) for p in prototypes] for q in queries]
-    torch.testing.assert_close(prototype_logits(queries, prototypes), torch.tensor(expected))
-
-
-def test_episode_accuracy_agrees_with_a_plain_loop():
-    generator = torch.Generator().manual_seed(1)
-    embeddings = torch.randn(40, 4, generator=generator)
-    places = torch.stack([torch.randperm(40, generator=generator)[:18].view(3, 6) for _ in range(7)])
-    expected = []
-    for episode in places:
-        prototypes = [embeddings[rows[:2]].mean(0) for rows in episode]
-        hits = [
-            min(range(3), key=lambda c: float((embeddings[row] - prototypes[c]).norm())) == label
-            for label, rows in enumerate(episode)
-            for row in rows[2:]
-        ]
-        expected.append(sum(hits) / len(hits))
-    assert episode_accuracies(embeddings, places, shot=2).tolist() == pytest.approx(expected)
-
-
 def test_the_loss_is_the_mean_nll_of_the_queries_plus_half_the_squared_error_of_an_image(small_glyphs):
     model = train(small_glyphs, config=replace(TINY, epochs=1, precision="float32"))
     shape = TINY.episode
     clean = small_glyphs.images[: shape.way * 5]
     released = 255 - clean
     with torch.no_grad():
-        loss = few_shot.fs_pic_loss(model, clean, released, shape).item()
+        loss = few_shot.fs_pic_loss(model, clean, released, shape, torch.zeros(len(clean), 0)).item()
         denoised = model.denoiser(released / 255)
         vectors = model.encoder(denoised).view(5, 5, -1)
     prototypes = vectors[:, :2].mean(1)
@@ -90,7 +76,7 @@ def test_without_denoiser_the_loss_does_not_look_at_the_clean_images(small_glyph
     model = train(small_glyphs, config=replace(TINY, epochs=1, denoiser_depth=None))
     released = small_glyphs.images[:25]
     losses = {
-        few_shot.fs_pic_loss(model, clean, released, TINY.episode).item()
+        few_shot.fs_pic_loss(model, clean, released, TINY.episode, torch.zeros(25, 0)).item()
         for clean in (released, 255 - released)
     }
     assert len(losses) == 1
@@ -99,7 +85,7 @@ def test_without_denoiser_the_loss_does_not_look_at_the_clean_images(small_glyph
 def test_training_learns(small_glyphs):
     config = replace(TINY, epochs=3, episodes_per_epoch=20, denoiser_depth=None)
     trained = train(small_glyphs, "none", config)
-    untrained = few_shot.untrained(1, config, spec="none")
+    untrained = few_shot.untrained(1, config, [parse("none")])
     test = small_glyphs.split("test")
     scores = [
         few_shot.evaluate(m, test, way=5, shot=2, queries=5, episodes=200) for m in (untrained, trained)
@@ -127,8 +113,19 @@ def test_a_model_trained_on_protected_images_beats_a_clean_trained_one_on_them(s
     assert protected.mean - protected.half_width > clean.mean + clean.half_width
 
 
-@pytest.mark.parametrize("spec", ["gaussian:sigma=40", "dp-pix:cell=2,epsilon=3"])
-def test_a_stopped_run_goes_on_exactly(small_glyphs, tmp_path, spec):
+@pytest.mark.parametrize(
+    ("spec", "pretraining"),
+    [
+        ("gaussian:sigma=40", 0),
+        ("dp-pix:cell=2,epsilon=3", 0),
+        ("gaussian:sigma=20,80", 0),
+        ("gaussian:sigma=40", 1),
+        ("gaussian:sigma=40", 2),  # it stops in the first epoch of episodes
+        ("dp-pix:cell=2,4,epsilon=3", 3),  # and here before there is any
+    ],
+)
+def test_a_stopped_run_goes_on_exactly(small_glyphs, tmp_path, spec, pretraining):
+    config = replace(TINY, pretraining_epochs=pretraining)
     checkpoint = tmp_path / "run.checkpoint"
 
     class Stop(Exception):  # noqa: N818
@@ -139,11 +136,13 @@ def test_a_stopped_run_goes_on_exactly(small_glyphs, tmp_path, spec):
             raise Stop
 
     with pytest.raises(Stop):
-        train(small_glyphs, spec, checkpoint=checkpoint, progress=stop_in_the_third_epoch)
+        train(small_glyphs, spec, config, checkpoint=checkpoint, progress=stop_in_the_third_epoch)
     assert checkpoint.exists()
     first = []
-    resumed = train(small_glyphs, spec, checkpoint=checkpoint, progress=lambda done, _: first.append(done))
-    whole = train(small_glyphs, spec)
+    resumed = train(
+        small_glyphs, spec, config, checkpoint=checkpoint, progress=lambda done, _: first.append(done)
+    )
+    whole = train(small_glyphs, spec, config)
     assert first[0] == 2 * TINY.episodes_per_epoch + 1
     assert torch.equal(weights(resumed), weights(whole))
     assert resumed.card == whole.card
@@ -154,6 +153,8 @@ def test_the_checkpoint_of_another_run_is_refused(small_glyphs, tmp_path):
     train(small_glyphs, config=replace(TINY, epochs=1), checkpoint=checkpoint)
     with pytest.raises(ArtefactError, match="another run"):
         train(small_glyphs, "blur:radius=1", config=replace(TINY, epochs=1), checkpoint=checkpoint)
+    with pytest.raises(ArtefactError, match="another run"):
+        train(small_glyphs, config=replace(TINY, epochs=1, pretraining_epochs=1), checkpoint=checkpoint)
 
 
 def test_training_stops_after_patience_and_keeps_the_best_epoch(small_glyphs, monkeypatch):
@@ -178,9 +179,17 @@ def test_an_artefact_gives_the_same_model_back(small_glyphs, tmp_path):
     images = small_glyphs.images[:10]
     assert torch.equal(loaded.embed(images), model.embed(images))
     assert torch.equal(loaded.denoise(images), model.denoise(images))
-    assert loaded.spec == "gaussian:sigma=40"
+    assert loaded.specs == ("gaussian:sigma=40",)
     assert loaded.card["data"]["digest"] == small_glyphs.split("train").digest
     assert loaded.card["privacy_spent"] is None
+
+
+def test_an_artefact_of_an_earlier_version_is_refused_with_the_cure(small_glyphs, tmp_path):
+    model = train(small_glyphs, config=replace(TINY, epochs=1))
+    card = {k: v for k, v in model.card.items() if k != "specs"} | {"spec": "gaussian:sigma=40"}
+    artefacts.save(tmp_path / "old.safetensors", model.state_dict(), {"kind": "few-shot", **card})
+    with pytest.raises(ArtefactError, match=r"of an earlier version, .* train it again"):
+        few_shot.load(tmp_path / "old.safetensors")
 
 
 class Mean(nn.Module):
@@ -246,6 +255,9 @@ def test_too_few_classes_are_said_before_training(small_glyphs):
         ({"denoiser_depth": 1}, "at least 2 layers"),
         ({"epochs": 0}, "epochs=0: at least 1"),
         ({"learning_rate": -1.0}, "learning_rate=-1: above 0"),
+        ({"cell": 0}, "cell=0: at least 1, for every pixel, or null for the protection's"),
+        ({"pretraining_epochs": -1}, "pretraining_epochs=-1: from 0 to epochs=200"),
+        ({"pretraining_epochs": 4, "epochs": 3}, "pretraining_epochs=4: from 0 to epochs=3"),
     ],
 )
 def test_impossible_settings_are_refused(setting, message):
@@ -257,6 +269,7 @@ class Watched:
     """No protection, but a note of everything that is to be protected."""
 
     spec = "none"
+    cell = 1
 
     def __init__(self):
         self.seen = []
@@ -277,3 +290,597 @@ def test_flips_mirror_about_half_of_the_training_images_before_they_are_protecte
     assert all(a or b for a, b in zip(plain, turned, strict=True))
     share = plain.count(False) / len(plain)  # of 300 images: a standard deviation of 0.03
     assert share == pytest.approx(0.5 if flips else 0, abs=0.15)
+
+
+# The resolution of cells
+
+
+def photographs(count, height, width, channels=3, *, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (count, channels, height, width), generator=generator, dtype=torch.uint8)
+
+
+def untrained(spec, config=TINY, *, channels=3, **more):
+    return few_shot.untrained(channels, config, expand(spec), **more)
+
+
+def means_of_cells(images, cell):
+    """(N, C, H, W) -> (N, C, h, w), by a plain loop; cells at the border have the pixels that are left."""
+    rows = [
+        torch.stack(
+            [images[:, :, y : y + cell, x : x + cell].mean((2, 3)) for x in range(0, images.shape[3], cell)],
+            2,
+        )
+        for y in range(0, images.shape[2], cell)
+    ]
+    return torch.stack(rows, 2)
+
+
+@pytest.mark.parametrize("size", [(20, 20), (21, 26), (84, 84)])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "pixelize:cell=2",
+        "pixelize:cell=3",
+        "pixelize:cell=10",
+        "dp-pix:cell=4,epsilon=3",
+        "dp-pix-gaussian:cell=5,rho=1",
+    ],
+)
+def test_the_networks_see_exactly_the_values_that_were_released(spec, size):
+    released = parse(spec).release(photographs(3, *size), seeded_noise(0))
+    seen = untrained(spec).seen(released.images())
+    # A mean of equal numbers is that number, up to rounding in float32.
+    torch.testing.assert_close(seen, released.values / 255, atol=1e-6, rtol=0)
+
+
+def test_of_several_cells_the_networks_see_the_largest_that_both_are_made_of():
+    model = untrained("pixelize:cell=4,6")
+    assert model.cell == 2
+    for cell in (4, 6):
+        released = parse(f"pixelize:cell={cell}").release(photographs(2, 21, 26), seeded_noise(0))
+        values = released.values.repeat_interleave(cell // 2, 2).repeat_interleave(cell // 2, 3)
+        torch.testing.assert_close(
+            model.seen(released.images()), values[:, :, :11, :13] / 255, atol=1e-6, rtol=0
+        )
+
+
+@pytest.mark.parametrize(("cell", "seen"), [(None, 1), (1, 1), (4, 4), (20, 20)])
+def test_without_cells_in_the_release_every_pixel_is_seen_unless_cells_are_asked_for(cell, seen):
+    model = untrained("gaussian:sigma=40", replace(TINY, cell=cell))
+    images = photographs(2, 20, 30)
+    assert model.cell == seen
+    torch.testing.assert_close(model.seen(images), means_of_cells(images / 255, seen))
+
+
+def test_at_a_cell_of_1_the_pipeline_is_that_of_full_resolution(small_glyphs):
+    class Flat:
+        """The pixelized images, from one who does not say that they have cells."""
+
+        spec = "pixelize:cell=2"
+        cell = 1
+
+        def release(self, images, noise):
+            size = (images.shape[2], images.shape[3])
+            return Release(parse(self.spec).release(images, noise).images(), self.spec, size)
+
+    config = replace(TINY, cell=1)
+    pixelized = train(small_glyphs, "pixelize:cell=2", config)
+    flat = few_shot.train(
+        small_glyphs.split("train"), Flat(), config, validation=small_glyphs.split("validation")
+    )
+    assert pixelized.encoder.pools == 4
+    assert torch.equal(weights(pixelized), weights(flat))
+    assert not torch.equal(weights(pixelized), weights(train(small_glyphs, "pixelize:cell=2")))
+
+
+def test_cells_are_trained_on_and_classified(small_glyphs):
+    config = replace(TINY, epochs=3, episodes_per_epoch=20, denoiser_depth=None)
+    test = small_glyphs.split("test")
+    accuracy = few_shot.evaluate(
+        train(small_glyphs, "pixelize:cell=2", config), test, way=5, shot=2, queries=5, episodes=100
+    )
+    assert accuracy.mean > 0.6  # chance is 0.2
+
+
+@pytest.mark.parametrize(("cell", "used"), [(None, 2), (1, 1), (4, 4)])
+def test_the_cell_survives_the_artefact_and_so_does_what_was_asked_for(small_glyphs, tmp_path, cell, used):
+    model = train(small_glyphs, "pixelize:cell=2", replace(TINY, epochs=1, cell=cell))
+    model.save(tmp_path / "model.safetensors")
+    loaded = few_shot.load(tmp_path / "model.safetensors")
+    loaded.save(tmp_path / "again.safetensors")
+    for read in (loaded, few_shot.load(tmp_path / "again.safetensors")):
+        assert (read.cell, read.encoder.pools) == (model.cell, model.encoder.pools)
+        assert read.cell == used
+        assert read.card["config"]["cell"] == cell
+        images = small_glyphs.images[:4]
+        assert torch.equal(read.embed(images), model.embed(images))
+        assert torch.equal(read.denoise(images), model.denoise(images))
+
+
+class Own(nn.Module):
+    """An encoder of the user's own that notes the shapes it sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LazyLinear(8)
+        self.shapes = []
+
+    def forward(self, images):
+        self.shapes.append(tuple(images.shape[1:]))
+        return self.layer(images.flatten(1))
+
+
+@pytest.mark.parametrize(("cell", "shape"), [(None, (1, 16, 16)), (2, (1, 8, 8))])
+def test_an_encoder_of_ones_own_sees_every_pixel_unless_cells_are_asked_for(
+    small_glyphs, tmp_path, cell, shape
+):
+    def own():
+        encoder = Own()
+        encoder(torch.zeros(1, *shape))  # makes the weights
+        return encoder
+
+    encoder = own()
+    config = replace(TINY, epochs=1, denoiser_depth=None, cell=cell)
+    model = train(small_glyphs, "pixelize:cell=2", config, encoder=encoder)
+    assert set(encoder.shapes) == {shape}
+    model.save(tmp_path / "own.safetensors")
+    loaded = few_shot.load(tmp_path / "own.safetensors", encoder=own())
+    assert loaded.cell == model.cell
+    assert torch.equal(loaded.embed(small_glyphs.images[:4]), model.embed(small_glyphs.images[:4]))
+
+
+@pytest.mark.parametrize("spec", ["gaussian:sigma=40", "pixelize:cell=4", "dp-pix:cell=3,epsilon=3"])
+def test_denoised_images_have_the_original_size_and_are_constant_within_cells(spec):
+    protection = parse(spec)
+    released = protection.release(photographs(3, 21, 26), seeded_noise(0)).images()
+    model = untrained(spec)
+    with torch.no_grad():
+        model.denoiser.residual[-1].weight.normal_()  # untrained, it takes nothing away
+    denoised = model.denoise(released)
+    assert denoised.shape == released.shape
+    assert denoised.dtype == torch.uint8
+    assert not torch.equal(denoised, released)
+    b = protection.cell
+    first = denoised[:, :, ::b, ::b].repeat_interleave(b, 2).repeat_interleave(b, 3)[:, :, :21, :26]
+    assert torch.equal(denoised, first)
+    assert b == 1 or len(denoised.unique()) > 10  # not one constant over all
+
+
+def test_the_denoiser_is_asked_for_the_means_of_cells_of_the_clean_images():
+    model = untrained("pixelize:cell=4", replace(TINY, precision="float32"))
+    clean, released = photographs(25, 18, 21), photographs(25, 18, 21, seed=1)
+    places = torch.zeros(25, 0)
+    model.eval()
+    with torch.no_grad():
+        # The clean images are of no use to the classifier: the losses differ by that of the denoiser alone.
+        loss, same, black = (
+            few_shot.fs_pic_loss(model, images, released, TINY.episode, places).item()
+            for images in (clean, _turned(clean, 4), torch.zeros_like(clean))
+        )
+        denoised = model.denoiser(means_of_cells(released / 255, 4))
+    errors = [
+        (denoised - means_of_cells(images / 255, 4)).square().sum((1, 2, 3)).mean().item() / 2
+        for images in (clean, torch.zeros_like(clean))
+    ]
+    assert loss == pytest.approx(same, rel=1e-5)
+    assert loss - black == pytest.approx(errors[0] - errors[1], rel=1e-3)
+
+
+def _turned(images, cell):
+    """Each whole cell upside down."""
+    turned = images.clone()
+    for y in range(0, images.shape[2] - cell + 1, cell):
+        turned[:, :, y : y + cell] = images[:, :, y : y + cell].flip(2)
+    return turned
+
+
+@pytest.mark.parametrize("encoder", ["conv4", "resnet12"])
+@pytest.mark.parametrize("cell", range(2, 11))
+def test_the_last_maps_are_about_as_large_as_at_full_resolution(encoder, cell):
+    model = untrained(
+        f"pixelize:cell={cell}", replace(TINY, encoder=encoder, denoiser_depth=None), channels=1
+    )
+    seen = model.seen(photographs(1, 84, 84, 1))
+    side = seen.shape[2] // 2**model.encoder.pools
+    full = 84 // 2**4
+    assert full / 2**0.5 < side < full * 2**0.5
+    assert model.encoder(seen).shape == (1, 64 * side**2 if encoder == "conv4" else 512)
+
+
+def test_operations_are_those_of_a_count_by_hand():
+    # A 3x3 convolution from i to o filters makes 9 * i * o of each of the places it is applied to.
+    def convolution(side, inputs, outputs):
+        return side * side * 9 * inputs * outputs
+
+    conv4 = convolution(28, 3, 64) + sum(convolution(side, 64, 64) for side in (14, 7, 3))
+    dncnn = convolution(28, 3, 8) + convolution(28, 8, 8) + convolution(28, 8, 3)
+    bare = replace(TINY, denoiser_depth=None)
+    assert few_shot.operations(untrained("none", bare), (3, 28, 28)) == conv4
+    assert few_shot.operations(untrained("none"), (3, 28, 28)) == conv4 + dncnn
+    # Cells of 2: 14 places a side, and only the last three blocks pool.
+    cells = convolution(14, 3, 64) + sum(convolution(side, 64, 64) for side in (14, 7, 3))
+    assert few_shot.operations(untrained("pixelize:cell=2", bare), (3, 28, 28)) == cells
+    # Of a range one plane more goes into both networks.
+    told = convolution(28, 4, 64) + sum(convolution(side, 64, 64) for side in (14, 7, 3))
+    told += convolution(28, 4, 8) + convolution(28, 8, 8) + convolution(28, 8, 3)
+    assert few_shot.operations(untrained("gaussian:sigma=20,80"), (3, 28, 28)) == told
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_operations_do_not_depend_on_the_precision(precision):
+    model = untrained("none", replace(TINY, precision=precision))
+    assert few_shot.operations(model, (3, 28, 28)) == few_shot.operations(untrained("none"), (3, 28, 28))
+
+
+@pytest.mark.parametrize("cell", [4, 6, 8, 10])
+def test_cells_of_4_and_more_need_at_most_a_quarter_of_the_operations(cell):
+    paper = few_shot.FS_PIC_CELEBA  # with the denoiser of 8 layers of 64 filters
+    spec = f"dp-pix:cell={cell},epsilon=3"
+    cells = few_shot.operations(untrained(spec, paper), (3, 84, 84))
+    pixels = few_shot.operations(untrained(spec, replace(paper, cell=1)), (3, 84, 84))
+    assert cells <= pixels / 4
+
+
+# One model for a range of protections
+
+RANGE = "gaussian:sigma=10,150"
+
+
+def test_the_networks_of_a_range_are_told_which_protection_it_is(small_glyphs):
+    model = train(small_glyphs, RANGE)
+    mild, strong = model.conditions.protections
+    images = small_glyphs.images[:6]
+    assert not torch.allclose(model.embed(images, mild), model.embed(images, strong))
+    assert not torch.equal(model.denoise(images, mild), model.denoise(images, strong))
+
+
+def test_a_protection_between_those_of_a_range_is_told_as_such(small_glyphs):
+    model = train(small_glyphs, RANGE, replace(TINY, epochs=1))
+    images = small_glyphs.images[:6]
+    seen = model.seen(images)
+    middle = parse(f"gaussian:sigma={1500**0.5}")
+    with torch.no_grad():
+        _, expected = model.eval()(seen, torch.zeros(6, 1))
+    torch.testing.assert_close(model.embed(images, middle), expected)
+
+
+def test_a_model_of_a_range_must_be_told(small_glyphs):
+    model = untrained(RANGE, channels=1)
+    message = (
+        "this model serves gaussian:sigma=10, gaussian:sigma=150: pass the protection that the images have"
+    )
+    for method in (model.embed, model.denoise):
+        with pytest.raises(ConfigError, match=message):
+            method(small_glyphs.images[:2])
+
+
+def test_a_range_without_denoiser_denoises_nothing_and_need_not_be_told(small_glyphs):
+    model = untrained(RANGE, replace(TINY, denoiser_depth=None), channels=1)
+    assert torch.equal(model.denoise(small_glyphs.images[:2]), small_glyphs.images[:2])
+
+
+@pytest.mark.parametrize("spec", [RANGE, "dp-pix:cell=2,4,epsilon=1,9"])
+def test_an_artefact_of_a_range_gives_the_same_model_back(small_glyphs, tmp_path, spec):
+    model = train(small_glyphs, spec, replace(TINY, epochs=1))
+    model.save(tmp_path / "model.safetensors")
+    loaded = few_shot.load(tmp_path / "model.safetensors")
+    assert loaded.specs == tuple(each.spec for each in expand(spec))
+    images = small_glyphs.images[:6]
+    for protection in expand(spec):
+        assert torch.equal(loaded.embed(images, protection), model.embed(images, protection))
+        assert torch.equal(loaded.denoise(images, protection), model.denoise(images, protection))
+        assert loaded.weight(protection) == model.weight(protection)
+    test = small_glyphs.split("test")
+    found = [few_shot.evaluate(m, test, way=5, shot=2, queries=3, episodes=20) for m in (loaded, model)]
+    assert found[0] == found[1]
+
+
+def test_an_encoder_of_ones_own_gets_a_plane_for_each_parameter(small_glyphs):
+    encoder = Own()
+    encoder(torch.zeros(1, 3, 16, 16))
+    config = replace(TINY, epochs=1, denoiser_depth=None)
+    model = train(small_glyphs, "dp-pix:cell=2,4,epsilon=1,9", config, encoder=encoder)
+    assert set(encoder.shapes) == {(3, 16, 16)}
+    assert model.cell == 1
+
+
+def test_one_protection_in_a_list_is_that_protection(small_glyphs):
+    protection = parse("gaussian:sigma=40")
+    alone, listed = (
+        few_shot.train(small_glyphs.split("train"), given, TINY, validation=small_glyphs.split("validation"))
+        for given in (protection, [protection])
+    )
+    assert torch.equal(weights(alone), weights(listed))
+    assert alone.card == listed.card
+    test = small_glyphs.split("test")
+    found = [
+        few_shot.evaluate(alone, test, way=5, shot=2, queries=3, episodes=20, protection=given)
+        for given in (None, protection, [protection], (protection,))
+    ]
+    assert len(set(found)) == 1
+
+
+def test_protections_of_two_families_are_refused_before_training(small_glyphs):
+    with pytest.raises(ConfigError, match=r"gaussian:sigma=40 and blur:radius=1 are not of one family"):
+        few_shot.train(small_glyphs, [parse("gaussian:sigma=40"), parse("blur:radius=1")], TINY)
+
+
+def test_an_image_with_stronger_noise_weighs_less(small_glyphs):
+    config = replace(TINY, epochs=1, episodes_per_epoch=150, validation_episodes=100, denoiser_depth=None)
+    model = train(small_glyphs, "gaussian:sigma=10,200", config)
+    mild, strong = (model.weight(each) for each in model.conditions.protections)
+    assert mild > 1.1 * strong > 0
+    assert mild + strong == pytest.approx(2)
+
+
+def test_the_weight_of_another_protection_is_that_of_the_nearest(small_glyphs):
+    model = untrained("gaussian:sigma=10,40,160", channels=1)
+    model.card["weights"] = dict(zip(model.specs, (1.0, 2.0, 3.0), strict=True))
+    assert [model.weight(parse(f"gaussian:sigma={s}")) for s in (1, 19, 21, 79, 81, 900)] == [
+        1,
+        1,
+        2,
+        2,
+        3,
+        3,
+    ]
+
+
+@dataclass(frozen=True)
+class WatchedNoise:
+    """Gaussian noise that notes what it is added to."""
+
+    sigma: float
+
+    cell = 1
+    released: ClassVar[list] = []
+
+    @property
+    def spec(self):
+        return f"gaussian:sigma={self.sigma:g}"
+
+    def release(self, images, noise):
+        self.released.extend((image.numpy().tobytes(), self.sigma) for image in images)
+        return parse(self.spec).release(images, noise)
+
+
+@pytest.mark.parametrize("sigmas", [(10,), (10, 150), (10, 40, 150)])
+def test_a_test_mixes_protections_evenly_and_releases_every_image_once(small_glyphs, sigmas):
+    watched = [WatchedNoise(sigma) for sigma in sigmas]
+    model = few_shot.untrained(1, TINY, watched)
+    test = small_glyphs.split("test")
+    WatchedNoise.released.clear()
+    # 400 episodes, which draw every one of the 96 images, many times.
+    few_shot.evaluate(model, test, way=5, shot=2, queries=3, episodes=400, weighted=False)
+    images = [image for image, _ in WatchedNoise.released]
+    assert sorted(images) == sorted(image.numpy().tobytes() for image in test.images)
+    counts = [sum(sigma == each for _, sigma in WatchedNoise.released) for each in sigmas]
+    assert max(counts) - min(counts) <= 1
+    # Neither by class nor by place in the data set: each class has images of every protection.
+    place = {image.numpy().tobytes(): i for i, image in enumerate(test.images)}
+    codes = test.label("class").codes
+    mixed = {(codes[place[image]].item(), sigma) for image, sigma in WatchedNoise.released}
+    assert len(mixed) == 8 * len(sigmas)
+
+
+def test_training_mixes_protections_evenly_in_every_episode(small_glyphs):
+    watched = [WatchedNoise(sigma) for sigma in (10, 40, 150)]
+    WatchedNoise.released.clear()
+    config = replace(TINY, epochs=1, episodes_per_epoch=6, denoiser_depth=None)
+    few_shot.train(small_glyphs.split("train"), watched, config, validation=small_glyphs.split("validation"))
+    episodes = [sigma for _, sigma in WatchedNoise.released[-6 * 25 :]]
+    for i in range(6):
+        counts = [episodes[25 * i : 25 * (i + 1)].count(sigma) for sigma in (10, 40, 150)]
+        assert sorted(counts) == [8, 8, 9]
+
+
+def test_weights_are_all_that_weighting_changes(small_glyphs, monkeypatch):
+    model = train(small_glyphs, RANGE, replace(TINY, epochs=1))
+    judged = []
+
+    def accuracies(embeddings, places, *, shot, weights=None):
+        judged.append((embeddings, places, weights))
+        return real(embeddings, places, shot=shot, weights=weights)
+
+    real = few_shot.episode_accuracies
+    monkeypatch.setattr(few_shot, "episode_accuracies", accuracies)
+    test = small_glyphs.split("test")
+    for weighted in (True, False):
+        few_shot.evaluate(model, test, way=5, shot=4, queries=3, episodes=400, weighted=weighted)
+    (one, places, shares), (two, same, none) = judged
+    assert none is None
+    assert torch.equal(one, two)
+    assert torch.equal(places, same)
+    expected = [model.weight(each) for each in model.conditions.protections]
+    assert sorted(shares.unique().tolist()) == pytest.approx(sorted(expected))
+    # And the weight of an image is that of its own protection: those with mild noise are as if they had none.
+    mild = (shares - expected[0]).abs() < 1e-6
+    clean = model.embed(test.images, model.conditions.protections[0])  # every test image is drawn, in order
+    away = (one - clean).square().sum(1)
+    assert away[mild].mean() < 0.5 * away[~mild].mean()
+
+
+def test_equal_weights_are_none(small_glyphs):
+    model = train(small_glyphs, RANGE, replace(TINY, epochs=1))
+    model.card["weights"] = dict.fromkeys(model.specs, 4.0)
+    test = small_glyphs.split("test")
+    weighted, plain = (
+        few_shot.evaluate(model, test, way=5, shot=4, queries=3, episodes=100, weighted=w)
+        for w in (True, False)
+    )
+    assert weighted.mean == pytest.approx(plain.mean, abs=2 / (100 * 15))  # two guesses may turn by rounding
+
+
+def test_mixed_images_are_embedded_as_each_is_alone(small_glyphs):
+    model = train(small_glyphs, RANGE, replace(TINY, epochs=1, precision="float32"))
+    protections = model.conditions.protections
+    images = small_glyphs.images[:9]
+    which = torch.tensor([1, 0, 0, 1, 1, 1, 0, 1, 0])
+    mixed = few_shot._embed(model, images, protections, which)
+    for image, number, vector in zip(images, which, mixed, strict=True):
+        (alone,) = model.embed(image[None], protections[number])
+        torch.testing.assert_close(vector, alone, atol=1e-4, rtol=1e-4)
+
+
+def test_mixed_images_are_released_each_by_its_own(small_glyphs):
+    protections = expand("pixelize:cell=2,4")
+    images = small_glyphs.images[:9]
+    which = torch.tensor([1, 0, 0, 1, 1, 1, 0, 1, 0])
+    mixed = few_shot._release(images, protections, which, seeded_noise(0))
+    for image, number, released in zip(images, which, mixed, strict=True):
+        alone = protections[number].release(image[None], seeded_noise(0)).images()
+        assert torch.equal(released[None], alone)
+
+
+def test_a_model_of_one_protection_weighs_others_alike(small_glyphs):
+    model = train(small_glyphs, "gaussian:sigma=40", replace(TINY, epochs=1))
+    mixed = expand("gaussian:sigma=10,150")
+    test = small_glyphs.split("test")
+    weighted, plain = (
+        few_shot.evaluate(
+            model, test, way=5, shot=2, queries=3, episodes=50, protection=mixed, weighted=each
+        ).mean
+        for each in (True, False)
+    )
+    assert weighted == pytest.approx(plain, abs=2 / (50 * 15))
+
+
+def test_the_episodes_do_not_depend_on_the_protections(small_glyphs, monkeypatch):
+    model = untrained("gaussian:sigma=40", channels=1)
+    drawn = []
+    monkeypatch.setattr(
+        few_shot, "episode_accuracies", lambda vectors, places, **_: drawn.append(places) or torch.zeros(9)
+    )
+    for spec in ("gaussian:sigma=40", "gaussian:sigma=10,20,40", "none"):
+        few_shot.evaluate(
+            model,
+            small_glyphs.split("test"),
+            way=5,
+            shot=2,
+            queries=3,
+            episodes=9,
+            protection=expand(spec),
+            weighted=False,
+        )
+    assert torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[0], drawn[2])
+
+
+def test_weights_that_were_never_measured_are_said_with_the_cure(small_glyphs):
+    with pytest.raises(ConfigError, match="never measured: evaluate with weighted=False"):
+        few_shot.evaluate(
+            untrained(RANGE, channels=1), small_glyphs.split("test"), way=5, shot=2, queries=3, episodes=9
+        )
+
+
+def test_several_protections_read_as_a_list(small_glyphs):
+    accuracy = few_shot.evaluate(
+        untrained(RANGE, channels=1),
+        small_glyphs.split("test"),
+        way=5,
+        shot=2,
+        queries=3,
+        episodes=9,
+        weighted=False,
+    )
+    assert str(accuracy).endswith("9 episodes, gaussian:sigma=10, gaussian:sigma=150)")
+
+
+# Pretraining
+
+
+@pytest.mark.parametrize("pretraining", [0, 1, 3])
+def test_the_first_epochs_are_of_all_classes_and_the_rest_of_episodes(small_glyphs, monkeypatch, pretraining):
+    classes, real = [], few_shot.Training.step
+
+    def step(self, clean, released, which=None, codes=None):
+        classes.append(codes)
+        real(self, clean, released, which, codes)
+
+    monkeypatch.setattr(few_shot.Training, "step", step)
+    train(small_glyphs, config=replace(TINY, pretraining_epochs=pretraining))
+    assert [codes is not None for codes in classes] == [True] * 4 * pretraining + [False] * 4 * (
+        3 - pretraining
+    )
+    if pretraining:
+        seen = torch.cat(classes[: 4 * pretraining])
+        assert len(seen) == 4 * pretraining * 25  # batches are as large as an episode
+        assert 0 <= seen.min() <= seen.max() <= 25
+        assert len(seen.unique()) > 20  # of 26
+
+
+def test_without_pretraining_training_is_a_plain_loop_over_episodes(small_glyphs):
+    """The loop of Algorithm 1, with another implementation of Adam's steps, and no judge."""
+    config = replace(TINY, epochs=1, denoiser_depth=None, precision="float32")
+    data, protection = small_glyphs.split("train"), parse("gaussian:sigma=40")
+    sampler = Sampler(data.label("class"), Shape(way=5, shot=2, queries=3))
+    model = few_shot.untrained(1, config, [protection])
+    order = torch.Generator().manual_seed(few_shot._hash_seed(0, 0))
+    noise = seeded_noise(0, 0)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3, fused=False)
+    for rows in sampler.draw(4, order):
+        released = protection.release(data.images[rows.flatten()], noise).images()
+        vectors = model.encoder(released / 255).view(5, 5, -1)
+        distances = (vectors[:, 2:, None] - vectors[:, :2].mean(1)).square().sum(-1)
+        loss = -torch.stack([(-distances[c]).log_softmax(-1)[:, c] for c in range(5)]).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    away = (weights(train(small_glyphs, config=config)) - weights(model)).abs()
+    # Adam's step is the learning rate times a sign: of a gradient near 0, rounding decides it.
+    assert away.max() < 2 * 4 * 1e-3
+    assert (away > 1e-4).double().mean() < 0.01
+
+
+def test_pretraining_learns_to_classify_and_to_tell_new_classes_apart_without_an_episode(
+    small_glyphs, tmp_path
+):
+    config = replace(TINY, epochs=3, pretraining_epochs=3, episodes_per_epoch=30, denoiser_depth=None)
+    checkpoint = tmp_path / "run.checkpoint"
+    model = train(small_glyphs, "none", config, checkpoint=checkpoint)
+    data, test = small_glyphs.split("train"), small_glyphs.split("test")
+    tensors, _ = artefacts.load(checkpoint, kind="few-shot checkpoint")
+    _, codes = data.label("class").codes.unique(return_inverse=True)
+    last = few_shot.untrained(1, config, [parse("none")], card=dict(model.card))
+    last.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
+    named = (last.embed(data.images) @ tensors["classifier"].T).argmax(1)
+    assert (named == codes).double().mean() > 0.5  # of 26 classes
+    start = few_shot.untrained(1, config, [parse("none")])
+    before, after = (
+        few_shot.evaluate(m, test, way=5, shot=2, queries=5, episodes=100).mean for m in (start, model)
+    )
+    assert after > before + 0.05
+
+
+def test_pretraining_trains_the_denoiser_as_well(small_glyphs):
+    config = replace(TINY, epochs=2, pretraining_epochs=2, episodes_per_epoch=30)
+    model = train(small_glyphs, "gaussian:sigma=80", config)
+    clean = small_glyphs.split("test").images
+    released = parse("gaussian:sigma=80").release(clean, seeded_noise(1)).images()
+    before, after = (
+        (shown / 255 - clean / 255).square().mean() for shown in (released, model.denoise(released))
+    )
+    assert after < before / 2
+
+
+def test_the_layer_of_classes_is_not_in_the_artefact(small_glyphs, tmp_path):
+    config = replace(TINY, pretraining_epochs=1)
+    model = train(small_glyphs, config=config)
+    model.save(tmp_path / "model.safetensors")
+    tensors, _ = artefacts.load(tmp_path / "model.safetensors", kind="few-shot")
+    assert tensors.keys() == few_shot.untrained(1, config, [parse("none")]).state_dict().keys()
+    loaded = few_shot.load(tmp_path / "model.safetensors")
+    assert torch.equal(loaded.embed(small_glyphs.images[:4]), model.embed(small_glyphs.images[:4]))
+
+
+def test_a_range_is_pretrained_too(small_glyphs):
+    model = train(small_glyphs, RANGE, replace(TINY, pretraining_epochs=2))
+    assert model.specs == ("gaussian:sigma=10", "gaussian:sigma=150")
+    assert model.card["weights"].keys() == set(model.specs)
+
+
+def test_patience_does_not_end_pretraining_nor_what_comes_after_at_once(small_glyphs, monkeypatch):
+    monkeypatch.setattr(few_shot._Validation, "accuracy", lambda self, model: 0.5)
+    config = replace(TINY, epochs=50, patience=2, pretraining_epochs=5, episodes_per_epoch=1)
+    assert train(small_glyphs, config=config).card["epochs"] == 5 + 2

@@ -43,8 +43,38 @@ def test_resnet12_has_twelve_convolutions_on_the_main_path():
 
 @pytest.mark.parametrize("network", [Conv4(1, width=4), ResNet12(1, widths=(4, 4, 4, 4))])
 def test_images_that_vanish_by_four_halvings_are_refused(network):
-    with pytest.raises(DataError, match="images of 28x15: the encoders need at least 16x16"):
+    message = "images of 28x15: the encoder halves them 4 times, and needs at least 16x16"
+    with pytest.raises(DataError, match=message):
         network(torch.zeros(2, 1, 28, 15))
+
+
+@pytest.mark.parametrize("pools", range(5))
+def test_encoders_pool_as_often_as_they_are_told_in_their_last_blocks(pools):
+    conv4 = Conv4(1, width=8, pools=pools)
+    assert [isinstance(block[-1], torch.nn.MaxPool2d) for block in conv4.blocks] == [
+        n >= 4 - pools for n in range(4)
+    ]
+    assert conv4(torch.rand(2, 1, 37, 50)).shape == (2, 8 * (37 // 2**pools) * (50 // 2**pools))
+    resnet = ResNet12(1, widths=(4, 4, 4, 8), pools=pools)
+    assert resnet.blocks(torch.rand(2, 1, 37, 50)).shape == (2, 8, 37 // 2**pools, 50 // 2**pools)
+    assert resnet(torch.rand(2, 1, 37, 50)).shape == (2, 8)
+
+
+@pytest.mark.parametrize("pools", range(5))
+@pytest.mark.parametrize("make", [Conv4, ResNet12])
+def test_the_weights_do_not_depend_on_how_often_is_pooled(make, pools):
+    shapes = {name: tensor.shape for name, tensor in make(1, pools=pools).state_dict().items()}
+    assert shapes == {name: tensor.shape for name, tensor in make(1).state_dict().items()}
+
+
+@pytest.mark.parametrize("make", [Conv4, ResNet12])
+def test_the_smallest_images_of_fewer_halvings_are_smaller(make):
+    network = make(1, pools=1).eval()
+    assert network(torch.zeros(1, 1, 2, 2)).isfinite().all()
+    with pytest.raises(
+        DataError, match="images of 1x9: the encoder halves them 1 times, and needs at least 2x2"
+    ):
+        network(torch.zeros(1, 1, 1, 9))
 
 
 def test_dncnn_has_eight_convolutions_of_64_filters():
@@ -60,9 +90,48 @@ def test_a_denoiser_that_predicts_nothing_returns_its_input():
     assert torch.equal(network(images), images)
 
 
+def test_an_untrained_denoiser_takes_nothing_away():
+    images = torch.rand(2, 3, 9, 7)
+    assert torch.equal(DnCNN(3, depth=4, width=4)(images), images)
+
+
+def test_dncnn_takes_what_its_layers_predict_away():
+    network = DnCNN(3, depth=3, width=4).eval()
+    torch.nn.init.normal_(network.residual[-1].weight)
+    images = torch.rand(2, 3, 9, 7)
+    first, _, middle, norm, _, last = network.residual
+    features = functional.conv2d(images, first.weight, first.bias, padding=1).clamp(min=0)
+    features = functional.conv2d(features, middle.weight, padding=1) / (1 + norm.eps) ** 0.5  # as initialised
+    residual = functional.conv2d(features.clamp(min=0), last.weight, last.bias, padding=1)
+    torch.testing.assert_close(network(images), images - residual)
+    assert residual.abs().mean() > 0.01
+
+
+def test_planes_are_seen_by_the_denoiser_and_not_returned():
+    network = DnCNN(3, depth=3, width=4, planes=2).eval()
+    torch.nn.init.normal_(network.residual[-1].weight)
+    images, planes = torch.rand(2, 3, 9, 7), torch.rand(2, 2, 9, 7)
+    denoised = network(torch.cat([images, planes], 1))
+    assert denoised.shape == images.shape
+    assert not torch.allclose(denoised, network(torch.cat([images, -planes], 1)))
+    torch.nn.init.zeros_(network.residual[-1].weight)
+    assert torch.equal(network(torch.cat([images, planes], 1)), images)
+
+
 @pytest.mark.parametrize(
-    "network", [Conv4(1, width=4), DnCNN(1, depth=3, width=4), ResNet12(1, widths=(4, 4, 4, 4))]
+    "network",
+    [
+        Conv4(1, width=4),
+        Conv4(1, width=4, pools=1),
+        DnCNN(1, depth=3, width=4),
+        ResNet12(1, widths=(4, 4, 4, 4)),
+        ResNet12(1, widths=(4, 4, 4, 4), pools=0),
+    ],
 )
 def test_every_parameter_is_trained(network):
-    network(torch.rand(4, 1, 16, 16)).square().mean().backward()
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.1)
+    for _ in range(2):  # the first step moves only the last layer of a denoiser
+        optimiser.zero_grad()
+        network(torch.rand(4, 1, 16, 16)).square().mean().backward()
+        optimiser.step()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())

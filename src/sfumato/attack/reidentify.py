@@ -19,7 +19,8 @@ from sfumato.images import to_float
 from sfumato.networks import Conv4, InceptionResnetV1, MobileFaceNet
 from sfumato.precision import autocast, resolve
 
-# Public face recognisers, and the (height, width) of the aligned faces that each was trained on.
+# Public face recognisers, and the (height, width) of the faces they read. Both are shown upright faces;
+# InceptionResnetV1 was trained on faces as they are, with a margin, and may find less on these.
 FACE_NETWORKS: dict[str, tuple[type[MobileFaceNet] | type[InceptionResnetV1], tuple[int, int]]] = {
     "mobile-face-net": (MobileFaceNet, (112, 96)),
     "inception-resnet-v1": (InceptionResnetV1, (160, 160)),

@@ -31,7 +31,7 @@ from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.images import to_float, to_uint8
 from sfumato.learn.conditions import Conditions
-from sfumato.learn.prototypes import episode_accuracies, prototype_logits
+from sfumato.learn.prototypes import episode_accuracies, prototype_logits, support_weights
 from sfumato.networks import Conv4, DnCNN, ResNet12
 from sfumato.precision import autocast, resolve
 from sfumato.protect import Protection, enlarge, parse
@@ -211,18 +211,20 @@ class FewShotModel(nn.Module):
         # Cells at the border that are cut short are divided by the pixels they have.
         return functional.avg_pool2d(to_float(images), self.cell, ceil_mode=True, count_include_pad=False)
 
-    def variance(self, protection: Protection) -> float:
-        """The mean squared distance of an embedding from the mean of its class, for images so protected.
+    def weight(self, protection: Protection) -> float:
+        """What a support image so protected weighs in a prototype; 1 is the mean over all it was trained for.
 
-        Measured on the validation images for each protection that the model was trained for; of others, that
-        of the nearest. Support images are weighed by its inverse.
+        Measured on the validation images by `prototypes.support_weights`, for each protection that the model
+        was trained for; of others, that of the nearest.
 
         Raises:
             ConfigError: nothing was measured, as where the model was not made by `train`.
         """
-        if "variances" not in self.card:
-            raise ConfigError("the variances of this model were never measured: evaluate with weighted=False")
-        measured: float = self.card["variances"][self.conditions.nearest(protection).spec]
+        if "weights" not in self.card:
+            raise ConfigError(
+                "the weights of support images were never measured: evaluate with weighted=False"
+            )
+        measured: float = self.card["weights"][self.conditions.nearest(protection).spec]
         return measured
 
     @torch.no_grad()
@@ -391,7 +393,7 @@ def train(
         if checkpoint is not None:
             run.save(checkpoint)
     best = run.best_model()
-    best.card["variances"] = judge.variances(best)
+    best.card["weights"] = judge.weights(best)
     return best
 
 
@@ -420,8 +422,8 @@ def evaluate(
         target: the label to classify.
         protection: None for what the model was trained for. With several, each image has one of them, at
             random, as where devices choose for themselves.
-        weighted: whether support images count by `FewShotModel.variance` of their protection, in inverse
-            proportion, which asks no device for anything; or all alike. With one protection it is the same.
+        weighted: whether support images count by `FewShotModel.weight` of their protection, which asks no
+            device for anything; or all alike. With one protection it is the same.
         seed: of the episodes and of the noise. The episodes do not depend on the model or the protection,
             so that models are compared on the same ones.
 
@@ -439,7 +441,7 @@ def evaluate(
     embeddings = _embed(model, released, protections, which)
     weights = None
     if weighted and len(protections) > 1:
-        weights = torch.tensor([1 / model.variance(each) for each in protections])[which]
+        weights = torch.tensor([model.weight(each) for each in protections])[which]
     scores = episode_accuracies(embeddings, places, shot=shot, weights=weights)
     half_width = 1.96 * scores.std().item() / math.sqrt(episodes) if episodes > 1 else math.inf
     specs = ", ".join(each.spec for each in protections)
@@ -589,19 +591,11 @@ class _Validation:
         scores = episode_accuracies(self._embed(model), self._places, shot=self._shot)
         return scores.mean().item()
 
-    def variances(self, model: FewShotModel) -> dict[str, float]:
-        """See FewShotModel.variance."""
-        embeddings = self._embed(model)
-        _, rows, counts = self._codes.unique(return_inverse=True, return_counts=True)
-        means = torch.zeros(len(counts), embeddings.shape[1]).index_add(0, rows, embeddings)
-        means /= counts[:, None]
-        errors = (embeddings - means[rows]).square().sum(1)  # (n,)
-        # The image itself is in the mean, which makes errors small by this factor.
-        errors *= (counts / (counts - 1))[rows]  # an episode has two images or more of each class
-        return {
-            protection.spec: errors[self._which == number].mean().item()
-            for number, protection in enumerate(self._protections)
-        }
+    def weights(self, model: FewShotModel) -> dict[str, float]:
+        """See FewShotModel.weight."""
+        # An episode has two images or more of each class.
+        found = support_weights(self._embed(model), self._codes, self._which)
+        return dict(zip(model.specs, found.tolist(), strict=True))
 
     def _embed(self, model: FewShotModel) -> Tensor:
         return _embed(model, self._released, self._protections, self._which)

@@ -12,14 +12,46 @@ def prototypes(support: Tensor, weights: Tensor | None = None) -> Tensor:
 
     Args:
         support: embeddings.
-        weights: (..., K) above 0; None for equal ones. With weights 1 / variance, the mean is the one of
-            least variance among all that are right on average (Aitken 1936): support images that were
-            protected more strongly count less.
+        weights: (..., K) above 0; None for equal ones. See support_weights.
     """
     if weights is None:
         return support.mean(-2)
     shares = weights / weights.sum(-1, keepdim=True)
     return (shares[..., None] * support).sum(-2)
+
+
+def support_weights(embeddings: Tensor, codes: Tensor, groups: Tensor) -> Tensor:
+    """What an embedding of each group should weigh in a prototype. -> (G,), with a mean of 1.
+
+    In group g an embedding is taken to be s_g·z + e, z the prototype of its class about the mean of all, e an
+    error of variance v_g: an encoder draws what it cannot read towards the middle. Of all weighted means,
+    weights s_g / v_g then carry z with the least relative error (least squares, Aitken 1936).
+
+    Args:
+        embeddings: (n, D), of known classes, of some of which there are two or more in each group.
+        codes: (n,) int64 class of each.
+        groups: (n,) int64 group of each, all from 0 to G - 1 among them.
+    """
+    classes, places = codes.unique(return_inverse=True)
+    about = embeddings - embeddings.mean(0)
+    weights = []
+    for group in range(int(groups.max()) + 1):
+        rows = groups == group
+        x, own = about[rows], places[rows]
+        counts = own.bincount(minlength=len(classes)).clamp(min=1)
+        sums = torch.zeros(len(classes), x.shape[1]).index_add(0, own, x)
+        squares, together = x.square().sum(), sums.square().sum(1)
+        # Two images of one class have independent errors: the mean of their products is s^2 |z|^2.
+        signal = (together.sum() - squares) / (counts * (counts - 1)).sum()
+        variance = (squares - (together / counts).sum()) / (counts - 1).sum()
+        # A group that tells nothing of its classes weighs next to nothing, and never less.
+        weights.append(signal.clamp(min=_LEAST).sqrt() / variance.clamp(min=_LEAST))
+    found = torch.stack(weights)
+    found = found.where(found.isfinite(), found.nanmean())  # a group without two images of any class
+    return found / found.mean()
+
+
+_LEAST = 1e-6
 
 
 def prototype_logits(queries: Tensor, prototypes: Tensor) -> Tensor:

@@ -56,13 +56,16 @@ class Adversaries:
 
     def settings(self, attack: str) -> dict[str, Any]:
         """All of the study that decides the figures of an attack, beside the denoiser of the service."""
-        adversary = self._config.adversary
-        shared: dict[str, Any] = {"sensitive": self._sensitive, "adversary": changed(adversary)}
-        files = [each for each in (adversary.weights, adversary.detector) if each is not None]
-        shared["weights"] = [_digest(Path(file)) for file in files]
+        shared = self._identity(self._config.adversary)
         if ATTACKS[attack].view == "restored":
             shared["restoration"] = changed(self._config.restoration)
         return shared
+
+    def _identity(self, adversary: reidentify.AdversaryConfig) -> dict[str, Any]:
+        """What decides an adversary: his settings, and what is in the files that they name."""
+        files = [each for each in (adversary.weights, adversary.detector) if each is not None]
+        contents = [_digest(Path(file)) for file in files]
+        return {"sensitive": self._sensitive, "adversary": changed(adversary), "weights": contents}
 
     def attack(self, cell: Cell, attack: str, denoise: Callable[[Tensor], Tensor]) -> dict[str, Any]:
         """Look for everybody on protected photographs, and say how often that works.
@@ -192,18 +195,18 @@ class Adversaries:
             recogniser.load_state_dict(artefacts.load(path, kind="recogniser")[0])
             return recogniser
 
-        settings = {"adversary": changed(replace(config, adaptive_steps=0)), "seed": seed}
-        return self._models.once("recogniser", {**settings, "sensitive": self._sensitive}, make, read)
+        settings = {**self._identity(replace(config, adaptive_steps=0)), "seed": seed}
+        return self._models.once("recogniser", settings, make, read)
 
     def _adaptive(self, cell: Cell, shown: Callable[[Tensor, int, int], Tensor]) -> reidentify.Recogniser:
         """The static recogniser, trained further on photographs that are shown to it as the probes are.
 
         They are his own, so that he knows from the clean ones where the faces are.
         """
-        start = self._static(cell.seed)
-        further = replace(self._config.adversary, steps=self._config.adversary.adaptive_steps)
-        if not further.steps:
+        start, config = self._static(cell.seed), self._config.adversary
+        if not config.adaptive_steps:
             return start
+        further = replace(config, steps=config.adaptive_steps)
         return self._trained(
             lambda number: self._cut(shown(self.others.images, OTHERS, number), self._others_places),
             cell.seed,

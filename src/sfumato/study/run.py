@@ -179,8 +179,8 @@ class _Lab:
                 return digest_of({**shared, "task": task, **training, "specs": config.specs})
             case _:
                 shared |= {"pictures": config.pictures, "views": config.views}
-                if self._restores(cell):
-                    shared |= {"restoration": changed(config.restoration)}
+                if cell.kind == "pictures" and self._restores(cell):
+                    shared |= {"sensitive": sensitive, "restoration": changed(config.restoration)}
                 return digest_of({**shared, **training})
 
     def description(self, cells: list[dict[str, Any]]) -> dict[str, Any]:
@@ -211,13 +211,16 @@ class _Lab:
         }
 
     def _secret_is_task(self) -> bool:
-        """Whether target or sensitive label determines the other on the test images."""
+        """Whether the target label tells the sensitive one, on the test images.
+
+        Then who does what the service does names the secret. The other way round, as where people have one
+        gender each, the task tells little of who they are.
+        """
         task = self._config.task
         if task.sensitive is None:
             return False
-        pairs = torch.stack([self._test.label(task.target).codes, self._test.label(task.sensitive).codes])
-        together = pairs.unique(dim=1).shape[1]
-        return together in (len(pairs[0].unique()), len(pairs[1].unique()))
+        pairs = torch.stack([self._asked.label(task.target).codes, self._asked.label(task.sensitive).codes])
+        return int(pairs.unique(dim=1).shape[1]) == len(pairs[0].unique())
 
     # Cells
 
@@ -282,7 +285,7 @@ class _Lab:
         return {"trained": trained}
 
     def _similarity(self, cell: Cell, view: str) -> dict[str, Any]:
-        rows = self._shuffled(cell.seed)[:_MEASURED_IMAGES]
+        rows = _shuffled(len(self._test), cell.seed)[:_MEASURED_IMAGES]
         clean = self._test.images[rows]
         released = release(cell, clean, MEASURED)
         shown = released.images()
@@ -308,12 +311,12 @@ class _Lab:
         with needs_extra("t-SNE", "study"):
             from sklearn.manifold import TSNE
 
-        label = self._test.label(self._config.task.target)
-        order = self._shuffled(cell.seed)
+        label = self._asked.label(self._config.task.target)
+        order = _shuffled(len(self._asked), cell.seed)
         classes = label.codes[order].unique_consecutive().tolist()
         chosen = list(dict.fromkeys(classes))[:5]
         rows = torch.cat([order[label.codes[order] == code][:20] for code in chosen])
-        released = release(cell, self._test.images[rows], MEASURED).images()
+        released = release(cell, self._asked.images[rows], MEASURED).images()
         vectors = self._model(cell, learner).embed(released).numpy()
         points = TSNE(perplexity=min(20, len(rows) - 1), init="pca", random_state=cell.seed).fit_transform(
             vectors
@@ -324,7 +327,7 @@ class _Lab:
         }
 
     def _pictures(self, cell: Cell) -> dict[str, Any]:
-        clean = self._test.images[self._shuffled(cell.seed)[: self._config.pictures]]
+        clean = self._test.images[_shuffled(len(self._test), cell.seed)[: self._config.pictures]]
         released = release(cell, clean, MEASURED).images()
         denoised = restored = None
         if "denoised" in self._config.learners and cell.protection != "none":
@@ -372,8 +375,9 @@ class _Lab:
     def _denoiser(self, cell: Cell) -> Callable[[Tensor], Tensor]:
         return lambda released: self._model(cell, "denoised").denoise(released)
 
-    def _shuffled(self, seed: int) -> Tensor:
-        return torch.randperm(len(self._test), generator=torch.Generator().manual_seed(seed))
+
+def _shuffled(count: int, seed: int) -> Tensor:
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
 
 def _as_uris(batch: Tensor) -> list[str]:
