@@ -48,7 +48,7 @@ class _Config(grid.StudyConfig):
         return self.protections
 
 
-def study(**changes: Any) -> dict[str, Any]:
+def study(*, transfer: str | None = None, **changes: Any) -> dict[str, Any]:
     """study.json of the synthetic run, with some of its entries changed, and its cells with them."""
     made: dict[str, Any] = {
         "name": "synthetic",
@@ -88,13 +88,25 @@ def study(**changes: Any) -> dict[str, Any]:
     config = _Config(
         data={"source": made["data"]["source"]},
         task=grid.Task(target=made["task"]["target"], sensitive=made["task"]["sensitive"]),
+        transfer=transfer,
         **{key: made[key] for key in ("protections", "learners", "attacks", "seeds")},
     )
     return {**made, "cells": [_listed(cell.kind, cell.coordinates) for cell in grid.cells(config)]}
 
 
+def full_study(**changes: Any) -> dict[str, Any]:
+    """study.json of a run with all adversaries, with a face network, and with transfer."""
+    task = {**study()["task"], "other_shots": [1], "classes": None}
+    adversary = {"recogniser": "mobile-face-net", "steps": 0, "gallery": 20, "probes": 10, "copies": 4}
+    full = {"task": task, "attacks": list(grid.ATTACKS), "adversary": adversary, "transfer": "denoised"}
+    return study(**{**full, **changes})
+
+
 def records(of: dict[str, Any]) -> list[dict[str, Any]]:
-    """One record for every cell of a study whose protections are among PROTECTIONS."""
+    """One record for every cell of a study whose protections are among PROTECTIONS.
+
+    They are as versions before 0.2 made them, or, where the adversary has a recogniser, as today's.
+    """
     places = dict.fromkeys((one["cell"]["protection"], one["cell"]["seed"]) for one in of["cells"])
     draws = {place: random.Random("{} {}".format(*place)) for place in places}
     return [
@@ -103,8 +115,10 @@ def records(of: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def accuracy(protection: str, learner: str, value: float, *, seed: int = 0, half_width: float = 0.004):
-    """An accuracy record."""
+def accuracy(
+    protection: str, learner: str, value: float, *, seed: int = 0, half_width: float = 0.004, **more: Any
+):
+    """An accuracy record; its result holds `more`."""
     cell = {"protection": protection, "learner": learner, "seed": seed}
     result = {
         "accuracy": value,
@@ -112,12 +126,13 @@ def accuracy(protection: str, learner: str, value: float, *, seed: int = 0, half
         "episodes": 600,
         "trained_episodes": 300,
         "train_seconds": 40.1,
+        **more,
     }
     return _record("accuracy", cell, result)
 
 
 def attack(protection: str, name: str, value: float, *, seed: int = 0, weaker: float = 0.7):
-    """An attack record: the linear classifier finds `value`, the 1-nn one `weaker` times as much."""
+    """An attack record of an earlier version: "linear" finds `value`, "1-nn" `weaker` times as much."""
     scores = [
         {"classifier": kind, "top1": top1, "low": max(0.0, top1 - 0.02), "high": min(1.0, top1 + 0.02)}
         for kind, top1 in (("linear", value), ("1-nn", round(weaker * value, 4)))
@@ -125,6 +140,34 @@ def attack(protection: str, name: str, value: float, *, seed: int = 0, weaker: f
     cell = {"protection": protection, "attack": name, "seed": seed}
     result = {"scores": scores, "chance": CHANCE, "identities": 50, "gallery": 1000, "probes": 500}
     return _record("attack", cell, result)
+
+
+def recent_attack(
+    protection: str, name: str, value: float, *, seed: int = 0, faces_found: float | None = None
+):
+    """An attack record of today: the SVM finds `value`, the other two classifiers less."""
+    scores = [
+        {
+            "classifier": kind,
+            "top1": top1,
+            "low": max(0.0, round(top1 - 0.02, 4)),
+            "high": min(1.0, round(top1 + 0.02, 4)),
+            "top5": min(1.0, round(2 * top1, 4)),
+            "top10": min(1.0, round(3 * top1, 4)),
+        }
+        for kind, top1 in (("svm", value), ("1-nn", round(0.7 * value, 4)), ("mean", round(0.9 * value, 4)))
+    ]
+    cell = {"protection": protection, "attack": name, "seed": seed}
+    result = {"scores": scores, "chance": CHANCE, "identities": 50, "gallery": 1000, "probes": 500}
+    result |= {"verification_auc": round(0.5 + value / 2, 4), "tar_at_far_1e-3": round(value / 2, 4)}
+    return _record("attack", cell, {**result, "faces_found": faces_found})
+
+
+def transfer(protection: str, trained: dict[str, float], *, learner: str = "denoised", seed: int = 0):
+    """A transfer record: the accuracies of the models trained for other settings, queried with this one."""
+    cell = {"protection": protection, "learner": learner, "seed": seed}
+    models = {spec: {"accuracy": value, "half_width": 0.004} for spec, value in trained.items()}
+    return _record("transfer", cell, {"trained": models})
 
 
 def write_run(directory: Path, of: dict[str, Any], them: list[dict[str, Any]]) -> Path:
@@ -155,19 +198,43 @@ def _record(kind: str, cell: dict[str, Any], result: dict[str, Any]) -> dict[str
 def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random) -> dict[str, Any]:
     protection, seed = cell["protection"], cell["seed"]
     task, static, adaptive = HIDDEN[protection]
+    recent = "recogniser" in of["adversary"]
     match kind:
         case "accuracy":
             loss = {"clean": 0.02 + 2.4 * task, "protected": task, "denoised": 0.8 * task}[cell["learner"]]
             loss = 0.0 if protection == "none" else loss
             value = max(0.22, 0.955 - loss + draw.gauss(0, 0.003))
             half_width = round(0.003 + 0.006 * math.sqrt(1 - value), 4)
-            return accuracy(protection, cell["learner"], round(value, 4), seed=seed, half_width=half_width)
+            more: dict[str, Any] = {}
+            if recent:
+                operations = 157_470_912 if cell["learner"] == "denoised" else 31_234_567
+                more = {"operations": operations, "precision": "bfloat16"}
+                more |= {"accuracy_1_shot": round(0.8 * value, 4), "half_width_1_shot": 0.0091}
+            return accuracy(
+                *(protection, cell["learner"], round(value, 4)), seed=seed, half_width=half_width, **more
+            )
         case "attack":
-            share = {"static": static, "adaptive": adaptive, "denoised": static**2}[
-                cell["attack"].removeprefix("reidentify-")
-            ]
-            value = CHANCE + (0.68 - CHANCE) * (1 - share) * draw.uniform(0.95, 1.0)
-            return attack(protection, cell["attack"], round(value, 4), seed=seed)
+            share = {
+                "static": static,
+                "adaptive": adaptive,
+                "denoised": static**2,
+                "denoised-adaptive": 0.97 * adaptive,
+                "restored": static**1.5,
+                "restored-adaptive": 0.94 * adaptive,
+            }[cell["attack"].removeprefix("reidentify-")]
+            value = round(CHANCE + (0.68 - CHANCE) * (1 - share) * draw.uniform(0.95, 1.0), 4)
+            if not recent:
+                return attack(protection, cell["attack"], value, seed=seed)
+            view = grid.ATTACKS[cell["attack"]].view
+            seen = {"released": 1 - static, "denoised": 1 - static**2, "restored": 1 - static**1.5}[view]
+            return recent_attack(protection, cell["attack"], value, seed=seed, faces_found=round(seen, 4))
+        case "transfer":
+            trained = {}
+            for spec in of["protections"]:
+                families = {spec.partition(":")[0], protection.partition(":")[0]}
+                apart = abs(HIDDEN[spec][0] - task) + 0.2 * len(families) - 0.2
+                trained[spec] = round(max(0.21, 0.95 - task - apart * draw.uniform(0.9, 1)), 4)
+            return transfer(protection, trained, learner=cell["learner"], seed=seed)
         case "similarity":
             return _similarity(cell, hidden=(static + adaptive) / 2)
         case "pictures":
@@ -178,7 +245,7 @@ def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random
 
 def _similarity(cell: dict[str, Any], *, hidden: float) -> dict[str, Any]:
     protection = cell["protection"]
-    share = hidden if cell["view"] == "released" else 0.7 * hidden
+    share = {"released": 1.0, "denoised": 0.7, "restored": 0.6}[cell["view"]] * hidden
     clear = protection == "none"
     result: dict[str, Any] = {
         "ssim": 1.0 if clear else round(1 - 0.95 * share, 4),
@@ -228,6 +295,10 @@ def _pictures(of, protection: str, seed: int) -> dict[str, Any]:
         "released": [_png(picture) for picture in released],
         "denoised": [_png(picture) for picture in denoised] if with_denoiser else None,
     }
+    if "recogniser" in of["adversary"]:
+        restored = [(0.7 * one + 0.3 * other) for one, other in zip(originals, released, strict=True)]
+        restores = protection != "none" and any("restored" in name for name in of["attacks"])
+        result["restored"] = [_png(picture) for picture in restored] if restores else None
     return _record("pictures", {"protection": protection, "seed": seed}, result)
 
 

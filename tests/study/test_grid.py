@@ -131,6 +131,16 @@ MISTAKES = {
     "task: {episodes: 1}": "episodes=1",  # has no interval
     "training: {way: 1}": "way=1: an episode needs a way of at least 2",
     "training: {validation_way: 1}": "way=1: an episode needs a way of at least 2",
+    "task: {other_shots: [1, 0]}": "shot=0: an episode needs a shot of at least 1",
+    "task: {other_shots: 1}": "study.yaml: task.other_shots=1: .*list",
+    "task: {classes: hat}": "study.yaml: task.classes='hat': .*list",
+    "transfer: denosied": "transfer='denosied': did you mean 'denoised'",
+    "attacks: [reidentify-restored-adaptve]": "no 'reidentify-restored-adaptve': did you mean 'reid",
+    "adversary: {recogniser: mobile-facenet}": "no recogniser is called 'mobile-facenet': did you mean 'mob",
+    "adversary: {recogniser: mobile-face-net}": "recogniser=mobile-face-net: weights=None: name the file",
+    "adversary: {recogniser: inception-resnet-v1, weights: a}": "resnet-v1: detector=None: name the file",
+    "adversary: {detector: a}": "recogniser=conv4: detector=a: only a face network has them",
+    "adversary: {weights: a}": "recogniser=conv4: weights=a: only a face network has them",
     "pictures: -1": "pictures=-1",
     "name: ../elsewhere": "name=.../elsewhere.: it names a folder",
     "training: {learning_rate: .inf}": "learning_rate=inf",
@@ -335,6 +345,10 @@ def test_without_a_sensitive_label_nothing_is_attacked():
         (["reidentify-static"], ["protected"], ["reidentify-static"]),
         (["reidentify-adaptive"], ["protected", "denoised"], ["reidentify-adaptive"]),
         (["reidentify-static"], ["denoised"], ["reidentify-static", "reidentify-denoised"]),
+        (["reidentify-denoised-adaptive"], ["denoised"], ["reidentify-denoised-adaptive"]),
+        (["reidentify-denoised-adaptive"], ["protected"], []),
+        (["reidentify-restored-adaptive"], ["protected"], ["reidentify-restored-adaptive"]),
+        (list(grid.ATTACKS), ["denoised"], list(grid.ATTACKS)),
         ([], ["denoised"], []),
     ],
 )
@@ -352,6 +366,34 @@ def test_clear_images_are_attacked_by_the_static_adversary_only():
         dict(c.which)["attack"] for c in grid.cells(config) if c.kind == "attack" and c.protection == "none"
     ]
     assert clear == ["reidentify-static"]
+
+
+def test_what_is_restored_is_measured_where_somebody_restores():
+    def views(*attacks: str) -> list[tuple[str, str]]:
+        config = study("block", attacks=list(attacks), task={"sensitive": "identity"})
+        cells = [cell for cell in grid.cells(config) if cell.kind == "similarity"]
+        return [(cell.protection, dict(cell.which)["view"]) for cell in cells]
+
+    plain = [("none", "released"), ("block", "released"), ("block", "denoised")]
+    assert views("reidentify-adaptive") == plain
+    assert views("reidentify-restored-adaptive") == [*plain, ("block", "restored")]
+
+
+def test_transfer_adds_a_cell_a_setting_and_seed_after_all_others():
+    settings: dict[str, Any] = {"seeds": [4, 2], "learners": ["protected"]}
+    plain = grid.cells(study("blur:radius=1,3", **settings))
+    cells = grid.cells(study("blur:radius=1,3", transfer="protected", **settings))
+    assert cells[: len(plain)] == plain
+    assert [(cell.kind, cell.seed, cell.protection, cell.which) for cell in cells[len(plain) :]] == [
+        ("transfer", seed, spec, (("learner", "protected"),))
+        for seed in (4, 2)
+        for spec in ("none", "blur:radius=1", "blur:radius=3")
+    ]
+
+
+def test_transfer_needs_a_learner_that_is_studied():
+    with pytest.raises(ConfigError, match=r"transfer='denoised': .*Known: clean, protected"):
+        study("block", learners=["clean", "protected"], transfer="denoised")
 
 
 def test_every_cell_is_there_once_and_seed_by_seed():
@@ -390,6 +432,14 @@ def test_fitting_lowers_the_way_to_the_classes_of_two_images_or_more():
     assert (fitted.task.way, fitted.task.shot, fitted.task.queries) == (2, 5, 15)
     assert (fitted.training.way, fitted.training.shot) == (4, 5)
     assert fitted.training.validation_way == 3
+
+
+def test_fitting_counts_the_classes_of_the_task_only():
+    data = people(train=[40] * 4, validation=[40] * 3, test=[40, 9, 8, 40])
+    classes = [*(f"train-{i}" for i in range(3)), "validation-0", "validation-1", "test-1", "test-2"]
+    fitted = grid.fitted(study("block", task={"classes": classes}), data)
+    assert (fitted.task.way, fitted.task.shot, fitted.task.queries) == (2, 5, 3)
+    assert (fitted.training.way, fitted.training.validation_way) == (3, 2)
 
 
 def test_fitting_lowers_the_shot_before_nothing_is_left_to_query():

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import synthetic
 
-from sfumato.study import recommend
+from sfumato.study import grid, recommend
 
 STATIC, ADAPTIVE, DENOISED = "reidentify-static", "reidentify-adaptive", "reidentify-denoised"
 
@@ -197,6 +197,52 @@ def test_a_recommendation_without_an_adaptive_adversary_says_so():
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)[:2]]
     lines = recommend.recommend(study, records).lines
     assert "No adaptive adversary was tried, who is the one to fear: the risk may be higher." in lines
+
+
+@pytest.mark.parametrize("attack", ["reidentify-denoised-adaptive", "reidentify-restored-adaptive"])
+def test_any_adaptive_adversary_counts_as_one(attack):
+    study = small_study("blur:radius=3", attacks=[STATIC, attack], learners=["protected", "denoised"])
+    records = [*CLEAR, synthetic.accuracy("blur:radius=3", "protected", 0.9)]
+    for name in recommend.attacks_on(study, "blur:radius=3"):
+        records.append(synthetic.attack("blur:radius=3", name, 0.05))
+    advice = recommend.recommend(study, records)
+    assert advice.headline == "recommended: blur:radius=3"
+    assert "adaptive adversary was tried" not in " ".join(advice.lines)
+
+
+def test_an_adaptive_adversary_whom_no_learner_lets_run_was_not_tried():
+    study = small_study("blur:radius=3", attacks=[STATIC, "reidentify-denoised-adaptive"])
+    lines = recommend.recommend(study, [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)[:2]]).lines
+    assert any(line.startswith("No adaptive adversary was tried") for line in lines)
+
+
+def test_of_clear_images_nobody_misses_an_adaptive_adversary():
+    study = small_study(attacks=[STATIC], recommend={"reidentification_at_most": 0.9})
+    advice = recommend.recommend(study, CLEAR)
+    assert advice.headline == "recommended: none"
+    assert "No adaptive" not in " ".join(advice.lines)
+
+
+def test_every_attack_of_a_study_has_words_and_stands_where_the_grid_puts_it():
+    assert list(recommend.ADVERSARIES) == list(grid.ATTACKS)
+    for name, attack in grid.ATTACKS.items():
+        assert recommend.VIEWS[attack.view][attack.adaptive] == name
+        assert recommend.ADVERSARIES[name].split()[0] == ("adaptive" if attack.adaptive else "static")
+        view = {"released": "adversary", "denoised": "denoised images", "restored": "that he restored"}
+        assert recommend.ADVERSARIES[name].endswith(view[attack.view])
+    assert sorted([*recommend.STATIC, *recommend.ADAPTIVE]) == sorted(grid.ATTACKS)
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        (synthetic.attack("none", STATIC, 0.6), "static adversary, linear classifier"),
+        (synthetic.attack("none", STATIC, 0.6, weaker=1.2), "static adversary, 1-nn classifier"),
+        (synthetic.recent_attack("none", STATIC, 0.6), "static adversary, SVM classifier"),
+    ],
+)
+def test_records_of_any_version_name_their_classifier(record, words):
+    assert recommend.risks(small_study(), [record])["none", STATIC].adversary == words
 
 
 def test_what_is_proved_of_the_recommended_setting_is_said():

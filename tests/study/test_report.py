@@ -16,8 +16,8 @@ import pytest
 import synthetic
 
 from sfumato.errors import DataError, MissingExtraError
-from sfumato.study import report
-from sfumato.study.recommend import recommend
+from sfumato.study import grid, report
+from sfumato.study.recommend import VIEWS, recommend
 
 # Elements of HTML and SVG that have no end tag.
 VOID = {"meta", "link", "img", "br"}
@@ -31,6 +31,8 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.words: list[str] = []
         self._open: list[str] = []
+        self._tables: dict[str, list[list[list[str]]]] = {}
+        self._region = ""
         self.feed(text)
         self.close()
         assert self._open == []
@@ -39,6 +41,12 @@ class Page(HTMLParser):
         self.elements.append((tag, dict(attrs)))
         if tag not in VOID:
             self._open.append(tag)
+        if dict(attrs).get("role") == "region":
+            self._region = dict(attrs)["aria-label"] or ""
+        if tag == "tr":
+            self._tables.setdefault(self._region, []).append([])
+        if tag in ("th", "td"):
+            self._tables[self._region][-1].append([])
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
@@ -48,10 +56,16 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.words.append(data)
+        if "tr" in self._open and self._tables[self._region][-1]:
+            self._tables[self._region][-1][-1].append(data)
 
     @property
     def text(self) -> str:
         return " ".join(" ".join(self.words).split())
+
+    def table(self, label: str) -> list[list[str]]:
+        """The texts of the cells of the table in the region of that label, row by row."""
+        return [[" ".join(" ".join(cell).split()) for cell in row] for row in self._tables[label]]
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
@@ -207,7 +221,7 @@ def test_every_section_has_a_heading_and_every_chart_a_title_and_a_description(p
 def test_every_picture_has_a_text_and_every_table_header_a_scope(page):
     assert all(image["alt"] for image in page.all("img"))
     assert len(page.all("img")) == 3 * (13 + 12)
-    assert all(header["scope"] in ("row", "col") for header in page.all("th"))
+    assert all(header["scope"] in ("row", "col", "colgroup") for header in page.all("th"))
     assert len(page.all("caption")) == len(page.all("table"))
 
 
@@ -248,6 +262,249 @@ def test_a_title_is_text_and_never_markup():
     assert 'Hats <script>alert(1)</script> & "faces"' in page.text
 
 
+# Re-identification, on what is released, denoised and restored
+
+
+def attacked(*protections: str, **values: float) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A study of all attacks on "block", with records of some: restored_adaptive=0.3, and so on."""
+    study = synthetic.full_study(protections=["none", "block"], transfer=None)
+    records = [
+        synthetic.recent_attack("block", f"reidentify-{name.replace('_', '-')}", value)
+        for name, value in values.items()
+    ]
+    return study, records
+
+
+def test_the_table_of_reidentification_has_what_is_looked_at_by_both_kinds_of_adversary():
+    study, records = attacked(
+        static=0.1, adaptive=0.25, denoised=0.12, denoised_adaptive=0.3, restored=0.2, restored_adaptive=0.28
+    )
+    records.append(synthetic.recent_attack("none", "reidentify-static", 0.6))
+    page = Page(report.render(study, records))
+    rows = page.table("Table of re-identification")
+    assert rows[0] == ["setting", "released images", "denoised images", "restored images"]
+    assert rows[1] == ["static", "adaptive"] * 3
+    assert rows[2] == ["none", "▲ 60.0% 58.0–62.0", *["–"] * 5]
+    assert rows[3] == [
+        "block",
+        *("10.0% 8.0–12.0", "25.0% 23.0–27.0"),
+        *("12.0% 10.0–14.0", "▲ 30.0% 28.0–32.0"),
+        *("20.0% 18.0–22.0", "28.0% 26.0–30.0"),
+    ]
+    assert "guessing alone: 2.0%." in page.text
+    assert [one["colspan"] for one in page.all("th") if one["scope"] == "colgroup"] == ["2", "2", "2"]
+
+
+def test_the_table_of_reidentification_has_only_attacks_that_ran():
+    page = Page(report.render(*attacked(adaptive=0.25, restored=0.2)))
+    rows = page.table("Table of re-identification")
+    assert rows[:2] == [["setting", "released images", "restored images"], ["adaptive", "static"]]
+    assert rows[3] == ["block", "▲ 25.0% 23.0–27.0", "20.0% 18.0–22.0"]
+
+
+def test_equally_strong_adversaries_are_all_marked():
+    page = Page(report.render(*attacked(static=0.25, adaptive=0.25, restored=0.2)))
+    row = page.table("Table of re-identification")[3]
+    assert [cell.startswith("▲") for cell in row[1:]] == [True, True, False]
+
+
+def test_the_share_of_faces_found_stands_beside_each_view_that_it_is_recorded_of():
+    study, _ = attacked()
+    records = [
+        synthetic.recent_attack("block", "reidentify-static", 0.1, faces_found=0.25),
+        synthetic.recent_attack("block", "reidentify-adaptive", 0.2, faces_found=0.25),
+        synthetic.recent_attack("block", "reidentify-restored", 0.3, faces_found=0.625),
+        synthetic.recent_attack("block", "reidentify-denoised", 0.1),
+    ]
+    rows = Page(report.render(study, records)).table("Table of re-identification")
+    assert rows[1] == ["static", "adaptive", "faces found", "static", "static", "faces found"]
+    assert rows[3] == ["block", "10.0% 8.0–12.0", "20.0% 18.0–22.0", "25.0%", "10.0% 8.0–12.0", *rows[3][5:]]
+    assert rows[3][5:] == ["▲ 30.0% 28.0–32.0", "62.5%"]
+
+
+SAID = {
+    "static": "The static adversary knows clean photographs only.",
+    "adaptive": "The adaptive one has protected his own photographs",
+    "denoised": "The static adversary on denoised images looks at what",
+    "denoised-adaptive": "The adaptive one on denoised images passes",
+    "restored": "The static adversary on restored images first undoes",
+    "restored-adaptive": "The adaptive one on restored images lets",
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_the_adversaries_that_ran_are_explained_and_no_others(name):
+    text = Page(report.render(*attacked(**{name.replace("-", "_"): 0.2}))).text
+    assert [other for other, words in SAID.items() if words in text] == [name]
+
+
+def test_every_attack_has_a_look_and_short_words_of_its_own():
+    from sfumato.study import charts
+
+    assert list(charts.ATTACK_LOOKS) == list(report._SHORT) == list(grid.ATTACKS)
+    looks = list(charts.ATTACK_LOOKS.values())
+    for part in ("colour", "marker", "line"):
+        assert len({str(getattr(look, part)) for look in looks}) == len(grid.ATTACKS)
+    assert len(set(report._SHORT.values())) == len(grid.ATTACKS)
+    for name, attack in grid.ATTACKS.items():
+        assert report._SHORT[name].startswith("adaptive" if attack.adaptive else "static")
+        assert attack.view == "released" or attack.view in report._SHORT[name]
+
+
+# Transfer
+
+ACCURACY = {  # queried with -> trained for
+    "none": {"none": 0.9, "block": 0.7, "blur:radius=1": 0.8},
+    "block": {"none": 0.3, "block": 0.6, "blur:radius=1": 0.5},
+    "blur:radius=1": {"none": 0.4, "block": 0.85, "blur:radius=1": 0.8},
+}
+
+
+def transferred(**changes: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    study = synthetic.study(protections=list(ACCURACY), transfer="protected", **changes)
+    records = [
+        synthetic.transfer(asked, trained, learner="protected", seed=seed)
+        for seed in study["seeds"]
+        for asked, trained in ACCURACY.items()
+    ]
+    return study, records
+
+
+def test_the_transfer_matrix_has_a_row_a_model_and_a_column_a_query():
+    page = Page(report.render(*transferred()))
+    assert page.table("Table of transfer") == [
+        ["trained for ↓ queried with →", "none", "block", "blur: radius=1"],
+        ["none", "★ 90.0 (trained for it)", "30.0", "40.0"],
+        ["block", "70.0", "★ 60.0 (trained for it)", "★ 85.0"],
+        ["blur: radius=1", "80.0", "50.0", "80.0 (trained for it)"],
+    ]
+    cells = [one for one in page.all("td") if (one.get("style") or "").startswith("background: #")]
+    assert [("own" in (one["class"] or ""), "best" in (one["class"] or "")) for one in cells] == [
+        *((True, True), (False, False), (False, False)),
+        *((False, False), (True, True), (False, True)),
+        *((False, False), (False, False), (True, False)),
+    ]
+    tints = [(one["style"] or "").removeprefix("background: ") for one in cells]
+    assert (tints[0], tints[1]) == ("#8fc8d0", "#ffffff")  # the highest, and the lowest
+
+
+def test_what_transfer_costs_is_told_in_plain_words():
+    text = Page(report.render(*transferred())).text
+    assert "For 2 of 3 settings the model trained for that very setting is the best." in text
+    # Lost: 0.2, 0.1 of 0.9; 0.3, 0.1 of 0.6; 0.4, -0.05 of 0.8.
+    assert (
+        "Where images are protected in another way than the model was trained for, accuracy is "
+        "17.5 points lower on average, and 40.0 points lower at worst (trained for none, queried with "
+        "blur:radius=1). For the model trained on clean images it is 35.0 points lower on average."
+    ) in text
+
+
+def test_where_other_models_are_better_that_is_said():
+    study = synthetic.study(protections=["none", "block"], transfer="protected")
+    records = [synthetic.transfer("block", {"none": 0.65, "block": 0.6}, learner="protected")]
+    text = Page(report.render(study, records)).text
+    assert "For 0 of 1 settings" in text
+    assert "accuracy is 5.0 points higher on average. For the model" in text
+
+
+def test_over_several_seeds_the_matrix_has_means():
+    study, records = transferred(seeds=[0, 1])
+    records[0]["result"]["trained"]["block"]["accuracy"] = 0.6  # with the other seed 0.7
+    rows = Page(report.render(study, records)).table("Table of transfer")
+    assert rows[2][1] == "65.0"
+
+
+def test_a_transfer_record_that_is_missing_leaves_its_column_out_and_a_model_its_cell():
+    study, records = transferred()
+    del records[1]["result"]["trained"]["none"]
+    rows = Page(report.render(study, records[1:])).table("Table of transfer")
+    assert [row[1:] for row in rows] == [
+        ["block", "blur: radius=1"],
+        ["–", "40.0"],
+        ["★ 60.0 (trained for it)", "★ 85.0"],
+        ["50.0", "80.0 (trained for it)"],
+    ]
+
+
+def test_text_stands_out_from_every_tint():
+    def luminance(colour: str) -> float:
+        levels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in levels]
+        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+
+    tints = [luminance(report._tint(share / 10)) for share in range(11)]
+    assert tints == sorted(tints, reverse=True)
+    assert (tints[-1] + 0.05) / (luminance("#1d2025") + 0.05) > 8
+
+
+def test_without_transfer_there_is_no_section_of_it(page):
+    assert {"id": "transfer-title"} not in page.all("h2")
+
+
+def test_the_transfer_table_has_a_row_a_model_and_query():
+    study, records = transferred(seeds=[3])
+    (table,) = [one for one in report.tables(study, records) if one.name == "transfer"]
+    assert table.columns == ("queried", "learner", "seed", "trained", "accuracy", "half_width")
+    assert table.rows[:4] == (
+        ("none", "protected", 3, "none", 0.9, 0.004),
+        ("none", "protected", 3, "block", 0.7, 0.004),
+        ("none", "protected", 3, "blur:radius=1", 0.8, 0.004),
+        ("block", "protected", 3, "none", 0.3, 0.004),
+    )
+    assert len(table.rows) == 9
+
+
+# Restored pictures, operations, and the rest of a whole run of today
+
+
+def test_restored_pictures_stand_beside_the_denoised_ones_where_recorded(page):
+    study = synthetic.full_study(protections=["none", "blur:radius=1"], transfer=None)
+    records = synthetic.records(study)
+    full = Page(report.render(study, records))
+    assert full.table("Table of pictures")[0] == ["setting", "original", "released", "denoised", "restored"]
+    (found,) = [
+        one["result"]["restored"]
+        for one in records
+        if one["kind"] == "pictures" and one["cell"]["protection"] == "blur:radius=1"
+    ]
+    shown = [one["src"] for one in full.all("img") if "restored by an adversary" in (one["alt"] or "")]
+    assert shown == found
+    assert "as an adversary restores them" in full.text
+    assert page.table("Table of pictures")[0] == ["setting", "original", "released", "denoised"]
+
+
+def test_the_operations_of_a_query_are_told_for_each_learner():
+    study = synthetic.study(**small())
+    records = [
+        synthetic.accuracy("none", "clean", 0.9, operations=31_234_567),
+        synthetic.accuracy("blur:radius=1", "clean", 0.8, operations=31_234_567),
+        synthetic.accuracy("blur:radius=1", "denoised", 0.8, operations=31_234_567),
+        synthetic.accuracy("blur:radius=3", "denoised", 0.8, operations=1_540_000_000),
+    ]
+    text = Page(report.render(study, records)).text
+    assert (
+        "Multiply-adds of a query clean 31.2 million denoised 31.2 million to 1,540.0 million Versions"
+        in text
+    )
+
+
+def test_where_no_operations_are_recorded_none_are_told(page):
+    assert "Multiply-adds" not in page.text
+
+
+def test_a_whole_run_of_today_has_every_section_and_misses_nothing():
+    study = synthetic.full_study(**small(), seeds=[0, 1])
+    page = Page(report.render(study, synthetic.records(study)))
+    assert "missing" not in page.text
+    assert "not in this report" not in page.text
+    for name in ("risk", "transfer", "pictures", "tables"):
+        assert {"id": f"{name}-title"} in page.all("h2")
+    assert "other shots 1 test episodes" in page.text
+    assert "Verification AUC, TAR at FAR 1e-3" in page.text
+    names = [each["id"] for _, each in page.elements if "id" in each]
+    assert len(names) == len(set(names))
+
+
 # Incomplete and other studies
 
 
@@ -279,9 +536,9 @@ def test_a_run_without_records_has_a_report_too():
     assert [one for one in page.all("svg") if one.get("class") == "chart"] == []
 
 
-@pytest.mark.parametrize("kind", ["accuracy", "attack", "similarity", "pictures", "embeddings"])
+@pytest.mark.parametrize("kind", list(report.KINDS))
 def test_a_kind_of_record_alone_or_all_but_it_has_a_report(kind):
-    study = synthetic.study(**small())
+    study = synthetic.full_study(**small())
     records = synthetic.records(study)
     Page(report.render(study, [one for one in records if one["kind"] == kind]))
     Page(report.render(study, [one for one in records if one["kind"] != kind]))
@@ -300,8 +557,26 @@ def test_where_the_secret_is_the_task_static_and_adaptive_are_apart():
     task = {**synthetic.study()["task"], "target": "identity", "secret_is_task": True}
     page = rendered(**small(task=task))
     assert "Against static adversaries" in page.text
-    assert "Against the adaptive adversary" in page.text
+    assert "Against adaptive adversaries" in page.text
     assert "No recommendation" in page.text
+
+
+def test_where_the_secret_is_the_task_each_kind_counts_with_its_strongest_adversary():
+    task = {**synthetic.study()["task"], "target": "identity", "secret_is_task": True}
+    study = synthetic.full_study(task=task, protections=["none", "block"], transfer=None)
+    values = [(0.11, 0.32), (0.12, 0.31), (0.13, 0.3)]
+    records = [synthetic.accuracy("none", "clean", 0.9), synthetic.accuracy("block", "protected", 0.8)]
+    records.append(synthetic.recent_attack("none", "reidentify-static", 0.6))
+    for attacks, of_view in zip(VIEWS.values(), values, strict=True):
+        for attack, value in zip(attacks, of_view, strict=True):
+            records.append(synthetic.recent_attack("block", attack, value))
+    page = Page(report.render(study, records))
+    rows = page.table("Table of settings")
+    assert rows[0] == ["setting", "best accuracy", "learner", "strongest static", "strongest adaptive"]
+    assert rows[1][3:] == ["60.0% 58.0–62.0", "–"]
+    assert rows[2][3:] == ["13.0% 11.0–15.0", "32.0% 30.0–34.0"]
+    for value in ("13.0%", "32.0%"):  # in the words of one chart each
+        assert page.text.count(f"block: accuracy 80.0%, re-identification {value}") == 1
 
 
 def test_several_seeds_give_means_with_their_spread():
@@ -389,13 +664,40 @@ def test_the_links_of_the_page_are_the_files(page, directory):
         assert unquote(body).encode() == (directory / "tables" / name).read_bytes()
 
 
+def test_a_table_has_the_columns_of_today_in_their_order_and_none_that_only_today_s_records_fill():
+    shared = ("protection", "attack", "seed", "classifier", "top1", "low", "high")
+    sizes = ("chance", "identities", "gallery", "probes")
+    columns = {
+        make: {one.name: one.columns for one in report.tables(study, synthetic.records(study))}
+        for make in (synthetic.study, synthetic.full_study)
+        for study in [make(**small())]
+    }
+    old, today = columns[synthetic.study], columns[synthetic.full_study]
+    assert old["reidentification"] == (*shared, *sizes, "seconds")
+    pairs = ("faces_found", "verification_auc", "tar_at_far_1e-3")
+    assert today["reidentification"] == (*shared, "top5", "top10", *sizes, *pairs, "seconds")
+    shared = ("protection", "learner", "seed", "accuracy", "half_width", "episodes", "trained_episodes")
+    assert old["accuracy"] == (*shared, "train_seconds", "seconds")
+    others = ("accuracy_1_shot", "half_width_1_shot")
+    assert today["accuracy"] == (*shared, "train_seconds", "operations", "precision", *others, "seconds")
+
+
+def test_the_numbers_of_today_s_attacks_reach_the_table():
+    study, _ = attacked()
+    record = synthetic.recent_attack("block", "reidentify-restored-adaptive", 0.3, faces_found=0.5)
+    (table,) = [one for one in report.tables(study, [record]) if one.name == "reidentification"]
+    row = next(csv.DictReader(io.StringIO(table.csv)))
+    told = ("classifier", "top1", "top5", "top10", "verification_auc", "tar_at_far_1e-3", "faces_found")
+    assert [row[key] for key in told] == ["svm", "0.3", "0.6", "0.9", "0.65", "0.15", "0.5"]
+
+
 def test_what_a_result_holds_beyond_the_known_gets_a_column():
     study = synthetic.study(**small())
     record = synthetic.accuracy("none", "clean", 0.9)
-    record["result"]["precision"] = "bfloat16"
+    record["result"]["colour"] = "green"
     (table,) = [one for one in report.tables(study, [record]) if one.name == "accuracy"]
     (row,) = csv.DictReader(io.StringIO(table.csv))
-    assert row["precision"] == "bfloat16"
+    assert row["colour"] == "green"
 
 
 # Reading a run
@@ -419,6 +721,12 @@ def test_a_study_without_what_the_report_needs_is_refused(tmp_path, study, key):
         report.load(synthetic.write_run(tmp_path / "run", less, []))
 
 
+TRANSFER = (
+    '{"kind": "transfer", "cell": {"protection": "none", "seed": 0, "learner": "denoised"}, '
+    '"seconds": 1, "result": %s}'
+)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -437,6 +745,24 @@ def test_a_study_without_what_the_report_needs_is_refused(tmp_path, study, key):
             '{"original": ["https://example.org/a.png"], "released": [], "denoised": null}}',
             "a picture is no PNG data: URI",
         ),
+        (
+            '{"kind": "pictures", "cell": {"protection": "none", "seed": 0}, "seconds": 1, "result": '
+            '{"original": [], "released": [], "denoised": null, "restored": ["a.png"]}}',
+            "a picture is no PNG data: URI",
+        ),
+        (TRANSFER % "{}", "result has no 'trained'"),
+        (TRANSFER % '{"trained": {}}', "result names no model that was trained"),
+        (TRANSFER % '{"trained": [0.5]}', "result names no model that was trained"),
+        (
+            TRANSFER % '{"trained": {"none": {"accuracy": 0.5}}}',
+            "the model trained for none has no 'half_width'",
+        ),
+        (
+            TRANSFER % '{"trained": {"none": {"accuracy": "0.5", "half_width": 0}}}',
+            "the model trained for none has no 'accuracy'",
+        ),
+        (TRANSFER % '{"trained": {"none": 0.5}}', "the model trained for none has no 'accuracy'"),
+        (TRANSFER.replace('"learner"', '"model"') % "{}", "cell has no 'learner'"),
     ],
 )
 def test_a_damaged_record_is_named(tmp_path, study, records, text, problem):

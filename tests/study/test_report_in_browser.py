@@ -32,7 +32,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory) -> str:
-    study = synthetic.study()
+    study = synthetic.full_study()
     directory = tmp_path_factory.mktemp("runs") / "synthetic"
     synthetic.write_run(directory, study, synthetic.records(study))
     return report.write(directory).as_uri()
@@ -84,7 +84,7 @@ def test_every_image_is_decoded_and_drawn_without_smoothing(browser, width):
     images = browser.execute_script(
         "return [...document.images].map(i => [i.naturalWidth, getComputedStyle(i).imageRendering])"
     )
-    assert len(images) == 3 * (13 + 12)
+    assert len(images) == 3 * (13 + 12 + 12)
     assert all(natural > 0 and rendering == "pixelated" for natural, rendering in images)
 
 
@@ -117,10 +117,42 @@ def test_no_label_of_a_chart_leaves_it_or_covers_another(browser, width):
                 assert across < 1 or down < 0.35 * one["height"], (word, other_word)
 
 
+@pytest.mark.parametrize("name", ["reidentification", "matrix"])
+def test_a_table_that_is_too_wide_scrolls_in_its_own_frame(browser, width, name):
+    table, frame = browser.execute_script(
+        "const t = document.getElementById(arguments[0]);"
+        " return [t.scrollWidth, t.parentElement.getBoundingClientRect().width]",
+        name,
+    )
+    assert frame <= width
+    assert (table > frame) == (width < 500)
+
+
+def test_the_names_of_rows_stay_in_sight_when_the_matrix_scrolls(browser, width):
+    left = browser.execute_script(
+        "const t = document.getElementById('matrix'); t.parentElement.scrollLeft = 200;"
+        " return [...t.querySelectorAll('tbody th')].map(h => h.getBoundingClientRect().left"
+        " - t.parentElement.getBoundingClientRect().left)"
+    )
+    assert len(left) == 13
+    assert all(0 <= each < 2 for each in left)
+
+
+def test_the_best_model_and_the_one_trained_for_it_differ_by_more_than_colour(browser, width):
+    cells = browser.execute_script(
+        "return [...document.querySelectorAll('#matrix td')].map(c => [c.className, c.textContent.trim()[0],"
+        " getComputedStyle(c).outlineStyle])"
+    )
+    assert len(cells) == 13 * 13
+    for names, first, outline in cells:
+        assert (first == "★") == ("best" in names)
+        assert (outline == "solid") == ("own" in names)
+
+
 def test_the_recommended_setting_is_seen(browser, width):
     shown = browser.find_element("id", "recommended")
     assert shown.is_displayed()
-    assert shown.text == "dp-pix:cell=4,epsilon=3"
+    assert shown.text == "dp-pix:cell=8,epsilon=3"
     assert len(browser.find_elements("css selector", "tr.chosen")) == 1
 
 

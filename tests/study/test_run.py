@@ -1,11 +1,14 @@
 import json
+import shutil
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from sfumato import data
-from sfumato.errors import DataError, SpecError
-from sfumato.study import grid, run
+from sfumato.errors import ConfigError, DataError, SpecError
+from sfumato.study import grid, recommend, report, run
 from sfumato.study.run import Progress
 
 SETTINGS = {
@@ -34,6 +37,10 @@ SETTINGS = {
     },
     "adversary": {"steps": 3, "adaptive_steps": 2, "batch": 16, "gallery": 6, "probes": 3, "copies": 2},
 }
+
+
+def cartoons():
+    return data.load("faces", **{k: v for k, v in SETTINGS["data"].items() if k != "source"})
 
 
 def records_of(directory):
@@ -132,8 +139,7 @@ def test_a_stopped_study_ends_with_the_same_results(finished, tmp_path):
 def test_a_changed_setting_repeats_what_depends_on_it_and_nothing_else(finished):
     def digests(**changes):
         config = grid.parse({**SETTINGS, **changes})
-        loaded = data.load("faces", **{k: v for k, v in SETTINGS["data"].items() if k != "source"})
-        lab = run._Lab(config, loaded, finished, Progress())
+        lab = run._Lab(config, cartoons(), finished, Progress())
         return {str(cell): lab.digest(cell) for cell in grid.cells(config)}
 
     before = digests()
@@ -147,11 +153,197 @@ def test_a_changed_setting_repeats_what_depends_on_it_and_nothing_else(finished)
 
 
 def test_the_adversary_never_trains_on_the_people_he_looks_for(finished):
-    config = grid.parse(SETTINGS)
-    loaded = data.load("faces", **{k: v for k, v in SETTINGS["data"].items() if k != "source"})
-    lab = run._Lab(config, loaded, finished, Progress())
-    looked_for = loaded.split("test").classes("identity")
-    assert not torch.isin(lab._others.classes("identity"), looked_for).any()
+    lab = run._Lab(grid.parse(SETTINGS), cartoons(), finished, Progress())
+    looked_for = cartoons().split("test").classes("identity")
+    assert not torch.isin(lab._adversaries.others.classes("identity"), looked_for).any()
+
+
+def test_distractors_are_looked_for_with_the_people_of_the_test(tmp_path):
+    loaded = cartoons()
+    rows = loaded.splits["train"]
+    strangers = loaded.split("train").classes("identity")[:3]
+    of_strangers = torch.isin(loaded.label("identity").codes[rows], strangers)
+    # They stay in the training split, too: he must leave them out himself.
+    with_distractors = replace(loaded, splits={**loaded.splits, "distractors": rows[of_strangers]})
+    lab = run._Lab(grid.parse(SETTINGS), with_distractors, tmp_path, Progress())
+    assert not torch.isin(lab._adversaries.others.classes("identity"), strangers).any()
+    (static,) = [
+        cell
+        for cell in grid.cells(grid.parse(SETTINGS))
+        if str(cell).startswith("attack") and (cell.protection == "none")
+    ]
+    found = lab.measure(static)
+    assert found["identities"] == 6 + 3  # of the test, and distractors
+    assert (found["gallery"], found["probes"]) == (9 * 6, 9 * 3)
+    assert found["chance"] == pytest.approx(1 / 9)
+
+
+def test_an_attack_records_each_classifier_the_pairs_and_no_faces_where_nobody_looked_for_them(finished):
+    attacks = [r["result"] for r in records_of(finished).values() if r["kind"] == "attack"]
+    for found in attacks:
+        assert [score["classifier"] for score in found["scores"]] == ["svm", "1-nn", "mean"]
+        for score in found["scores"]:
+            assert 0 <= score["low"] <= score["top1"] <= score["high"] <= 1
+            assert score["top1"] <= score["top5"] <= score["top10"] == 1  # of 6 people
+        assert 0 <= found["verification_auc"] <= 1
+        assert 0 <= found["tar_at_far_1e-3"] <= 1
+        assert found["faces_found"] is None
+
+
+def test_accuracy_records_the_operations_of_a_query(finished):
+    operations = {
+        (r["cell"]["protection"], r["cell"]["learner"]): r["result"]["operations"]
+        for r in records_of(finished).values()
+        if r["kind"] == "accuracy"
+    }
+    clean = operations["none", "clean"]
+    assert clean > 0
+    assert operations["blur:radius=1", "clean"] == clean
+    assert operations["blur:radius=1", "protected"] == clean
+    # The denoiser: 16x16 places, 3x3 windows, from 3 channels to 4 and back.
+    assert operations["blur:radius=1", "denoised"] == clean + 16 * 16 * 9 * (3 * 4 + 4 * 3)
+
+
+def test_other_shots_test_the_same_models(finished, tmp_path):
+    directory = shutil.copytree(finished, tmp_path / "run")
+    models = set((directory / "models").iterdir())
+    few = {"learners": ["protected"], "attacks": [], "protections": ["blur:radius=1"]}
+    few |= {"pictures": 0, "embeddings": False}
+
+    def tested(**task):
+        run.run(grid.parse({**SETTINGS, **few, "task": {**SETTINGS["task"], **task}}), directory)
+        listed = json.loads((directory / "study.json").read_text())["cells"]
+        records = records_of(directory)
+        kept = [records[f"{one['digest']}.json"] for one in listed if one["kind"] == "accuracy"]
+        return {one["cell"]["protection"]: one["result"] for one in kept}
+
+    both, one_shot = tested(other_shots=[1]), tested(shot=1)
+    assert set(both) == {"none", "blur:radius=1"}
+    for spec, result in both.items():
+        assert result["accuracy_1_shot"] == one_shot[spec]["accuracy"]
+        assert result["half_width_1_shot"] == one_shot[spec]["half_width"]
+    assert set((directory / "models").iterdir()) == models
+
+
+def test_transfer_queries_each_model_with_each_setting_and_trains_no_further(finished, tmp_path):
+    directory = shutil.copytree(finished, tmp_path / "run")
+    before, models = records_of(directory), set((directory / "models").iterdir())
+    run.run(grid.parse({**SETTINGS, "transfer": "denoised"}), directory)
+    added = [record for name, record in records_of(directory).items() if name not in before]
+    specs = ["none", "blur:radius=1", "dp-pix:cell=4,epsilon=3"]
+    assert [one["kind"] for one in added] == ["transfer"] * 3
+    assert {one["cell"]["protection"] for one in added} == set(specs)
+    assert set((directory / "models").iterdir()) == models
+    accuracy = {
+        (one["cell"]["protection"], one["cell"]["learner"]): one["result"]
+        for one in before.values()
+        if one["kind"] == "accuracy"
+    }
+    for one in added:
+        asked, trained = one["cell"]["protection"], one["result"]["trained"]
+        assert set(trained) == set(specs)
+        # What the study measured already comes out again: the clean model, and the one for this setting.
+        known = {"none": accuracy[asked, "clean"]}
+        if asked != "none":
+            known[asked] = accuracy[asked, "denoised"]
+        for spec, result in known.items():
+            assert trained[spec] == {key: result[key] for key in ("accuracy", "half_width")}
+
+
+def test_classes_of_the_task_are_learned_tested_and_drawn_and_others_are_not(tmp_path):
+    some = [f"hat-{number:04}" for number in (2, 3, 5, 7, 0, 1, 4, 6, 11)]  # 4 to train, 2 and 3
+    task = {**SETTINGS["task"], "classes": some}
+    config = grid.parse({**SETTINGS, "task": task, "protections": [], "attacks": [], "pictures": 0})
+    lab = run._Lab(config, cartoons(), tmp_path, Progress())
+    assert lab._train.classes("headwear").tolist() == [2, 3, 5, 7]
+    assert lab._validation.classes("headwear").tolist() == [0, 1]
+    assert lab._asked.classes("headwear").tolist() == [4, 6, 11]
+    (drawn,) = [cell for cell in grid.cells(config) if cell.kind == "embeddings"]
+    assert set(lab.measure(drawn)["classes"]) == {"hat-0004", "hat-0006", "hat-0011"}
+    # People are looked for on all of the images.
+    assert len(lab._adversaries.others) == len(cartoons().split("train"))
+
+
+def test_a_class_of_the_task_that_is_not_there_is_named(tmp_path):
+    task = {**SETTINGS["task"], "classes": ["hat-0002", "hat-002"]}
+    with pytest.raises(ConfigError, match=r"task\.classes: no headwear 'hat-002': did you mean 'hat-0012'"):
+        run.run(grid.parse({**SETTINGS, "task": task}), tmp_path)
+
+
+# Face networks
+
+FACE_NETWORK = ("weights/mobilefacenet_casia_112x96.safetensors", "weights/mtcnn.safetensors")
+
+
+def face_network(folder, **settings):
+    weights, detector = (str(folder / name) for name in FACE_NETWORK)
+    return {"recogniser": "mobile-face-net", "weights": weights, "detector": detector, **settings}
+
+
+@pytest.fixture(scope="module")
+def photographs(shared_data, tmp_path_factory):
+    """A folder of faces from LFW: 4 people to train on, 3 to validate, 6 to look for, 5 photographs each."""
+    for name in FACE_NETWORK:
+        if not (shared_data / name).exists():
+            pytest.skip(f"no {name} among the real data")
+    packed = dict(np.load(shared_data / "lfw_faces_84.npz"))
+    root = tmp_path_factory.mktemp("photographs")
+    people, counts = np.unique(packed["person"], return_counts=True)
+    people = iter(people[counts >= 5])
+    for split, count in (("train", 4), ("validation", 3), ("test", 6)):
+        for _ in range(count):
+            person = next(people)
+            folder = root / split / f"person-{person}"
+            folder.mkdir(parents=True)
+            for row in np.flatnonzero(packed["person"] == person)[:5]:
+                image = packed["blob"][packed["offset"][row] : packed["offset"][row + 1]].tobytes()
+                (folder / f"{row}.jpg").write_bytes(image)
+    return root
+
+
+def test_a_face_network_finds_faces_and_names_people_without_training(photographs, shared_data, tmp_path):
+    episode = {"way": 2, "shot": 1, "queries": 1}
+    training = {**episode, "epochs": 1, "episodes_per_epoch": 1, "denoiser_depth": None}
+    training |= {f"validation_{key}": value for key, value in {**episode, "episodes": 2}.items()}
+    adversary = {"steps": 0, "adaptive_steps": 0, "gallery": 3, "probes": 2, "copies": 1}
+    config = grid.parse(
+        {
+            "data": f"folder:{photographs}",
+            "task": {**episode, "sensitive": "class", "episodes": 2},
+            "protections": ["blur:radius=9"],
+            "learners": ["clean"],
+            "training": training,
+            "adversary": face_network(shared_data, **adversary),
+            "pictures": 0,
+            "embeddings": False,
+        }
+    )
+    run.run(config, tmp_path)
+    found = {
+        (one["cell"]["protection"], one["cell"]["attack"]): one["result"]
+        for one in records_of(tmp_path).values()
+        if one["kind"] == "attack"
+    }
+    blurred = ("blur:radius=9", "reidentify-static"), ("blur:radius=9", "reidentify-adaptive")
+    assert set(found) == {("none", "reidentify-static"), *blurred}
+    clear = found["none", "reidentify-static"]
+    assert (clear["identities"], clear["gallery"], clear["probes"]) == (6, 18, 12)
+    assert max(score["top1"] for score in clear["scores"]) >= 0.75  # by chance 1 of 6
+    assert clear["verification_auc"] > 0.9
+    assert clear["faces_found"] > 0.9
+    # Both look at the same probes; a detector that has never seen such a blur finds few faces on them.
+    assert found[blurred[0]]["faces_found"] == found[blurred[1]]["faces_found"] < clear["faces_found"]
+
+
+def test_a_face_network_is_refused_on_grey_images_and_without_its_file(tmp_path):
+    grey = {"data": {"source": "glyphs", "classes": 40, "drawers": 12, "size": 16}, "protections": []}
+    task = {**SETTINGS["task"], "target": "class", "sensitive": "class"}
+    settings = {**SETTINGS, **grey, "task": task, "adversary": face_network(tmp_path)}
+    with pytest.raises(DataError, match="grey images, and mobile-face-net reads colour: load them with chan"):
+        run.run(grid.parse(settings), tmp_path)
+    settings = {**SETTINGS, "adversary": face_network(tmp_path)}
+    with pytest.raises(ConfigError, match=r"mobilefacenet.*: the weights cannot be read \(No such file"):
+        run.run(grid.parse(settings), tmp_path)
 
 
 def test_where_one_label_determines_the_other_the_study_says_so(tmp_path):
@@ -173,22 +365,42 @@ def test_what_cannot_work_is_said_before_anything_is_trained(tmp_path):
     assert not (tmp_path / "models").exists()
 
 
-def test_an_adversary_who_restores_first_adds_his_cells_and_repeats_no_other(finished):
-    before = records_of(finished)
+def test_who_restores_or_adapts_to_the_denoiser_adds_his_cells_and_repeats_no_other(finished, tmp_path):
+    directory = shutil.copytree(finished, tmp_path / "run")
+    before = records_of(directory)
     settings = {
         **SETTINGS,
         "attacks": [*grid.ATTACKS],
         "restoration": {"steps": 2, "batch": 4},
     }
-    run.run(grid.parse(settings), finished)
-    added = [record for name, record in records_of(finished).items() if name not in before]
-    assert sorted((one["kind"], one["cell"]["protection"]) for one in added) == [
-        ("attack", "blur:radius=1"),
-        ("attack", "dp-pix:cell=4,epsilon=3"),
-        ("similarity", "blur:radius=1"),
-        ("similarity", "dp-pix:cell=4,epsilon=3"),
-    ]
-    assert {one["cell"].get("attack", one["cell"].get("view")) for one in added} == {
-        "reidentify-restored",
-        "restored",
-    }
+    run.run(grid.parse(settings), directory)
+    added = [record for name, record in records_of(directory).items() if name not in before]
+    new = ["reidentify-denoised-adaptive", "reidentify-restored", "reidentify-restored-adaptive"]
+    for spec in ("blur:radius=1", "dp-pix:cell=4,epsilon=3"):
+        mine = [one for one in added if one["cell"]["protection"] == spec]
+        assert sorted(one["cell"]["attack"] for one in mine if one["kind"] == "attack") == new
+        assert [one["cell"]["view"] for one in mine if one["kind"] == "similarity"] == ["restored"]
+        (pictures,) = [one["result"] for one in mine if one["kind"] == "pictures"]
+        assert len(pictures["restored"]) == len(pictures["released"]) == 3
+        assert pictures["restored"] != pictures["released"]
+        assert len(mine) == 5
+    assert len(added) == 10
+
+
+def test_the_report_reads_every_record_of_a_run(finished, tmp_path):
+    directory = shutil.copytree(finished, tmp_path / "run")
+    settings = {**SETTINGS, "attacks": [*grid.ATTACKS], "restoration": {"steps": 2, "batch": 4}}
+    config = grid.parse({**settings, "transfer": "protected"})
+    run.run(config, directory)
+    study, records = report.load(directory)
+    assert len(records) == len(grid.cells(config))
+    assert recommend.missing(study, records) == []
+    page = report.write(directory).read_text(encoding="utf-8")
+    assert "not in this report" not in page
+    for name in ("risk-title", "transfer-title", "pictures-title"):
+        assert f'id="{name}"' in page
+
+
+def test_without_an_adversary_who_restores_no_picture_is_restored(finished):
+    pictures = [r["result"] for r in records_of(finished).values() if r["kind"] == "pictures"]
+    assert [one["restored"] for one in pictures] == [None] * 3

@@ -17,7 +17,14 @@ def _methods() -> None:
 def few_shot(
     data: Annotated[str, typer.Option(help="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")],
     out: Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")],
-    spec: Annotated[str, typer.Option("--with", metavar="SPEC", help="The protection, as blur:radius=3.")],
+    spec: Annotated[
+        str,
+        typer.Option(
+            "--with",
+            metavar="SPEC",
+            help="The protection, as blur:radius=3; or a range for one model, as gaussian:sigma=40,80,160.",
+        ),
+    ],
     target: Annotated[str, typer.Option(help="The label to classify.")] = "class",
     size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
     overrides: Annotated[
@@ -45,7 +52,7 @@ def few_shot(
     from sfumato.learn import few_shot as method
     from sfumato.study import grid
 
-    protection = protect.parse(spec)
+    protections = protect.expand(spec)
     config = grid.training(overrides or [])
     source = load(data, **({} if size is None else {"size": size}))
     test = source.split("test")
@@ -55,7 +62,7 @@ def few_shot(
         task = progress.add_task("episodes")
         model = method.train(
             source.split("train"),
-            protection,
+            protections,
             config,
             target=target,
             validation=source.split("validation") if "validation" in source.splits else None,
@@ -70,5 +77,6 @@ def few_shot(
     )
     print(tested)
     channels, height, width = source.images.shape[1:]
-    print(f"{protection.spec}: {protection.guarantee((channels, height, width)) or 'nothing is proved'}")
+    for protection in protections:
+        print(f"{protection.spec}: {protection.guarantee((channels, height, width)) or 'nothing is proved'}")
     print(f"artefact: {out}")

@@ -63,9 +63,11 @@ class Adversaries:
 
     def _identity(self, adversary: reidentify.AdversaryConfig) -> dict[str, Any]:
         """What decides an adversary: his settings, and what is in the files that they name."""
-        files = [each for each in (adversary.weights, adversary.detector) if each is not None]
-        contents = [_digest(Path(file)) for file in files]
-        return {"sensitive": self._sensitive, "adversary": changed(adversary), "weights": contents}
+        settings = changed(adversary)
+        for name in ("weights", "detector"):
+            if name in settings:
+                settings[name] = _digest(Path(settings[name]))
+        return {"sensitive": self._sensitive, "adversary": settings}
 
     def attack(self, cell: Cell, attack: str, denoise: Callable[[Tensor], Tensor]) -> dict[str, Any]:
         """Look for everybody on protected photographs, and say how often that works.

@@ -68,7 +68,9 @@ ATTACK_LOOKS = {
     "reidentify-static": Look(BLUE, "s", (0, (5, 2))),
     "reidentify-adaptive": Look(VERMILION, "o", "-"),
     "reidentify-denoised": Look(GREEN, "^", (0, (6, 1.5, 1.5, 1.5))),
+    "reidentify-denoised-adaptive": Look(ORANGE, "v", (0, (9, 1.5, 3, 1.5))),
     "reidentify-restored": Look(PURPLE, "D", (0, (3, 1.5))),
+    "reidentify-restored-adaptive": Look(SKY, "P", (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5))),
 }
 CLEAN_LOOK = Look(BLACK, "", (0, (8, 3)))
 NONE_LOOK = Look(BLACK, "*")

@@ -283,15 +283,13 @@ def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
     many classes have.
     """
     task, training = config.task, config.training
-    way, shot, queries = _fitting(data.split("test"), task.target, task.way, task.shot, task.queries)
+    way, shot, queries = _fitting(data.split("test"), task, task.way, task.shot, task.queries)
     task = replace(task, way=way, shot=shot, queries=queries)
-    way, shot, queries = _fitting(
-        data.split("train"), task.target, training.way, training.shot, training.queries
-    )
+    way, shot, queries = _fitting(data.split("train"), task, training.way, training.shot, training.queries)
     training = replace(training, way=way, shot=shot, queries=queries)
     way, shot, queries = _fitting(
         data.split("validation") if "validation" in data.splits else data.split("train"),
-        task.target,
+        task,
         training.validation_way,
         training.validation_shot,
         training.validation_queries,
@@ -300,8 +298,11 @@ def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
     return replace(config, task=task, training=training)
 
 
-def _fitting(data: LabelledImages, target: str, way: int, shot: int, queries: int) -> tuple[int, int, int]:
-    _, counts = data.label(target).codes.unique(return_counts=True)
+def _fitting(data: LabelledImages, task: Task, way: int, shot: int, queries: int) -> tuple[int, int, int]:
+    label = data.label(task.target)
+    codes, counts = label.codes.unique(return_counts=True)
+    if task.classes is not None:
+        counts = counts[[label.names[code] in task.classes for code in codes.tolist()]]
     counts = counts[counts >= 2].sort(descending=True).values
     way = min(way, len(counts))
     if way < 2:

@@ -17,8 +17,22 @@ ADVERSARIES = {
     "reidentify-static": "static adversary",
     "reidentify-adaptive": "adaptive adversary",
     "reidentify-denoised": "static adversary on denoised images",
+    "reidentify-denoised-adaptive": "adaptive adversary on denoised images",
     "reidentify-restored": "static adversary on images that he restored",
+    "reidentify-restored-adaptive": "adaptive adversary on images that he restored",
 }
+
+# What is looked at -> the static and the adaptive attack on it: `grid.ATTACKS`, told apart without torch.
+VIEWS = {
+    "released": ("reidentify-static", "reidentify-adaptive"),
+    "denoised": ("reidentify-denoised", "reidentify-denoised-adaptive"),
+    "restored": ("reidentify-restored", "reidentify-restored-adaptive"),
+}
+STATIC = tuple(static for static, _ in VIEWS.values())
+ADAPTIVE = tuple(adaptive for _, adaptive in VIEWS.values())
+
+# Classifiers by the words that records have for them; studies of earlier versions have "linear".
+CLASSIFIERS = {"svm": "SVM", "linear": "linear", "1-nn": "1-nn", "mean": "nearest-mean"}
 
 LEARNERS = {
     "clean": "trained on clean images",
@@ -57,7 +71,8 @@ class Risk:
     @property
     def adversary(self) -> str:
         """In words: "adaptive adversary, linear classifier"."""
-        return f"{ADVERSARIES.get(self.attack, self.attack)}, {self.classifier} classifier"
+        classifier = CLASSIFIERS.get(self.classifier, self.classifier)
+        return f"{ADVERSARIES.get(self.attack, self.attack)}, {classifier} classifier"
 
 
 @dataclass(frozen=True)
@@ -266,7 +281,8 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
             f"Its re-identification is under the bound by estimate only: the interval reaches "
             f"{percent(risk.top1.high)}."
         )
-    if "reidentify-adaptive" not in (study.get("attacks") or []):
+    # The setting is complete, so that all of its attacks ran; clear images there is no adapting to.
+    if best.protection != "none" and set(ADAPTIVE).isdisjoint(attacks_on(study, best.protection)):
         details.append("No adaptive adversary was tried, who is the one to fear: the risk may be higher.")
     details.append(_proved(study, records, best.protection))
     return Recommendation(

@@ -12,7 +12,7 @@ import os
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,18 @@ from urllib.parse import quote
 from sfumato.errors import DataError, needs_extra
 from sfumato.files import whole
 from sfumato.study.recommend import (
+    ADAPTIVE,
     ADVERSARIES,
+    CLASSIFIERS,
     LEARNERS,
+    STATIC,
+    VIEWS,
     Estimate,
     Record,
     Risk,
     Setting,
     Study,
     accuracies,
-    attacks_on,
     belonging,
     frontier,
     missing,
@@ -45,6 +48,7 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "similarity": (("view",), ("images",)),
     "pictures": ((), ("original", "released", "denoised")),
     "embeddings": (("learner",), ("points", "classes")),
+    "transfer": (("learner",), ("trained",)),
 }
 
 # The adversaries where there is little room.
@@ -52,7 +56,9 @@ _SHORT = {
     "reidentify-static": "static",
     "reidentify-adaptive": "adaptive",
     "reidentify-denoised": "static, on denoised images",
+    "reidentify-denoised-adaptive": "adaptive, on denoised images",
     "reidentify-restored": "static, on restored images",
+    "reidentify-restored-adaptive": "adaptive, on restored images",
 }
 
 _PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]+=*")
@@ -159,14 +165,10 @@ def render(study: Study, records: Sequence[Record]) -> str:
 
     advice = recommend(study, records)
     apart = bool(study["task"].get("secret_is_task"))
-    adversaries = (
+    adversaries: list[tuple[str, str, Sequence[str]]] = (
         [
-            (
-                "static",
-                "Against static adversaries",
-                [name for name in ADVERSARIES if name != "reidentify-adaptive"],
-            ),
-            ("adaptive", "Against the adaptive adversary", ["reidentify-adaptive"]),
+            ("static", "Against static adversaries", STATIC),
+            ("adaptive", "Against adaptive adversaries", ADAPTIVE),
         ]
         if apart
         else [("strongest", "Best accuracy against strongest re-identification", list(ADVERSARIES))]
@@ -186,7 +188,8 @@ def render(study: Study, records: Sequence[Record]) -> str:
         (f"{family.title}, by {family.axis}" if family.axis else family.title, family_looks[family.name])
         for family in charts.families(study)
     ]
-    tried = {record["cell"]["attack"] for record in belonging(study, records, "attack")}
+    attacked = _attacked(study, records)
+    tried = [] if attacked is None else attacked.attacks
     pictures, originals = _pictures(study, records)
     return environment.get_template("report.html").render(
         study=study,
@@ -199,7 +202,13 @@ def render(study: Study, records: Sequence[Record]) -> str:
         cell_count=len(study["cells"]),
         not_shown=_not_shown(study, records),
         settings=frontier(study, records),
-        risk_by=_by_attack(study, records),
+        strongest_of={
+            name: _strongest_of(study, records, attacks) for name, _, attacks in adversaries if apart
+        },
+        attacked=attacked,
+        tried=tried,
+        verified=any("verification_auc" in one["result"] for one in belonging(study, records, "attack")),
+        transfer=_transfer(study, records),
         fronts=[chart for chart in fronts if chart],
         accuracy=charts.accuracy_charts(study, records),
         gain=charts.gain_chart(study, records),
@@ -218,7 +227,7 @@ def render(study: Study, records: Sequence[Record]) -> str:
         attack_legend=legend(
             "attack",
             [
-                *((name, charts.ATTACK_LOOKS[attack]) for attack, name in _SHORT.items() if attack in tried),
+                *((_SHORT[attack], charts.ATTACK_LOOKS[attack]) for attack in tried),
                 ("static, no protection", charts.CLEAN_LOOK),
                 ("chance", charts.CHANCE_LOOK),
             ],
@@ -231,6 +240,7 @@ def render(study: Study, records: Sequence[Record]) -> str:
             ],
         ),
         pictures=pictures,
+        restored=any(one.restored for one in pictures),
         originals=originals,
         guarantees=_guarantees(study, records),
         tables=tables(study, records),
@@ -240,18 +250,23 @@ def render(study: Study, records: Sequence[Record]) -> str:
         interval=_interval,
         learners=LEARNERS,
         adversaries=_SHORT,
+        adaptive=ADAPTIVE,
+        classifiers=CLASSIFIERS,
         similarities=_similarities(study, records),
         shown=_shown,
     )
 
 
 def tables(study: Study, records: Sequence[Record]) -> list[Table]:
-    """The frontier, and every accuracy, attack and similarity record of the study; only those with rows."""
+    """The frontier, and every accuracy, attack, similarity and transfer record; only those with rows."""
     return [one for one in _tables(study, records) if one.rows]
 
 
 def _tables(study: Study, records: Sequence[Record]) -> list[Table]:
     order = {spec: number for number, spec in enumerate(study["protections"])}
+
+    def place(cell: dict[str, Any]) -> int:
+        return order[cell["protection"]]
 
     def table(
         name: str,
@@ -260,11 +275,18 @@ def _tables(study: Study, records: Sequence[Record]) -> list[Table]:
         which: str,
         keys: Sequence[str],
         parts: Callable[[dict[str, Any]], list[dict[str, Any]]] = lambda result: [result],
+        *,
+        recent: Sequence[str] = (),
     ) -> Table:
-        """`parts` makes the rows of one result; what they hold beside `keys` gets columns after those."""
-        them = sorted(belonging(study, records, kind), key=lambda one: order[one["cell"]["protection"]])
+        """`parts` makes the rows of one result; what they hold beside `keys` gets columns after those.
+
+        `recent` are the keys that records of earlier versions lack: they get no column that would be empty.
+        """
+        them = sorted(belonging(study, records, kind), key=lambda one: place(one["cell"]))
         found = [(one, part) for one in them for part in parts(one["result"])]
-        others = sorted({key for _, part in found for key in part}.difference(keys))
+        held = {key for _, part in found for key in part}
+        keys = [key for key in keys if key not in recent or key in held]
+        others = sorted(held.difference(keys))
         rows = tuple(
             (
                 *(one["cell"][key] for key in ("protection", which, "seed")),
@@ -298,15 +320,28 @@ def _tables(study: Study, records: Sequence[Record]) -> list[Table]:
             "Accuracy of every learner; half_width is half of its 95% interval over test episodes",
             "accuracy",
             "learner",
-            ("accuracy", "half_width", "episodes", "trained_episodes", "train_seconds"),
+            (
+                "accuracy",
+                "half_width",
+                "episodes",
+                "trained_episodes",
+                "train_seconds",
+                "operations",
+                "precision",
+            ),
+            recent=("operations", "precision"),
         ),
         table(
             "reidentification",
             "Re-identification by every adversary and classifier; low and high bound its 95% interval",
             "attack",
             "attack",
-            ("classifier", "top1", "low", "high", "chance", "identities", "gallery", "probes"),
+            (
+                *("classifier", "top1", "low", "high", "top5", "top10", "chance"),
+                *("identities", "gallery", "probes", "faces_found", "verification_auc", "tar_at_far_1e-3"),
+            ),
             scores,
+            recent=("top5", "top10", "faces_found", "verification_auc", "tar_at_far_1e-3"),
         ),
         table(
             "similarity",
@@ -316,7 +351,24 @@ def _tables(study: Study, records: Sequence[Record]) -> list[Table]:
             (*similarity, "guarantee", "definition", "value", "whole_image", "source"),
             flat,
         ),
+        Table(
+            "transfer",
+            "Accuracy of the model trained for each setting on images protected by another; "
+            "half_width is half of its 95% interval over test episodes",
+            ("queried", "learner", "seed", "trained", "accuracy", "half_width"),
+            tuple(
+                (*(one["cell"][key] for key in ("protection", "learner", "seed")), trained, *numbers)
+                for one in sorted(belonging(study, records, "transfer"), key=lambda one: place(one["cell"]))
+                for trained, numbers in _transferred(one["result"], order)
+            ),
+        ),
     ]
+
+
+def _transferred(result: dict[str, Any], order: Mapping[str, int]) -> list[tuple[str, tuple[float, float]]]:
+    """(trained for, (accuracy, half of its interval)) of one transfer record, in the order of the study."""
+    found = sorted(result["trained"].items(), key=lambda item: (order.get(item[0], len(order)), item[0]))
+    return [(spec, (one["accuracy"], one["half_width"])) for spec, one in found]
 
 
 _FRONTIER = (
@@ -380,6 +432,14 @@ def _problem(record: Record) -> str | None:
         return "'seconds' is missing"
     if record["kind"] == "attack" and in_result and not record["result"]["scores"]:
         return "result has no scores"
+    if record["kind"] == "transfer":
+        trained = record["result"]["trained"]
+        if not isinstance(trained, dict) or not trained:
+            return "result names no model that was trained"
+        for spec, one in trained.items():
+            for key in ("accuracy", "half_width"):
+                if not isinstance(one, dict) or not isinstance(one.get(key), int | float):
+                    return f"the model trained for {spec} has no {key!r}"
     if record["kind"] == "pictures":
         shown = [one for them in record["result"].values() for one in them or []]
         if not all(isinstance(one, str) and _PICTURE.fullmatch(one) for one in shown):
@@ -428,13 +488,159 @@ def _summary(study: Study, records: Sequence[Record]) -> list[str]:
     return paragraphs
 
 
-def _by_attack(study: Study, records: Sequence[Record]) -> dict[str, dict[str, Risk | None]]:
-    """Protection -> attack -> its risk; None where it is missing."""
+def _strongest_of(
+    study: Study, records: Sequence[Record], attacks: Sequence[str]
+) -> dict[str, Estimate | None]:
+    """Protection -> the strongest of these attacks on it; None where none of them ran."""
     found = risks(study, records)
-    return {
-        spec: {attack: found.get((spec, attack)) for attack in attacks_on(study, spec)}
+    tops = {
+        spec: [found[spec, attack].top1 for attack in attacks if (spec, attack) in found]
         for spec in study["protections"]
     }
+    return {spec: max(each, key=lambda top: top.value, default=None) for spec, each in tops.items()}
+
+
+@dataclass(frozen=True)
+class _Attacked:
+    """The table of re-identification: a row a protection, a column an attack that ran.
+
+    Attributes:
+        views: what is looked at -> the attacks on it that ran, in the order of VIEWS.
+        detected: those views for which it is recorded whether a detector found the faces.
+        risks: (protection, attack) -> its risk.
+        strongest: (protection, attack) of the strongest of each row; all of them where several are equal.
+        faces: (protection, view) -> the share of photographs on which the detector found a face.
+        chance: how often pure guessing is right, in words.
+    """
+
+    views: dict[str, list[str]]
+    detected: set[str]
+    risks: dict[tuple[str, str], Risk]
+    strongest: set[tuple[str, str]]
+    faces: dict[tuple[str, str], float]
+    chance: str
+
+    @property
+    def attacks(self) -> list[str]:
+        """The attacks that ran, view by view."""
+        return [attack for attacks in self.views.values() for attack in attacks]
+
+
+def _attacked(study: Study, records: Sequence[Record]) -> _Attacked | None:
+    """The table of re-identification; None where no attack is recorded."""
+    found = risks(study, records)
+    if not found:
+        return None
+    shares: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for record in belonging(study, records, "attack"):
+        share = record["result"].get("faces_found")
+        if share is not None:
+            view = next(name for name, attacks in VIEWS.items() if record["cell"]["attack"] in attacks)
+            shares[record["cell"]["protection"], view].append(share)
+    tried = {attack for _, attack in found}
+    views = {view: [attack for attack in attacks if attack in tried] for view, attacks in VIEWS.items()}
+    tops: dict[str, float] = defaultdict(float)
+    for (spec, _), risk in found.items():
+        tops[spec] = max(tops[spec], risk.top1.value)
+    return _Attacked(
+        views={view: attacks for view, attacks in views.items() if attacks},
+        detected={view for _, view in shares},
+        risks=found,
+        strongest={key for key, risk in found.items() if risk.top1.value == tops[key[0]]},
+        faces={key: statistics.fmean(values) for key, values in shares.items()},
+        chance=" to ".join(sorted({percent(risk.chance) for risk in found.values()})),
+    )
+
+
+@dataclass(frozen=True)
+class _Transfer:
+    """What models make of images that were protected in another way than those they were trained for.
+
+    Attributes:
+        learner: whose models.
+        trained, queried: the settings with a row, and those with a column, in the order of the study.
+        accuracy: (trained for, queried with) -> accuracy, a mean over seeds.
+        best: (trained for, queried with) of the best model of each column; all where several are equal.
+        tints: the background of each cell, from white at the lowest accuracy to the accent's at the highest.
+        told: what the table shows, a sentence an entry.
+    """
+
+    learner: str
+    trained: list[str]
+    queried: list[str]
+    accuracy: dict[tuple[str, str], float]
+    best: set[tuple[str, str]]
+    tints: dict[tuple[str, str], str]
+    told: list[str]
+
+
+def _transfer(study: Study, records: Sequence[Record]) -> _Transfer | None:
+    """The transfer matrix; None without such records."""
+    them = belonging(study, records, "transfer")
+    if not them:
+        return None
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for record in them:
+        for spec, one in record["result"]["trained"].items():
+            found[spec, record["cell"]["protection"]].append(one["accuracy"])
+    accuracy = {key: statistics.fmean(values) for key, values in found.items()}
+    queried = [spec for spec in study["protections"] if any(spec == asked for _, asked in accuracy)]
+    trained = [spec for spec in study["protections"] if any(spec == one for one, _ in accuracy)]
+    columns = {
+        asked: [accuracy[one, asked] for one in trained if (one, asked) in accuracy] for asked in queried
+    }
+    low, high = min(accuracy.values()), max(accuracy.values())
+    return _Transfer(
+        learner=them[0]["cell"]["learner"],
+        trained=trained,
+        queried=queried,
+        accuracy=accuracy,
+        best={key for key, value in accuracy.items() if value == max(columns[key[1]])},
+        tints={key: _tint((value - low) / (high - low or 1)) for key, value in accuracy.items()},
+        told=_transfer_in_words(accuracy, queried, columns),
+    )
+
+
+def _transfer_in_words(
+    accuracy: Mapping[tuple[str, str], float], queried: Sequence[str], columns: Mapping[str, Sequence[float]]
+) -> list[str]:
+    own = [spec for spec in queried if (spec, spec) in accuracy]
+    lost = {
+        (one, asked): accuracy[asked, asked] - value
+        for (one, asked), value in accuracy.items()
+        if asked in own and one != asked
+    }
+    told = []
+    if own:
+        best = sum(accuracy[spec, spec] == max(columns[spec]) for spec in own)
+        told.append(f"For {best} of {len(own)} settings the model trained for that very setting is the best.")
+    if lost:
+        told.append(
+            "Where images are protected in another way than the model was trained for, accuracy is "
+            f"{_points(statistics.fmean(lost.values()))} on average"
+        )
+        (worst, asked), most = max(lost.items(), key=lambda item: item[1])
+        if most > 0:
+            told[-1] += f", and {_points(most)} at worst (trained for {worst}, queried with {asked})"
+        told[-1] += "."
+    clean = [loss for (one, _), loss in lost.items() if one == "none"]
+    if clean:
+        told.append(
+            f"For the model trained on clean images it is {_points(statistics.fmean(clean))} on average."
+        )
+    return told
+
+
+def _points(loss: float) -> str:
+    """0.123 -> "12.3 points lower", of a hundred."""
+    return f"{abs(100 * loss):.1f} points {'lower' if loss >= 0 else 'higher'}"
+
+
+def _tint(share: float) -> str:
+    """From white at 0 to a teal at 1 on which the page's ink has a contrast of more than 8 to 1."""
+    light, full = (255, 255, 255), (143, 200, 208)
+    levels = (round(a + (b - a) * share) for a, b in zip(light, full, strict=True))
+    return "#{:02x}{:02x}{:02x}".format(*levels)
 
 
 def _not_shown(study: Study, records: Sequence[Record]) -> list[str]:
@@ -451,10 +657,19 @@ def _not_shown(study: Study, records: Sequence[Record]) -> list[str]:
     return [f"{name} ({count})" for name, count in sorted(others.items())]
 
 
-def _pictures(
-    study: Study, records: Sequence[Record]
-) -> tuple[list[tuple[str, list[int], list[str], list[str] | None]], list[str]]:
-    """Rows of (protection, numbers of its originals, released, denoised), and the different originals."""
+@dataclass(frozen=True)
+class _Shown:
+    """A row of the grid of pictures, each a data: URI."""
+
+    protection: str
+    originals: list[int]  # numbers among all originals
+    released: list[str]
+    denoised: list[str] | None
+    restored: list[str] | None
+
+
+def _pictures(study: Study, records: Sequence[Record]) -> tuple[list[_Shown], list[str]]:
+    """The rows, and the different originals."""
     first: dict[str, Record] = {}
     for record in belonging(study, records, "pictures"):
         first.setdefault(record["cell"]["protection"], record)
@@ -464,7 +679,8 @@ def _pictures(
         if spec in first:
             result = first[spec]["result"]
             originals = [numbers.setdefault(one, len(numbers)) for one in result["original"]]
-            rows.append((spec, originals, result["released"], result["denoised"]))
+            views = (result["released"], result["denoised"], result.get("restored"))
+            rows.append(_Shown(spec, originals, *views))
     return rows, list(numbers)
 
 
@@ -557,6 +773,7 @@ def _made(study: Study, records: Sequence[Record]) -> list[tuple[str, list[tuple
     splits = [name for name in usual if name in data["splits"]]
     splits += [name for name in data["splits"] if name not in usual]
     adversary = (study.get("adversary") or {}) if attacks else {}
+    other_shots = task.get("other_shots") or []
     groups = [
         (
             "Data",
@@ -574,6 +791,8 @@ def _made(study: Study, records: Sequence[Record]) -> list[tuple[str, list[tuple
                 ("target label", task["target"]),
                 ("secret label", task.get("sensitive") or "none"),
                 ("episode", f"{task['way']}-way {task['shot']}-shot, {task['queries']} queries a class"),
+                *([("other shots", ", ".join(map(str, other_shots)))] if other_shots else []),
+                *([("classes", ", ".join(task["classes"]))] if task.get("classes") else []),
                 ("test episodes", f"{task['episodes']:,}"),
                 ("seeds", ", ".join(str(seed) for seed in study["seeds"])),
             ],
@@ -584,6 +803,7 @@ def _made(study: Study, records: Sequence[Record]) -> list[tuple[str, list[tuple
             [(name, _shown(value)) for name, value in adversary.items()]
             + [(name, size) for name, size in sizes if size],
         ),
+        ("Multiply-adds of a query", _operations(study, records)),
         ("Versions", [(name, ", ".join(sorted(each))) for name, each in versions.items()]),
         (
             "Computing time",
@@ -592,6 +812,24 @@ def _made(study: Study, records: Sequence[Record]) -> list[tuple[str, list[tuple
         ),
     ]
     return [(name, entries) for name, entries in groups if entries]
+
+
+def _operations(study: Study, records: Sequence[Record]) -> list[tuple[str, str]]:
+    """(learner, "31.2 million"), from the least to the most over its settings; only of those recorded."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for record in belonging(study, records, "accuracy"):
+        if record["result"].get("operations") is not None:
+            found[record["cell"]["learner"]].append(record["result"]["operations"])
+    return [
+        (name, " to ".join(dict.fromkeys(_millions(each(found[name])) for each in (min, max))))
+        for name in study["learners"]
+        if name in found
+    ]
+
+
+def _millions(count: int) -> str:
+    """31_234_567 -> "31.2 million"."""
+    return f"{count / 1e6:,.1f} million" if count >= 1e5 else f"{count:,}"
 
 
 def _duration(seconds: float) -> str:
