@@ -233,7 +233,8 @@ class FewShotModel(nn.Module):
 
         Args:
             released: as `Release.images()` gives them.
-            protection: what released them; a model that was trained for several must be told.
+            protection: what released them; a model that was trained for several must be told. It is then
+                told the nearest of those: of numbers between them it has learned nothing, and embeds worse.
         """
         return self._infer(released, protection, lambda images, places: self(images, places)[1])
 
@@ -265,7 +266,7 @@ class FewShotModel(nn.Module):
             protection = self.conditions.protections[0]
         self.eval()
         device = next(self.parameters()).device
-        place = self.conditions.position(protection).to(device)
+        place = self.conditions.position(self.conditions.nearest(protection)).to(device)
         parts = []
         for part in released.split(_EMBED_BATCH):
             parts.append(function(self.seen(part.to(device)), place.expand(len(part), -1)).cpu())
