@@ -41,8 +41,8 @@ class AdversaryConfig:
         detector: the file of the weights of MTCNN, which finds the faces for it.
         steps: of training the recogniser on clean photographs of other people; 0 leaves a face network as it
             was published.
-        adaptive_steps: of training it further on protected photographs; 0 leaves it to the classifiers to
-            adapt, by a protected gallery.
+        adaptive_steps: of training it further on protected photographs, beside the one that is left as it is
+            and whose classifiers adapt by a protected gallery; 0 for that one alone.
         batch: images a step.
         learning_rate: of Adam, falling to 0 along a cosine.
         gallery: photographs of each identity that the adversary holds; the paper has 20.

@@ -53,7 +53,7 @@ def few_shot(
     from sfumato.study import grid
 
     protections = protect.expand(spec)
-    config = grid.training(overrides or [])
+    config = grid.settings_of(method.FewShotConfig, overrides or [])
     source = load(data, **({} if size is None else {"size": size}))
     test = source.split("test")
     Sampler(test.label(target), Shape(way=way, shot=shot, queries=queries))  # fails now, not after training
@@ -79,4 +79,78 @@ def few_shot(
     channels, height, width = source.images.shape[1:]
     for protection in protections:
         print(f"{protection.spec}: {protection.guarantee((channels, height, width)) or 'nothing is proved'}")
+    print(f"artefact: {out}")
+
+
+@app.command("meta")
+def meta(
+    data: Annotated[str, typer.Option(help="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")],
+    out: Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")],
+    spec: Annotated[
+        str, typer.Option("--with", metavar="SPEC", help="The protection, as blur:radius=3.")
+    ] = "none",
+    target: Annotated[str, typer.Option(help="The label to classify.")] = "class",
+    size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
+    algorithm: Annotated[str, typer.Option(help="maml, fomaml, reptile or meta-sgd.")] = "maml",
+    clipping: Annotated[
+        str | None,
+        typer.Option(help="fixed, automatic, quantile, adaclip, meta-clip or meta-clip-published."),
+    ] = None,
+    clipping_settings: Annotated[
+        list[str] | None,
+        typer.Option("--clip", metavar="KEY=VALUE", help="A setting of the clipping, as start=1."),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Budget of the training, for one task.")] = None,
+    delta: Annotated[float, typer.Option(help="Of the budget; below 1 / tasks of the pool.")] = 1e-5,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as shot=5 or steps=1000."),
+    ] = None,
+    queries: Annotated[int, typer.Option(help="Query images of each class of a test task.")] = 15,
+    episodes: Annotated[int, typer.Option(min=2, help="Test tasks.")] = 600,
+    seed: Annotated[int, typer.Option(help="Of weights, tasks and test.")] = 0,
+) -> None:
+    """Meta-learn where to start from, by MAML, Reptile or Meta-SGD; with a budget, privately.
+
+    With --epsilon, the promise is to each task of a pool whose tasks share no class, and --clipping says how
+    contributions are bounded. Without, nothing is promised. Stopped, the same command goes on.
+    """
+    from rich.console import Console
+
+    from sfumato import protect
+    from sfumato.cli.show import bars
+    from sfumato.data import load
+    from sfumato.errors import ConfigError
+    from sfumato.learn import meta as method
+    from sfumato.study import grid
+
+    protection = protect.parse(spec)
+    settings = [f"algorithm={algorithm}", *(overrides or [])]
+    if epsilon is not None:
+        chosen = [f"private.settings.{each}" for each in clipping_settings or []]
+        settings += [f"private.epsilon={epsilon}", f"private.delta={delta}", *chosen]
+        settings.append(f"private.clipping={clipping or 'quantile'}")
+    elif clipping is not None:
+        raise ConfigError(
+            f"--clipping {clipping} without --epsilon: only a private run clips; give its budget"
+        )
+    config = grid.settings_of(method.MetaConfig, settings)
+    source = load(data, **({} if size is None else {"size": size}))
+    checkpoint = out.with_suffix(".checkpoint")
+    with bars(Console(stderr=True, soft_wrap=True)) as progress:
+        task = progress.add_task("meta-steps")
+        model = method.train(
+            source.split("train"),
+            protection,
+            config,
+            target=target,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    model.save(out)
+    checkpoint.unlink(missing_ok=True)
+    test = source.split("test")
+    print(method.evaluate(model, test, queries=queries, episodes=episodes, target=target, seed=seed))
+    print(method.promise(model.card))
     print(f"artefact: {out}")

@@ -8,14 +8,17 @@ from sfumato.networks.mobile_face_net import MobileFaceNet
 from sfumato.networks.mtcnn import MTCNN, DetectorConfig, Faces
 from sfumato.networks.resnet12 import ResNet12
 from sfumato.networks.squeeze_net import SqueezeNet
+from sfumato.networks.task_classifiers import Convolutional, FullyConnected
 from sfumato.networks.unet import UNet
 
 __all__ = [
     "MTCNN",
     "Conv4",
+    "Convolutional",
     "DetectorConfig",
     "DnCNN",
     "Faces",
+    "FullyConnected",
     "InceptionResnetV1",
     "MobileFaceNet",
     "ResNet12",

@@ -17,11 +17,14 @@ class Conv4(nn.Module):
     (N, C, H, W) -> (N, width * floor(H / 2^pools) * floor(W / 2^pools)); H and W are at least 2^pools.
     """
 
-    def __init__(self, channels: int, *, width: int = 64, pools: int = 4) -> None:
+    def __init__(self, channels: int, *, width: int = 64, pools: int = 4, running: bool = True) -> None:
+        """`running`: batch norm keeps running statistics; otherwise it normalises each batch by itself."""
         super().__init__()
         inputs = [channels, width, width, width]
         self.pools = pools
-        self.blocks = nn.Sequential(*(_block(i, width, pool=n >= 4 - pools) for n, i in enumerate(inputs)))
+        self.blocks = nn.Sequential(
+            *(_block(i, width, pool=n >= 4 - pools, running=running) for n, i in enumerate(inputs))
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed float images. Raises DataError for images that the halvings leave nothing of."""
@@ -39,11 +42,11 @@ def check_size(images: Tensor, pools: int) -> None:
         )
 
 
-def _block(inputs: int, outputs: int, *, pool: bool) -> nn.Sequential:
+def _block(inputs: int, outputs: int, *, pool: bool, running: bool) -> nn.Sequential:
     layers: list[nn.Module] = [
         # A bias would be undone by the batch norm.
         nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
-        nn.BatchNorm2d(outputs),
+        nn.BatchNorm2d(outputs, track_running_stats=running),
         nn.ReLU(),
     ]
     return nn.Sequential(*layers, nn.MaxPool2d(2)) if pool else nn.Sequential(*layers)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import pydantic
 import yaml
@@ -17,6 +17,8 @@ from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import expand
+
+_Config = TypeVar("_Config")
 
 LEARNERS = ("clean", "protected", "denoised")
 
@@ -268,12 +270,16 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
     return config
 
 
-def training(overrides: Sequence[str]) -> FewShotConfig:
-    """The training settings of "key=value" strings, checked as in a study file."""
+def settings_of(kind: type[_Config], overrides: Sequence[str]) -> _Config:
+    """A configuration from "dotted.key=value" strings, checked as in a study file."""
     settings: dict[str, Any] = {}
     for override in overrides:
         _override(settings, override)
-    return parse({"data": "faces", "protections": [], "training": settings}, "training").training
+    _check_keys(kind, settings, "training")
+    try:
+        return pydantic.TypeAdapter(kind).validate_python(settings)
+    except pydantic.ValidationError as error:
+        raise ConfigError(f"training: {_first_problem(error)}") from error
 
 
 def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:

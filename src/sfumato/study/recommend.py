@@ -32,7 +32,7 @@ STATIC = tuple(static for static, _ in VIEWS.values())
 ADAPTIVE = tuple(adaptive for _, adaptive in VIEWS.values())
 
 # Classifiers by the words that records have for them; studies of earlier versions have "linear".
-CLASSIFIERS = {"svm": "SVM", "linear": "linear", "1-nn": "1-nn", "mean": "nearest-mean"}
+_CLASSIFIERS = {"svm": "SVM", "linear": "linear", "1-nn": "1-nn", "mean": "nearest-mean"}
 
 LEARNERS = {
     "clean": "trained on clean images",
@@ -71,8 +71,7 @@ class Risk:
     @property
     def adversary(self) -> str:
         """In words: "adaptive adversary, linear classifier"."""
-        classifier = CLASSIFIERS.get(self.classifier, self.classifier)
-        return f"{ADVERSARIES.get(self.attack, self.attack)}, {classifier} classifier"
+        return f"{ADVERSARIES.get(self.attack, self.attack)}, {classifier_in_words(self.classifier)}"
 
 
 @dataclass(frozen=True)
@@ -118,6 +117,12 @@ class Recommendation:
     def lines(self) -> tuple[str, ...]:
         """What the command line prints."""
         return (self.headline, *self.details)
+
+
+def classifier_in_words(name: str) -> str:
+    """ "svm, trained further" -> "SVM classifier, recogniser trained further"."""
+    kind, _, how = name.partition(", ")
+    return f"{_CLASSIFIERS.get(kind, kind)} classifier" + (f", recogniser {how}" if how else "")
 
 
 def accuracies(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Estimate]:

@@ -23,7 +23,6 @@ from sfumato.files import whole
 from sfumato.study.recommend import (
     ADAPTIVE,
     ADVERSARIES,
-    CLASSIFIERS,
     LEARNERS,
     STATIC,
     VIEWS,
@@ -34,6 +33,7 @@ from sfumato.study.recommend import (
     Study,
     accuracies,
     belonging,
+    classifier_in_words,
     frontier,
     missing,
     percent,
@@ -251,7 +251,7 @@ def render(study: Study, records: Sequence[Record]) -> str:
         learners=LEARNERS,
         adversaries=_SHORT,
         adaptive=ADAPTIVE,
-        classifiers=CLASSIFIERS,
+        classifier_in_words=classifier_in_words,
         similarities=_similarities(study, records),
         shown=_shown,
     )

@@ -1,0 +1,260 @@
+"""Learning a task from few images, and what it tells of where to start: meta-learning as pure functions.
+
+Sources: MAML, Finn, Abbeel & Levine 2017, Algorithm 2; Reptile, Nichol, Achiam & Schulman 2018, Algorithm 1;
+Meta-SGD, Li et al. 2017, Algorithm 1. A contribution is a direction to subtract: the gradient of the queries'
+loss after learning the support, or for Reptile the way from the end of learning back to its start.
+
+The parameters of all layers, and for Meta-SGD one learning rate for each, are one vector: what a task
+contributes can then be clipped as a whole, and nothing of a task is left anywhere else.
+"""
+
+import copy
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import repeat
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+from sfumato.errors import ConfigError, did_you_mean
+from sfumato.precision import autocast
+
+ALGORITHMS = ("maml", "fomaml", "reptile", "meta-sgd")
+WAYS = ("vectorised", "loop")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    """How a task is learned.
+
+    Attributes:
+        algorithm: "maml"; "fomaml", MAML of first order, which takes the gradient after learning for the one
+            before; "reptile"; or "meta-sgd", which learns a rate for every parameter as well.
+        steps: of gradient descent on the support.
+        rate: its learning rate; of Meta-SGD, the one that all start from.
+        clipping_norm: the inner gradient is clipped to this L2 norm; None for no clipping. Only Meta-Clip
+            does, which learns it.
+    """
+
+    algorithm: str = "maml"
+    steps: int = 1
+    rate: float = 0.4
+    clipping_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in ALGORITHMS:
+            raise ConfigError(
+                f"no algorithm is called {self.algorithm!r}: {did_you_mean(self.algorithm, ALGORITHMS)}"
+            )
+        if self.steps < 1:
+            raise ConfigError(f"steps={self.steps}: at least 1 step of learning a task")
+        if not self.rate > 0:
+            raise ConfigError(f"rate={self.rate:g}: above 0 (MAML uses 0.4 on Omniglot)")
+        if self.clipping_norm is not None and not self.clipping_norm > 0:
+            raise ConfigError(f"clipping_norm={self.clipping_norm:g}: above 0, or None for no clipping")
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """T tasks of one shape, with labels from 0 to N - 1 in each.
+
+    Attributes:
+        support: (T, N * K, C, H, W) float.
+        support_labels: (T, N * K) int64.
+        queries: (T, N * Q, C, H, W) float.
+        query_labels: (T, N * Q) int64.
+    """
+
+    support: Tensor
+    support_labels: Tensor
+    queries: Tensor
+    query_labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.support)
+
+
+def tasks_of(images: Tensor, shot: int) -> Tasks:
+    """(T, N, K + Q, C, H, W) float images, the K of the support first -> Tasks."""
+    count, way = images.shape[:2]
+    labels = torch.arange(way)[:, None].expand(way, images.shape[2])
+
+    def part(chosen: slice) -> tuple[Tensor, Tensor]:
+        return images[:, :, chosen].flatten(1, 2), labels[:, chosen].flatten().expand(count, -1)
+
+    return Tasks(*part(slice(shot)), *part(slice(shot, None)))
+
+
+class _Own(threading.local):
+    """A network for each thread, without values: `functional_call` puts the given parameters into the module
+    itself while it runs, where another thread would compute with them, and leave them behind.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = copy.deepcopy(network).to("meta")
+
+
+class Learner:
+    """A network whose parameters are given from outside, as one vector. State: none that changes.
+
+    Attributes:
+        size: P, how many parameters the network has.
+    """
+
+    def __init__(self, network: nn.Module, *, precision: str = "float32") -> None:
+        """Take the architecture of `network`, which must have no buffers: these would carry tasks on.
+
+        Raises:
+            ConfigError: it has.
+        """
+        buffers = [name for name, _ in network.named_buffers()]
+        if buffers:
+            raise ConfigError(
+                f"the network keeps {buffers[0]} from batch to batch, which carries one task into the next: "
+                "use batch norm with track_running_stats=False"
+            )
+        self._network = network  # only read, and copied
+        self._own = _Own(network)
+        self._shapes = {name: each.shape for name, each in network.named_parameters()}
+        self._precision = precision
+        self.size = sum(shape.numel() for shape in self._shapes.values())
+        self.convolutional = any(isinstance(module, nn.Conv2d) for module in network.modules())
+
+    def initial(self) -> Tensor:
+        """(P,) the parameters that the network was made with."""
+        return torch.cat([each.detach().flatten() for each in self._network.parameters()])
+
+    def logits(self, parameters: Tensor, images: Tensor) -> Tensor:
+        """(P,), (n, C, H, W) -> (n, way), of the precision of the parameters."""
+        parts = parameters.split([shape.numel() for shape in self._shapes.values()])
+        named = {
+            name: part.view(shape) for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)
+        }
+        with autocast(self._precision, images.device):
+            found: Tensor = functional_call(self._own.network, named, (images,))
+        return found.to(parameters.dtype)
+
+    def loss(self, parameters: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross-entropy."""
+        return functional.cross_entropy(self.logits(parameters, images), labels)
+
+
+def fastest(learner: Learner, device: torch.device) -> str:
+    """The quicker way to compute contributions, as measured (benchmarks/meta.py): one of WAYS.
+
+    A processor has no quick convolution whose weights differ from image to image: there tasks are computed
+    one by one, and spread over its cores.
+    """
+    return "loop" if learner.convolutional and device.type == "cpu" else "vectorised"
+
+
+def contributions(
+    learner: Learner, start: Tensor, tasks: Tasks, inner: Inner, *, way: str | None = None
+) -> Tensor:
+    """What each task contributes to the meta-update. -> (T, D).
+
+    D is P, 2P for Meta-SGD (the rates come last), and one more with `inner.clipping_norm`: the derivative of
+    the queries' loss with respect to it comes last of all. Reptile has no queries, and takes the loss of all
+    images.
+
+    Args:
+        learner: the network.
+        start: (P,) parameters before learning; (2P,) for Meta-SGD.
+        tasks: see Tasks.
+        inner: how a task is learned.
+        way: "vectorised", one call for all tasks; or "loop", a task a core. None for the fastest.
+    """
+    vectorised = (way or fastest(learner, start.device)) == "vectorised"
+    one = _contribution(learner, inner, _traced if vectorised else _plain)
+    norms = [] if inner.clipping_norm is None else [inner.clipping_norm]
+    vector = torch.cat([start, start.new_tensor(norms)])
+    batches = (tasks.support, tasks.support_labels, tasks.queries, tasks.query_labels)
+    if not len(tasks):
+        return vector.new_zeros(0, len(vector))
+    if vectorised:
+        return vmap(one, in_dims=(None, 0, 0, 0, 0))(vector, *batches)
+    cores = torch.get_num_threads()
+    if cores == 1:
+        return torch.stack([one(vector, *task) for task in zip(*batches, strict=True)])
+    torch.set_num_threads(1)  # of each task's own operations: the tasks fill the cores
+    try:
+        with ThreadPoolExecutor(cores) as pool:
+            return torch.stack(list(pool.map(one, repeat(vector), *batches)))
+    finally:
+        torch.set_num_threads(cores)
+
+
+def adapt(learner: Learner, start: Tensor, support: Tensor, labels: Tensor, inner: Inner) -> Tensor:
+    """Learn one task. (P,) or, for Meta-SGD, (2P,) parameters -> (P,) after learning the support."""
+    parameters, rates = _rates(learner, start, inner)
+    for _ in range(inner.steps):
+        gradient = _plain(lambda point: learner.loss(point, support, labels), parameters)
+        if inner.clipping_norm is not None:
+            gradient = _clipped(gradient, inner.clipping_norm)
+        parameters = (parameters - rates * gradient).detach()
+    return parameters
+
+
+def _rates(learner: Learner, start: Tensor, inner: Inner) -> tuple[Tensor, Tensor | float]:
+    if inner.algorithm == "meta-sgd":
+        return start[: learner.size], start[learner.size : 2 * learner.size]
+    return start[: learner.size], inner.rate
+
+
+def _contribution(
+    learner: Learner, inner: Inner, gradient: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
+) -> Callable[..., Tensor]:
+    """(vector, support, its labels, queries, their labels) -> the contribution of one task.
+
+    `gradient`: function, point -> the gradient of the function there, itself differentiable inside another.
+    """
+
+    def learned(vector: Tensor, support: Tensor, labels: Tensor) -> Tensor:
+        parameters, rates = _rates(learner, vector, inner)
+        for _ in range(inner.steps):
+            found = gradient(lambda point: learner.loss(point, support, labels), parameters)
+            if inner.algorithm == "fomaml":
+                found = found.detach()
+            if inner.clipping_norm is not None:
+                found = _clipped(found, vector[-1])
+            parameters = parameters - rates * found
+        return parameters
+
+    def after(vector: Tensor, support: Tensor, labels: Tensor, queries: Tensor, asked: Tensor) -> Tensor:
+        return gradient(
+            lambda point: learner.loss(learned(point, support, labels), queries, asked), vector
+        ).detach()
+
+    def back(vector: Tensor, support: Tensor, labels: Tensor, queries: Tensor, asked: Tensor) -> Tensor:
+        """Reptile learns from all images of a task, and has no queries."""
+        images, names = torch.cat([support, queries]), torch.cat([labels, asked])
+        moved = (vector[: learner.size] - learned(vector, images, names)).detach()
+        if inner.clipping_norm is None:
+            return moved
+        return torch.cat([moved, after(vector, images, names, images, names)[-1:]])
+
+    return back if inner.algorithm == "reptile" else after
+
+
+def _clipped(gradient: Tensor, norm: Tensor | float) -> Tensor:
+    scale: Tensor = (norm / gradient.norm().clamp(min=1e-12)).clamp(max=1.0)
+    return gradient * scale
+
+
+def _traced(function: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:
+    """The gradient by torch.func, for one call over all tasks."""
+    found: Tensor = grad(function)(point)
+    return found
+
+
+def _plain(function: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:
+    """The gradient by plain autograd: torch.func fails in several threads at once."""
+    inside = point.requires_grad  # of another gradient, which goes through this one
+    if not inside:
+        point = point.detach().requires_grad_()
+    (found,) = torch.autograd.grad(function(point), point, create_graph=inside)
+    return found

@@ -1,0 +1,519 @@
+"""Meta-learning: parameters from which a task is learned in a few steps, with a promise to the tasks or not.
+
+Source: Meta-Clip (docs/papers.md), which clips and noises inside MAML, Reptile and Meta-SGD. Here the unit of
+privacy is one task of a fixed pool: tasks are Poisson-sampled, each contribution is clipped as one vector
+over all layers, one noise is added to the sum, and an accountant stops the run before the step that would
+pass the budget. What a task contributes is made in `adaptation`, how it is clipped in `dp.clipping`.
+"""
+
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sfumato import artefacts
+from sfumato.data.labelled import LabelledImages
+from sfumato.dp import accounting, clipping
+from sfumato.dp.guarantee import rounded_up
+from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
+from sfumato.episodes import Sampler, Shape
+from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, did_you_mean
+from sfumato.images import to_float
+from sfumato.learn.adaptation import Inner, Learner, adapt, contributions, tasks_of
+from sfumato.learn.few_shot import Accuracy
+from sfumato.learn.task_pool import TaskPool, disjoint_pool, overlapping_pool, poisson
+from sfumato.networks import Convolutional, FullyConnected
+from sfumato.precision import resolve
+from sfumato.protect import Protection, parse
+
+NETWORKS: dict[str, Callable[[tuple[int, int, int], int], nn.Module]] = {
+    "fully-connected": FullyConnected,
+    "convolutional": Convolutional,
+}
+
+_KIND = "meta"
+_CHECKPOINT = "meta checkpoint"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Private:
+    """What is promised to the tasks of a pool, and how it is kept.
+
+    Attributes:
+        epsilon, delta: the budget of the whole run, for one task added or removed.
+        clipping: the name of a policy of `dp.clipping`.
+        settings: of that policy.
+        noise_multiplier: the standard deviation of the noise in units of the clipping norm; None for the
+            least with which all steps fit the budget. With more of it than fits, the run ends early.
+        pool_tasks: None for a pool of tasks that share no class; a number for so many overlapping ones, of
+            which an image gets the weaker promise that the card states.
+    """
+
+    epsilon: float
+    delta: float
+    clipping: str = "quantile"
+    settings: dict[str, float] = field(default_factory=dict)
+    noise_multiplier: float | None = None
+    pool_tasks: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaConfig:
+    """How parameters are meta-learned; the defaults are MAML's for Omniglot, fully connected.
+
+    Attributes:
+        algorithm, inner_steps, inner_rate: see adaptation.Inner.
+        test_steps: of learning a task when the model is used.
+        way, shot, queries: N, K and Q of a task.
+        network: "fully-connected" or "convolutional".
+        steps: meta-steps.
+        tasks: of a meta-step; in a private run how many are expected, since each comes by itself.
+        meta_rate: learning rate of Adam, falling to 0 along a cosine.
+        private: what is promised; None for a run without any promise, on endless fresh tasks.
+        precision: see `sfumato.precision`; bfloat16 is for the convolutional network.
+    """
+
+    algorithm: str = "maml"
+    inner_steps: int = 1
+    inner_rate: float = 0.4
+    test_steps: int = 3
+    way: int = 5
+    shot: int = 1
+    queries: int = 5
+    network: str = "fully-connected"
+    steps: int = 10_000
+    tasks: int = 16
+    meta_rate: float = 1e-3
+    private: Private | None = None
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.network not in NETWORKS:
+            raise ConfigError(
+                f"no network is called {self.network!r}: {did_you_mean(self.network, NETWORKS)}"
+            )
+        for name in ("steps", "tasks", "test_steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        if not 0 < self.meta_rate < math.inf:
+            raise ConfigError(f"meta_rate={self.meta_rate:g}: above 0")
+        resolve(self.precision)
+        self.shape, self.inner  # noqa: B018 - they check their part
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of a task."""
+        return Shape(way=self.way, shot=self.shot, queries=self.queries)
+
+    @property
+    def inner(self) -> Inner:
+        """How a task is learned."""
+        return Inner(algorithm=self.algorithm, steps=self.inner_steps, rate=self.inner_rate)
+
+
+class MetaModel:
+    """Parameters to start from, and how a task is learned from them. State: none that changes.
+
+    Attributes:
+        learner: the network.
+        start: (P,) parameters; (2P,) with the rates of Meta-SGD.
+        inner: how a task is learned when the model is used.
+        card: what is known of its making: settings, data digest, privacy spent and of what.
+    """
+
+    def __init__(self, learner: Learner, start: Tensor, inner: Inner, card: dict[str, Any]) -> None:
+        self.learner = learner
+        self.start = start
+        self.inner = inner
+        self.card = card
+
+    def classify(self, support: Tensor, labels: Tensor, queries: Tensor) -> Tensor:
+        """Learn a task from released images and name others. -> (Q,) int64 labels.
+
+        Queries are normalised together (transductive): what one is called depends on the others.
+
+        Args:
+            support: (N * K, C, H, W) uint8 released images.
+            labels: (N * K,) int64, from 0 to N - 1.
+            queries: (Q, C, H, W) uint8 released images.
+        """
+        learned = adapt(self.learner, self.start, to_float(support), labels, self.inner)
+        with torch.no_grad():
+            return self.learner.logits(learned, to_float(queries)).argmax(1)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as an artefact."""
+        artefacts.save(path, {"start": self.start}, {"kind": _KIND, **self.card})
+
+
+def load(path: str | os.PathLike[str]) -> MetaModel:
+    """Read a model that `MetaModel.save` wrote. Raises ArtefactError: damaged, or foreign."""
+    tensors, card = artefacts.load(path, kind=_KIND)
+    try:
+        config, image = config_of(card["config"]), tuple(card["image"])
+    except (KeyError, TypeError, ConfigError) as error:
+        raise ArtefactError(f"{path}: damaged, or of another version: its card lacks settings") from error
+    learner = _learner(config, image)
+    size = learner.size * (2 if config.algorithm == "meta-sgd" else 1)
+    if tensors.keys() != {"start"} or tensors["start"].shape != (size,):
+        raise ArtefactError(f"{path}: damaged: the parameters do not fit the network")
+    return MetaModel(learner, tensors["start"], _test_inner(config), card)
+
+
+def promise(card: dict[str, Any]) -> str:
+    """What a model's card promises to the tasks that it was trained on, in words."""
+    private = card["privacy"]
+    if private is None:
+        return "nothing is promised to the images that it was trained on"
+    if private["epsilon"] is None:
+        return (
+            f"nothing is promised: {private['clipping']} is not covered "
+            f"(eps = {private['epsilon_if_the_norm_were_public']:.3g} if its norm were public)"
+        )
+    return (
+        f"eps = {rounded_up(private['epsilon'])} at delta = {private['delta']:g} for {private['unit']} "
+        f"({private['accountant']}, {card['steps']} steps, noise multiplier {private['noise_multiplier']:g}, "
+        f"{private['pool']} tasks); not covered: {'; '.join(private['not_covered'])}"
+    )
+
+
+def config_of(settings: dict[str, Any]) -> MetaConfig:
+    """The configuration that `dataclasses.asdict` took apart."""
+    private = settings["private"]
+    return MetaConfig(**{**settings, "private": None if private is None else Private(**private)})
+
+
+def evaluate(
+    model: MetaModel,
+    data: LabelledImages,
+    *,
+    queries: int = 15,
+    episodes: int = 600,
+    target: str = "class",
+    protection: Protection | None = None,
+    seed: int = 0,
+) -> Accuracy:
+    """Mean accuracy over test tasks of the way and shot that the model is for, images protected once each.
+
+    Args:
+        model: from `train` or `load`.
+        data: clean images of classes that were never trained on.
+        queries, episodes: the test.
+        target: the label to classify.
+        protection: None for the one that the model was trained for.
+        seed: of the tasks and of the noise.
+
+    Raises:
+        DataError: too few classes or images for a task.
+    """
+    config = config_of(model.card["config"])
+    protection = parse(model.card["spec"]) if protection is None else protection
+    sampler = Sampler(data.label(target), Shape(way=config.way, shot=config.shot, queries=queries))
+    rows = sampler.draw(episodes, torch.Generator().manual_seed(seed))
+    drawn, places = rows.unique(return_inverse=True)
+    released = protection.release(data.images[drawn], seeded_noise(seed)).images()
+    scores = []
+    for place in places:
+        tasks = tasks_of(released[place][None], config.shot)
+        named = model.classify(tasks.support[0], tasks.support_labels[0], tasks.queries[0])
+        scores.append((named == tasks.query_labels[0]).double().mean())
+    found = torch.stack(scores)
+    half_width = 1.96 * found.std().item() / math.sqrt(episodes) if episodes > 1 else math.inf
+    return Accuracy(found.mean().item(), half_width, episodes, sampler.shape, protection.spec)
+
+
+def train(
+    data: LabelledImages,
+    protection: Protection,
+    config: MetaConfig,
+    *,
+    target: str = "class",
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> MetaModel:
+    """Meta-learn, and return the parameters after the last step: no step is chosen by looking at tasks.
+
+    Args:
+        data: clean images to train on; in a private run, those of the pool, whose classes are public.
+        protection: every image is protected anew in every task, by seeded noise: copies that stay here.
+        config: see MetaConfig.
+        target: the label to classify.
+        seed: decides weights and fresh tasks; in a private run, which classes are a task of the pool. Who
+            takes part and the noise come from the operating system there, and nothing repeats it: whoever
+            knew a seed of these could undo the noise.
+        checkpoint: a file written every few hundred steps; where it exists, training goes on from it.
+        progress: called after each step with the numbers done and planned.
+
+    Raises:
+        DataError: too few classes or images.
+        ConfigError: a promise that cannot be kept, said before any image is looked at.
+        ArtefactError: the checkpoint belongs to another run.
+    """
+    channels, height, width = data.images.shape[1:]
+    image = (channels, height, width)
+    run = _Run(data, protection, config, target, seed, image)
+    if checkpoint is not None and Path(checkpoint).exists():
+        run.resume(checkpoint)
+    while run.done < config.steps and run.step():
+        if progress is not None:
+            progress(run.done, config.steps)
+        if checkpoint is not None and run.done % _SAVED_EVERY == 0:
+            run.save(checkpoint)
+    if checkpoint is not None:
+        # Whatever is returned is in the checkpoint: a second call gives the same model, rather than another
+        # one made from a point that the account had already left behind.
+        run.save(checkpoint)
+    return run.model()
+
+
+class _Run:
+    """Training under way. State: the parameters, the optimiser, and the promise of a private run."""
+
+    def __init__(
+        self,
+        data: LabelledImages,
+        protection: Protection,
+        config: MetaConfig,
+        target: str,
+        seed: int,
+        image: tuple[int, int, int],
+    ) -> None:
+        self._data = data
+        self._protection = protection
+        self._config = config
+        self._learner = _learner(config, image, seed)
+        start = self._learner.initial()
+        if config.algorithm == "meta-sgd":
+            start = torch.cat([start, torch.full_like(start, config.inner_rate)])
+        self._start = nn.Parameter(start)
+        self._optimiser = torch.optim.Adam([self._start], lr=config.meta_rate)
+        self._seed = seed
+        self._promise: _Promise | None = None
+        if config.private is None:
+            self._sampler = Sampler(data.label(target), config.shape)
+        else:
+            self._promise = _Promise(config.private, config, data, target, seed)
+        self._card: dict[str, Any] = {
+            "config": asdict(config),
+            "spec": protection.spec,
+            "image": list(image),
+            "target": target,
+            "data": {"name": data.name},
+            "seed": seed,
+            "transductive": True,
+        }
+        self.done = 0
+
+    def step(self) -> bool:
+        """One meta-step; in a private run the account is charged first. False: no room, the run is over."""
+        config, promise = self._config, self._promise
+        inner = config.inner
+        if promise is None:
+            order = torch.Generator().manual_seed(_hash_seed(self._seed, self.done))
+            rows = self._sampler.draw(config.tasks, order)
+            noise = seeded_noise(self._seed, self.done)
+            direction = self._contributions(rows, noise, inner).mean(0)
+        else:
+            if not promise.charge():
+                return False
+            rows, noise = promise.draw(config.shape), fresh_noise()
+            if promise.follows_norm:
+                inner = replace(inner, clipping_norm=promise.policy.norm)
+            found = self._contributions(rows, noise, inner)
+            direction = promise.release(found).to(self._start.dtype)
+        for group in self._optimiser.param_groups:
+            group["lr"] = config.meta_rate * (1 + math.cos(math.pi * self.done / config.steps)) / 2
+        self._start.grad = direction
+        self._optimiser.step()
+        self.done += 1
+        return True
+
+    def _contributions(self, rows: Tensor, noise: Noise, inner: Inner) -> Tensor:
+        """(T, N, K + Q) rows -> (T, D)."""
+        images = self._data.images[rows.flatten()]
+        released = images if not len(images) else self._protection.release(images, noise).images()
+        tasks = tasks_of(to_float(released).unflatten(0, rows.shape), self._config.shot)
+        return contributions(self._learner, self._start.detach(), tasks, inner)
+
+    def model(self) -> MetaModel:
+        """The model as it is now."""
+        card = {**self._card, "steps": self.done}
+        if self._promise is None:  # a digest tells which of two pools it was, and a number of images often
+            card["data"] = {**card["data"], "digest": self._data.digest, "images": len(self._data)}
+        card["privacy"] = None if self._promise is None else self._promise.card()
+        return MetaModel(self._learner, self._start.detach().clone(), _test_inner(self._config), card)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint, whole or not at all. It may hold what must not be published."""
+        adam = self._optimiser.state[self._start]
+        tensors = {"start": self._start.detach(), **{f"adam.{k}": v for k, v in adam.items()}}
+        card = {"kind": _CHECKPOINT, "run": self._identity(), "done": self.done}
+        card["digest"] = self._data.digest
+        if self._promise is not None:
+            card["promise"] = self._promise.state()
+        artefacts.save(path, tensors, card)
+
+    @torch.no_grad()
+    def resume(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a checkpoint, and go on counting. Raises ArtefactError for that of another run."""
+        tensors, card = artefacts.load(path, kind=_CHECKPOINT)
+        # Settings first: the digest looks at the images.
+        if card.get("run") != self._identity() or card.get("digest") != self._data.digest:
+            raise ArtefactError(f"{path}: the checkpoint of another run: delete it, or name another file")
+        try:
+            self._start.copy_(tensors["start"])
+            adam = {name: tensors[f"adam.{name}"] for name in ("step", "exp_avg", "exp_avg_sq")}
+            self.done = card["done"]
+            if self._promise is not None:
+                self._promise.restore(card["promise"], self.done)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ArtefactError(f"{path}: damaged: start anew, or from an older checkpoint") from error
+        self._optimiser.state[self._start] = adam
+
+    def _identity(self) -> Any:
+        return json.loads(json.dumps(self._card))
+
+
+class _Promise:
+    """What a private run promises to the tasks of its pool. State: the account, the policy, who takes part.
+
+    Everything here that is drawn comes from the operating system.
+    """
+
+    def __init__(
+        self, private: Private, config: MetaConfig, data: LabelledImages, target: str, seed: int
+    ) -> None:
+        label = data.label(target)
+        self.pool: TaskPool = (
+            disjoint_pool(label, config.shape, seed=seed)
+            if private.pool_tasks is None
+            else overlapping_pool(label, config.shape, tasks=private.pool_tasks, seed=seed)
+        )
+        self._private = private
+        self._rate = config.tasks / len(self.pool)
+        if self._rate > 1:
+            raise ConfigError(
+                f"tasks={config.tasks}: the pool has {len(self.pool)} tasks, and a step can have no more"
+            )
+        self._account = accounting.Accountant(private.epsilon, private.delta, len(self.pool))
+        self.policy = clipping.parse(private.clipping, private.settings)
+        self.follows_norm = private.clipping in ("meta-clip", "meta-clip-published")
+        self._noise: float = (
+            accounting.calibrate(private.epsilon, private.delta, self._rate, config.steps)
+            if private.noise_multiplier is None
+            else private.noise_multiplier
+        )
+        self._draws = torch.Generator().manual_seed(int.from_bytes(os.urandom(7), "big"))
+        self._zeroed = False
+
+    def charge(self) -> bool:
+        """Charge a step, before a task is drawn for it; False where the budget has no room for it."""
+        try:
+            self._account.step(self._noise, self._rate)
+        except BudgetExceededError:
+            if not self._account.stretches:
+                raise  # not even one step: the user has to know
+            return False
+        return True
+
+    def draw(self, shape: Shape) -> Tensor:
+        """(T, N, K + Q) rows of the tasks that take part in this step; maybe none."""
+        return self.pool.draw(poisson(len(self.pool), self._rate), shape, self._draws)
+
+    def release(self, found: Tensor) -> Tensor:
+        """(T, D) contributions -> (P,) the noised mean, all that is seen of them."""
+        derivatives = found[:, -1] if self.follows_norm else None
+        outcome = self.policy.step(
+            found[:, :-1] if self.follows_norm else found,
+            noise_multiplier=self._noise,
+            public_count=self._rate * len(self.pool),
+            draw=_draw,
+            derivatives=derivatives,
+        )
+        self._zeroed |= outcome.zeroed
+        return outcome.update
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"account": self._account.state, "policy": self.policy.state(), "noise": self._noise}
+
+    def restore(self, state: dict[str, Any], done: int) -> None:
+        """Go on counting from a checkpoint. Raises ValueError where the account has not all steps done."""
+        self._account = accounting.Accountant.resume(state["account"])
+        if sum(stretch.steps for stretch in self._account.stretches) != done:
+            raise ValueError("steps were taken that the account knows nothing of, or the reverse")
+        self.policy.restore(state["policy"])
+        self._noise = state["noise"]
+
+    def card(self) -> dict[str, Any]:
+        """What is promised, and what is not."""
+        spent = self._account.spent()
+        overlap, covered = self.pool.overlap, self.policy.covered
+        card: dict[str, Any] = {
+            "unit": (
+                "one task of the pool, added or removed, with all images of its classes"
+                if overlap == 1
+                else f"one task of the pool, added or removed, while its images stay in up to {overlap - 1} "
+                "others: of an image, image_epsilon speaks"
+            ),
+            "pool": len(self.pool),
+            "clipping": self.policy.name,
+            "noise_multiplier": self._noise,
+            "rate": self._rate,
+            "accountant": "PLD",
+            "epsilon": spent.pld if covered else None,
+            "delta": spent.delta,
+            "rdp": spent.rdp if covered else None,
+            "gdp_approximation": spent.gdp if covered else None,
+            "images_overlap": overlap,
+            "not_covered": [
+                "the support and query images of those who use the model",
+                "the number of tasks, which classes there are, and which of them have enough images",
+                "floating point: the noise is no exact one",
+            ],
+        }
+        if not covered:
+            card["epsilon_if_the_norm_were_public"] = spent.pld
+            card["gdp_approximation_if_the_norm_were_public"] = spent.gdp
+            card["not_covered"].append(self.policy.not_covered)
+        elif overlap > 1:
+            stretches = self._account.stretches
+            card["image_epsilon"] = accounting.image_epsilon(overlap, stretches, spent.delta)
+        return card
+
+
+def _draw(shape: tuple[int, ...], std: float) -> Tensor:
+    """Gaussian noise of the operating system's entropy: a discrete Gaussian on a fine grid."""
+    if not std:
+        return torch.zeros(shape, dtype=torch.float64)
+    noise = fresh_noise().discrete_gaussian(shape or (1,), variance=Fraction(_GRID**2))
+    return (noise.double() * (std / _GRID)).reshape(shape)
+
+
+_GRID = 1 << 40
+_SAVED_EVERY = 200
+
+
+def _learner(config: MetaConfig, image: tuple[int, ...], seed: int = 0) -> Learner:
+    channels, height, width = image
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = NETWORKS[config.network]((channels, height, width), config.way)
+    return Learner(network, precision=resolve(config.precision))
+
+
+def _test_inner(config: MetaConfig) -> Inner:
+    return replace(config.inner, steps=config.test_steps)
+
+
+def _hash_seed(*parts: int) -> int:
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)

@@ -1,0 +1,55 @@
+"""Classifiers for meta-learning: no running statistics, which would carry one task's images into another."""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.networks.conv4 import Conv4, check_size
+
+
+class FullyConnected(nn.Module):
+    """Layers of 256, 128, 64 and 64 units with batch norm and ReLU, then a linear one.
+
+    Source: Finn, Abbeel & Levine 2017, Sec. 5.2 and App. A.1, for Omniglot.
+
+    (N, C, H, W) -> (N, way). Images are normalised together: what one is called depends on the others.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], way: int) -> None:
+        super().__init__()
+        channels, height, width = shape
+        sizes = (channels * height * width, 256, 128, 64, 64)
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise(sizes):
+            layers += [
+                nn.Linear(inputs, outputs, bias=False),  # a bias would be undone by the batch norm
+                nn.BatchNorm1d(outputs, track_running_stats=False),
+                nn.ReLU(),
+            ]
+        self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], way))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Classify float images."""
+        return torch.as_tensor(self.layers(images.flatten(1)))
+
+
+class Convolutional(nn.Module):
+    """Conv-4 without running statistics, and a linear layer.
+
+    Source: Finn, Abbeel & Levine 2017, App. A.1, who take strides instead of pools for Omniglot.
+
+    (N, C, H, W) -> (N, way). Images are normalised together: what one is called depends on the others.
+    Raises DataError for images below 16x16, before there is one.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], way: int, *, width: int = 64) -> None:
+        super().__init__()
+        channels, height, side = shape
+        check_size(torch.empty(0, *shape), 4)
+        self.encoder = Conv4(channels, width=width, running=False)
+        self.head = nn.Linear(width * (height // 16) * (side // 16), way)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Classify float images."""
+        return torch.as_tensor(self.head(self.encoder(images)))
