@@ -61,7 +61,7 @@ def help_of_all() -> dict:
 
 def test_every_command_has_help_that_shows_how_to_call_it(help_of_all: dict):
     said = help_of_all["said"]
-    assert {"", "demo", "study run", "study report", "train few-shot", "data info"} <= set(said)
+    assert {"", "demo", "study run", "study report", "train few-shot", "train meta", "data info"} <= set(said)
     assert {path: code for path, (code, _) in said.items() if code != 0} == {}
     assert [path for path, (_, text) in said.items() if f"sfumato {path}".strip() not in text] == []
 
@@ -185,8 +185,40 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         "0 classes have 20 images (shot 5 + queries 15) and the way is 5; the smallest is",
     ),
     "two protections for one model": (
-        ["train", "few-shot", "--data", "glyphs", "--out", "m", "--with", "blur:radius=1,2"],
+        ["train", "meta", "--data", "glyphs", "--out", "m", "--with", "blur:radius=1,2"],
         "names 2 protections: give one value for each key",
+    ),
+    "clipping without a budget": (
+        ["train", "meta", "--data", "glyphs", "--out", "m", "--clipping", "fixed"],
+        "--clipping fixed without --epsilon: only a private run clips; give its budget",
+    ),
+    "a delta that could publish a task": (
+        [
+            "train",
+            "meta",
+            "--data",
+            "glyphs",
+            "--out",
+            "m",
+            "--epsilon",
+            "8",
+            "--delta",
+            "0.5",
+            "--clip",
+            "start=1",
+        ],
+        "delta=0.5 with a pool of",
+    ),
+    "a clipping norm that is missing": (
+        ["train", "meta", "--data", "glyphs", "--out", "m", "--epsilon", "8", "--clipping", "fixed"],
+        "clipping fixed needs clipping_norm: give a public number above 0",
+    ),
+    "a clipping norm of 0": (
+        [
+            *["train", "meta", "--data", "glyphs", "--out", "m", "--epsilon", "8", "--clipping", "fixed"],
+            *["--clip", "clipping_norm=0"],
+        ],
+        "clipping_norm=0: above 0 and finite",
     ),
     "unknown training setting": (
         ["train", "few-shot", "--data", "glyphs", "--out", "m", "--with", "none", "--set", "ways=3"],

@@ -268,7 +268,9 @@ def test_a_mistaken_override_is_named(tmp_path: Path, override: str, message: st
 
 
 def test_overrides_alone_make_training_settings():
-    assert grid.settings_of(FewShotConfig, ["way=20", "denoiser_depth=null"]) == FewShotConfig(way=20, denoiser_depth=None)
+    assert grid.settings_of(FewShotConfig, ["way=20", "denoiser_depth=null"]) == FewShotConfig(
+        way=20, denoiser_depth=None
+    )
 
 
 def test_a_mistaken_training_setting_is_answered_with_the_nearest():

@@ -1,0 +1,356 @@
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from sfumato.errors import ConfigError
+from sfumato.learn.adaptation import (
+    ALGORITHMS,
+    WAYS,
+    Inner,
+    Learner,
+    Tasks,
+    adapt,
+    contributions,
+    fastest,
+    tasks_of,
+)
+from sfumato.networks import Convolutional, FullyConnected
+
+WAY, SHOT, QUERIES = 3, 2, 2
+
+
+@pytest.fixture(autouse=True)
+def _threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def made(network, *, seed=0, dtype=torch.float64):
+    """A network with drawn weights, in float64 so that formulas can be told from rounding."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return network().to(dtype)
+
+
+NETWORKS = {
+    "fully-connected": lambda: made(lambda: FullyConnected((1, 4, 4), WAY)),
+    "convolutional": lambda: made(lambda: Convolutional((1, 16, 16), WAY, width=4)),
+}
+
+
+def smooth():
+    """Few parameters and no kinks: finite differences need that."""
+    return made(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, WAY)))
+
+
+def some_tasks(count=3, side=16, *, seed=1, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.rand(count, WAY, SHOT + QUERIES, 1, side, side, generator=generator, dtype=dtype)
+    return tasks_of(images, SHOT)
+
+
+def taken(tasks, rows):
+    return Tasks(
+        tasks.support[rows], tasks.support_labels[rows], tasks.queries[rows], tasks.query_labels[rows]
+    )
+
+
+def start_of(learner, algorithm, rate=0.3):
+    start = learner.initial()
+    return torch.cat([start, torch.full_like(start, rate)]) if algorithm == "meta-sgd" else start
+
+
+def plain(network, tasks, algorithm, *, rate=0.3, steps=2):
+    """The papers' loops, with lists of tensors and no vector: the oracle."""
+    found = []
+    names = [name for name, _ in network.named_parameters()]
+
+    def loss(values, images, labels):
+        logits = functional_call(network, dict(zip(names, values, strict=True)), (images,))
+        return functional.cross_entropy(logits, labels)
+
+    for t in range(len(tasks)):
+        theta = [each.detach().clone().requires_grad_() for each in network.parameters()]
+        alpha = [torch.full_like(each, rate).requires_grad_() for each in theta]
+        support, labels = tasks.support[t], tasks.support_labels[t]
+        queries, asked = tasks.queries[t], tasks.query_labels[t]
+        if (
+            algorithm == "reptile"
+        ):  # Nichol et al., Algorithm 1: k steps of SGD on the task, then the way back
+            support, labels = torch.cat([support, queries]), torch.cat([labels, asked])
+        values = theta
+        for _ in range(steps):
+            exact = algorithm in ("maml", "meta-sgd")
+            gradients = torch.autograd.grad(loss(values, support, labels), values, create_graph=exact)
+            values = [v - a * g for v, a, g in zip(values, alpha, gradients, strict=True)]
+            if algorithm in ("fomaml", "reptile"):
+                values = [v.detach().requires_grad_() for v in values]
+        if algorithm == "reptile":
+            parts = [a - b for a, b in zip(theta, values, strict=True)]
+        elif algorithm == "fomaml":  # Finn et al., Sec. 5.2: the gradient at the parameters after learning
+            parts = torch.autograd.grad(loss(values, queries, asked), values)
+        elif algorithm == "maml":
+            parts = torch.autograd.grad(loss(values, queries, asked), theta)
+        else:  # Li et al., Algorithm 1: the gradient of both
+            parts = torch.autograd.grad(loss(values, queries, asked), [*theta, *alpha])
+        found.append(torch.cat([part.detach().flatten() for part in parts]))
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize(("way", "threads"), [("vectorised", 1), ("loop", 1), ("loop", 2)])
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_contributions_are_those_of_a_plain_loop_from_the_papers(algorithm, network, way, threads):
+    module = NETWORKS[network]()
+    learner, tasks = Learner(module), some_tasks(side=4 if network == "fully-connected" else 16)
+    inner = Inner(algorithm=algorithm, steps=2, rate=0.3)
+    torch.set_num_threads(threads)
+    found = contributions(learner, start_of(learner, algorithm), tasks, inner, way=way)
+    torch.set_num_threads(1)
+    expected = plain(module, tasks, algorithm)
+    assert found.shape == (3, (2 if algorithm == "meta-sgd" else 1) * learner.size)
+    assert not found.requires_grad
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9 * expected.abs().max().item())
+
+
+def test_both_ways_agree_in_float32_as_well():
+    learner = Learner(made(lambda: FullyConnected((1, 8, 8), WAY), dtype=torch.float32))
+    tasks = some_tasks(4, 8, dtype=torch.float32)
+    one, other = (contributions(learner, learner.initial(), tasks, Inner(), way=way) for way in WAYS)
+    assert one.dtype == torch.float32
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-4 * one.abs().max().item())
+
+
+def loss_after(learner, vector, tasks, t, inner, *, reptile=False):
+    """The loss of a task after learning it from `vector`, by plain autograd in small steps."""
+    size = learner.size
+    support, labels = tasks.support[t], tasks.support_labels[t]
+    queries, asked = tasks.queries[t], tasks.query_labels[t]
+    if reptile:
+        support, labels = torch.cat([support, queries]), torch.cat([labels, asked])
+        queries, asked = support, labels
+    rates = vector[size : 2 * size] if inner.algorithm == "meta-sgd" else inner.rate
+    parameters = vector[:size]
+    for _ in range(inner.steps):
+        point = parameters.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(learner.loss(point, support, labels), point)
+        if inner.clipping_norm is not None:
+            gradient = gradient * min(1.0, vector[-1].item() / gradient.norm().item())
+        parameters = parameters - rates * gradient
+    return learner.loss(parameters, queries, asked).item()
+
+
+def difference(function, point, place, step=1e-5):
+    moved = torch.zeros_like(point)
+    moved[place] = step
+    return (function(point + moved) - function(point - moved)) / (2 * step)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("algorithm", ["maml", "meta-sgd"])
+def test_second_order_is_the_derivative_of_the_loss_after_learning(algorithm, way):
+    learner, tasks = Learner(smooth()), some_tasks(2, 2)
+    inner = Inner(algorithm=algorithm, steps=3, rate=0.8)
+    start = start_of(learner, algorithm, 0.8)
+    found = contributions(learner, start, tasks, inner, way=way)
+    for t in range(2):
+        for place in range(0, len(start), 5):
+            numeric = difference(lambda p, t=t: loss_after(learner, p, tasks, t, inner), start, place)
+            assert found[t, place].item() == pytest.approx(numeric, rel=1e-5, abs=1e-9)
+
+
+def test_first_order_is_another_gradient():
+    learner, tasks = Learner(smooth()), some_tasks(2, 2)
+    exact, first = (
+        contributions(learner, learner.initial(), tasks, Inner(algorithm=a, steps=3, rate=0.8))
+        for a in ("maml", "fomaml")
+    )
+    assert (exact - first).norm() > 0.01 * exact.norm()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("algorithm", "steps"),
+    [("maml", 2), ("reptile", 1), ("reptile", 2), ("meta-sgd", 2), ("fomaml", 1)],  # of one step it is exact
+)
+def test_with_inner_clipping_the_last_value_is_the_derivative_by_the_norm(algorithm, steps, way):
+    learner, tasks = Learner(smooth()), some_tasks(2, 2)
+    inner = Inner(algorithm=algorithm, steps=steps, rate=0.8, clipping_norm=0.05)
+    start = start_of(learner, algorithm, 0.8)
+    found = contributions(learner, start, tasks, inner, way=way)
+    assert found.shape == (2, len(start) + 1)
+    point = torch.cat([start, torch.tensor([0.05], dtype=torch.float64)])
+    for t in range(2):
+        numeric = difference(
+            lambda p, t=t: loss_after(learner, p, tasks, t, inner, reptile=algorithm == "reptile"), point, -1
+        )
+        assert abs(numeric) > 1e-3  # it does clip
+        assert found[t, -1].item() == pytest.approx(numeric, rel=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_norm_that_clips_nothing_changes_nothing_and_has_no_derivative(algorithm):
+    learner, tasks = Learner(smooth()), some_tasks(2, 2)
+    start = start_of(learner, algorithm)
+    loose, free = (
+        contributions(learner, start, tasks, Inner(algorithm=algorithm, steps=2, clipping_norm=norm))
+        for norm in (1e6, None)
+    )
+    torch.testing.assert_close(loose[:, :-1], free, rtol=1e-12, atol=1e-15)
+    assert torch.equal(loose[:, -1], torch.zeros(2, dtype=torch.float64))
+
+
+def test_reptile_moves_by_the_norm_at_most_in_each_step():
+    learner, tasks = Learner(smooth()), some_tasks(2, 2)
+    inner = Inner(algorithm="reptile", steps=3, rate=0.8, clipping_norm=0.05)
+    moved = contributions(learner, learner.initial(), tasks, inner)[:, :-1]
+    assert (moved.norm(dim=1) <= 3 * 0.8 * 0.05 * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("clipping_norm", [None, 1.0])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_no_tasks_contribute_no_rows_of_the_usual_width(algorithm, clipping_norm, way):
+    learner, tasks = Learner(smooth()), some_tasks(2, 2)
+    inner = Inner(algorithm=algorithm, clipping_norm=clipping_norm)
+    start = start_of(learner, algorithm)
+    one, none = (contributions(learner, start, taken(tasks, slice(n)), inner, way=way).shape for n in (1, 0))
+    assert none == (0, one[1])
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_a_task_contributes_does_not_depend_on_the_others_not_even_if_they_are_nan(
+    algorithm, way, network
+):
+    torch.set_num_threads(2 if way == "loop" else 1)
+    learner, tasks = Learner(NETWORKS[network]()), some_tasks(5, 4 if network == "fully-connected" else 16)
+    inner, start = Inner(algorithm=algorithm, rate=0.3), start_of(Learner(NETWORKS[network]()), algorithm)
+    together = contributions(learner, start, tasks, inner, way=way)
+    alone = [contributions(learner, start, taken(tasks, [t]), inner, way=way)[0] for t in range(5)]
+    # Vectorised, rounding depends on who else is there; the loop is exact.
+    slack = {"rtol": 1e-9, "atol": 1e-12} if way == "vectorised" else {"rtol": 0, "atol": 0}
+    torch.testing.assert_close(together, torch.stack(alone), **slack)
+    tasks.support[2] = torch.nan
+    tasks.queries[2] = torch.nan
+    spoilt = contributions(learner, start, tasks, inner, way=way)
+    others = [0, 1, 3, 4]
+    torch.testing.assert_close(spoilt[others], together[others], **slack)
+    assert spoilt[2].isnan().any()
+
+
+def test_tasks_in_several_threads_compute_each_with_their_own_parameters_and_leave_none_behind():
+    """`functional_call` puts parameters into the module: shared by threads, tasks would compute with those
+    of others, and the last ones would stay in the network.
+    """
+    learner = Learner(made(lambda: Convolutional((1, 16, 16), WAY), dtype=torch.float32))
+    start, tasks = learner.initial(), some_tasks(12, dtype=torch.float32)
+    torch.set_num_threads(1)
+    alone = contributions(learner, start, tasks, Inner(), way="loop")
+    torch.set_num_threads(4)
+    for _ in range(3):
+        assert torch.equal(contributions(learner, start, tasks, Inner(), way="loop"), alone)
+    assert torch.equal(learner.initial(), start)
+
+
+def test_the_network_that_was_handed_in_is_left_as_it_was():
+    network = NETWORKS["fully-connected"]()
+    before = {name: each.clone() for name, each in network.state_dict().items()}
+    learner = Learner(network)
+    contributions(learner, learner.initial() + 1, some_tasks(2, 4), Inner())
+    assert {n: torch.equal(e, before[n]) for n, e in network.state_dict().items()} == dict.fromkeys(
+        before, True
+    )
+    assert all(each.grad is None for each in network.parameters())
+
+
+class Refuses(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, WAY)
+
+    def forward(self, images):
+        raise RuntimeError("not this one")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_torch_has_its_threads_back_also_after_an_error(threads):
+    torch.set_num_threads(threads)
+    learner = Learner(smooth())
+    contributions(learner, learner.initial(), some_tasks(2, 2), Inner(), way="loop")
+    assert torch.get_num_threads() == threads
+    learner = Learner(Refuses().double())
+    with pytest.raises(RuntimeError, match="not this one"):
+        contributions(learner, learner.initial(), some_tasks(2, 2), Inner(), way="loop")
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("clipping_norm", [None, 0.05])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_adapting_is_the_inner_loop(algorithm, clipping_norm):
+    learner, tasks = Learner(smooth()), some_tasks(1, 2)
+    inner = Inner(algorithm=algorithm, steps=3, rate=0.8, clipping_norm=clipping_norm)
+    start = start_of(learner, algorithm, 0.5)
+    values = learner.initial()
+    for _ in range(3):
+        point = values.clone().requires_grad_()
+        learner.loss(point, tasks.support[0], tasks.support_labels[0]).backward()
+        gradient = point.grad
+        if clipping_norm is not None:
+            gradient = gradient / max(1.0, gradient.norm().item() / clipping_norm)
+        values = values - (0.5 if algorithm == "meta-sgd" else 0.8) * gradient
+    found = adapt(learner, start, tasks.support[0], tasks.support_labels[0], inner)
+    assert not found.requires_grad
+    torch.testing.assert_close(found, values, rtol=1e-12, atol=1e-14)
+
+
+def test_meta_sgd_learns_with_a_rate_for_every_parameter():
+    learner, tasks = Learner(smooth()), some_tasks(1, 2)
+    initial = learner.initial()
+    rates = torch.zeros_like(initial)
+    rates[3] = 0.5
+    inner = Inner(algorithm="meta-sgd", rate=9.0)  # of which nothing is left once the rates are learned
+    found = adapt(learner, torch.cat([initial, rates]), tasks.support[0], tasks.support_labels[0], inner)
+    assert (found != initial).nonzero().flatten().tolist() == [3]
+
+
+def test_a_network_that_remembers_batches_is_refused():
+    with pytest.raises(ConfigError, match=r"keeps 1\.running_mean .* track_running_stats=False"):
+        Learner(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
+
+
+def test_labels_and_parts_of_a_task_belong_together():
+    images = torch.arange(2 * 3 * 4).view(2, 3, 4, 1, 1, 1).float()
+    tasks = tasks_of(images, 1)
+    assert len(tasks) == 2
+    assert tasks.support[0].flatten().tolist() == [0, 4, 8]
+    assert tasks.support_labels.tolist() == [[0, 1, 2]] * 2
+    assert tasks.queries[1].flatten().tolist() == [13, 14, 15, 17, 18, 19, 21, 22, 23]
+    assert tasks.query_labels.tolist() == [[0, 0, 0, 1, 1, 1, 2, 2, 2]] * 2
+
+
+def test_convolutions_are_looped_over_on_a_processor_and_all_else_is_vectorised():
+    convolutional, connected = (Learner(make()) for make in (NETWORKS["convolutional"], smooth))
+    assert fastest(convolutional, torch.device("cpu")) == "loop"
+    assert fastest(convolutional, torch.device("cuda")) == "vectorised"
+    assert fastest(connected, torch.device("cpu")) == "vectorised"
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"algorithm": "mamml"}, "no algorithm is called 'mamml': did you mean 'maml'"),
+        ({"steps": 0}, "steps=0: at least 1"),
+        ({"rate": 0.0}, "rate=0: above 0"),
+        ({"rate": float("nan")}, "rate=nan: above 0"),
+        ({"clipping_norm": 0.0}, "clipping_norm=0: above 0, or None"),
+    ],
+)
+def test_impossible_settings_are_refused(setting, message):
+    with pytest.raises(ConfigError, match=message):
+        Inner(**setting)

@@ -1,0 +1,611 @@
+import json
+import math
+from dataclasses import asdict, replace
+from functools import cache
+
+import pytest
+import torch
+
+from sfumato import artefacts
+from sfumato.dp import accounting
+from sfumato.dp.accounting import Accountant, Stretch
+from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, DataError
+from sfumato.learn import meta
+from sfumato.learn.meta import MetaConfig, Private
+from sfumato.learn.task_pool import TaskPool, disjoint_pool
+from sfumato.protect import parse
+
+OPEN = MetaConfig(way=5, shot=1, queries=3, steps=6, tasks=4, inner_rate=0.1)
+PROMISE = Private(
+    epsilon=8, delta=1e-3, clipping="fixed", settings={"clipping_norm": 1.0}, noise_multiplier=1.5
+)
+CLOSED = replace(OPEN, steps=4, tasks=2, private=PROMISE)  # a pool of 5 tasks: 26 classes, 5 each
+SETTINGS = {
+    "fixed": {"clipping_norm": 1.0},
+    "automatic": {},
+    "quantile": {"start": 1.0},
+    "adaclip": {"largest": 1e-4},
+    "meta-clip": {"start": 1.0, "bound": 1.0},
+    "meta-clip-published": {"start": 1.0},
+}
+
+
+def clipped(policy, config=CLOSED, **more):
+    return replace(
+        config, private=replace(config.private, clipping=policy, settings=SETTINGS[policy], **more)
+    )
+
+
+@pytest.fixture(scope="module")
+def glyphs(small_glyphs):
+    return small_glyphs.split("train")
+
+
+@pytest.fixture(autouse=True)
+def _cheap_prices(monkeypatch):
+    """The same questions are asked of the accountant again and again here: each is computed once."""
+    monkeypatch.setattr(accounting, "epsilon", _epsilon)
+
+
+@cache
+def _remembered(stretches, delta, accountant):
+    return _real_epsilon(stretches, delta, accountant)
+
+
+_real_epsilon = accounting.epsilon
+
+
+def _epsilon(stretches, delta, accountant="pld"):
+    return _remembered(tuple(stretches), delta, accountant)
+
+
+def train(data, config=OPEN, spec="none", **more):
+    return meta.train(data, parse(spec) if isinstance(spec, str) else spec, config, **more)
+
+
+class Unlooked:
+    """Images that must not be looked at: their shape and labels are public."""
+
+    def __init__(self, data, shape=None):
+        self.name = data.name
+        self.label = data.label
+        self.images = Untouchable(tuple(data.images.shape) if shape is None else shape)
+        self._size = len(data)
+
+    def __len__(self):
+        return self._size
+
+    @property
+    def digest(self):
+        raise AssertionError("the digest looks at every image")
+
+
+class Untouchable:
+    def __init__(self, shape):
+        self.shape = shape
+
+    def __getitem__(self, rows):
+        raise AssertionError("an image was looked at")
+
+
+class Noted:
+    """A protection that notes what it is given."""
+
+    spec = "none"
+
+    def __init__(self):
+        self.given = []
+
+    def release(self, images, noise):
+        self.given.append(images)
+        return parse("none").release(images, noise)
+
+
+# Training without a promise
+
+
+def test_training_is_repeatable_by_its_seed(glyphs):
+    one, again, other = (train(glyphs, seed=seed, spec="gaussian:sigma=20").start for seed in (3, 3, 4))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+def test_training_moves_no_global_random_state(glyphs):
+    before = torch.random.get_rng_state()
+    train(glyphs)
+    train(glyphs, CLOSED)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(("algorithm", "gain"), [("maml", 0.1), ("reptile", 0.0), ("meta-sgd", 0.1)])
+def test_training_learns(glyphs, algorithm, gain):
+    """Judged on the classes that were trained on: to others so few steps of so few classes hardly carry."""
+    steps = 3 if algorithm == "reptile" else 1
+    config = replace(OPEN, algorithm=algorithm, steps=100, tasks=8, meta_rate=3e-3, inner_steps=steps)
+    untrained = train(glyphs, replace(config, steps=1, meta_rate=1e-12))
+    before, after = (
+        meta.evaluate(m, glyphs, queries=5, episodes=100) for m in (untrained, train(glyphs, config))
+    )
+    assert after.mean - after.half_width > before.mean + before.half_width + gain
+
+
+def test_a_step_is_adam_on_the_mean_contribution(glyphs):
+    """With the first step, Adam moves every parameter by the rate, against the sign of its gradient."""
+    config = replace(OPEN, steps=1, meta_rate=1e-3)
+    run = meta._Run(glyphs, parse("none"), config, "class", 0, (1, 16, 16))
+    before, seen = run._start.detach().clone(), []
+    real = run._contributions
+    run._contributions = lambda *given: seen.append(real(*given)) or seen[-1]
+    run.step()
+    gradient = seen[0].mean(0)
+    expected = before - 1e-3 * gradient / (gradient.abs() + 1e-8)
+    torch.testing.assert_close(run._start.detach(), expected, atol=1e-7, rtol=0)
+
+
+@pytest.mark.parametrize("algorithm", ["maml", "meta-sgd"])
+def test_a_stopped_run_goes_on_exactly(glyphs, tmp_path, monkeypatch, algorithm):
+    monkeypatch.setattr(meta, "_SAVED_EVERY", 2)
+    config, path = replace(OPEN, algorithm=algorithm), tmp_path / "run.checkpoint"
+    stop_after(5, glyphs, config, path)
+    first = []
+    resumed = train(glyphs, config, checkpoint=path, progress=lambda done, _: first.append(done))
+    whole = train(glyphs, config)
+    assert first == [5, 6]
+    assert torch.equal(resumed.start, whole.start)
+    assert resumed.card == whole.card
+
+
+class Stop(Exception):  # noqa: N818
+    pass
+
+
+def stop_after(steps, data, config, path, **more):
+    def stop(done, planned):
+        if done == steps:
+            raise Stop
+
+    with pytest.raises(Stop):
+        train(data, config, checkpoint=path, progress=stop, **more)
+
+
+# What is promised
+
+
+def test_two_private_runs_of_one_seed_differ(glyphs):
+    one, other = (train(glyphs, CLOSED, seed=0) for _ in range(2))
+    assert not torch.equal(one.start, other.start)
+    assert one.card == other.card
+
+
+def test_neither_noise_nor_the_images_of_a_task_follow_from_the_seed(glyphs, monkeypatch):
+    runs = [meta._Run(glyphs, parse("none"), CLOSED, "class", 0, (1, 16, 16)) for _ in range(2)]
+    assert runs[0]._promise._draws.initial_seed() != runs[1]._promise._draws.initial_seed()
+    monkeypatch.setattr(meta, "poisson", lambda *_: torch.empty(0, dtype=torch.int64))
+    one, other = (train(glyphs, CLOSED, seed=0).start for _ in range(2))
+    assert (one != other).double().mean() > 0.99
+
+
+def test_the_account_is_charged_before_tasks_are_drawn_and_images_looked_at(glyphs, monkeypatch):
+    order = []
+
+    def noted(name, function):
+        return lambda *given, **more: order.append(name) or function(*given, **more)
+
+    monkeypatch.setattr(Accountant, "step", noted("charge", Accountant.step))
+    monkeypatch.setattr(meta, "poisson", noted("poisson", lambda pool, rate: torch.tensor([1, 3])))
+    monkeypatch.setattr(TaskPool, "draw", noted("draw", TaskPool.draw))
+    monkeypatch.setattr(meta, "contributions", noted("learn", meta.contributions))
+    train(glyphs, CLOSED)
+    assert order == ["charge", "poisson", "draw", "learn"] * 4
+
+
+def test_who_takes_part_is_drawn_with_the_charged_rate_from_the_operating_system(glyphs, monkeypatch):
+    asked = []
+    monkeypatch.setattr(meta, "poisson", lambda *given: asked.append(given) or torch.tensor([0]))
+    run = meta._Run(glyphs, parse("none"), CLOSED, "class", 0, (1, 16, 16))
+    run.step()
+    assert asked == [(5, 2 / 5)]  # and no bits of our own
+    assert run._promise._account.stretches == (Stretch(1.5, 2 / 5, 1),)
+
+
+@pytest.mark.parametrize("policy", [*SETTINGS][:-1])
+def test_an_empty_draw_is_a_step_like_any_other(glyphs, monkeypatch, policy):
+    monkeypatch.setattr(meta, "poisson", lambda *_: torch.empty(0, dtype=torch.int64))
+    noted = Noted()
+    run = meta._Run(glyphs, noted, clipped(policy), "class", 0, (1, 16, 16))
+    before = run._start.detach().clone()
+    run.step()
+    assert noted.given == []
+    assert run.done == 1
+    assert run._promise._account.stretches[0].steps == 1
+    assert (run._start.detach() != before).double().mean() > 0.99  # noise moves all of them
+
+
+def test_noise_has_the_deviation_of_the_multiplier_over_the_public_number(glyphs, monkeypatch):
+    monkeypatch.setattr(meta, "poisson", lambda *_: torch.empty(0, dtype=torch.int64))
+    run = meta._Run(glyphs, parse("none"), clipped("fixed"), "class", 0, (1, 16, 16))
+    update = run._promise.release(torch.zeros(0, 40_000))
+    assert update.std().item() == pytest.approx(1.5 * 1.0 / 2, rel=0.02)  # a deviation of 0.35%
+    assert update.mean().item() == pytest.approx(0, abs=5 * 0.75 / 200)
+
+
+def test_a_run_ends_before_the_step_that_would_pass_its_budget(glyphs, tmp_path):
+    seen, path = [], tmp_path / "run.checkpoint"
+    config = replace(CLOSED, steps=50, private=replace(PROMISE, epsilon=4.0))
+    model = train(glyphs, config, checkpoint=path, progress=lambda done, _: seen.append(done))
+    steps = model.card["steps"]
+    assert seen == list(range(1, steps + 1))
+    assert 1 <= steps < 50
+    price = [accounting.epsilon([Stretch(1.5, 2 / 5, n)], 1e-3) for n in (steps, steps + 1)]
+    assert model.card["privacy"]["epsilon"] == price[0] <= 4.0 < price[1]
+    # Asked again, it gives the same model: another one, from an earlier step, would not be paid for.
+    assert torch.equal(train(glyphs, config, checkpoint=path).start, model.start)
+
+
+def test_calibrated_noise_lets_all_steps_fit(glyphs):
+    model = train(glyphs, replace(CLOSED, private=replace(PROMISE, noise_multiplier=None)))
+    assert model.card["steps"] == 4
+    assert model.card["privacy"]["epsilon"] <= 8
+    assert model.card["privacy"]["epsilon"] > 7.9
+
+
+class Scripted:
+    """Noise that makes the noised value what was settled beforehand, whatever the private one is."""
+
+    def __init__(self, shape, std):
+        self.shape, self.std = shape, std
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        value, self = args
+        assert tuple(value.shape) == self.shape
+        generator = torch.Generator().manual_seed(len(self.shape))
+        return self.std * torch.randn(self.shape, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("algorithm", ["maml", "meta-sgd", "reptile"])
+@pytest.mark.parametrize("policy", [*SETTINGS][:-1])
+def test_parameters_and_state_are_functions_of_noised_sums_alone(glyphs, monkeypatch, policy, algorithm):
+    monkeypatch.setattr(meta, "_draw", Scripted)
+    sides = []
+    for drawn in ([0, 2], [0, 2, 3]):
+        monkeypatch.setattr(meta, "poisson", lambda *_, drawn=drawn: torch.tensor(drawn))
+        config = replace(clipped(policy), algorithm=algorithm)
+        run = meta._Run(glyphs, parse("none"), config, "class", 0, (1, 16, 16))
+        run.step()
+        run.step()
+        adam = run._optimiser.state[run._start]
+        sides.append((run._start.detach(), adam["exp_avg"], adam["exp_avg_sq"], run._promise.state()))
+        card = run.model().card
+        sides[-1] += (card,)
+    for one, other in zip(*sides, strict=True):
+        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+@pytest.mark.parametrize("algorithm", ["maml", "fomaml", "reptile", "meta-sgd"])
+@pytest.mark.parametrize("policy", ["meta-clip", "meta-clip-published"])
+def test_every_algorithm_can_follow_the_norm(glyphs, policy, algorithm, monkeypatch):
+    monkeypatch.setattr(meta, "poisson", lambda *_: torch.tensor([0, 2, 3]))
+    seen = []
+    real = meta.contributions
+    monkeypatch.setattr(meta, "contributions", lambda *given: seen.append(given[3]) or real(*given))
+    model = train(glyphs, replace(clipped(policy), algorithm=algorithm))
+    assert model.start.isfinite().all()
+    norms = [inner.clipping_norm for inner in seen]
+    assert norms[0] == 1.0
+    assert len(set(norms)) > 1  # a task is learned with the norm in force
+
+
+def test_without_noise_and_with_a_loose_norm_a_step_is_the_sum_over_the_public_number(glyphs, monkeypatch):
+    monkeypatch.setattr(meta, "_draw", lambda shape, std: torch.zeros(shape, dtype=torch.float64))
+    loose = replace(CLOSED, private=replace(PROMISE, settings={"clipping_norm": 1e9}))
+    run = meta._Run(glyphs, parse("none"), loose, "class", 0, (1, 16, 16))
+    found = torch.randn(3, 50)
+    # Two are expected; that three came is a secret, and divides nothing.
+    torch.testing.assert_close(run._promise.release(found), found.double().sum(0) / 2)
+
+
+def test_the_rates_of_meta_sgd_are_clipped_together_with_the_parameters(glyphs, monkeypatch):
+    monkeypatch.setattr(meta, "_draw", lambda shape, std: torch.zeros(shape, dtype=torch.float64))
+    monkeypatch.setattr(meta, "poisson", lambda *_: torch.tensor([1]))
+    released = []
+    real = meta._Promise.release
+    monkeypatch.setattr(
+        meta._Promise, "release", lambda self, found: released.append(real(self, found)) or released[-1]
+    )
+    tight = replace(CLOSED.private, settings={"clipping_norm": 1e-3})
+    model = train(glyphs, replace(CLOSED, algorithm="meta-sgd", steps=1, private=tight))
+    size = model.learner.size
+    assert released[0].shape == (2 * size,)
+    assert released[0].norm().item() * 2 == pytest.approx(1e-3)  # all of it, not each half
+    assert (released[0][:size].norm() > 0) & (released[0][size:].norm() > 0)
+    rates = model.start[size:]
+    assert (rates != 0.1).any()  # and learned
+
+
+def test_a_task_that_is_not_finite_counts_as_zero_and_is_not_told(glyphs, monkeypatch):
+    monkeypatch.setattr(meta, "_draw", lambda shape, std: torch.zeros(shape, dtype=torch.float64))
+    monkeypatch.setattr(meta, "poisson", lambda *_: torch.tensor([0, 2, 3]))
+    real, starts, cards = meta.contributions, [], []
+
+    def spoilt(learner, start, tasks, inner):
+        tasks.support[1] = torch.nan
+        return real(learner, start, tasks, inner)
+
+    def without(learner, start, tasks, inner):
+        found = real(learner, start, tasks, inner)
+        found[1] = 0
+        return found
+
+    for changed in (spoilt, without):
+        monkeypatch.setattr(meta, "contributions", changed)
+        run = meta._Run(glyphs, parse("none"), replace(CLOSED, steps=1), "class", 0, (1, 16, 16))
+        run._promise._draws.manual_seed(5)
+        run.step()
+        starts.append(run._start.detach())
+        cards.append(run.model().card)
+    assert starts[0].isfinite().all()
+    torch.testing.assert_close(*starts, atol=1e-6, rtol=0)
+    assert cards[0] == cards[1]
+
+
+# The card
+
+
+def test_the_card_says_what_is_promised_to_whom_and_what_is_not(glyphs):
+    card = train(glyphs, CLOSED).card["privacy"]
+    spent = accounting.epsilon([Stretch(1.5, 2 / 5, 4)], 1e-3)
+    assert card["unit"] == "one task of the pool, added or removed, with all images of its classes"
+    assert (card["pool"], card["rate"], card["noise_multiplier"]) == (5, 2 / 5, 1.5)
+    assert (card["clipping"], card["accountant"]) == ("fixed", "PLD")
+    assert (card["epsilon"], card["delta"]) == (spent, 1e-3)
+    assert card["rdp"] > spent
+    assert card["images_overlap"] == 1
+    assert "image_epsilon" not in card
+    assert any("use the model" in each for each in card["not_covered"])
+    assert any("floating point" in each for each in card["not_covered"])
+
+
+def test_meta_clip_as_published_has_no_epsilon_and_says_under_which_condition_it_had(glyphs):
+    card = train(glyphs, clipped("meta-clip-published")).card["privacy"]
+    assert card["epsilon"] is card["rdp"] is card["gdp_approximation"] is None
+    assert card["epsilon_if_the_norm_were_public"] == accounting.epsilon([Stretch(1.5, 2 / 5, 4)], 1e-3)
+    assert card["gdp_approximation_if_the_norm_were_public"] > 0
+    assert any("conditional" in each for each in card["not_covered"])
+
+
+def test_an_image_of_a_pool_that_overlaps_has_an_epsilon_of_its_own(glyphs):
+    config = replace(CLOSED, steps=2, private=replace(PROMISE, pool_tasks=8))
+    card = train(glyphs, config).card["privacy"]
+    overlap = card["images_overlap"]
+    assert overlap > 1
+    assert card["image_epsilon"] == accounting.image_epsilon(overlap, [Stretch(1.5, 2 / 8, 2)], 1e-3)
+    assert card["image_epsilon"] > card["epsilon"]
+    assert "with all images of its classes" not in card["unit"]  # they stay in other tasks
+
+
+def test_without_a_promise_none_is_stated(glyphs):
+    assert train(glyphs).card["privacy"] is None
+
+
+def values_in(card):
+    if isinstance(card, dict):
+        return [x for key, value in card.items() for x in [key, *values_in(value)]]
+    return [x for value in card for x in values_in(value)] if isinstance(card, list) else [card]
+
+
+def test_nothing_that_is_published_depends_on_pixels_or_on_who_took_part(glyphs, tmp_path, monkeypatch):
+    """Two pools that differ in every pixel, and draws of different size: one card, up to the last letter."""
+    cards, seen = [], []
+    other = replace(glyphs, images=255 - glyphs.images)
+    assert other.digest != glyphs.digest
+    for data, drawn in ((glyphs, [0]), (other, [0, 1, 2, 3])):
+        monkeypatch.setattr(meta, "poisson", lambda *_, drawn=drawn: torch.tensor(drawn))
+        told = []
+        model = train(data, CLOSED, progress=lambda *numbers, told=told: told.append(numbers))
+        model.save(tmp_path / "model.safetensors")
+        tensors, card = artefacts.load(tmp_path / "model.safetensors", kind="meta")
+        assert tensors.keys() == {"start"}
+        assert glyphs.digest not in values_in(card)
+        assert len(data) not in values_in(card)
+        cards.append(card)
+        seen.append(told)
+    assert cards[0] == cards[1]
+    assert seen[0] == seen[1] == [(n, 4) for n in (1, 2, 3, 4)]
+
+
+def test_an_open_run_says_which_data_it_was(glyphs):
+    assert train(glyphs).card["data"]["digest"] == glyphs.digest
+
+
+# Going on
+
+
+def test_a_resumed_private_run_has_spent_what_a_whole_one_has(glyphs, tmp_path, monkeypatch):
+    monkeypatch.setattr(meta, "_SAVED_EVERY", 1)
+    path = tmp_path / "run.checkpoint"
+    config = clipped("quantile")
+    stop_after(3, glyphs, config, path)
+    _, saved = artefacts.load(path, kind="meta checkpoint")
+    assert saved["promise"]["account"]["stretches"] == [[1.5, 2 / 5, 2]]  # the third was not kept, nor told
+    resumed, whole = train(glyphs, config, checkpoint=path), train(glyphs, config)
+    assert resumed.card == whole.card
+    assert resumed.card["steps"] == 4
+    again = train(glyphs, config, checkpoint=path)
+    assert torch.equal(again.start, resumed.start)
+    assert again.card == resumed.card
+
+
+@pytest.fixture
+def started(glyphs, tmp_path):
+    path = tmp_path / "run.checkpoint"
+    train(glyphs, CLOSED, checkpoint=path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changed", "more"),
+    [
+        ({"private": replace(PROMISE, epsilon=20.0)}, {}),
+        ({"private": replace(PROMISE, noise_multiplier=3.0)}, {}),
+        ({"private": replace(PROMISE, settings={"clipping_norm": 2.0})}, {}),
+        ({"steps": 9}, {}),
+        ({"algorithm": "fomaml"}, {}),
+        ({"tasks": 3}, {}),
+        ({}, {"seed": 1}),  # which would deal other tasks
+        ({}, {"spec": "blur:radius=1"}),
+    ],
+)
+def test_a_checkpoint_of_other_settings_is_refused_before_an_image_is_looked_at(
+    glyphs, started, changed, more
+):
+    with pytest.raises(ArtefactError, match="another run"):
+        train(Unlooked(glyphs), replace(CLOSED, **changed), checkpoint=started, **more)
+
+
+def test_a_checkpoint_of_other_images_is_refused(glyphs, started):
+    with pytest.raises(ArtefactError, match="another run"):
+        train(replace(glyphs, images=255 - glyphs.images), CLOSED, checkpoint=started)
+
+
+def test_a_damaged_checkpoint_is_refused(glyphs, started):
+    tensors, card = artefacts.load(started, kind="meta checkpoint")
+    for broken in (
+        ({k: v for k, v in tensors.items() if k != "start"}, card),
+        ({**tensors, "start": tensors["start"][:-1]}, card),
+        (tensors, {k: v for k, v in card.items() if k != "promise"}),
+        (tensors, {k: v for k, v in card.items() if k != "done"}),
+        (tensors, {**card, "done": 1}),  # and four steps in its account
+        ({k: v for k, v in tensors.items() if k != "adam.exp_avg_sq"}, card),
+    ):
+        artefacts.save(started, *broken)
+        with pytest.raises(ArtefactError, match="damaged"):
+            train(glyphs, CLOSED, checkpoint=started)
+
+
+# What cannot work is said before an image is looked at
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "message"),
+    [
+        (
+            replace(CLOSED, private=replace(PROMISE, epsilon=0.1)),
+            BudgetExceededError,
+            "the first step alone .* budget is 0.1: nothing was spent",
+        ),
+        (
+            replace(CLOSED, private=replace(PROMISE, noise_multiplier=0.0)),
+            BudgetExceededError,
+            "the first step alone",
+        ),
+        (
+            replace(CLOSED, private=replace(PROMISE, noise_multiplier=-1.0)),
+            ConfigError,
+            "noise_multiplier is a number from 0",
+        ),
+        (
+            replace(CLOSED, steps=1000, private=Private(epsilon=1e-4, delta=1e-9, settings={"start": 1.0})),
+            ConfigError,
+            "not even noise of 1000 clipping norms",
+        ),
+        (replace(CLOSED, private=replace(PROMISE, epsilon=-1.0)), ConfigError, "epsilon above 0"),
+        (replace(CLOSED, private=replace(PROMISE, delta=0.2)), ConfigError, "pool of 5 tasks: at 1 / pool"),
+        (replace(CLOSED, way=14), DataError, "enough for 1 tasks of way=14"),
+        (replace(CLOSED, way=27), DataError, "enough for 0 tasks of way=27"),
+        (replace(CLOSED, shot=10), DataError, "0 classes have 13 images"),
+        (replace(CLOSED, way=27, private=None), DataError, "the way is 27"),
+        (replace(CLOSED, tasks=6), ConfigError, "tasks=6: the pool has 5 tasks"),
+        (
+            replace(CLOSED, way=27, private=replace(PROMISE, pool_tasks=4)),
+            DataError,
+            "26 classes have 4 images and way=27",
+        ),
+        (
+            replace(CLOSED, private=replace(PROMISE, settings={"clipping_norm": 0.0})),
+            ConfigError,
+            "clipping_norm=0: above 0",
+        ),
+        (replace(CLOSED, private=replace(PROMISE, clipping="fixd")), ConfigError, "did you mean 'fixed'"),
+        (replace(CLOSED, private=replace(PROMISE, settings={})), ConfigError, "needs clipping_norm"),
+    ],
+)
+def test_what_cannot_work_is_said_before_an_image_is_looked_at(glyphs, config, error, message):
+    noted = Noted()
+    with pytest.raises(error, match=message):
+        train(Unlooked(glyphs), config, noted)
+    assert noted.given == []
+
+
+def test_images_too_small_for_the_network_are_refused_before_one_is_looked_at(glyphs):
+    with pytest.raises(DataError, match=r"images of 12x12: .* at least 16x16"):
+        train(Unlooked(glyphs, (480, 1, 12, 12)), replace(CLOSED, network="convolutional"))
+
+
+def test_the_double_does_notice_when_images_are_looked_at(glyphs):
+    with pytest.raises(AssertionError, match="looked at"):
+        train(Unlooked(glyphs), CLOSED)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"network": "convolutonal"}, "did you mean 'convolutional'"),
+        ({"steps": 0}, "steps=0: at least 1"),
+        ({"tasks": 0}, "tasks=0: at least 1"),
+        ({"test_steps": 0}, "test_steps=0: at least 1"),
+        ({"meta_rate": math.inf}, "meta_rate=inf: above 0"),
+        ({"algorithm": "mamml"}, "did you mean 'maml'"),
+        ({"inner_rate": 0.0}, "rate=0: above 0"),
+        ({"way": 1}, "way=1"),
+        ({"precision": "half"}, "choose auto, float32, bfloat16"),
+    ],
+)
+def test_impossible_settings_are_refused(setting, message):
+    with pytest.raises(ConfigError, match=message):
+        MetaConfig(**setting)
+
+
+# The model
+
+
+@pytest.mark.parametrize("config", [OPEN, replace(CLOSED, algorithm="meta-sgd")], ids=["open", "private"])
+def test_an_artefact_gives_the_same_model_back(glyphs, small_glyphs, tmp_path, config):
+    model = train(glyphs, config, "gaussian:sigma=20")
+    model.save(tmp_path / "model.safetensors")
+    loaded = meta.load(tmp_path / "model.safetensors")
+    assert torch.equal(loaded.start, model.start)
+    assert {k: loaded.card[k] for k in model.card} == json.loads(json.dumps(model.card))
+    assert meta.config_of(loaded.card["config"]) == config
+    test = small_glyphs.split("test")
+    one, other = (meta.evaluate(m, test, episodes=20, queries=5) for m in (model, loaded))
+    assert one == other
+    assert str(one).endswith("(5-way 1-shot, 20 episodes, gaussian:sigma=20)")
+
+
+def test_a_task_is_learned_from_its_support(small_glyphs, glyphs):
+    model = train(glyphs, replace(OPEN, test_steps=30))
+    rows = disjoint_pool(small_glyphs.label("class"), OPEN.shape, seed=0).tasks[0]
+    support = small_glyphs.images[torch.stack([each[:2] for each in rows]).flatten()]
+    labels = torch.arange(5).repeat_interleave(2)
+    assert model.classify(support, labels, support).tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize("algorithm", ["maml", "meta-sgd"])
+def test_a_damaged_artefact_is_refused(glyphs, tmp_path, algorithm):
+    path = tmp_path / "model.safetensors"
+    model = train(glyphs, replace(OPEN, steps=1, algorithm=algorithm))
+    size = model.learner.size
+    card = {"kind": "meta", **model.card}
+    wrong = size if algorithm == "meta-sgd" else 2 * size  # what the other algorithm has
+    for tensors in ({"start": torch.zeros(wrong)}, {"start": torch.zeros(size, 2)}, {"other": model.start}):
+        artefacts.save(path, tensors, card)
+        with pytest.raises(ArtefactError, match="damaged: the parameters do not fit"):
+            meta.load(path)
+    for change in ({"config": {}}, {"config": {**asdict(OPEN), "new": 1}}, {"image": None}):
+        artefacts.save(path, {"start": model.start}, card | change)
+        with pytest.raises(ArtefactError, match="damaged, or of another version"):
+            meta.load(path)
+    artefacts.save(path, {"start": model.start}, card | {"kind": "few-shot"})
+    with pytest.raises(ArtefactError, match="is a 'few-shot'"):
+        meta.load(path)
