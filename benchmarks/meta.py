@@ -1,4 +1,4 @@
-"""A meta-step of 16 tasks against a plain autograd loop, by network, algorithm, way of computing and precision.
+"""A meta-step of 16 tasks against a plain autograd loop: by network, algorithm, way and precision.
 
     python benchmarks/meta.py
 
