@@ -33,17 +33,25 @@ format: $(VENV)/test.done
 results: $(VENV)/study.done
 	$(BIN)/python studies/results.py
 
-# The studies behind docs/results.md: about two hours on two cores; stopped, they go on.
+# The studies behind docs/results.md: some eight hours on two cores, each at most two; stopped, they go on.
 studies: $(VENV)/study.done
 	$(BIN)/python studies/unpack.py omniglot ../shared/data runs/data/omniglot
 	$(BIN)/sfumato study run studies/omniglot-5shot.yaml
 	$(BIN)/sfumato study run studies/omniglot-1shot.yaml
 	$(BIN)/sfumato study run studies/omniglot.yaml
+	$(BIN)/sfumato study run studies/omniglot-cells.yaml
+	$(BIN)/sfumato study run studies/omniglot-transfer.yaml
 	$(BIN)/sfumato study run studies/glyphs.yaml
 	$(BIN)/python studies/unpack.py lfw ../shared/data runs/data/lfw
 	$(BIN)/python studies/unpack.py caltech101 ../shared/data runs/data/caltech101
 	$(BIN)/sfumato study run studies/lfw.yaml
+	$(BIN)/sfumato study run studies/lfw-resnet12.yaml
+	$(BIN)/sfumato study run studies/lfw-models.yaml
+	$(BIN)/sfumato study run studies/lfw-smile.yaml
+	$(BIN)/sfumato study run studies/lfw-gender.yaml
 	$(BIN)/sfumato study run studies/caltech101.yaml
+	$(BIN)/sfumato study run studies/caltech101-models.yaml
+	$(BIN)/python studies/ranges.py
 	$(BIN)/sfumato demo
 	$(BIN)/python studies/audit.py
 	$(BIN)/python studies/kills.py
@@ -57,6 +65,7 @@ benchmarks: $(VENV)/test.done
 	$(BIN)/python benchmarks/folder.py
 	$(BIN)/python benchmarks/episode.py
 	$(BIN)/python benchmarks/cells.py
+	$(BIN)/python benchmarks/meta.py
 	$(BIN)/python benchmarks/worlds.py
 	$(BIN)/python benchmarks/start.py
 

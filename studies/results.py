@@ -30,6 +30,7 @@ STUDIES = (
     "omniglot-1shot",
     "omniglot",
     "omniglot-cells",
+    "omniglot-transfer",
     "glyphs",
     "demo",
     "lfw",
@@ -328,7 +329,7 @@ def reidentified() -> list[str]:
 
 def transferred() -> list[str]:
     """A model for one setting, queried with another: the paper's future work."""
-    name = "lfw-models"
+    name = "omniglot-transfer"
     if not ran(name):
         return []
     study, records = load(name)
@@ -341,9 +342,9 @@ def transferred() -> list[str]:
         return []
     specs = study["protections"]
     lines = [
-        "## A model for one setting, queried with another (LFW)",
+        "## A model for one setting, queried with another (Omniglot)",
         "",
-        "Accuracy, %: rows are what a model was trained for (with its denoiser), columns what support and query images were "
+        "Accuracy, %: rows are what a model was trained for, columns what support and query images were "
         "protected by. Bold: the best of a column.",
         "",
         "| trained for | " + " | ".join(f"`{spec}`" for spec in specs) + " |",
