@@ -68,7 +68,7 @@ class Unlooked:
 
     def __init__(self, data, shape=None):
         self.name = data.name
-        self.label = data.label
+        self.label, self.labels = data.label, data.labels
         self.images = Untouchable(tuple(data.images.shape) if shape is None else shape)
         self._size = len(data)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sfumato.data import LabelledImages
-from sfumato.data.labelled import Label
+from sfumato.data.labelled import Label, label_of
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn.task_pool import disjoint_pool, overlapping_pool, poisson
@@ -192,3 +192,22 @@ def test_a_pool_of_fewer_than_two_tasks_is_refused():
 def test_a_way_beyond_the_classes_is_refused():
     with pytest.raises(DataError, match="2 classes have 3 images and way=3"):
         overlapping_pool(label_with(3, 3, 2), SHAPE, tasks=4, seed=0)
+
+
+@pytest.mark.parametrize("deal", ["disjoint", "overlapping"])
+def test_copies_of_an_image_count_as_the_image(deal):
+    # Four turned copies of each of 40 drawings, whose classes are dealt to different tasks.
+    label = label_of(
+        [f"{character}/{turn}" for turn in range(4) for character in range(20) for _ in range(2)]
+    )
+    original = label_of(
+        [f"{character}/{drawer}" for _ in range(4) for character in range(20) for drawer in range(2)]
+    )
+    shape = Shape(way=2, shot=1, queries=1)
+    if deal == "disjoint":
+        pool = disjoint_pool(label, shape, seed=0, original=original)
+        assert disjoint_pool(label, shape, seed=0).overlap == 1
+    else:
+        pool = overlapping_pool(label, shape, tasks=30, seed=0, original=original)
+    found = Counter(code for task in pool.tasks for code in set(original.codes[torch.cat(task)].tolist()))
+    assert pool.overlap == max(found.values()) > 1

@@ -32,7 +32,8 @@ class LabelledImages:
     Attributes:
         name: where they come from, for reports: "faces", "folder:photos".
         images: (N, C, H, W) uint8.
-        labels: label name -> Label; "class" where there is only one.
+        labels: label name -> Label; "class" where there is only one. A label "original" says which images are
+            copies of one another, turned for example: guarantees count copies as one image.
         splits: split name -> (n,) int64 rows. A source names "train", "validation" and "test"; a table may
             name "distractors", people whom an adversary must tell from those of the test.
     """

@@ -33,8 +33,9 @@ def omniglot(root: str | os.PathLike[str], *, size: int = 28, rotations: bool = 
         rotations: each character turned by 90, 180 and 270 degrees is a class of its own, in the same split.
 
     Returns:
-        Labels `class` ("Greek/character01/rot090"), `alphabet` and `drawer`; splits of 1028, 172 and 423
-        characters, each four times as many classes with rotations.
+        Labels `class` ("Greek/character01/rot090"), `alphabet`, `drawer`, and `original`, the drawing that an
+        image is, turned or not; splits of 1028, 172 and 423 characters, each four times as many classes with
+        rotations.
 
     Raises:
         DataError: a part of the layout is missing.
@@ -65,6 +66,7 @@ def omniglot(root: str | os.PathLike[str], *, size: int = 28, rotations: bool = 
             "class": label_of(classes),
             "alphabet": label_of(alphabets * len(turns)),
             "drawer": label_of(drawers * len(turns)),
+            "original": label_of([f"{c}/{d}" for c, d in zip(characters, drawers, strict=True)] * len(turns)),
         },
         {name: torch.from_numpy((split == name).nonzero()[0]) for name in ("train", "validation", "test")},
     )

@@ -392,11 +392,11 @@ class _Promise:
     def __init__(
         self, private: Private, config: MetaConfig, data: LabelledImages, target: str, seed: int
     ) -> None:
-        label = data.label(target)
+        label, original, tasks = data.label(target), data.labels.get("original"), private.pool_tasks
         self.pool: TaskPool = (
-            disjoint_pool(label, config.shape, seed=seed)
-            if private.pool_tasks is None
-            else overlapping_pool(label, config.shape, tasks=private.pool_tasks, seed=seed)
+            disjoint_pool(label, config.shape, seed=seed, original=original)
+            if tasks is None
+            else overlapping_pool(label, config.shape, tasks=tasks, seed=seed, original=original)
         )
         self._private = private
         self._rate = config.tasks / len(self.pool)

@@ -24,7 +24,8 @@ class TaskPool:
 
     Attributes:
         tasks: one entry a task: N tensors, the rows of the images of each of its classes.
-        overlap: k, in how many tasks an image is at most; 1 where tasks share no class.
+        overlap: k, in how many tasks an image is at most, its copies counted as itself; 1 where tasks share
+            no class and there are no copies.
     """
 
     tasks: tuple[tuple[Tensor, ...], ...]
@@ -57,8 +58,8 @@ class TaskPool:
         return drawn
 
 
-def disjoint_pool(label: Label, shape: Shape, *, seed: int) -> TaskPool:
-    """Deal all classes to tasks of N, each class to one task: no image is in two.
+def disjoint_pool(label: Label, shape: Shape, *, seed: int, original: Label | None = None) -> TaskPool:
+    """Deal all classes to tasks of N, each class to one task: no image is in two, unless it has copies.
 
     Classes with fewer than K + Q images are left out, and so are the last ones when N does not divide their
     number. The pool is a function of the public class list and the seed.
@@ -75,10 +76,12 @@ def disjoint_pool(label: Label, shape: Shape, *, seed: int) -> TaskPool:
             f"way={shape.way}: a pool needs two tasks or more; add classes, or lower way, shot or queries"
         )
     tasks = [tuple(classes[i] for i in order[n * shape.way : (n + 1) * shape.way]) for n in range(count)]
-    return TaskPool(tuple(tasks), overlap=1)
+    return TaskPool(tuple(tasks), _overlap(tasks, original, len(label.codes)))
 
 
-def overlapping_pool(label: Label, shape: Shape, *, tasks: int, seed: int) -> TaskPool:
+def overlapping_pool(
+    label: Label, shape: Shape, *, tasks: int, seed: int, original: Label | None = None
+) -> TaskPool:
     """So many tasks of N classes drawn at random: a class, and so an image, is in several of them.
 
     What is proved of a task then says little of an image; see dp.accounting.image_epsilon with `overlap`.
@@ -97,8 +100,8 @@ def overlapping_pool(label: Label, shape: Shape, *, tasks: int, seed: int) -> Ta
         )
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.rand(tasks, len(classes), generator=generator).topk(shape.way).indices  # (tasks, N)
-    overlap = int(chosen.flatten().bincount().max())
-    return TaskPool(tuple(tuple(classes[i] for i in row) for row in chosen.tolist()), overlap)
+    dealt = [tuple(classes[i] for i in row) for row in chosen.tolist()]
+    return TaskPool(tuple(dealt), _overlap(dealt, original, len(label.codes)))
 
 
 def poisson(pool: int, rate: float, bits: Callable[[int], bytes] = os.urandom) -> Tensor:
@@ -114,6 +117,13 @@ def poisson(pool: int, rate: float, bits: Callable[[int], bytes] = os.urandom) -
     words = np.frombuffer(bits(8 * pool), np.uint64)
     drawn = words < np.uint64(min(math.floor(rate * 2**64), 2**64 - 1)) if rate < 1 else np.ones(pool, bool)
     return torch.from_numpy(drawn.nonzero()[0].copy())
+
+
+def _overlap(tasks: list[tuple[Tensor, ...]], original: Label | None, images: int) -> int:
+    """In how many tasks an image is at most; `original` says which images are copies of one another."""
+    codes = torch.arange(images) if original is None else original.codes
+    occurs = torch.cat([codes[torch.cat(task)].unique() for task in tasks])  # once for each task
+    return int(occurs.bincount().max())
 
 
 def _large_classes(label: Label, shape: Shape) -> list[Tensor]:
