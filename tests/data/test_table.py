@@ -100,7 +100,7 @@ def test_without_a_split_column_whole_values_of_one_label_are_given_to_splits(
         ("file,class\n0.png,a\n1.png\n", r"table\.csv, line 3: no value for 'class'"),
         ("file,class\n,a\n", r"table\.csv, line 2: no value for 'file'"),
         ("file,class,split\n0.png,a,train\n0.png,a,tests\n", r"table\.csv, line 3: .*did you mean 'test'"),
-        ("file,class,split\n0.png,a,banana\n", r"table\.csv, line 2: .*Known: test, train, val"),
+        ("file,class,split\n0.png,a,banana\n", r"table\.csv, line 2: .*Known: distractors, test, train, val"),
     ],
 )
 def test_a_table_that_lacks_something_is_refused(tmp_path: Path, text: str, message: str):

@@ -179,9 +179,15 @@ def test_distractors_are_looked_for_with_the_people_of_the_test(tmp_path):
 
 
 def test_an_attack_records_each_classifier_the_pairs_and_no_faces_where_nobody_looked_for_them(finished):
-    attacks = [r["result"] for r in records_of(finished).values() if r["kind"] == "attack"]
-    for found in attacks:
-        assert [score["classifier"] for score in found["scores"]] == ["svm", "1-nn", "mean"]
+    attacks = [r for r in records_of(finished).values() if r["kind"] == "attack"]
+    assert {record["cell"]["attack"].endswith("-adaptive") for record in attacks} == {True, False}
+    for record in attacks:
+        found, known = record["result"], ["svm", "1-nn", "mean"]
+        # Who adapts trains his recogniser further, and keeps the one he had.
+        further = [
+            f"{name}, trained further" for name in known if grid.ATTACKS[record["cell"]["attack"]].adaptive
+        ]
+        assert [score["classifier"] for score in found["scores"]] == [*known, *further]
         for score in found["scores"]:
             assert 0 <= score["low"] <= score["top1"] <= score["high"] <= 1
             assert score["top1"] <= score["top5"] <= score["top10"] == 1  # of 6 people
