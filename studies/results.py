@@ -224,11 +224,6 @@ ON_PHOTOGRAPHS = [
 ]
 
 
-def release_cell(spec: str) -> int:
-    """The side of a cell of what a protection releases."""
-    return protect.parse(spec).cell
-
-
 def cells() -> list[str]:
     """The paper's pipeline at full resolution against the same networks at the resolution of the release."""
     if not ran("omniglot-cells"):
@@ -254,7 +249,7 @@ def cells() -> list[str]:
             gained.append(spec)
         size = result(records, "similarity", protection=spec, view="released")["bytes_per_image"]
         shares = ", ".join(f"{100 * ours[m]['operations'] / operations:.1f}%" for m in ours)
-        if release_cell(spec) >= 4:
+        if protect.parse(spec).cell >= 4:
             best = max(ours.values(), key=lambda one: one["accuracy"])
             most = max(most, best["operations"] / operations)
             lower.append(best["accuracy"] + best["half_width"] < paper["accuracy"] - paper["half_width"])
@@ -283,13 +278,7 @@ def reidentified() -> list[str]:
     study, records = load(name)
     risks = recommend.risks(study, records)
     views = ("released", "denoised", "restored")
-    attacks = {
-        (view, adaptive): next(
-            key for key, kind in grid.ATTACKS.items() if (kind.view, kind.adaptive) == (view, adaptive)
-        )
-        for view in views
-        for adaptive in (False, True)
-    }
+    attacks = {(kind.view, kind.adaptive): attack for attack, kind in grid.ATTACKS.items()}
     lines = [
         "## Re-identification on LFW (paper: Fig. 5, and Sec. VI)",
         "",
@@ -367,8 +356,6 @@ def transferred() -> list[str]:
         for record in records
         if record["kind"] == "transfer"
     }
-    if not matrix:
-        return []
     specs = study["protections"]
     lines = [
         "## A model for one setting, queried with another (Omniglot)",

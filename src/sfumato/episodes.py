@@ -7,6 +7,7 @@ in batches.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -82,3 +83,8 @@ class Sampler:
         order[torch.arange(order.shape[2]) >= self._counts[drawn][..., None]] = -1
         places = order.topk(shape.shot + shape.queries).indices  # (E, N, K + Q)
         return self._rows[drawn].gather(2, places)
+
+
+def seed_of(*parts: int) -> int:
+    """One 63-bit seed from several numbers, so that neither epochs nor seeds overlap."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)

@@ -7,7 +7,7 @@ from torch import nn
 
 from sfumato import artefacts
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.episodes import Sampler, Shape
+from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
@@ -817,7 +817,7 @@ def test_without_pretraining_training_is_a_plain_loop_over_episodes(small_glyphs
     data, protection = small_glyphs.split("train"), parse("gaussian:sigma=40")
     sampler = Sampler(data.label("class"), Shape(way=5, shot=2, queries=3))
     model = few_shot.untrained(1, config, [protection])
-    order = torch.Generator().manual_seed(few_shot._hash_seed(0, 0))
+    order = torch.Generator().manual_seed(seed_of(0, 0))
     noise = seeded_noise(0, 0)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3, fused=False)
     for rows in sampler.draw(4, order):

@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -27,7 +26,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from sfumato import artefacts
 from sfumato.data.labelled import LabelledImages, split_by_class
 from sfumato.dp.mechanisms import Noise, seeded_noise
-from sfumato.episodes import Sampler, Shape
+from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.images import to_float, to_uint8
 from sfumato.learn.conditions import Conditions
@@ -143,6 +142,13 @@ class Accuracy:
     episodes: int
     shape: Shape
     spec: str
+
+    @classmethod
+    def over(cls, scores: Tensor, shape: Shape, spec: str) -> "Accuracy":
+        """Of the (E,) accuracies of test episodes."""
+        count = len(scores)
+        half_width = 1.96 * scores.std().item() / math.sqrt(count) if count > 1 else math.inf
+        return cls(scores.mean().item(), half_width, count, shape, spec)
 
     def __str__(self) -> str:
         return (
@@ -369,7 +375,7 @@ def train(
     judge = _Validation(validation, target, protections, config, seed)
     planned = config.epochs * config.episodes_per_epoch
     while not run.finished:
-        order = torch.Generator().manual_seed(_hash_seed(seed, run.epoch))
+        order = torch.Generator().manual_seed(seed_of(seed, run.epoch))
         noise = seeded_noise(seed, run.epoch)
         pretraining = run.epoch < config.pretraining_epochs
         if pretraining:
@@ -444,9 +450,7 @@ def evaluate(
     if weighted and len(protections) > 1:
         weights = torch.tensor([model.weight(each) for each in protections])[which]
     scores = episode_accuracies(embeddings, places, shot=shot, weights=weights)
-    half_width = 1.96 * scores.std().item() / math.sqrt(episodes) if episodes > 1 else math.inf
-    specs = ", ".join(each.spec for each in protections)
-    return Accuracy(scores.mean().item(), half_width, episodes, sampler.shape, specs)
+    return Accuracy.over(scores, sampler.shape, ", ".join(each.spec for each in protections))
 
 
 def _shifted(images: Tensor, reach: int, generator: torch.Generator) -> Tensor:
@@ -528,11 +532,6 @@ def operations(model: FewShotModel, shape: Sequence[int]) -> int:
     with counter:
         model.embed(image, model.conditions.protections[0])
     return counter.get_total_flops() // 2
-
-
-def _hash_seed(*parts: int) -> int:
-    """One 63-bit seed from several numbers, so that neither epochs nor seeds overlap."""
-    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)
 
 
 def untrained(

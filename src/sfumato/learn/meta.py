@@ -15,7 +15,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,7 +23,7 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.dp import accounting, clipping
 from sfumato.dp.guarantee import rounded_up
 from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
-from sfumato.episodes import Sampler, Shape
+from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn.adaptation import Inner, Learner, adapt, contributions, tasks_of
@@ -225,9 +224,7 @@ def evaluate(
         tasks = tasks_of(released[place][None], config.shot)
         named = model.classify(tasks.support[0], tasks.support_labels[0], tasks.queries[0])
         scores.append((named == tasks.query_labels[0]).double().mean())
-    found = torch.stack(scores)
-    half_width = 1.96 * found.std().item() / math.sqrt(episodes) if episodes > 1 else math.inf
-    return Accuracy(found.mean().item(), half_width, episodes, sampler.shape, protection.spec)
+    return Accuracy.over(torch.stack(scores), sampler.shape, protection.spec)
 
 
 def train(
@@ -318,7 +315,7 @@ class _Run:
         config, promise = self._config, self._promise
         inner = config.inner
         if promise is None:
-            order = torch.Generator().manual_seed(_hash_seed(self._seed, self.done))
+            order = torch.Generator().manual_seed(seed_of(self._seed, self.done))
             rows = self._sampler.draw(config.tasks, order)
             noise = seeded_noise(self._seed, self.done)
             direction = self._contributions(rows, noise, inner).mean(0)
@@ -398,7 +395,6 @@ class _Promise:
             if tasks is None
             else overlapping_pool(label, config.shape, tasks=tasks, seed=seed, original=original)
         )
-        self._private = private
         self._rate = config.tasks / len(self.pool)
         if self._rate > 1:
             raise ConfigError(
@@ -413,7 +409,6 @@ class _Promise:
             else private.noise_multiplier
         )
         self._draws = torch.Generator().manual_seed(int.from_bytes(os.urandom(7), "big"))
-        self._zeroed = False
 
     def charge(self) -> bool:
         """Charge a step, before a task is drawn for it; False where the budget has no room for it."""
@@ -439,7 +434,6 @@ class _Promise:
             draw=_draw,
             derivatives=derivatives,
         )
-        self._zeroed |= outcome.zeroed
         return outcome.update
 
     def state(self) -> dict[str, Any]:
@@ -513,7 +507,3 @@ def _learner(config: MetaConfig, image: tuple[int, ...], seed: int = 0) -> Learn
 
 def _test_inner(config: MetaConfig) -> Inner:
     return replace(config.inner, steps=config.test_steps)
-
-
-def _hash_seed(*parts: int) -> int:
-    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)

@@ -94,7 +94,7 @@ class Adversaries:
         gallery, probes = self._dealt(cell.seed)
         codes = self._people.label(self._sensitive).codes
         known, names = self._people.images[gallery], codes[gallery]
-        places = self._find(known)
+        places = None if self._people_places is None else self._people_places[gallery]
         if kind.adaptive:
             copies = self._config.adversary.copies
             known = torch.cat([shown(known, GALLERY, number) for number in range(copies)])
@@ -246,6 +246,11 @@ class Adversaries:
     def _finder(self) -> FaceFinder | None:
         detector = self._config.adversary.detector
         return None if detector is None else FaceFinder(MTCNN.load(detector), self.others.images[:_FRAMING])
+
+    @cached_property
+    def _people_places(self) -> Tensor | None:
+        """Of clean photographs, once for all attacks."""
+        return self._find(self._people.images)
 
     @cached_property
     def _others_places(self) -> Tensor | None:
