@@ -16,11 +16,11 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from sfumato.learn.adaptation import Inner, Learner, Tasks, contributions, fastest, tasks_of
-from sfumato.networks import Convolutional, FullyConnected
+from sfumato.networks import Convolutional, FullyConnected, Strided
 from sfumato.precision import resolve
 
 TASKS, RATE, ROUNDS = 16, 0.4, 7
-WANTED = {"fully-connected": 2.0, "convolutional": 1.2}
+WANTED = {"fully-connected": 2.0, "convolutional": 1.2, "strided": 1.2}
 
 
 def plain(network: torch.nn.Module, tasks: Tasks, *, first_order: bool) -> Tensor:
@@ -60,7 +60,7 @@ def compare(name: str, network: torch.nn.Module, shot: int, queries: int) -> Non
         halves = Learner(network).convolutional and resolve("auto") == "bfloat16"
         for precision in ("float32", "bfloat16") if halves else ("float32",):
             learner = Learner(network, precision=precision)
-            way = fastest(learner, torch.device("cpu"))
+            way = fastest(learner, inner, torch.device("cpu"))
             ways[f"{way}, {precision}"] = lambda learner=learner, inner=inner: contributions(
                 learner, learner.initial(), tasks, inner
             )
@@ -77,6 +77,7 @@ def main() -> None:
     print(f"{TASKS} tasks a step, 5-way; {torch.get_num_threads()} threads")
     compare("fully-connected", FullyConnected((1, 28, 28), 5), 1, 5)
     compare("convolutional", Convolutional((1, 28, 28), 5), 5, 5)
+    compare("strided", Strided((1, 28, 28), 5), 5, 5)
 
 
 if __name__ == "__main__":

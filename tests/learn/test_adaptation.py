@@ -101,9 +101,22 @@ def plain(network, tasks, algorithm, *, rate=0.3, steps=2):
     return torch.stack(found)
 
 
-@pytest.mark.parametrize(("way", "threads"), [("vectorised", 1), ("loop", 1), ("loop", 2)])
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def ways(algorithm, network="fully-connected"):
+    """Those that are for an algorithm and a network."""
+    factored = network == "fully-connected" and algorithm != "meta-sgd"
+    return [way for way in WAYS if factored or way != "factored"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "network", "way", "threads"),
+    [
+        (algorithm, network, way, threads)
+        for algorithm in ALGORITHMS
+        for network in NETWORKS
+        for way in ways(algorithm, network)
+        for threads in ((1, 2) if way == "loop" else (1,))
+    ],
+)
 def test_contributions_are_those_of_a_plain_loop_from_the_papers(algorithm, network, way, threads):
     module = NETWORKS[network]()
     learner, tasks = Learner(module), some_tasks(side=4 if network == "fully-connected" else 16)
@@ -117,12 +130,29 @@ def test_contributions_are_those_of_a_plain_loop_from_the_papers(algorithm, netw
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9 * expected.abs().max().item())
 
 
-def test_both_ways_agree_in_float32_as_well():
+def test_all_ways_agree_in_float32_as_well():
     learner = Learner(made(lambda: FullyConnected((1, 8, 8), WAY), dtype=torch.float32))
     tasks = some_tasks(4, 8, dtype=torch.float32)
-    one, other = (contributions(learner, learner.initial(), tasks, Inner(), way=way) for way in WAYS)
+    one, *others = (contributions(learner, learner.initial(), tasks, Inner(), way=way) for way in WAYS)
     assert one.dtype == torch.float32
-    torch.testing.assert_close(one, other, rtol=0, atol=1e-4 * one.abs().max().item())
+    for other in others:
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-4 * one.abs().max().item())
+
+
+@pytest.mark.parametrize(
+    ("network", "precision", "algorithm"),
+    [
+        ("convolutional", "float32", "maml"),
+        ("fully-connected", "bfloat16", "maml"),
+        ("fully-connected", "float32", "meta-sgd"),
+    ],
+)
+def test_the_factored_way_is_refused_where_it_is_none(network, precision, algorithm):
+    learner = Learner(NETWORKS[network](), precision=precision)
+    tasks, inner = some_tasks(side=4 if network == "fully-connected" else 16), Inner(algorithm=algorithm)
+    assert fastest(learner, inner, torch.device("cpu")) != "factored"
+    with pytest.raises(ConfigError, match="way='factored' is for fully connected networks in float32"):
+        contributions(learner, start_of(learner, algorithm), tasks, inner, way="factored")
 
 
 def loss_after(learner, vector, tasks, t, inner, *, reptile=False):
@@ -150,8 +180,7 @@ def difference(function, point, place, step=1e-5):
     return (function(point + moved) - function(point - moved)) / (2 * step)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("algorithm", ["maml", "meta-sgd"])
+@pytest.mark.parametrize(("algorithm", "way"), [(a, way) for a in ("maml", "meta-sgd") for way in ways(a)])
 def test_second_order_is_the_derivative_of_the_loss_after_learning(algorithm, way):
     learner, tasks = Learner(smooth()), some_tasks(2, 2)
     inner = Inner(algorithm=algorithm, steps=3, rate=0.8)
@@ -172,10 +201,19 @@ def test_first_order_is_another_gradient():
     assert (exact - first).norm() > 0.01 * exact.norm()
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
-    ("algorithm", "steps"),
-    [("maml", 2), ("reptile", 1), ("reptile", 2), ("meta-sgd", 2), ("fomaml", 1)],  # of one step it is exact
+    ("algorithm", "steps", "way"),
+    [
+        (algorithm, steps, way)
+        for algorithm, steps in [
+            ("maml", 2),
+            ("reptile", 1),
+            ("reptile", 2),
+            ("meta-sgd", 2),
+            ("fomaml", 1),  # of one step it is exact
+        ]
+        for way in ways(algorithm)
+    ],
 )
 def test_with_inner_clipping_the_last_value_is_the_derivative_by_the_norm(algorithm, steps, way):
     learner, tasks = Learner(smooth()), some_tasks(2, 2)
@@ -211,9 +249,8 @@ def test_reptile_moves_by_the_norm_at_most_in_each_step():
     assert (moved.norm(dim=1) <= 3 * 0.8 * 0.05 * (1 + 1e-12)).all()
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("clipping_norm", [None, 1.0])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("algorithm", "way"), [(a, way) for a in ALGORITHMS for way in ways(a)])
 def test_no_tasks_contribute_no_rows_of_the_usual_width(algorithm, clipping_norm, way):
     learner, tasks = Learner(smooth()), some_tasks(2, 2)
     inner = Inner(algorithm=algorithm, clipping_norm=clipping_norm)
@@ -222,9 +259,10 @@ def test_no_tasks_contribute_no_rows_of_the_usual_width(algorithm, clipping_norm
     assert none == (0, one[1])
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("algorithm", "way", "network"),
+    [(a, way, network) for a in ALGORITHMS for network in NETWORKS for way in ways(a, network)],
+)
 def test_what_a_task_contributes_does_not_depend_on_the_others_not_even_if_they_are_nan(
     algorithm, way, network
 ):
@@ -233,8 +271,8 @@ def test_what_a_task_contributes_does_not_depend_on_the_others_not_even_if_they_
     inner, start = Inner(algorithm=algorithm, rate=0.3), start_of(Learner(NETWORKS[network]()), algorithm)
     together = contributions(learner, start, tasks, inner, way=way)
     alone = [contributions(learner, start, taken(tasks, [t]), inner, way=way)[0] for t in range(5)]
-    # Vectorised, rounding depends on who else is there; the loop is exact.
-    slack = {"rtol": 1e-9, "atol": 1e-12} if way == "vectorised" else {"rtol": 0, "atol": 0}
+    # In one call for all, rounding depends on who else is there; the loop is exact.
+    slack = {"rtol": 0, "atol": 0} if way == "loop" else {"rtol": 1e-8, "atol": 1e-12}
     torch.testing.assert_close(together, torch.stack(alone), **slack)
     tasks.support[2] = torch.nan
     tasks.queries[2] = torch.nan
@@ -334,11 +372,13 @@ def test_labels_and_parts_of_a_task_belong_together():
     assert tasks.query_labels.tolist() == [[0, 0, 0, 1, 1, 1, 2, 2, 2]] * 2
 
 
-def test_convolutions_are_looped_over_on_a_processor_and_all_else_is_vectorised():
+def test_convolutions_are_looped_over_on_a_processor_and_connected_layers_share_their_weights():
     convolutional, connected = (Learner(make()) for make in (NETWORKS["convolutional"], smooth))
-    assert fastest(convolutional, torch.device("cpu")) == "loop"
-    assert fastest(convolutional, torch.device("cuda")) == "vectorised"
-    assert fastest(connected, torch.device("cpu")) == "vectorised"
+    processor = torch.device("cpu")
+    assert fastest(convolutional, Inner(), processor) == "loop"
+    assert fastest(convolutional, Inner(), torch.device("cuda")) == "vectorised"
+    assert fastest(connected, Inner(), processor) == "factored"
+    assert fastest(connected, Inner(algorithm="meta-sgd"), processor) == "vectorised"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_the_convolutional_network_is_conv4_and_a_linear_layer():
 def test_the_fully_connected_network_normalises_each_batch_by_itself():
     network, images = NETWORKS[0], torch.rand(6, 1, 16, 16)
     features = images.flatten(1)
-    *hidden, last = [each for each in network.layers if isinstance(each, torch.nn.Linear)]
+    *hidden, last = [each for each in network if isinstance(each, torch.nn.Linear)]
     for linear in hidden:
         features = features @ linear.weight.T
         features = (features - features.mean(0)) / (features.var(0, correction=0) + 1e-5).sqrt()

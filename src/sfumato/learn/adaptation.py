@@ -21,10 +21,11 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from sfumato.errors import ConfigError, did_you_mean
+from sfumato.learn import factored
 from sfumato.precision import autocast
 
 ALGORITHMS = ("maml", "fomaml", "reptile", "meta-sgd")
-WAYS = ("vectorised", "loop")
+WAYS = ("factored", "vectorised", "loop")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +104,7 @@ class Learner:
 
     Attributes:
         size: P, how many parameters the network has.
+        layers: after the images were flattened, where that is the network's first part; else None.
     """
 
     def __init__(self, network: nn.Module, *, precision: str = "float32") -> None:
@@ -121,6 +123,8 @@ class Learner:
         self._own = _Own(network)
         self._shapes = {name: each.shape for name, each in network.named_parameters()}
         self._precision = precision
+        flat = isinstance(network, nn.Sequential) and isinstance(network[0], nn.Flatten)
+        self.layers = list(network.children())[1:] if flat and precision == "float32" else None
         self.size = sum(shape.numel() for shape in self._shapes.values())
         self.convolutional = any(isinstance(module, nn.Conv2d) for module in network.modules())
 
@@ -143,12 +147,14 @@ class Learner:
         return functional.cross_entropy(self.logits(parameters, images), labels)
 
 
-def fastest(learner: Learner, device: torch.device) -> str:
-    """The quicker way to compute contributions, as measured (benchmarks/meta.py): one of WAYS.
+def fastest(learner: Learner, inner: Inner, device: torch.device) -> str:
+    """The quickest way to compute contributions, as measured (benchmarks/meta.py): one of WAYS.
 
     A processor has no quick convolution whose weights differ from image to image: there tasks are computed
-    one by one, and spread over its cores.
+    one by one, and spread over its cores. Fully connected networks need no weights that differ.
     """
+    if factored.applies(learner.layers, inner):
+        return "factored"
     return "loop" if learner.convolutional and device.type == "cpu" else "vectorised"
 
 
@@ -166,16 +172,26 @@ def contributions(
         start: (P,) parameters before learning; (2P,) for Meta-SGD.
         tasks: see Tasks.
         inner: how a task is learned.
-        way: "vectorised", one call for all tasks; or "loop", a task a core. None for the fastest.
+        way: "vectorised", one call for all tasks; "loop", a task a core; or "factored", one call that shares
+            the weights, for fully connected networks and any algorithm but Meta-SGD. None for the fastest.
+
+    Raises:
+        ConfigError: this way is not for the network or the algorithm.
     """
-    vectorised = (way or fastest(learner, start.device)) == "vectorised"
-    one = _contribution(learner, inner, _traced if vectorised else _plain)
+    way = way or fastest(learner, inner, start.device)
     norms = [] if inner.clipping_norm is None else [inner.clipping_norm]
     vector = torch.cat([start, start.new_tensor(norms)])
     batches = (tasks.support, tasks.support_labels, tasks.queries, tasks.query_labels)
     if not len(tasks):
         return vector.new_zeros(0, len(vector))
-    if vectorised:
+    if way == "factored":
+        if learner.layers is None or not factored.applies(learner.layers, inner):
+            raise ConfigError(
+                "way='factored' is for fully connected networks in float32, and not for meta-sgd"
+            )
+        return factored.contributions(learner.layers, vector, tasks, inner)
+    one = _contribution(learner, inner, _traced if way == "vectorised" else _plain)
+    if way == "vectorised":
         return vmap(one, in_dims=(None, 0, 0, 0, 0))(vector, *batches)
     cores = torch.get_num_threads()
     if cores == 1:

@@ -29,13 +29,14 @@ from sfumato.images import to_float
 from sfumato.learn.adaptation import Inner, Learner, adapt, contributions, tasks_of
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.task_pool import TaskPool, disjoint_pool, overlapping_pool, poisson
-from sfumato.networks import Convolutional, FullyConnected
+from sfumato.networks import Convolutional, FullyConnected, Strided
 from sfumato.precision import resolve
 from sfumato.protect import Protection, parse
 
 NETWORKS: dict[str, Callable[[tuple[int, int, int], int], nn.Module]] = {
     "fully-connected": FullyConnected,
     "convolutional": Convolutional,
+    "strided": Strided,
 }
 
 _KIND = "meta"
@@ -72,7 +73,7 @@ class MetaConfig:
         algorithm, inner_steps, inner_rate: see adaptation.Inner.
         test_steps: of learning a task when the model is used.
         way, shot, queries: N, K and Q of a task.
-        network: "fully-connected" or "convolutional".
+        network: "fully-connected", "convolutional" (MAML's for MiniImageNet) or "strided" (for Omniglot).
         steps: meta-steps.
         tasks: of a meta-step; in a private run how many are expected, since each comes by itself.
         meta_rate: learning rate of Adam, falling to 0 along a cosine.

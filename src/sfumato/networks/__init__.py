@@ -8,7 +8,7 @@ from sfumato.networks.mobile_face_net import MobileFaceNet
 from sfumato.networks.mtcnn import MTCNN, DetectorConfig, Faces
 from sfumato.networks.resnet12 import ResNet12
 from sfumato.networks.squeeze_net import SqueezeNet
-from sfumato.networks.task_classifiers import Convolutional, FullyConnected
+from sfumato.networks.task_classifiers import Convolutional, FullyConnected, Strided
 from sfumato.networks.unet import UNet
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "MobileFaceNet",
     "ResNet12",
     "SqueezeNet",
+    "Strided",
     "UNet",
     "align",
 ]

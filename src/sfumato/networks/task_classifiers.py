@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from sfumato.networks.conv4 import Conv4, check_size
 
 
-class FullyConnected(nn.Module):
+class FullyConnected(nn.Sequential):
     """Layers of 256, 128, 64 and 64 units with batch norm and ReLU, then a linear one.
 
     Source: Finn, Abbeel & Levine 2017, Sec. 5.2 and App. A.1, for Omniglot.
@@ -17,7 +17,6 @@ class FullyConnected(nn.Module):
     """
 
     def __init__(self, shape: tuple[int, int, int], way: int) -> None:
-        super().__init__()
         channels, height, width = shape
         sizes = (channels * height * width, 256, 128, 64, 64)
         layers: list[nn.Module] = []
@@ -27,17 +26,13 @@ class FullyConnected(nn.Module):
                 nn.BatchNorm1d(outputs, track_running_stats=False),
                 nn.ReLU(),
             ]
-        self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], way))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Classify float images."""
-        return torch.as_tensor(self.layers(images.flatten(1)))
+        super().__init__(nn.Flatten(), *layers, nn.Linear(sizes[-1], way))
 
 
 class Convolutional(nn.Module):
     """Conv-4 without running statistics, and a linear layer.
 
-    Source: Finn, Abbeel & Levine 2017, App. A.1, who take strides instead of pools for Omniglot.
+    Source: Finn, Abbeel & Levine 2017, App. A.1, for MiniImageNet.
 
     (N, C, H, W) -> (N, way). Images are normalised together: what one is called depends on the others.
     Raises DataError for images below 16x16, before there is one.
@@ -53,3 +48,28 @@ class Convolutional(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Classify float images."""
         return torch.as_tensor(self.head(self.encoder(images)))
+
+
+class Strided(nn.Module):
+    """Four 3x3 convolutions of stride 2 with batch norm and ReLU, the mean of all places, and a linear layer.
+
+    Source: Finn, Abbeel & Levine 2017, App. A.1, for Omniglot.
+
+    (N, C, H, W) -> (N, way). Images are normalised together: what one is called depends on the others.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], way: int, *, width: int = 64) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for inputs in (shape[0], width, width, width):
+            layers += [
+                nn.Conv2d(inputs, width, 3, stride=2, padding=1, bias=False),
+                nn.BatchNorm2d(width, track_running_stats=False),
+                nn.ReLU(),
+            ]
+        self.encoder = nn.Sequential(*layers)
+        self.head = nn.Linear(width, way)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Classify float images."""
+        return torch.as_tensor(self.head(self.encoder(images).mean((2, 3))))

@@ -1,0 +1,249 @@
+"""Learning many tasks at once with fully connected networks, without weights of their own for each task.
+
+A step of gradient descent on a task takes rate * d'x from the weight W of a linear layer: x are the inputs
+(n, in) of its n support images, d the derivatives (n, out) of the loss at its outputs. Other inputs h give
+
+    h (W - rate d'x)' = h W' - rate (h x') d,
+
+so that all tasks share one product by W, and what a task has learned costs products of n by n. Derivatives
+with respect to W that differ by task, which clipping needs, are sums of such outer products as well: they are
+noted while autograd goes back, and multiplied out once. Exact to rounding; several times as fast as a weight
+matrix for every task (benchmarks/meta.py).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from sfumato.learn.adaptation import Inner, Tasks
+
+_Note = Callable[[Tensor, Tensor], None]
+_TINY = 1e-12
+_Key = tuple[int, str]  # of a parameter: the place of its layer, and its name there
+
+
+def applies(layers: Sequence[nn.Module] | None, inner: "Inner") -> bool:
+    """Whether `contributions` can be computed this way: of these layers, with one rate for all parameters."""
+    known = (nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Tanh)
+    return (
+        layers is not None
+        and inner.algorithm != "meta-sgd"  # a rate for each weight: what is learned has no two factors
+        and all(isinstance(layer, known) for layer in layers)
+    )
+
+
+def contributions(layers: Sequence[nn.Module], vector: Tensor, tasks: "Tasks", inner: "Inner") -> Tensor:
+    """See `adaptation.contributions`. -> (T, D).
+
+    Args:
+        layers: of the network, after the images were flattened; only their shapes are looked at.
+        vector: (P,) parameters, and the clipping norm where there is one.
+        tasks: see Tasks.
+        inner: how a task is learned.
+    """
+    run = _Learning(layers, vector, len(tasks), inner)
+    support, queries = _flat(tasks.support), _flat(tasks.queries)
+    labels, asked = tasks.support_labels.T, tasks.query_labels.T
+    if inner.algorithm != "reptile":
+        return run.derivative(run.learn(support, labels), queries, asked)
+    images, names = torch.cat([support, queries]), torch.cat([labels, asked])
+    moved = run.moved(run.learn(images, names))
+    if inner.clipping_norm is not None:
+        moved[:, -1] = run.derivative(run.learn(images, names, traced=True), images, names)[:, -1]
+    return moved
+
+
+class _Shared(torch.autograd.Function):
+    """(n, T, in) inputs of T tasks times one weight (out, in), whose derivative is noted task by task."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, note: _Note) -> Tensor:
+        ctx.save_for_backward(inputs, weight)
+        ctx.note = note
+        return inputs @ weight.T
+
+    @staticmethod
+    def backward(ctx: Any, derivative: Tensor) -> tuple[Tensor | None, None, None]:
+        inputs, weight = ctx.saved_tensors
+        note: _Note = ctx.note
+        note(derivative, inputs)
+        if not ctx.needs_input_grad[0]:
+            return None, None, None
+        # A product by this weight again, whose derivative is noted when autograd goes back through here.
+        return _shared(derivative, weight.T, lambda later, first: note(first, later)), None, None
+
+
+def _shared(inputs: Tensor, weight: Tensor, note: _Note) -> Tensor:
+    product: Tensor = _Shared.apply(inputs, weight, note)  # type: ignore[no-untyped-call]
+    return product
+
+
+class _Learned:
+    """What T tasks have learned. State: nothing that changes.
+
+    Attributes:
+        steps: of the weight of a linear layer, inputs (n, T, in) and directions (n, T, out); their outer
+            products were taken from it.
+        own: (T, size) of each of the other parameters.
+    """
+
+    def __init__(self, steps: dict[int, list[tuple[Tensor, Tensor]]], own: dict[_Key, Tensor]) -> None:
+        self.steps = steps
+        self.own = own
+
+
+class _Learning:
+    """T tasks that learn from the same start. State: the derivatives noted so far."""
+
+    def __init__(self, layers: Sequence[nn.Module], vector: Tensor, count: int, inner: "Inner") -> None:
+        self._layers = layers
+        self._inner = inner
+        self._vector = vector
+        self._slices: dict[_Key, slice] = {}
+        self._weights: dict[int, Tensor] = {}
+        self._own: dict[_Key, Tensor] = {}
+        at = 0
+        for place, layer in enumerate(layers):
+            for name, parameter in layer.named_parameters():
+                part = slice(at, at + parameter.numel())
+                at = part.stop
+                self._slices[place, name] = part
+                values = vector[part].detach()
+                if isinstance(layer, nn.Linear) and name == "weight":
+                    self._weights[place] = values.view(parameter.shape).requires_grad_()
+                else:
+                    self._own[place, name] = values.expand(count, -1).clone().requires_grad_()
+        self._norm = (
+            None if inner.clipping_norm is None else vector[-1].expand(count).clone().requires_grad_()
+        )
+        self._count = count
+        self._noted: dict[int, list[tuple[Tensor, Tensor]]] | None = None  # None: not now
+
+    def learn(self, images: Tensor, labels: Tensor, *, traced: bool | None = None) -> _Learned:
+        """Learn from (n, T, in) images with (n, T) labels; `traced`: to be differentiated through."""
+        inner = self._inner
+        traced = inner.algorithm == "maml" if traced is None else traced
+        learned = _Learned({place: [] for place in self._weights}, self._own)
+        for _ in range(inner.steps):
+            loss, passed = self._loss(learned, images, labels)
+            wanted = [*(outputs for _, _, outputs in passed), *learned.own.values()]
+            found = torch.autograd.grad(loss, wanted, create_graph=traced)
+            if not traced:
+                passed = [(place, _cut(inputs), outputs) for place, inputs, outputs in passed]
+            ahead, rest = found[: len(passed)], dict(zip(learned.own, found[len(passed) :], strict=True))
+            rate = torch.full((self._count,), inner.rate, dtype=images.dtype)
+            if self._norm is not None:
+                rate = rate * (self._norm / _lengths(passed, ahead, rest)).clamp(max=1.0)
+            steps = {
+                place: _added(learned.steps[place], inputs, rate[:, None] * each)
+                for (place, inputs, _), each in zip(passed, ahead, strict=True)
+            }
+            own = {key: value - rate[:, None] * rest[key] for key, value in learned.own.items()}
+            learned = _Learned(steps, own)
+        return learned
+
+    def derivative(self, learned: _Learned, images: Tensor, labels: Tensor) -> Tensor:
+        """Of the loss of images after learning, with respect to the start and the norm. -> (T, D)."""
+        loss, _ = self._loss(learned, images, labels)
+        leaves = [*self._own.values(), *([] if self._norm is None else [self._norm]), *self._weights.values()]
+        self._noted = {place: [] for place in self._weights}
+        found = torch.autograd.grad(loss, leaves, allow_unused=True)  # a weight's own is None: it was noted
+        noted, self._noted = self._noted, None
+        whole = self._vector.new_zeros(self._count, len(self._vector))
+        for place, pairs in noted.items():
+            whole[:, self._slices[place, "weight"]] = _outer(pairs)
+        for key, value in zip(self._own, found, strict=False):
+            whole[:, self._slices[key]] = value
+        if self._norm is not None and found[len(self._own)] is not None:
+            whole[:, -1] = found[len(self._own)]
+        return whole
+
+    def moved(self, learned: _Learned) -> Tensor:
+        """The way from what was learned back to the start. -> (T, D)."""
+        whole = self._vector.new_zeros(self._count, len(self._vector))
+        for place, pairs in learned.steps.items():
+            whole[:, self._slices[place, "weight"]] = _outer([(ahead, inputs) for inputs, ahead in pairs])
+        for key, value in learned.own.items():
+            whole[:, self._slices[key]] = (self._own[key] - value).detach()
+        return whole
+
+    def _loss(
+        self, learned: _Learned, images: Tensor, labels: Tensor
+    ) -> tuple[Tensor, list[tuple[int, Tensor, Tensor]]]:
+        """The sum over tasks of mean cross-entropy; and of each linear layer: place, inputs, outputs."""
+        passed, here = [], images
+        for place, layer in enumerate(self._layers):
+            own = {name: learned.own[place, name] for name, _ in layer.named_parameters() if name != "weight"}
+            match layer:
+                case nn.Linear():
+                    outputs = _shared(here, self._weights[place], self._note(place))
+                    for inputs, ahead in learned.steps[place]:
+                        outputs = outputs - _product(here, inputs, ahead)
+                    if layer.bias is not None:
+                        outputs = outputs + own["bias"]
+                    passed.append((place, here, outputs))
+                    here = outputs
+                case nn.BatchNorm1d():
+                    weight, bias = learned.own[place, "weight"].flatten(), own["bias"].flatten()
+                    flat = functional.batch_norm(
+                        here.flatten(1), None, None, weight, bias, training=True, eps=layer.eps
+                    )
+                    here = flat.view_as(here)
+                case _:
+                    here = layer(here)
+        loss = functional.cross_entropy(here.flatten(0, 1), labels.flatten(), reduction="sum")
+        return loss / len(images), passed
+
+    def _note(self, place: int) -> _Note:
+        def note(derivative: Tensor, inputs: Tensor) -> None:
+            if self._noted is not None:
+                self._noted[place].append((derivative.detach(), inputs.detach()))
+
+        return note
+
+
+def _lengths(
+    passed: list[tuple[int, Tensor, Tensor]], ahead: Sequence[Tensor], rest: dict[_Key, Tensor]
+) -> Tensor:
+    """The L2 norm of each task's gradient over all parameters, or a tiny number. -> (T,)."""
+    squares = [each.square().sum(1) for each in rest.values()]
+    for (_, inputs, _), each in zip(passed, ahead, strict=True):
+        squares.append((_gram(each, each) * _gram(inputs, inputs)).sum((1, 2)))
+    return torch.stack(squares).sum(0).clamp(min=_TINY**2).sqrt()
+
+
+def _flat(images: Tensor) -> Tensor:
+    """(T, n, C, H, W) -> (n, T, C * H * W): batch norm takes the tasks for channels."""
+    return images.flatten(2).transpose(0, 1).contiguous()
+
+
+def _gram(first: Tensor, second: Tensor) -> Tensor:
+    """(m, T, d), (n, T, d) -> (T, m, n) inner products."""
+    return torch.bmm(first.transpose(0, 1), second.permute(1, 2, 0))
+
+
+def _product(here: Tensor, inputs: Tensor, ahead: Tensor) -> Tensor:
+    """(m, T, in) inputs times the outer products of (n, T, in) and (n, T, out). -> (m, T, out)."""
+    return torch.bmm(_gram(here, inputs), ahead.transpose(0, 1)).transpose(0, 1)
+
+
+def _cut(inputs: Tensor) -> Tensor:
+    """Without the graph that made it; the very same tensor where there is none, which `_added` looks for."""
+    return inputs.detach() if inputs.requires_grad else inputs
+
+
+def _added(steps: list[tuple[Tensor, Tensor]], inputs: Tensor, ahead: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """One step more; the first layer has the same inputs in every step, of which one remains."""
+    if steps and steps[-1][0] is inputs:
+        return [(inputs, steps[-1][1] + ahead)]
+    return [*steps, (inputs, ahead)]
+
+
+def _outer(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """[((n, T, out), (n, T, in))] -> (T, out * in), the sum of their outer products."""
+    left, right = (torch.cat(each).detach() for each in zip(*pairs, strict=True))
+    return torch.bmm(left.permute(1, 2, 0), right.transpose(0, 1)).flatten(1)
