@@ -237,6 +237,7 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    observe: Callable[[Tensor], None] | None = None,
 ) -> MetaModel:
     """Meta-learn, and return the parameters after the last step: no step is chosen by looking at tasks.
 
@@ -250,6 +251,8 @@ def train(
             knew a seed of these could undo the noise.
         checkpoint: a file written every few hundred steps; where it exists, training goes on from it.
         progress: called after each step with the numbers done and planned.
+        observe: called in each step with the (P,) update, before the optimiser has it. In a private run
+            this is all that is released of the tasks: the promise covers who sees every one of them.
 
     Raises:
         DataError: too few classes or images.
@@ -258,7 +261,7 @@ def train(
     """
     channels, height, width = data.images.shape[1:]
     image = (channels, height, width)
-    run = _Run(data, protection, config, target, seed, image)
+    run = _Run(data, protection, config, target, seed, image, observe)
     if checkpoint is not None and Path(checkpoint).exists():
         run.resume(checkpoint)
     while run.done < config.steps and run.step():
@@ -284,7 +287,9 @@ class _Run:
         target: str,
         seed: int,
         image: tuple[int, int, int],
+        observe: Callable[[Tensor], None] | None,
     ) -> None:
+        self._observe = observe
         self._data = data
         self._protection = protection
         self._config = config
@@ -330,6 +335,8 @@ class _Run:
             direction = promise.release(found).to(self._start.dtype)
         for group in self._optimiser.param_groups:
             group["lr"] = config.meta_rate * (1 + math.cos(math.pi * self.done / config.steps)) / 2
+        if self._observe is not None:
+            self._observe(direction.clone())
         self._start.grad = direction
         self._optimiser.step()
         self.done += 1
