@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.stats import chi2
+from scipy.stats import chi2, kstest
 
 from sfumato.dp import clipping
 from sfumato.dp.clipping import (
@@ -18,6 +18,7 @@ from sfumato.dp.clipping import (
     PublishedMetaClip,
     Quantile,
     clip_rows,
+    fresh_gaussian,
     normalise_rows,
     parse,
     private_start,
@@ -568,8 +569,7 @@ def test_the_published_start_is_the_median_of_the_norms():
 def test_the_private_start_is_near_the_median():
     norms = (0.5 * torch.randn(200, generator=torch.Generator().manual_seed(0))).exp() * 7
     start = private_start(norms, noise_multiplier=5.0, draw=seeded(1))
-    assert 7 / 1.8 < start.norm < 7 * 1.8  # one bin
-    assert start.noise_multiplier == 5.0
+    assert 7 / 1.8 < start < 7 * 1.8  # one bin
 
 
 @pytest.mark.parametrize("extra", [0.0, 1.0, 1e-9, 1e9, INF, -INF, NAN])
@@ -592,7 +592,37 @@ def test_the_private_start_counts_every_norm_once_and_no_norm_that_is_no_number(
 
 def test_the_private_start_of_no_tasks_lies_in_the_range():
     start = private_start(torch.empty(0), noise_multiplier=1.0, draw=seeded(0), smallest=0.1, largest=10.0)
-    assert 0.1 < start.norm < 10
+    assert 0.1 < start < 10
+
+
+# Floating point.
+
+
+@pytest.mark.parametrize("std", [1e-7, 0.3, 0.5, 1.0, 1.7, 4e5])
+def test_fresh_noise_lies_on_a_grid_of_2_to_the_40_steps_a_deviation_and_is_gaussian(std):
+    noise = fresh_gaussian((20_000,), std)
+    step = 2.0 ** (math.floor(math.log2(std)) - 40)
+    assert torch.equal((noise / step).round() * step, noise)
+    assert kstest(noise.numpy() / std, "norm").pvalue > 1e-4
+    assert torch.equal(fresh_gaussian((3,), 0.0), torch.zeros(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("label", COVERED)
+def test_what_meets_the_noise_is_on_its_grid_and_sums_exactly_in_any_order(label):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(9, P, generator=generator, dtype=torch.float64) * 3
+    order = torch.randperm(9, generator=generator)
+    sides = []
+    for given_rows in (rows, rows[order]):
+        watched = Watched(0)
+        maker(label)().step(
+            given_rows, noise_multiplier=1.3, public_count=4.0, draw=watched, derivatives=given_rows[:, 0]
+        )
+        sides.append(watched.queries)
+    for (value, std), (other, _) in zip(*sides, strict=True):
+        assert torch.equal(value, other)  # floating-point sums would differ, and tell who came when
+        step = 2.0 ** (math.floor(math.log2(std)) - 40)
+        assert torch.equal((value / step).round() * step, value)
 
 
 # Errors.

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sfumato import artefacts
-from sfumato.dp import accounting
+from sfumato.dp import accounting, clipping
 from sfumato.dp.accounting import Accountant, Stretch
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, DataError
 from sfumato.learn import meta
@@ -224,7 +224,7 @@ def test_an_empty_draw_is_a_step_like_any_other(glyphs, monkeypatch, policy):
 def test_noise_has_the_deviation_of_the_multiplier_over_the_public_number(glyphs, monkeypatch):
     monkeypatch.setattr(meta, "poisson", lambda *_: torch.empty(0, dtype=torch.int64))
     run = meta._Run(glyphs, parse("none"), clipped("fixed"), "class", 0, (1, 16, 16))
-    update = run._promise.release(torch.zeros(0, 40_000))
+    update = run._promise.release(torch.zeros(0, 40_000)).update
     assert update.std().item() == pytest.approx(1.5 * 1.0 / 2, rel=0.02)  # a deviation of 0.35%
     assert update.mean().item() == pytest.approx(0, abs=5 * 0.75 / 200)
 
@@ -266,7 +266,7 @@ class Scripted:
 @pytest.mark.parametrize("algorithm", ["maml", "meta-sgd", "reptile"])
 @pytest.mark.parametrize("policy", [*SETTINGS][:-1])
 def test_parameters_and_state_are_functions_of_noised_sums_alone(glyphs, monkeypatch, policy, algorithm):
-    monkeypatch.setattr(meta, "_draw", Scripted)
+    monkeypatch.setattr(clipping, "fresh_gaussian", Scripted)
     sides = []
     for drawn in ([0, 2], [0, 2, 3]):
         monkeypatch.setattr(meta, "poisson", lambda *_, drawn=drawn: torch.tensor(drawn))
@@ -297,34 +297,37 @@ def test_every_algorithm_can_follow_the_norm(glyphs, policy, algorithm, monkeypa
 
 
 def test_without_noise_and_with_a_loose_norm_a_step_is_the_sum_over_the_public_number(glyphs, monkeypatch):
-    monkeypatch.setattr(meta, "_draw", lambda shape, std: torch.zeros(shape, dtype=torch.float64))
-    loose = replace(CLOSED, private=replace(PROMISE, settings={"clipping_norm": 1e9}))
+    monkeypatch.setattr(
+        clipping, "fresh_gaussian", lambda shape, std: torch.zeros(shape, dtype=torch.float64)
+    )
+    loose = replace(CLOSED, private=replace(PROMISE, settings={"clipping_norm": 1e3}))
     run = meta._Run(glyphs, parse("none"), loose, "class", 0, (1, 16, 16))
     found = torch.randn(3, 50)
     # Two are expected; that three came is a secret, and divides nothing.
-    torch.testing.assert_close(run._promise.release(found), found.double().sum(0) / 2)
+    torch.testing.assert_close(run._promise.release(found).update, found.double().sum(0) / 2)
 
 
 def test_the_rates_of_meta_sgd_are_clipped_together_with_the_parameters(glyphs, monkeypatch):
-    monkeypatch.setattr(meta, "_draw", lambda shape, std: torch.zeros(shape, dtype=torch.float64))
+    monkeypatch.setattr(
+        clipping, "fresh_gaussian", lambda shape, std: torch.zeros(shape, dtype=torch.float64)
+    )
     monkeypatch.setattr(meta, "poisson", lambda *_: torch.tensor([1]))
     released = []
-    real = meta._Promise.release
-    monkeypatch.setattr(
-        meta._Promise, "release", lambda self, found: released.append(real(self, found)) or released[-1]
-    )
     tight = replace(CLOSED.private, settings={"clipping_norm": 1e-3})
-    model = train(glyphs, replace(CLOSED, algorithm="meta-sgd", steps=1, private=tight))
+    config = replace(CLOSED, algorithm="meta-sgd", steps=1, private=tight)
+    model = train(glyphs, config, observe=released.append)
     size = model.learner.size
     assert released[0].shape == (2 * size,)
-    assert released[0].norm().item() * 2 == pytest.approx(1e-3)  # all of it, not each half
+    assert released[0].double().norm().item() * 2 == pytest.approx(1e-3)  # all of it, not each half
     assert (released[0][:size].norm() > 0) & (released[0][size:].norm() > 0)
     rates = model.start[size:]
     assert (rates != 0.1).any()  # and learned
 
 
 def test_a_task_that_is_not_finite_counts_as_zero_and_is_not_told(glyphs, monkeypatch):
-    monkeypatch.setattr(meta, "_draw", lambda shape, std: torch.zeros(shape, dtype=torch.float64))
+    monkeypatch.setattr(
+        clipping, "fresh_gaussian", lambda shape, std: torch.zeros(shape, dtype=torch.float64)
+    )
     monkeypatch.setattr(meta, "poisson", lambda *_: torch.tensor([0, 2, 3]))
     real, starts, cards = meta.contributions, [], []
 
@@ -349,7 +352,157 @@ def test_a_task_that_is_not_finite_counts_as_zero_and_is_not_told(glyphs, monkey
     assert cards[0] == cards[1]
 
 
+def test_a_task_that_is_not_finite_counts_as_zero_in_an_open_run_too(glyphs, monkeypatch):
+    real, notes = meta.contributions, []
+
+    def spoilt(*given):
+        found = real(*given)
+        found[1, 0] = torch.nan
+        return found
+
+    monkeypatch.setattr(meta, "contributions", spoilt)
+    model = train(glyphs, note=notes.append)
+    assert model.start.isfinite().all()
+    assert notes == [
+        "some tasks gave values that are not finite, and counted as zero: lower inner_rate or meta_rate"
+    ]
+
+
+@pytest.mark.parametrize("config", [OPEN, CLOSED])
+def test_nothing_is_noted_where_all_tasks_are_finite(glyphs, config):
+    notes = []
+    train(glyphs, config, note=notes.append)
+    assert notes == []
+
+
+def test_every_update_is_shown_to_who_observes(glyphs):
+    seen = []
+    model = train(glyphs, CLOSED, observe=seen.append)
+    assert len(seen) == model.card["steps"] == 4
+    assert all(update.shape == model.start.shape for update in seen)
+
+
+# Where the norm starts
+
+
+@pytest.mark.parametrize("policy", ["quantile", "meta-clip"])
+def test_a_private_start_is_charged_as_a_look_at_every_task(glyphs, policy):
+    settings = {k: v for k, v in SETTINGS[policy].items() if k != "start"}
+    private = replace(PROMISE, epsilon=20, clipping=policy, settings=settings, start_noise=3.0)
+    model = train(glyphs, replace(CLOSED, private=private))
+    spent = accounting.epsilon([Stretch(3.0, 1.0, 1), Stretch(1.5, 2 / 5, 4)], 1e-3)
+    assert model.card["steps"] == 4
+    assert model.card["privacy"]["epsilon"] == spent
+
+
+def test_noise_is_calibrated_for_the_start_too(glyphs):
+    private = replace(PROMISE, clipping="quantile", settings={}, start_noise=2.0, noise_multiplier=None)
+    card = train(glyphs, replace(CLOSED, private=private)).card
+    assert card["steps"] == 4
+    assert 7.9 < card["privacy"]["epsilon"] <= 8
+    alone = accounting.calibrate(8, 1e-3, 2 / 5, 4)
+    assert card["privacy"]["noise_multiplier"] > alone
+
+
+def test_a_start_is_the_median_of_the_pool_up_to_its_noise_and_a_bin(glyphs, monkeypatch):
+    found, real = [], meta.contributions
+    monkeypatch.setattr(meta, "contributions", lambda *given: found.append(real(*given)) or found[-1])
+    private = replace(PROMISE, epsilon=5000, clipping="quantile", settings={}, start_noise=0.05)
+    run = meta._Run(glyphs, parse("none"), replace(CLOSED, private=private), "class", 0, (1, 16, 16))
+    run._promise.begin(run._norms)
+    norms = torch.cat(found).double().norm(dim=1)
+    assert len(norms) == 5  # every task of the pool, once
+    assert norms.median() / 1.8 < run._promise.policy.norm < norms.median() * 1.8
+
+
+def test_meta_clip_as_published_starts_at_the_raw_median(glyphs, monkeypatch):
+    private = replace(PROMISE, clipping="meta-clip-published", settings={})
+    run = meta._Run(glyphs, parse("none"), replace(CLOSED, private=private), "class", 0, (1, 16, 16))
+    run._promise.begin(lambda pool: torch.arange(1.0, len(pool) + 1))
+    assert run._promise.policy.norm == 3.0  # of 1 to 5
+    assert run._promise.card("loop")["epsilon"] is None
+
+
+def test_a_resumed_run_goes_on_from_the_norm_that_it_found(glyphs, tmp_path, monkeypatch):
+    monkeypatch.setattr(meta, "_SAVED_EVERY", 1)
+    path = tmp_path / "run.checkpoint"
+    private = replace(PROMISE, epsilon=20, clipping="quantile", settings={}, start_noise=3.0)
+    config = replace(CLOSED, private=private)
+
+    class StopError(Exception):
+        pass
+
+    def stop(done, total):
+        if done == 3:
+            raise StopError
+
+    with pytest.raises(StopError):
+        train(glyphs, config, checkpoint=path, progress=stop)
+    monkeypatch.setattr(meta._Run, "_norms", lambda *_: pytest.fail("the tasks were looked at again"))
+    card = train(glyphs, config, checkpoint=path).card
+    spent = accounting.epsilon([Stretch(3.0, 1.0, 1), Stretch(1.5, 2 / 5, 4)], 1e-3)
+    assert card["privacy"]["epsilon"] == spent
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings"),
+    [("fixed", {"clipping_norm": 1.0}), ("quantile", {"start": 1.0}), ("automatic", {})],
+)
+def test_a_start_that_nothing_needs_is_refused(policy, settings):
+    with pytest.raises(ConfigError, match=r"start_noise=1 with .* leave one of the two out"):
+        Private(epsilon=8, delta=1e-3, clipping=policy, settings=settings, start_noise=1.0)
+
+
+def test_a_start_that_costs_the_whole_budget_is_refused_before_an_image_is_looked_at(glyphs):
+    private = replace(
+        PROMISE, epsilon=1, clipping="quantile", settings={}, start_noise=0.5, noise_multiplier=None
+    )
+    with pytest.raises(ConfigError, match="is spent before the first step, of a budget of 1: spend less"):
+        train(Unlooked(glyphs), replace(CLOSED, private=private))
+
+
+# Tests on private tasks
+
+
+def test_the_accuracy_on_classes_of_a_private_pool_is_refused(glyphs, small_glyphs):
+    model = train(glyphs, CLOSED)
+    with pytest.raises(ConfigError, match="an answer about private images that no budget covers"):
+        meta.evaluate(model, glyphs, queries=2, episodes=3)
+    assert meta.evaluate(model, small_glyphs.split("test"), queries=2, episodes=3).episodes == 3
+
+
+def test_the_accuracy_on_classes_of_an_open_run_is_nobodys_secret(glyphs):
+    assert meta.evaluate(train(glyphs), glyphs, queries=2, episodes=3).episodes == 3
+
+
+@pytest.mark.parametrize("policy", ["meta-clip", "meta-clip-published"])
+def test_a_task_is_learned_with_the_norm_of_the_last_step_as_in_training(glyphs, policy, tmp_path):
+    model = train(glyphs, clipped(policy))
+    assert model.inner.clipping_norm == model.card["inner_norm"] > 0
+    model.save(tmp_path / "model.safetensors")
+    assert meta.load(tmp_path / "model.safetensors").inner == model.inner
+
+
+def test_other_policies_clip_no_inner_gradient(glyphs):
+    assert train(glyphs, CLOSED).inner.clipping_norm is None
+
+
 # The card
+
+
+@pytest.mark.parametrize(
+    ("network", "algorithm", "computed"),
+    [
+        ("fully-connected", "maml", "factored"),
+        ("fully-connected", "meta-sgd", "vectorised"),
+        ("strided", "maml", "loop"),
+    ],
+)
+def test_the_card_says_how_contributions_were_computed(glyphs, network, algorithm, computed):
+    model = train(glyphs, replace(CLOSED, network=network, algorithm=algorithm))
+    assert (model.card["computed"], model.card["precision"]) == (computed, "float32")
+    rounding = any("floating point" in each for each in model.card["privacy"]["not_covered"])
+    assert rounding == (computed != "loop")  # each by itself: nothing tells who else is there
 
 
 def test_the_card_says_what_is_promised_to_whom_and_what_is_not(glyphs):

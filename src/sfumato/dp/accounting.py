@@ -148,7 +148,9 @@ def image_epsilon(tasks: int, stretches: Sequence[Stretch], delta: float) -> flo
     return _pld_epsilon(steps, delta, tasks=int(tasks)) if steps else 0.0
 
 
-def calibrate(budget_epsilon: float, delta: float, rate: float, steps: int) -> float:
+def calibrate(
+    budget_epsilon: float, delta: float, rate: float, steps: int, spent: Sequence[Stretch] = ()
+) -> float:
     """The least noise multiplier of four significant digits with which the steps stay within a budget.
 
     Promise: the PLD ε of the result is at most the budget; that of the next smaller such number, which is
@@ -159,6 +161,7 @@ def calibrate(budget_epsilon: float, delta: float, rate: float, steps: int) -> f
         delta: δ, from 1e-9 to below 1.
         rate: q in (0, 1].
         steps: T, from 1 to 10^6.
+        spent: what else the budget has to cover.
 
     Returns:
         σ, from 0.01 to 1000, in units of the clipping norm.
@@ -168,13 +171,18 @@ def calibrate(budget_epsilon: float, delta: float, rate: float, steps: int) -> f
     """
     _check_budget(budget_epsilon)
     asked = Stretch(1.0, rate, steps)
-    _check([asked], delta)
+    _check([*spent, asked], delta)
+    if spent and (cost := epsilon(spent, delta)) >= budget_epsilon:
+        raise ConfigError(
+            f"eps = {rounded_up(cost)} at delta = {delta:g} is spent before the first step, of a budget of "
+            f"{budget_epsilon:g}: spend less on it, or take a larger budget"
+        )
 
     def price(index: int) -> float:  # falls with the noise, and so rises with -index
-        return epsilon([replace(asked, noise_multiplier=_four_digits(-index))], delta)
+        return epsilon([*spent, replace(asked, noise_multiplier=_four_digits(-index))], delta)
 
-    mu = _gaussian_mu(budget_epsilon, delta)
-    guess = 1 / math.sqrt(math.log1p(mu * mu / (steps * rate * rate)))
+    left = _left(budget_epsilon, delta, spent) or _gaussian_mu(budget_epsilon, delta) ** 2 / 100
+    guess = 1 / math.sqrt(math.log1p(left / (steps * rate * rate)))
     last = _index(_MOST_NOISE)
     found = -_last_that_fits(price, budget_epsilon, low=-last - 1, high=1, guess=-_index(guess), stride=50)
     if found > last:
@@ -223,13 +231,17 @@ def steps_within(
     if room < 1 or price(1) > budget_epsilon:
         return 0
     per_step = _gdp_square(noise_multiplier, rate)
-    left = _gaussian_mu(budget_epsilon, delta) ** 2 - sum(
-        stretch.steps * _gdp_square(stretch.noise_multiplier, stretch.rate) for stretch in spent
-    )
+    left = _left(budget_epsilon, delta, spent)
     guess = int(min(max(1.0, left / per_step), room)) if per_step else room
     return _last_that_fits(
         price, budget_epsilon, low=1, high=room + 1, guess=guess, stride=max(1, guess // 20)
     )
+
+
+def _left(budget_epsilon: float, delta: float, spent: Sequence[Stretch]) -> float:
+    """What is left of μ^2, about: 0 or more, for first guesses."""
+    squares = (stretch.steps * _gdp_square(stretch.noise_multiplier, stretch.rate) for stretch in spent)
+    return max(0.0, _gaussian_mu(budget_epsilon, delta) ** 2 - sum(squares))
 
 
 @dataclass(frozen=True)

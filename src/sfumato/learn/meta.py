@@ -6,12 +6,12 @@ over all layers, one noise is added to the sum, and an accountant stops the run 
 pass the budget. What a task contributes is made in `adaptation`, how it is clipped in `dp.clipping`.
 """
 
+import hashlib
 import json
 import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,15 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import artefacts
-from sfumato.data.labelled import LabelledImages
+from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp import accounting, clipping
+from sfumato.dp.clipping import PublishedMetaClip
 from sfumato.dp.guarantee import rounded_up
 from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, did_you_mean
 from sfumato.images import to_float
-from sfumato.learn.adaptation import Inner, Learner, adapt, contributions, tasks_of
+from sfumato.learn.adaptation import Inner, Learner, adapt, contributions, fastest, tasks_of
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.task_pool import TaskPool, disjoint_pool, overlapping_pool, poisson
 from sfumato.networks import Convolutional, FullyConnected, Strided
@@ -39,6 +40,7 @@ NETWORKS: dict[str, Callable[[tuple[int, int, int], int], nn.Module]] = {
     "strided": Strided,
 }
 
+_STARTED = ("quantile", "meta-clip")  # the policies that need a first norm, and may find one privately
 _KIND = "meta"
 _CHECKPOINT = "meta checkpoint"
 
@@ -53,6 +55,9 @@ class Private:
         settings: of that policy.
         noise_multiplier: the standard deviation of the noise in units of the clipping norm; None for the
             least with which all steps fit the budget. With more of it than fits, the run ends early.
+        start_noise: the policy's first norm is the median of the norms of all tasks of the pool, from a
+            histogram with noise of this standard deviation, which is charged as a step of its own; None for
+            a public one among the settings. `meta-clip-published` without a start takes the raw median.
         pool_tasks: None for a pool of tasks that share no class; a number for so many overlapping ones, of
             which an image gets the weaker promise that the card states.
     """
@@ -62,7 +67,21 @@ class Private:
     clipping: str = "quantile"
     settings: dict[str, float] = field(default_factory=dict)
     noise_multiplier: float | None = None
+    start_noise: float | None = None
     pool_tasks: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.start_noise is not None and (self.clipping not in _STARTED or "start" in self.settings):
+            raise ConfigError(
+                f"start_noise={self.start_noise:g} with {self.clipping} and {self.settings}: it is for "
+                f"{' and '.join(_STARTED)} without a start among their settings; leave one of the two out"
+            )
+
+    @property
+    def seeks_start(self) -> bool:
+        """Whether the first norm is found by looking at the tasks of the pool."""
+        published = self.clipping == PublishedMetaClip.name and "start" not in self.settings
+        return published or self.start_noise is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +184,7 @@ def load(path: str | os.PathLike[str]) -> MetaModel:
     size = learner.size * (2 if config.algorithm == "meta-sgd" else 1)
     if tensors.keys() != {"start"} or tensors["start"].shape != (size,):
         raise ArtefactError(f"{path}: damaged: the parameters do not fit the network")
-    return MetaModel(learner, tensors["start"], _test_inner(config), card)
+    return MetaModel(learner, tensors["start"], _test_inner(config, card.get("inner_norm")), card)
 
 
 def promise(card: dict[str, Any]) -> str:
@@ -213,7 +232,10 @@ def evaluate(
 
     Raises:
         DataError: too few classes or images for a task.
+        ConfigError: the model was trained privately, and on classes of these names. Its accuracy on them
+            would be an answer about private images that no budget covers.
     """
+    _refuse_pool(model.card, data, target)
     config = config_of(model.card["config"])
     protection = parse(model.card["spec"]) if protection is None else protection
     sampler = Sampler(data.label(target), Shape(way=config.way, shot=config.shot, queries=queries))
@@ -238,6 +260,7 @@ def train(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
     observe: Callable[[Tensor], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> MetaModel:
     """Meta-learn, and return the parameters after the last step: no step is chosen by looking at tasks.
 
@@ -252,7 +275,10 @@ def train(
         checkpoint: a file written every few hundred steps; where it exists, training goes on from it.
         progress: called after each step with the numbers done and planned.
         observe: called in each step with the (P,) update, before the optimiser has it. In a private run
-            this is all that is released of the tasks: the promise covers who sees every one of them.
+            this is all that is released of the tasks, beside the clipping norms: the promise covers who sees
+            every one of them.
+        note: called at the end where contributions were not finite and counted as zero, with a sentence that
+            tells neither which nor how many. No noise covers it: for a log that stays with the data.
 
     Raises:
         DataError: too few classes or images.
@@ -273,6 +299,8 @@ def train(
         # Whatever is returned is in the checkpoint: a second call gives the same model, rather than another
         # one made from a point that the account had already left behind.
         run.save(checkpoint)
+    if run.zeroed and note is not None:
+        note("some tasks gave values that are not finite, and counted as zero: lower inner_rate or meta_rate")
     return run.model()
 
 
@@ -287,7 +315,7 @@ class _Run:
         target: str,
         seed: int,
         image: tuple[int, int, int],
-        observe: Callable[[Tensor], None] | None,
+        observe: Callable[[Tensor], None] | None = None,
     ) -> None:
         self._observe = observe
         self._data = data
@@ -315,6 +343,7 @@ class _Run:
             "transductive": True,
         }
         self.done = 0
+        self.zeroed = False
 
     def step(self) -> bool:
         """One meta-step; in a private run the account is charged first. False: no room, the run is over."""
@@ -324,15 +353,21 @@ class _Run:
             order = torch.Generator().manual_seed(seed_of(self._seed, self.done))
             rows = self._sampler.draw(config.tasks, order)
             noise = seeded_noise(self._seed, self.done)
-            direction = self._contributions(rows, noise, inner).mean(0)
+            found = self._contributions(rows, noise, inner)
+            finite = found.isfinite().all(1)
+            self.zeroed |= not bool(finite.all())
+            direction = torch.where(finite[:, None], found, 0.0).mean(0)
         else:
+            promise.begin(self._norms)
             if not promise.charge():
                 return False
             rows, noise = promise.draw(config.shape), fresh_noise()
             if promise.follows_norm:
                 inner = replace(inner, clipping_norm=promise.policy.norm)
             found = self._contributions(rows, noise, inner)
-            direction = promise.release(found).to(self._start.dtype)
+            outcome = promise.release(found)
+            self.zeroed |= outcome.zeroed
+            direction = outcome.update.to(self._start.dtype)
         for group in self._optimiser.param_groups:
             group["lr"] = config.meta_rate * (1 + math.cos(math.pi * self.done / config.steps)) / 2
         if self._observe is not None:
@@ -349,13 +384,26 @@ class _Run:
         tasks = tasks_of(to_float(released).unflatten(0, rows.shape), self._config.shot)
         return contributions(self._learner, self._start.detach(), tasks, inner)
 
+    def _norms(self, pool: TaskPool) -> Tensor:
+        """(T,) of what every task of the pool contributes before the first step."""
+        parts = []
+        for numbers in torch.arange(len(pool)).split(self._config.tasks):
+            rows = pool.draw(numbers, self._config.shape, fresh_generator())
+            parts.append(self._contributions(rows, fresh_noise(), self._config.inner).double().norm(dim=1))
+        return torch.cat(parts)
+
     def model(self) -> MetaModel:
         """The model as it is now."""
         card = {**self._card, "steps": self.done}
+        card["computed"] = fastest(self._learner, self._config.inner, self._start.device)
+        card["precision"] = resolve(self._config.precision)
         if self._promise is None:  # a digest tells which of two pools it was, and a number of images often
             card["data"] = {**card["data"], "digest": self._data.digest, "images": len(self._data)}
-        card["privacy"] = None if self._promise is None else self._promise.card()
-        return MetaModel(self._learner, self._start.detach().clone(), _test_inner(self._config), card)
+        card["privacy"] = None if self._promise is None else self._promise.card(card["computed"])
+        if self._promise is not None and self._promise.follows_norm:
+            card["inner_norm"] = self._promise.policy.norm  # a task is learned as it was in training
+        inner = _test_inner(self._config, card.get("inner_norm"))
+        return MetaModel(self._learner, self._start.detach().clone(), inner, card)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a checkpoint, whole or not at all. It may hold what must not be published."""
@@ -403,27 +451,59 @@ class _Promise:
             if tasks is None
             else overlapping_pool(label, config.shape, tasks=tasks, seed=seed, original=original)
         )
+        self._classes = _class_digests(label)
         self._rate = config.tasks / len(self.pool)
         if self._rate > 1:
             raise ConfigError(
                 f"tasks={config.tasks}: the pool has {len(self.pool)} tasks, and a step can have no more"
             )
         self._account = accounting.Accountant(private.epsilon, private.delta, len(self.pool))
-        self.policy = clipping.parse(private.clipping, private.settings)
+        self._private = private
+        self._settings = private.settings
+        # Parsed here, so that a wrong setting fails before any image is looked at.
+        self._policy: clipping.ClippingPolicy | None = (
+            None if private.seeks_start else clipping.parse(private.clipping, private.settings)
+        )
+        if private.seeks_start:
+            clipping.parse(private.clipping, {**private.settings, "start": 1.0})
         self.follows_norm = private.clipping in ("meta-clip", "meta-clip-published")
         self._noise: float = (
-            accounting.calibrate(private.epsilon, private.delta, self._rate, config.steps)
+            accounting.calibrate(private.epsilon, private.delta, self._rate, config.steps, self._before)
             if private.noise_multiplier is None
             else private.noise_multiplier
         )
-        self._draws = torch.Generator().manual_seed(int.from_bytes(os.urandom(7), "big"))
+        self._draws = fresh_generator()
+
+    def begin(self, norms: Callable[[TaskPool], Tensor]) -> None:
+        """Before the first step: find the first norm, where it is to be sought among the tasks."""
+        if self._policy is not None:
+            return
+        asked = self._private.start_noise
+        if asked is None:
+            start = clipping.published_start(norms(self.pool))
+        else:
+            self._account.step(asked, 1.0)  # every task is looked at
+            start = clipping.private_start(
+                norms(self.pool), noise_multiplier=asked, draw=clipping.fresh_gaussian
+            )
+        self._take({**self._private.settings, "start": start})
+
+    def _take(self, settings: dict[str, float]) -> None:
+        self._settings = settings
+        self._policy = clipping.parse(self._private.clipping, settings)
+
+    @property
+    def policy(self) -> clipping.ClippingPolicy:
+        """The policy, once it has begun."""
+        assert self._policy is not None
+        return self._policy
 
     def charge(self) -> bool:
         """Charge a step, before a task is drawn for it; False where the budget has no room for it."""
         try:
             self._account.step(self._noise, self._rate)
         except BudgetExceededError:
-            if not self._account.stretches:
+            if self._account.stretches == tuple(self._before):
                 raise  # not even one step: the user has to know
             return False
         return True
@@ -432,32 +512,43 @@ class _Promise:
         """(T, N, K + Q) rows of the tasks that take part in this step; maybe none."""
         return self.pool.draw(poisson(len(self.pool), self._rate), shape, self._draws)
 
-    def release(self, found: Tensor) -> Tensor:
-        """(T, D) contributions -> (P,) the noised mean, all that is seen of them."""
+    def release(self, found: Tensor) -> clipping.Outcome:
+        """(T, D) contributions -> the noised mean, all that is seen of them."""
         derivatives = found[:, -1] if self.follows_norm else None
-        outcome = self.policy.step(
+        return self.policy.step(
             found[:, :-1] if self.follows_norm else found,
             noise_multiplier=self._noise,
             public_count=self._rate * len(self.pool),
-            draw=_draw,
+            draw=clipping.fresh_gaussian,
             derivatives=derivatives,
         )
-        return outcome.update
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"account": self._account.state, "policy": self.policy.state(), "noise": self._noise}
+        return {
+            "account": self._account.state,
+            "settings": self._settings,
+            "policy": self.policy.state(),
+            "noise": self._noise,
+        }
 
     def restore(self, state: dict[str, Any], done: int) -> None:
         """Go on counting from a checkpoint. Raises ValueError where the account has not all steps done."""
         self._account = accounting.Accountant.resume(state["account"])
-        if sum(stretch.steps for stretch in self._account.stretches) != done:
+        if sum(stretch.steps for stretch in self._account.stretches) != done + len(self._before):
             raise ValueError("steps were taken that the account knows nothing of, or the reverse")
+        self._take(state["settings"])
         self.policy.restore(state["policy"])
         self._noise = state["noise"]
 
-    def card(self) -> dict[str, Any]:
-        """What is promised, and what is not."""
+    @property
+    def _before(self) -> list[accounting.Stretch]:
+        """What the start costs."""
+        noise = self._private.start_noise
+        return [] if noise is None else [accounting.Stretch(noise, 1.0, 1)]
+
+    def card(self, computed: str) -> dict[str, Any]:
+        """What is promised, and what is not; `computed` is the way in which contributions were."""
         spent = self._account.spent()
         overlap, covered = self.pool.overlap, self.policy.covered
         card: dict[str, Any] = {
@@ -477,12 +568,16 @@ class _Promise:
             "rdp": spent.rdp if covered else None,
             "gdp_approximation": spent.gdp if covered else None,
             "images_overlap": overlap,
+            "classes": self._classes,
             "not_covered": [
                 "the support and query images of those who use the model",
                 "the number of tasks, which classes there are, and which of them have enough images",
-                "floating point: the noise is no exact one",
             ],
         }
+        if computed != "loop":
+            card["not_covered"].append(
+                "floating point: tasks are computed in one call, where rounding may tell who else is there"
+            )
         if not covered:
             card["epsilon_if_the_norm_were_public"] = spent.pld
             card["gdp_approximation_if_the_norm_were_public"] = spent.gdp
@@ -493,15 +588,11 @@ class _Promise:
         return card
 
 
-def _draw(shape: tuple[int, ...], std: float) -> Tensor:
-    """Gaussian noise of the operating system's entropy: a discrete Gaussian on a fine grid."""
-    if not std:
-        return torch.zeros(shape, dtype=torch.float64)
-    noise = fresh_noise().discrete_gaussian(shape or (1,), variance=Fraction(_GRID**2))
-    return (noise.double() * (std / _GRID)).reshape(shape)
+def fresh_generator() -> torch.Generator:
+    """For draws of tasks and images that nobody outside may know: seeded by the operating system."""
+    return torch.Generator().manual_seed(int.from_bytes(os.urandom(7), "big"))
 
 
-_GRID = 1 << 40
 _SAVED_EVERY = 200
 
 
@@ -513,5 +604,24 @@ def _learner(config: MetaConfig, image: tuple[int, ...], seed: int = 0) -> Learn
     return Learner(network, precision=resolve(config.precision))
 
 
-def _test_inner(config: MetaConfig) -> Inner:
-    return replace(config.inner, steps=config.test_steps)
+def _test_inner(config: MetaConfig, clipping_norm: float | None) -> Inner:
+    return replace(config.inner, steps=config.test_steps, clipping_norm=clipping_norm)
+
+
+def _class_digests(label: Label) -> list[str]:
+    """Of the names of the classes that there are images of: public, but not for everybody to read."""
+    return sorted(
+        hashlib.sha256(label.names[code].encode()).hexdigest()[:16] for code in label.codes.unique()
+    )
+
+
+def _refuse_pool(card: dict[str, Any], data: LabelledImages, target: str) -> None:
+    """Refuse a test on the classes of a private pool, whose images no budget covers then."""
+    if card["privacy"] is None:
+        return
+    seen = set(_class_digests(data.label(target))) & set(card["privacy"]["classes"])
+    if seen:
+        raise ConfigError(
+            f"{len(seen)} classes of {target!r} are among those that the model was privately trained on: how "
+            "well it does there is an answer about private images that no budget covers; test on others"
+        )
