@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from sfumato.learn.meta import MetaConfig
 from sfumato.study import grid
 
 PROTECTIONS = [
@@ -85,10 +86,13 @@ def study(*, transfer: str | None = None, **changes: Any) -> dict[str, Any]:
         "versions": {"sfumato": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
     }
     made |= changes
+    if "meta" in made["learners"]:
+        made = {"meta": {"algorithm": "maml", "private": {"epsilon": 9.0, "delta": 1e-5}}, **made}
     config = _Config(
         data={"source": made["data"]["source"]},
         task=grid.Task(target=made["task"]["target"], sensitive=made["task"]["sensitive"]),
         transfer=transfer,
+        meta=MetaConfig(way=5, shot=5),  # those of grid.Task
         **{key: made[key] for key in ("protections", "learners", "attacks", "seeds")},
     )
     return {**made, "cells": [_listed(cell.kind, cell.coordinates) for cell in grid.cells(config)]}
@@ -129,6 +133,26 @@ def accuracy(
         **more,
     }
     return _record("accuracy", cell, result)
+
+
+def promise(epsilon: float | None = 8.996, **more: Any) -> dict[str, Any]:
+    """The "privacy" of a meta-learned model's record, as a private run has it; with `more` of its entries."""
+    return {
+        "promise": f"eps = {epsilon} at delta = 1e-05 for one task",
+        "clipping": "fixed",
+        "epsilon": epsilon,
+        "delta": 1e-5,
+        "accountant": "PLD",
+        "rdp": 9.8712,
+        "gdp_approximation": 8.1234,
+        "unit": "one task of the pool, added or removed, with all images of its classes",
+        "pool": 120,
+        "noise_multiplier": 1.25,
+        "rate": 0.1,
+        "images_overlap": 1,
+        "not_covered": ["those who use the model", "floating point"],
+        **more,
+    }
 
 
 def attack(protection: str, name: str, value: float, *, seed: int = 0, weaker: float = 0.7):
@@ -201,12 +225,16 @@ def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random
     recent = "recogniser" in of["adversary"]
     match kind:
         case "accuracy":
-            loss = {"clean": 0.02 + 2.4 * task, "protected": task, "denoised": 0.8 * task}[cell["learner"]]
+            loss = {"clean": 0.02 + 2.4 * task, "protected": task, "denoised": 0.8 * task, "meta": 3 * task}[
+                cell["learner"]
+            ]
             loss = 0.0 if protection == "none" else loss
             value = max(0.22, 0.955 - loss + draw.gauss(0, 0.003))
             half_width = round(0.003 + 0.006 * math.sqrt(1 - value), 4)
             more: dict[str, Any] = {}
-            if recent:
+            if cell["learner"] == "meta":
+                more = {"trained_steps": 2000, "privacy": promise()}
+            elif recent:
                 operations = 157_470_912 if cell["learner"] == "denoised" else 31_234_567
                 more = {"operations": operations, "precision": "bfloat16"}
                 more |= {"accuracy_1_shot": round(0.8 * value, 4), "half_width_1_shot": 0.0091}

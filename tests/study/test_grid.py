@@ -17,6 +17,7 @@ from sfumato.data.labelled import label_of
 from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ConfigError, DataError, SpecError
 from sfumato.learn.few_shot import FewShotConfig
+from sfumato.learn.meta import MetaConfig, Private
 from sfumato.protect import expand
 from sfumato.study import grid
 
@@ -105,6 +106,14 @@ MISTAKES = {
     "data: {size: 3}": "study.yaml: data: no source: write data: faces",
     "data: {source: [faces]}": "study.yaml: data: no source: write data: faces",
     "data: null": "study.yaml: data=None",
+    "meta: {algoritm: maml}": "study.yaml: meta: no key 'algoritm': did you mean 'algorithm'",
+    "meta: {algorithm: mamle}": "meta: no algorithm is called 'mamle': did you mean 'maml'",
+    "meta: maml": "study.yaml: meta: a mapping is needed, got 'maml'",
+    "meta: null": "study.yaml: meta: a mapping is needed, got None",
+    "meta: {private: 9}": "study.yaml: meta: private: a mapping is needed, got 9",
+    "meta: {private: {epsilom: 9}}": "study.yaml: meta: private: no key 'epsilom': did you mean 'epsilon'",
+    "meta: {private: {epsilon: 9}}": "study.yaml: meta.private.delta is missing",
+    "meta: {private: {epsilon: nine, delta: 0.1}}": "study.yaml: meta.private.epsilon='nine': .*number",
     "learners: [deniosed]": "learners: no 'deniosed': did you mean 'denoised'",
     "attacks: [reidentify]": "attacks: no 'reidentify': did you mean 'reidentify-",
     "measures: [simm]": "measures: no 'simm': did you mean 'ssim'",
@@ -276,6 +285,68 @@ def test_overrides_alone_make_training_settings():
 def test_a_mistaken_training_setting_is_answered_with_the_nearest():
     with pytest.raises(ConfigError, match="training: no key 'shots': did you mean 'shot'"):
         grid.settings_of(FewShotConfig, ["shots=1"])
+
+
+# Meta-learning
+
+
+def test_a_meta_learner_is_studied_where_it_is_named_and_only_there():
+    assert study("block").learners == ["clean", "protected", "denoised"]
+    assert study("block", learners=["meta"]).learners == ["meta"]
+
+
+def test_a_nested_promise_is_read_from_a_file(tmp_path: Path):
+    text = """
+        data: glyphs
+        protections: [block]
+        learners: [clean, meta]
+        task: {way: 5, shot: 1}
+        meta:
+          algorithm: maml
+          steps: 2000
+          private: {epsilon: 9, delta: 1e-5, clipping: fixed, settings: {clipping_norm: 1.0}}
+        """
+    private = Private(epsilon=9, delta=1e-5, clipping="fixed", settings={"clipping_norm": 1.0})
+    expected = MetaConfig(way=5, shot=1, steps=2000, private=private)
+    path = study_file(tmp_path, text)
+    assert grid.load(path).meta == expected
+    assert grid.load(path, ["meta.private=null"]).meta.private is None
+    cheaper = grid.load(path, ["meta.private.epsilon=2"]).meta.private
+    assert cheaper is not None
+    assert (cheaper.epsilon, cheaper.delta) == (2, 1e-5)
+
+
+def test_a_meta_learner_has_the_way_and_shot_of_the_task():
+    config = study("block", learners=["meta"], task={"way": 7, "shot": 3}, meta={"steps": 5})
+    assert (config.meta.way, config.meta.shot, config.meta.steps) == (7, 3, 5)
+    assert (study("block").meta.way, study("block").meta.shot) == (grid.Task.way, grid.Task.shot)
+
+
+@pytest.mark.parametrize(("name", "own"), [("way", 3), ("shot", 1)])
+def test_another_way_or_shot_than_that_of_the_task_is_refused(name: str, own: int):
+    message = rf"meta: {name}={own}: the task has {name}=5, .*: leave {name} out of meta, or change that"
+    with pytest.raises(ConfigError, match=message):
+        study("block", learners=["meta"], meta={name: own})
+    assert study("block", learners=["meta"], task={name: own}, meta={name: own}).meta.steps
+
+
+def test_a_meta_learner_has_accuracy_cells_also_on_clear_images_and_no_others():
+    settings: dict[str, Any] = {"seeds": [4, 2], "task": {"sensitive": "identity"}}
+    plain = grid.cells(study("blur:radius=1,3", **settings))
+    cells = grid.cells(study("blur:radius=1,3", learners=[*grid.LEARNERS], **settings))
+    assert [cell for cell in cells if dict(cell.which).get("learner") != "meta"] == plain
+    assert [(cell.kind, cell.seed, cell.protection) for cell in cells if cell not in plain] == [
+        ("accuracy", seed, spec) for seed in (4, 2) for spec in ("none", "blur:radius=1", "blur:radius=3")
+    ]
+
+
+def test_transfer_is_not_studied_of_a_meta_learner():
+    with pytest.raises(
+        ConfigError, match=r"transfer='meta': .* own setting only: name clean or denoised, or nu"
+    ):
+        study("block", learners=["clean", "denoised", "meta"], transfer="meta")
+    with pytest.raises(ConfigError, match=r"transfer='meta': .*: name a few-shot learner, or null"):
+        study("block", learners=["meta"], transfer="meta")
 
 
 # Protections and cells
@@ -482,6 +553,17 @@ def test_a_fitted_study_can_draw_its_episodes_and_asks_for_no_more_than_before(
         if label is not None and sum(size >= 2 for size in sizes) >= 2:
             rows = Sampler(label, shape).draw(1, torch.Generator().manual_seed(0))
             assert rows.shape == (1, shape.way, shape.shot + shape.queries)
+
+
+def test_a_meta_learner_is_fitted_with_its_task_to_training_and_test_images():
+    data = people(train=[9] * 4, validation=[40] * 5, test=[40] * 6)
+    config = study("block", learners=["clean", "meta"], task={"way": 5, "shot": 6})
+    fitted = grid.fitted(config, data)
+    assert (fitted.meta.way, fitted.meta.shot, fitted.meta.queries) == (4, 6, 3)
+    assert (fitted.task.way, fitted.task.shot, fitted.task.queries) == (4, 6, 15)
+    large = people(train=[40] * 6, validation=[40] * 6, test=[40] * 6)
+    roomy = study("block", learners=["clean", "meta"], task={"way": 5, "shot": 6}, training=few_shot(5, 2, 3))
+    assert grid.fitted(roomy, large) == roomy
 
 
 def test_data_that_no_episode_fits_is_left_to_the_sampler_to_refuse():

@@ -473,6 +473,159 @@ def test_restored_pictures_stand_beside_the_denoised_ones_where_recorded(page):
     assert page.table("Table of pictures")[0] == ["setting", "original", "released", "denoised"]
 
 
+# Meta-learning
+
+WITH_META = ["clean", "protected", "meta"]
+NO_PROMISE = {"promise": "nothing is promised to the images that it was trained on"}
+
+
+def meta_learned(
+    promise: Any = synthetic.promise, **changes: Any
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A study with a meta learner, and its records: `promise()` is what each model promises."""
+    study = synthetic.study(**small(learners=WITH_META, **changes))
+    records = synthetic.records(study)
+    for record in records:
+        if record["cell"].get("learner") == "meta":
+            record["result"]["privacy"] = promise()
+    return study, records
+
+
+def training(*made: Any, **changes: Any) -> Page:
+    return Page(report.render(*meta_learned(*made, **changes)))
+
+
+def test_a_meta_learner_stands_in_chart_legend_words_and_settings():
+    page = training()
+    assert "which is meta-learned on protected images." in page.text
+    assert "Learner “meta” A network meta-learned on protected images." in page.text
+    assert "Meta-learning algorithm maml private epsilon 9.0, delta 1e-05" in page.text
+    assert any("meta: " in word for word in page.words)  # the description of a chart
+
+
+def test_the_privacy_of_training_has_a_row_a_model_with_all_accountants():
+    study, records = meta_learned()
+    header, *rows = Page(report.render(study, records)).table("Table of training")
+    assert header == [
+        "setting",
+        "clipping",
+        "ε by PLD, the bound",
+        "ε by RDP, a looser bound",
+        "ε by GDP, an approximation",
+        "δ",
+        "accuracy",
+    ]
+    assert [row[0].replace(" ", "") for row in rows] == study["protections"]
+    for row in rows:
+        # Bounds are rounded up, the approximation is not.
+        assert row[1:6] == ["fixed", "9", "9.88", "8.12", "1e-05"]
+    (blurred,) = [
+        record["result"]["accuracy"]
+        for record in records
+        if record["cell"] == {"protection": "blur:radius=1", "learner": "meta", "seed": 0}
+    ]
+    assert rows[1][6].startswith(f"{100 * blurred:.1f}% ")
+
+
+def test_the_unit_what_is_not_covered_and_what_all_models_spend_together_are_told():
+    page = training()
+    assert (
+        "ε is the price of one task of the pool, added or removed, with all images of its classes."
+        in page.text
+    )
+    assert "Not covered: those who use the model floating point" in page.text
+    # Three models are trained on one pool: 3 · 8.996 and 3e-5.
+    assert "no more than ε = 27 at δ = 3e-05 allows, the sum of what they spend" in page.text
+    assert "Another seed" not in page.text
+    assert "Nor is this page part of any promise" in page.text
+
+
+def test_over_several_seeds_each_model_has_its_row_and_only_those_of_one_seed_are_added_up():
+    page = training(seeds=[0, 1])
+    header, *rows = page.table("Table of training")
+    assert header[1] == "seed"
+    assert [row[1] for row in rows] == ["0", "1"] * 3
+    assert "ε = 27 at δ = 3e-05" in page.text
+    assert "of models of several seeds together nothing is proved here" in page.text
+
+
+def test_where_tasks_overlap_an_image_has_an_epsilon_of_its_own():
+    header, *rows = training(lambda: synthetic.promise(image_epsilon=31.23)).table("Table of training")
+    assert header[3] == "ε of an image, a bound"
+    assert [row[3] for row in rows] == ["31.3"] * 3
+    # An infinite one is written as null.
+    _, *rows = training(lambda: synthetic.promise(image_epsilon=None)).table("Table of training")
+    assert [row[3] for row in rows] == ["no bound"] * 3
+
+
+def test_a_policy_that_is_not_covered_promises_nothing_whatever_its_epsilon_would_be():
+    def promise() -> dict[str, Any]:
+        return synthetic.promise(
+            None, rdp=None, gdp_approximation=None, epsilon_if_the_norm_were_public=8.996
+        )
+
+    page = training(promise)
+    for row in page.table("Table of training")[1:]:
+        assert row[2:5] == ["nothing is promised 9 if its norm were public", "–", "–"]
+    assert "the sum of what they spend" not in page.text
+
+
+def test_without_a_budget_nothing_is_promised_to_the_images_and_that_is_said():
+    page = training(lambda: NO_PROMISE)
+    assert "nothing is promised to the images that they were trained on" in page.text
+    assert "What training cost the tasks" not in page.text
+
+
+def test_without_a_meta_learner_the_privacy_of_training_is_not_spoken_of(page):
+    assert "Privacy of training" not in page.text
+    assert "meta-learned" not in page.text
+
+
+def test_the_table_of_privacy_holds_the_promises_exactly():
+    study, records = meta_learned()
+    tables = {table.name: table for table in report.tables(study, records)}
+    rows = list(csv.DictReader(io.StringIO(tables["privacy"].csv)))
+    assert [(row["protection"], row["learner"]) for row in rows] == [
+        (spec, "meta") for spec in study["protections"]
+    ]
+    for row in rows:
+        assert (row["epsilon"], row["delta"], row["rdp"]) == ("8.996", "1e-05", "9.8712")
+        assert (row["gdp_approximation"], row["clipping"]) == ("8.1234", "fixed")
+        assert row["not_covered"] == "those who use the model; floating point"
+    accuracy = list(csv.DictReader(io.StringIO(tables["accuracy"].csv)))
+    assert "privacy" not in accuracy[0]
+    assert {(row["learner"], row["trained_steps"]) for row in accuracy} == {
+        ("clean", ""),
+        ("protected", ""),
+        ("meta", "2000"),
+    }
+
+
+def test_a_meta_learner_can_be_the_one_that_is_recommended():
+    study, records = meta_learned(recommend={"reidentification_at_most": 1.0})
+    for record in records:
+        if record["cell"] == {"protection": "blur:radius=3", "learner": "meta", "seed": 0}:
+            record["result"]["accuracy"] = 0.99
+    best = recommend(study, records).setting
+    assert best is not None
+    assert (best.protection, best.learner) == ("blur:radius=3", "meta")
+    assert "meta-learned on protected images" in recommend(study, records).details[0]
+
+
+@pytest.mark.parametrize(
+    ("privacy", "problem"),
+    [
+        (None, "result has no promise under 'privacy'"),
+        ({}, "result has no promise under 'privacy'"),
+        ({"promise": "eps = 9", "epsilon": 9.0}, "privacy has no 'clipping'"),
+    ],
+)
+def test_a_record_of_a_meta_learner_without_its_promise_is_damaged(tmp_path, privacy, problem):
+    made = synthetic.write_run(tmp_path / "run", *meta_learned(lambda: privacy))
+    with pytest.raises(DataError, match=rf"a damaged record \({problem}\)"):
+        report.load(made)
+
+
 def test_the_operations_of_a_query_are_told_for_each_learner():
     study = synthetic.study(**small())
     records = [

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from sfumato import data
-from sfumato.errors import ConfigError, DataError, SpecError
+from sfumato.errors import BudgetExceededError, ConfigError, DataError, SpecError
+from sfumato.learn import meta
 from sfumato.study import grid, recommend, report, run
 from sfumato.study.run import Progress
 
@@ -274,6 +275,170 @@ def test_a_class_of_the_task_that_is_not_there_is_named(tmp_path):
     task = {**SETTINGS["task"], "classes": ["hat-0002", "hat-002"]}
     with pytest.raises(ConfigError, match=r"task\.classes: no headwear 'hat-002': did you mean 'hat-0012'"):
         run.run(grid.parse({**SETTINGS, "task": task}), tmp_path)
+
+
+# Meta-learning
+
+# 26 characters to train on, which are 8 tasks of 3, and 8 to test on.
+GLYPHS = {
+    "data": {"source": "glyphs", "classes": 40, "drawers": 6, "size": 16},
+    "protections": ["gaussian:sigma=40"],
+    "task": {"way": 3, "shot": 1, "queries": 2, "episodes": 10},
+    "training": {**SETTINGS["training"], "denoiser_depth": None},
+    "learners": ["meta"],
+    "meta": {"steps": 3, "tasks": 2, "queries": 2, "network": "strided", "inner_rate": 0.1},
+    "pictures": 0,
+    "embeddings": False,
+}
+PRIVATE = {"epsilon": 8, "delta": 1e-3, "clipping": "fixed", "settings": {"clipping_norm": 1.0}}
+PRIVATE |= {"noise_multiplier": 2.0}
+
+
+def meta_learned(private=None, **changes):
+    settings = {**GLYPHS, **changes}
+    return grid.parse({**settings, "meta": {**settings["meta"], "private": private}})
+
+
+def promised(directory):
+    found = {}
+    for record in records_of(directory).values():
+        if record["kind"] == "accuracy" and record["cell"]["learner"] == "meta":
+            found[record["cell"]["protection"]] = record["result"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("meta")
+    run.run(meta_learned(), directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("private")
+    run.run(meta_learned(PRIVATE), directory)
+    return directory
+
+
+def test_a_meta_learner_is_tested_as_meta_evaluate_does(learned):
+    glyphs = data.load("glyphs", classes=40, drawers=6, size=16).split("test")
+    models = [meta.load(path) for path in (learned / "models").glob("meta-*.safetensors")]
+    assert {model.card["spec"] for model in models} == {"none", "gaussian:sigma=40"}
+    for model in models:
+        result = promised(learned)[model.card["spec"]]
+        alone = meta.evaluate(model, glyphs, queries=2, episodes=10)
+        assert (result["accuracy"], result["half_width"]) == (alone.mean, alone.half_width)
+        assert (result["episodes"], result["trained_steps"], result["precision"]) == (10, 3, "float32")
+        nothing = "nothing is promised to the images that it was trained on"
+        assert result["privacy"] == {"promise": nothing}
+    assert not list((learned / "models").glob("*.checkpoint"))
+
+
+def test_a_private_meta_learner_records_its_promise_in_words_and_by_three_accountants(kept):
+    for path in (kept / "models").glob("meta-*.safetensors"):
+        model = meta.load(path)
+        privacy = promised(kept)[model.card["spec"]]["privacy"]
+        expected = {"promise": meta.promise(model.card), **model.card["privacy"]}
+        expected.pop("classes", None)  # of the pool: a record need not carry them
+        assert privacy == expected
+        assert 0 < privacy["epsilon"] <= 8
+        assert privacy["epsilon"] < privacy["rdp"]
+        assert privacy["gdp_approximation"] > 0
+        assert (privacy["delta"], privacy["clipping"], privacy["accountant"]) == (1e-3, "fixed", "PLD")
+    assert not list((kept / "models").glob("*.checkpoint"))
+
+
+def test_the_report_of_a_meta_learner_reads_every_record(kept, learned, tmp_path):
+    for directory, words in ((kept, "Each row speaks of one model alone"), (learned, "without a budget")):
+        copy = shutil.copytree(directory, tmp_path / directory.name)
+        study, records = report.load(copy)
+        assert recommend.missing(study, records) == []
+        page = report.write(copy).read_text(encoding="utf-8")
+        assert words in page
+        assert "not in this report" not in page
+
+
+def test_settings_of_meta_learning_decide_meta_learned_cells_and_no_others(tmp_path):
+    def digests(learners=("meta", "protected"), **changes):
+        config = grid.parse({**GLYPHS, "learners": [*learners], **changes})
+        lab = run._Lab(config, data.load("glyphs", classes=40, drawers=6, size=16), tmp_path, Progress())
+        return {str(cell): lab.digest(cell) for cell in grid.cells(config)}
+
+    def differ(**changes):
+        after = digests(**changes)
+        return {words for words in before if before[words] != after[words]}
+
+    before = digests()
+    of_meta = {"accuracy meta none", "accuracy meta gaussian:sigma=40"}
+    assert digests(learners=["protected"]).items() <= before.items()
+    assert differ(meta={**GLYPHS["meta"], "steps": 4}) == of_meta
+    assert differ(meta={**GLYPHS["meta"], "private": PRIVATE}) == of_meta
+    assert of_meta.isdisjoint(differ(training={**GLYPHS["training"], "epochs": 3}))
+    # It is for one shot: others are not tested, and repeat nothing.
+    assert of_meta.isdisjoint(differ(task={**GLYPHS["task"], "other_shots": [2]}))
+    assert of_meta <= differ(task={**GLYPHS["task"], "episodes": 11})
+
+
+def test_a_meta_learner_that_was_stopped_goes_on_from_its_checkpoint(learned, tmp_path, monkeypatch):
+    class Stop(Exception):  # noqa: N818
+        pass
+
+    def stop(done, total):
+        if total == 3 and done == 2:  # of meta-learning
+            raise Stop
+
+    monkeypatch.setattr(meta, "_SAVED_EVERY", 1)
+    with pytest.raises(Stop):
+        run.run(meta_learned(), tmp_path, progress=Progress(within=stop))
+    assert len(list((tmp_path / "models").glob("meta-*.checkpoint"))) == 1
+    steps = []
+    run.run(
+        meta_learned(), tmp_path, progress=Progress(within=lambda done, total: steps.append((done, total)))
+    )
+    assert next(done for done, total in steps if total == 3) == 2
+    assert {spec: one["accuracy"] for spec, one in promised(tmp_path).items()} == {
+        spec: one["accuracy"] for spec, one in promised(learned).items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("private", "changes", "message"),
+    [
+        ({"clipping": "fixd"}, {}, "no clipping policy is called 'fixd': did you mean 'fixed'"),
+        ({"settings": {}}, {}, "clipping fixed needs clipping_norm"),
+        ({"epsilon": -1}, {}, "the budget is an epsilon above 0, got -1"),
+        ({"delta": 0.5}, {}, "delta=0.5 with a pool of 8 tasks"),
+        ({}, {"tasks": 9}, "rate is above 0 and at most 1"),
+        ({"epsilon": 0.01}, {}, "costs eps = .*, and the budget is 0.01: nothing was spent"),
+        ({"noise_multiplier": float("nan")}, {}, "noise_multiplier is a number from 0"),
+        ({"clipping": "quantile", "settings": {}, "start_noise": 0.1}, {}, "the first step alone"),
+    ],
+)
+def test_a_promise_that_cannot_be_kept_is_refused_before_anything_is_trained(
+    private, changes, message, tmp_path
+):
+    config = meta_learned({**PRIVATE, **private}, meta={**GLYPHS["meta"], **changes})
+    with pytest.raises((ConfigError, BudgetExceededError), match=message):
+        run.run(config, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_private_meta_learner_is_not_tested_on_classes_that_it_was_trained_on(tmp_path):
+    glyphs = data.load("glyphs", classes=40, drawers=6, size=16)
+    both = {name: torch.arange(len(glyphs)) for name in ("train", "validation", "test")}
+    mixed = replace(glyphs, splits=both)
+    with pytest.raises(
+        ConfigError, match=r"is in the training and in the test split, .*: split the data by cl"
+    ):
+        run._Lab(meta_learned(PRIVATE), mixed, tmp_path, Progress())
+    run._Lab(meta_learned(), mixed, tmp_path, Progress())  # without a promise there is none to break
+
+
+def test_too_few_images_to_meta_learn_from_are_said_before_anything_is_trained(tmp_path):
+    with pytest.raises(DataError, match=r"training images: .* the way is 3"):
+        run.run(meta_learned(meta={**GLYPHS["meta"], "queries": 60}), tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 # Face networks

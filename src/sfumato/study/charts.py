@@ -63,6 +63,7 @@ LEARNER_LOOKS = {
     "clean": Look(VERMILION, "s", (0, (5, 2))),
     "protected": Look(BLUE, "o", "-"),
     "denoised": Look(GREEN, "^", (0, (6, 1.5, 1.5, 1.5))),
+    "meta": Look(PURPLE, "D", (0, (3, 1.5))),
 }
 ATTACK_LOOKS = {
     "reidentify-static": Look(BLUE, "s", (0, (5, 2))),

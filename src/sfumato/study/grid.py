@@ -5,7 +5,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import pydantic
 import yaml
@@ -16,11 +17,13 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.learn.few_shot import FewShotConfig
+from sfumato.learn.meta import MetaConfig
 from sfumato.protect import expand
 
 _Config = TypeVar("_Config")
 
-LEARNERS = ("clean", "protected", "denoised")
+LEARNERS = ("clean", "protected", "denoised", "meta")
+_FEW_SHOT = LEARNERS[:3]
 
 
 @dataclass(frozen=True)
@@ -106,18 +109,20 @@ class StudyConfig:
         data: a source for `sfumato.data.load`, or a mapping of `source` and its settings.
         task: see Task.
         protections: specs; "none" is always added in front.
-        learners: of "clean", "protected" and "denoised".
+        learners: of "clean", "protected", "denoised", and "meta", which is studied only where it is named.
         attacks: of ATTACKS. "reidentify-denoised" is always among them where the static adversary and the
             denoised learner are: the service has the denoiser, which undoes part of the protection. Who
             restores undoes the protection by a network of his own; how much comes back is measured as well.
         measures: of "ssim", "psnr" and "mse".
         training: how the classifiers are trained; a denoiser only stands in front of "denoised".
+        meta: how "meta" is meta-learned, for the way and shot of the task, which `parse` fills in; it is
+            tested with no other shots.
         adversary: how strong the adversaries are.
         restoration: how the adversary of "reidentify-restored" undoes a protection.
         recommend: see Bounds.
         seeds: each repeats the whole study.
-        transfer: a learner, whose model of each setting is then queried with every other setting; null for
-            none.
+        transfer: a learner other than "meta", whose model of each setting is then queried with every other
+            setting; null for none.
         pictures: images of the picture grid; 0 for none.
         embeddings: whether to draw embeddings by t-SNE.
     """
@@ -127,10 +132,11 @@ class StudyConfig:
     data: dict[str, Any]
     task: Task = field(default_factory=Task)
     protections: list[str]
-    learners: list[str] = field(default_factory=lambda: list(LEARNERS))
+    learners: list[str] = field(default_factory=lambda: list(_FEW_SHOT))
     attacks: list[str] = field(default_factory=lambda: ["reidentify-static", "reidentify-adaptive"])
     measures: list[str] = field(default_factory=lambda: list(MEASURES))
     training: FewShotConfig = field(default_factory=FewShotConfig)
+    meta: MetaConfig = field(default_factory=MetaConfig)
     adversary: AdversaryConfig = field(default_factory=AdversaryConfig)
     restoration: RestorationConfig = field(default_factory=RestorationConfig)
     recommend: Bounds = field(default_factory=Bounds)
@@ -150,8 +156,22 @@ class StudyConfig:
                     raise ConfigError(f"{name}: no {word!r}: {did_you_mean(word, known)}")
         if not self.name or self.name.startswith(".") or "/" in self.name:
             raise ConfigError(f"name={self.name!r}: it names a folder: use letters, digits, - and _")
-        if self.transfer is not None and self.transfer not in self.learners:
-            raise ConfigError(f"transfer={self.transfer!r}: {did_you_mean(self.transfer, self.learners)}")
+        few_shot = [learner for learner in self.learners if learner in _FEW_SHOT]
+        if self.transfer == "meta":
+            raise ConfigError(
+                "transfer='meta': a meta-learned model is tested with its own setting only: name "
+                f"{' or '.join(few_shot) or 'a few-shot learner'}, or null"
+            )
+        if self.transfer is not None and self.transfer not in few_shot:
+            raise ConfigError(f"transfer={self.transfer!r}: {did_you_mean(self.transfer, few_shot)}")
+        if "meta" in self.learners:
+            for name in ("way", "shot"):
+                own, asked = getattr(self.meta, name), getattr(self.task, name)
+                if own != asked:
+                    raise ConfigError(
+                        f"meta: {name}={own}: the task has {name}={asked}, and a meta-learned model is "
+                        f"tested as it was trained: leave {name} out of meta, or change that of the task"
+                    )
         if self.pictures < 0:
             raise ConfigError(f"pictures={self.pictures}: at least 0, for none")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
@@ -204,10 +224,12 @@ def cells(config: StudyConfig) -> list[Cell]:
 def _cells_of_protection(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     """The cells of one protection with one seed.
 
-    On clear images all learners would be the clean one, and nobody need adapt to them.
+    On clear images all few-shot learners would be the clean one, and nobody need adapt to them.
     """
     clear = spec == "none"
-    learners = ["clean"] if clear else config.learners
+    learners = config.learners
+    if clear:
+        learners = ["clean", *(learner for learner in learners if learner not in _FEW_SHOT)]
     wanted = set() if config.task.sensitive is None else set(config.attacks)
     if clear:
         wanted &= {"reidentify-static"}
@@ -219,7 +241,8 @@ def _cells_of_protection(config: StudyConfig, spec: str, seed: int) -> list[Cell
     views = ["released"] if clear else list(config.views)
     if any(ATTACKS[attack].view == "restored" for attack in attacks):
         views.append("restored")
-    drawn = [learner for learner in learners if clear or learner != "clean"] if config.embeddings else []
+    embed = ["clean"] if clear else ["protected", "denoised"]
+    drawn = [learner for learner in learners if learner in embed] if config.embeddings else []
     return [
         *(Cell("accuracy", spec, seed, (("learner", learner),)) for learner in learners),
         *(Cell("attack", spec, seed, (("attack", attack),)) for attack in attacks),
@@ -260,6 +283,9 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
     if isinstance(settings.get("data"), str):
         settings["data"] = {"source": settings["data"]}
     _check_keys(StudyConfig, settings, where)
+    task = settings.get("task", {})
+    shape = {"way": task.get("way", Task.way), "shot": task.get("shot", Task.shot)}
+    settings["meta"] = {**shape, **settings.get("meta", {})}
     try:
         config = pydantic.TypeAdapter(StudyConfig).validate_python(settings)
     except pydantic.ValidationError as error:
@@ -286,11 +312,14 @@ def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
     """The study with episodes no larger than the classes of `data` allow; larger ones are made smaller.
 
     A way is lowered to the number of classes with two images or more, then shot and queries to what so
-    many classes have.
+    so many classes have. A task that is meta-learned has a way and shot that the training images have, too.
     """
-    task, training = config.task, config.training
+    task, training, meta = config.task, config.training, config.meta
     way, shot, queries = _fitting(data.split("test"), task, task.way, task.shot, task.queries)
     task = replace(task, way=way, shot=shot, queries=queries)
+    if "meta" in config.learners:
+        way, shot, queries = _fitting(data.split("train"), task, way, shot, meta.queries)
+        task, meta = replace(task, way=way, shot=shot), replace(meta, way=way, shot=shot, queries=queries)
     way, shot, queries = _fitting(data.split("train"), task, training.way, training.shot, training.queries)
     training = replace(training, way=way, shot=shot, queries=queries)
     way, shot, queries = _fitting(
@@ -301,7 +330,7 @@ def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
         training.validation_queries,
     )
     training = replace(training, validation_way=way, validation_shot=shot, validation_queries=queries)
-    return replace(config, task=task, training=training)
+    return replace(config, task=task, training=training, meta=meta)
 
 
 def _fitting(data: LabelledImages, task: Task, way: int, shot: int, queries: int) -> tuple[int, int, int]:
@@ -325,8 +354,12 @@ def _check_keys(kind: Any, settings: Any, where: str) -> None:
     for key, value in settings.items():
         if key not in types:
             raise ConfigError(f"{where}: no key {key!r}: {did_you_mean(str(key), types)}")
-        if dataclasses.is_dataclass(types[key]):
-            _check_keys(types[key], value, f"{where}: {key}")
+        # Of settings that may be null, as `Private | None`, as well.
+        union = get_origin(types[key]) in (Union, UnionType)
+        kinds = get_args(types[key]) if union else (types[key],)
+        for inner in filter(dataclasses.is_dataclass, kinds):
+            if value is not None or type(None) not in kinds:
+                _check_keys(inner, value, f"{where}: {key}")
 
 
 def _first_problem(error: pydantic.ValidationError) -> str:

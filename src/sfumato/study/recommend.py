@@ -38,6 +38,7 @@ LEARNERS = {
     "clean": "trained on clean images",
     "protected": "trained on protected images",
     "denoised": "trained jointly with a denoiser",
+    "meta": "meta-learned on protected images",
 }
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from sfumato.dp.guarantee import rounded_up
 from sfumato.errors import DataError, needs_extra
 from sfumato.files import whole
 from sfumato.study.recommend import (
@@ -243,6 +244,7 @@ def render(study: Study, records: Sequence[Record]) -> str:
         restored=any(one.restored for one in pictures),
         originals=originals,
         guarantees=_guarantees(study, records),
+        promises=_promises(study, records),
         tables=tables(study, records),
         made=_made(study, records),
         svg=svg,
@@ -258,7 +260,7 @@ def render(study: Study, records: Sequence[Record]) -> str:
 
 
 def tables(study: Study, records: Sequence[Record]) -> list[Table]:
-    """The frontier, and every accuracy, attack, similarity and transfer record; only those with rows."""
+    """The frontier, and all records of accuracy, privacy, attacks, similarity and transfer that are there."""
     return [one for one in _tables(study, records) if one.rows]
 
 
@@ -301,6 +303,18 @@ def _tables(study: Study, records: Sequence[Record]) -> list[Table]:
         shared = {key: value for key, value in result.items() if key != "scores"}
         return [{**score, **shared} for score in result["scores"]]
 
+    def measured(result: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{key: value for key, value in result.items() if key != "privacy"}]
+
+    def promised(result: dict[str, Any]) -> list[dict[str, Any]]:
+        if "privacy" not in result:
+            return []
+        told = {
+            key: "; ".join(value) if key == "not_covered" else value
+            for key, value in result["privacy"].items()
+        }
+        return [told]
+
     def flat(result: dict[str, Any]) -> list[dict[str, Any]]:
         guarantee = result.get("guarantee") or {}
         proved = {("guarantee" if key == "text" else key): value for key, value in guarantee.items()}
@@ -329,7 +343,17 @@ def _tables(study: Study, records: Sequence[Record]) -> list[Table]:
                 "operations",
                 "precision",
             ),
+            measured,
             recent=("operations", "precision"),
+        ),
+        table(
+            "privacy",
+            "What meta-learned models promise to the images that they were trained on, each model alone",
+            "accuracy",
+            "learner",
+            ("promise", *_PROMISED),
+            promised,
+            recent=_PROMISED,
         ),
         table(
             "reidentification",
@@ -370,6 +394,19 @@ def _transferred(result: dict[str, Any], order: Mapping[str, int]) -> list[tuple
     found = sorted(result["trained"].items(), key=lambda item: (order.get(item[0], len(order)), item[0]))
     return [(spec, (one["accuracy"], one["half_width"])) for spec, one in found]
 
+
+# What a model that promises something says of it, in the order of the table; see learn.meta.
+_PROMISED = (
+    "clipping",
+    "epsilon",
+    "delta",
+    "accountant",
+    "rdp",
+    "gdp_approximation",
+    "image_epsilon",
+    "unit",
+    "not_covered",
+)
 
 _FRONTIER = (
     "protection",
@@ -432,6 +469,13 @@ def _problem(record: Record) -> str | None:
         return "'seconds' is missing"
     if record["kind"] == "attack" and in_result and not record["result"]["scores"]:
         return "result has no scores"
+    if record["kind"] == "accuracy" and record["cell"]["learner"] == "meta":
+        privacy = record["result"].get("privacy")
+        if not isinstance(privacy, dict) or not isinstance(privacy.get("promise"), str):
+            return "result has no promise under 'privacy'"
+        for key in ("clipping", "epsilon", "delta", "unit", "not_covered") if len(privacy) > 1 else ():
+            if key not in privacy:
+                return f"privacy has no {key!r}"
     if record["kind"] == "transfer":
         trained = record["result"]["trained"]
         if not isinstance(trained, dict) or not trained:
@@ -749,6 +793,100 @@ def _told_apart(definition: str | None, value: float | None) -> str | None:
     return f"{math.ceil(1000 * share - 1e-9) / 10:.1f}%"
 
 
+@dataclass(frozen=True)
+class _Promised:
+    """A row of the table of training: what one meta-learned model promises. Bounds are rounded up.
+
+    Attributes:
+        epsilon: by PLD, the bound; None where nothing is promised, and then `if_public` is what it would be
+            if the norm that the policy clips to were public.
+        image: ε of an image whose copies or tasks overlap; None where an image is in one task only.
+        rdp, gdp: by the other accountants; that of GDP is an approximation and not rounded up.
+        accuracy: of this model, with its own interval.
+    """
+
+    protection: str
+    seed: int
+    policy: str
+    epsilon: str | None
+    if_public: str | None
+    image: str | None
+    rdp: str
+    gdp: str
+    delta: str
+    accuracy: Estimate
+
+
+@dataclass(frozen=True)
+class _Promises:
+    """What is promised to the images that the meta-learned models were trained on.
+
+    Attributes:
+        groups: (the unit, what is not covered, the rows of both), in the order of the study; none where the
+            models promise nothing.
+        overlapping: whether an image is in several tasks, and so has an ε of its own.
+        together: ε and δ of all models of one seed, which are trained on one pool, by basic composition;
+            None where there is one model, or one that promises nothing.
+    """
+
+    groups: list[tuple[str, list[str], list[_Promised]]]
+    overlapping: bool
+    together: tuple[str, str] | None
+
+
+def _promises(study: Study, records: Sequence[Record]) -> _Promises | None:
+    """The privacy of training; None without meta-learned models."""
+    order = {spec: number for number, spec in enumerate(study["protections"])}
+    them = [one for one in belonging(study, records, "accuracy") if "privacy" in one["result"]]
+    if not them:
+        return None
+    groups: dict[tuple[str, tuple[str, ...]], list[_Promised]] = defaultdict(list)
+    spent: dict[int, list[tuple[float | None, float]]] = defaultdict(list)
+    for record in sorted(them, key=lambda one: order[one["cell"]["protection"]]):
+        promised = record["result"]["privacy"]
+        if "unit" in promised:
+            key = (promised["unit"], tuple(promised["not_covered"]))
+            groups[key].append(_promised(record["cell"], record["result"]))
+            spent[record["cell"]["seed"]].append((promised["epsilon"], promised["delta"]))
+    sums = [
+        (sum(epsilon for epsilon, _ in each if epsilon is not None), sum(delta for _, delta in each))
+        for each in spent.values()
+    ]
+    several = any(len(each) > 1 for each in spent.values())
+    known = all(epsilon is not None for each in spent.values() for epsilon, _ in each)
+    together = None
+    if several and known:
+        epsilon, delta = (rounded_up(max(values)) for values in zip(*sums, strict=True))
+        together = (epsilon, delta)
+    return _Promises(
+        groups=[(unit, list(not_covered), rows) for (unit, not_covered), rows in groups.items()],
+        overlapping=any(one.image for rows in groups.values() for one in rows),
+        together=together,
+    )
+
+
+def _promised(cell: dict[str, Any], result: dict[str, Any]) -> _Promised:
+    promised, value, half_width = result["privacy"], result["accuracy"], result["half_width"]
+    image, gdp = promised.get("image_epsilon"), promised.get("gdp_approximation")
+    if_public = promised.get("epsilon_if_the_norm_were_public")
+    return _Promised(
+        protection=cell["protection"],
+        seed=cell["seed"],
+        policy=promised["clipping"],
+        epsilon=_bound(promised["epsilon"]),
+        if_public=_bound(if_public),
+        image=("no bound" if image is None else rounded_up(image)) if "image_epsilon" in promised else None,
+        rdp=_bound(promised.get("rdp")) or "–",
+        gdp="–" if gdp is None else f"{gdp:.3g}",
+        delta=rounded_up(promised["delta"]),
+        accuracy=Estimate(value, max(0.0, value - half_width), min(1.0, value + half_width), 1),
+    )
+
+
+def _bound(value: float | None) -> str | None:
+    return None if value is None else rounded_up(value)
+
+
 def _made(study: Study, records: Sequence[Record]) -> list[tuple[str, list[tuple[str, str]]]]:
     """The settings behind the numbers: groups of (name, value)."""
     data, task = study["data"], study["task"]
@@ -798,6 +936,7 @@ def _made(study: Study, records: Sequence[Record]) -> list[tuple[str, list[tuple
             ],
         ),
         ("Training", [(name, _shown(value)) for name, value in (study.get("training") or {}).items()]),
+        ("Meta-learning", [(name, _shown(value)) for name, value in (study.get("meta") or {}).items()]),
         (
             "Adversaries",
             [(name, _shown(value)) for name, value in adversary.items()]

@@ -5,6 +5,7 @@ records, so that stopping loses at most one epoch of training.
 """
 
 import base64
+import math
 import os
 import platform
 import sys
@@ -22,10 +23,12 @@ import sfumato
 from sfumato import data, images
 from sfumato.assess import similarity
 from sfumato.data.labelled import LabelledImages
+from sfumato.dp import accounting, clipping
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
-from sfumato.learn import few_shot
+from sfumato.learn import few_shot, meta, task_pool
+from sfumato.precision import resolve
 from sfumato.protect import parse
 from sfumato.study import grid
 from sfumato.study.adversaries import Adversaries
@@ -69,6 +72,7 @@ def run(
 
     Raises:
         DataError, ConfigError: the data does not fit the study; said before anything is trained.
+        BudgetExceededError: nor does the budget of private meta-learning have room for a step; said as early.
     """
     progress = progress or Progress()
     directory = Path(directory)
@@ -131,11 +135,14 @@ class _Lab:
     def _check(self) -> None:
         """Fail now rather than after an hour: labels, class sizes, cells larger than the images."""
         task, training = self._config.task, self._config.training
-        for name, part, shape in (
+        shapes = [
             ("training", self._train, training.episode),
             ("validation", self._validation, training.validation_episode),
             ("test", self._asked, task.shape),
-        ):
+        ]
+        if "meta" in self._config.learners:
+            shapes.append(("training", self._train, self._config.meta.shape))
+        for name, part, shape in shapes:
             if part is None:
                 continue
             try:
@@ -149,6 +156,43 @@ class _Lab:
             self._adversaries.check()
         for spec in self._config.specs:
             parse(spec).release(self._test.images[:1], seeded_noise(0))
+        if "meta" in self._config.learners and self._config.meta.private is not None:
+            self._check_promise(self._config.meta.private)
+
+    def _check_promise(self, private: meta.Private) -> None:
+        """Ask what meta.train and meta.evaluate will ask, of the first seed.
+
+        That is a policy that is known, a budget with room, and a test on classes that no pool has.
+        """
+        config, target = self._config.meta, self._config.task.target
+        label = self._train.label(target)
+        trained, tested = (
+            {part.label(target).names[code] for code in part.classes(target).tolist()}
+            for part in (self._train, self._asked)
+        )
+        if both := sorted(trained & tested):
+            raise ConfigError(
+                f"meta.private: the {target} {both[0]!r} is in the training and in the test split, and a "
+                f"test would answer questions that no budget covers: split the data by {target}, or set "
+                "private: null"
+            )
+        # A first norm that is yet to be found may be any.
+        start = {"start": 1.0} if private.seeks_start else {}
+        clipping.parse(private.clipping, {**private.settings, **start})
+        tasks, seed = private.pool_tasks, self._config.seeds[0]
+        pool = (
+            task_pool.disjoint_pool(label, config.shape, seed=seed)
+            if tasks is None
+            else task_pool.overlapping_pool(label, config.shape, tasks=tasks, seed=seed)
+        )
+        account = accounting.Accountant(private.epsilon, private.delta, len(pool))
+        if private.start_noise is not None:
+            account.step(private.start_noise, 1.0)
+        noise, rate = private.noise_multiplier, config.tasks / len(pool)
+        if noise is None:
+            spent = account.stretches
+            noise = accounting.calibrate(private.epsilon, private.delta, rate, config.steps, spent)
+        account.step(noise, rate)
 
     # What decides a result, and so its digest
 
@@ -161,6 +205,9 @@ class _Lab:
         training: dict[str, Any] = {"target": config.task.target, "training": changed(config.training)}
         training["classes"] = config.task.classes
         match cell.kind:
+            case "accuracy" if which["learner"] == "meta":
+                del task["other_shots"]
+                return digest_of({**shared, "task": task, **self._meta_settings()})
             case "accuracy":
                 return digest_of({**shared, "task": task, **training})
             case "attack":
@@ -183,9 +230,18 @@ class _Lab:
                     shared |= {"sensitive": sensitive, "restoration": changed(config.restoration)}
                 return digest_of({**shared, **training})
 
+    def _meta_settings(self) -> dict[str, Any]:
+        """All of the study that decides a meta-learned model, beside its protection and seed."""
+        task, config = self._config.task, self._config.meta
+        settings = changed(config)
+        if config.private is not None:
+            settings["private"] = changed(config.private)
+        return {"target": task.target, "classes": task.classes, "meta": settings}
+
     def description(self, cells: list[dict[str, Any]]) -> dict[str, Any]:
         config = self._config
         task = asdict(config.task)
+        learned = {"meta": asdict(config.meta)} if "meta" in config.learners else {}
         return {
             "name": config.name,
             "title": config.title or config.name,
@@ -204,6 +260,7 @@ class _Lab:
             "recommend": asdict(config.recommend),
             "seeds": config.seeds,
             "training": asdict(config.training),
+            **learned,
             "adversary": asdict(config.adversary),
             "restoration": asdict(config.restoration),
             "versions": _versions(),
@@ -227,6 +284,8 @@ class _Lab:
     def measure(self, cell: Cell) -> dict[str, Any]:
         which = dict(cell.which)
         match cell.kind:
+            case "accuracy" if which["learner"] == "meta":
+                return self._meta_accuracy(cell)
             case "accuracy":
                 return self._accuracy(cell, which["learner"])
             case "attack":
@@ -259,6 +318,35 @@ class _Lab:
             "precision": model.card["precision"],
             "operations": few_shot.operations(model, self._test.images.shape[1:]),
             **others,
+        }
+
+    def _meta_accuracy(self, cell: Cell) -> dict[str, Any]:
+        """Of the way and shot that the model is for.
+
+        There is no number of trained episodes: in a private run it is drawn, and not released.
+        """
+        task = self._config.task
+        start = time.perf_counter()
+        model = self._meta_model(cell)
+        trained = time.perf_counter() - start
+        accuracy = meta.evaluate(
+            model,
+            self._asked,
+            queries=task.queries,
+            episodes=task.episodes,
+            target=task.target,
+            protection=parse(cell.protection),
+            seed=cell.seed,
+        )
+        promised = {k: _finite(v) for k, v in (model.card["privacy"] or {}).items() if k != "classes"}
+        return {
+            "accuracy": accuracy.mean,
+            "half_width": accuracy.half_width,
+            "episodes": accuracy.episodes,
+            "trained_steps": model.card["steps"],
+            "train_seconds": round(trained, 1),
+            "precision": resolve(self._config.meta.precision),
+            "privacy": {"promise": meta.promise(model.card), **promised},
         }
 
     def _tested(self, cell: Cell, model: few_shot.FewShotModel, shot: int) -> few_shot.Accuracy:
@@ -372,12 +460,36 @@ class _Lab:
         settings |= {"target": config.task.target, "classes": config.task.classes}
         return self._models.once("few-shot", settings, make, few_shot.load)
 
+    def _meta_model(self, cell: Cell) -> meta.MetaModel:
+        """The meta-learned model of a protection, trained or read as those of `_model` are."""
+
+        def make(path: Path) -> None:
+            checkpoint = path.with_suffix(".checkpoint")
+            meta.train(
+                self._train,
+                parse(cell.protection),
+                self._config.meta,
+                target=self._config.task.target,
+                seed=cell.seed,
+                checkpoint=checkpoint,
+                progress=self._progress.within,
+            ).save(path)
+            checkpoint.unlink(missing_ok=True)  # it may hold what must not be published
+
+        settings = {**self._meta_settings(), "spec": cell.protection, "seed": cell.seed}
+        return self._models.once("meta", settings, make, meta.load)
+
     def _denoiser(self, cell: Cell) -> Callable[[Tensor], Tensor]:
         return lambda released: self._model(cell, "denoised").denoise(released)
 
 
 def _shuffled(count: int, seed: int) -> Tensor:
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+
+
+def _finite(value: Any) -> Any:
+    """None for a bound that is infinite: JSON has no word for it."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _as_uris(batch: Tensor) -> list[str]:
