@@ -179,7 +179,7 @@ def test_two_private_runs_of_one_seed_differ(glyphs):
 
 def test_neither_noise_nor_the_images_of_a_task_follow_from_the_seed(glyphs, monkeypatch):
     runs = [meta._Run(glyphs, parse("none"), CLOSED, "class", 0, (1, 16, 16)) for _ in range(2)]
-    assert runs[0]._promise._draws.initial_seed() != runs[1]._promise._draws.initial_seed()
+    assert runs[0]._promise.draws.initial_seed() != runs[1]._promise.draws.initial_seed()
     monkeypatch.setattr(meta, "poisson", lambda *_: torch.empty(0, dtype=torch.int64))
     one, other = (train(glyphs, CLOSED, seed=0).start for _ in range(2))
     assert (one != other).double().mean() > 0.99
@@ -315,7 +315,7 @@ def test_the_rates_of_meta_sgd_are_clipped_together_with_the_parameters(glyphs, 
     released = []
     tight = replace(CLOSED.private, settings={"clipping_norm": 1e-3})
     config = replace(CLOSED, algorithm="meta-sgd", steps=1, private=tight)
-    model = train(glyphs, config, observe=released.append)
+    model = train(glyphs, config, observe=lambda update, _: released.append(update))
     size = model.learner.size
     assert released[0].shape == (2 * size,)
     assert released[0].double().norm().item() * 2 == pytest.approx(1e-3)  # all of it, not each half
@@ -343,7 +343,7 @@ def test_a_task_that_is_not_finite_counts_as_zero_and_is_not_told(glyphs, monkey
     for changed in (spoilt, without):
         monkeypatch.setattr(meta, "contributions", changed)
         run = meta._Run(glyphs, parse("none"), replace(CLOSED, steps=1), "class", 0, (1, 16, 16))
-        run._promise._draws.manual_seed(5)
+        run._promise.draws.manual_seed(5)
         run.step()
         starts.append(run._start.detach())
         cards.append(run.model().card)
@@ -377,9 +377,22 @@ def test_nothing_is_noted_where_all_tasks_are_finite(glyphs, config):
 
 def test_every_update_is_shown_to_who_observes(glyphs):
     seen = []
-    model = train(glyphs, CLOSED, observe=seen.append)
+    model = train(glyphs, clipped("quantile"), observe=lambda *given: seen.append(given))
     assert len(seen) == model.card["steps"] == 4
-    assert all(update.shape == model.start.shape for update in seen)
+    assert all(update.shape == model.start.shape for update, _ in seen)
+    norms = [norm for _, norm in seen]
+    assert norms[0] == 1.0
+    assert len(set(norms)) == 4  # the norm in force, which follows the tasks
+
+
+def test_an_open_run_clips_to_no_norm(glyphs):
+    norms = []
+    train(glyphs, observe=lambda _, norm: norms.append(norm))
+    assert norms == [None] * 6
+
+
+def test_shifted_images_are_others(glyphs):
+    assert not torch.equal(train(glyphs, replace(OPEN, shifts=2)).start, train(glyphs).start)
 
 
 # Where the norm starts

@@ -96,7 +96,9 @@ def canary_run(
 
     def run(inserted: bool) -> float:
         updates: list[Tensor] = []
-        training = meta._Run(data, protection, config, "class", seed, image, updates.append)
+        training = meta._Run(
+            data, protection, config, "class", seed, image, lambda update, _: updates.append(update)
+        )
         promise = training._promise
         assert promise is not None
         promise.pool = _Places(promise.pool.tasks, promise.pool.overlap, inserted)
@@ -148,8 +150,9 @@ def _expected(training: meta._Run, promise: meta._Promise) -> tuple[Tensor, Tens
     config, policy = training._config, promise.policy
     inner = replace(config.inner, clipping_norm=policy.norm) if promise.follows_norm else config.inner
     places = TaskPool(promise.pool.tasks, promise.pool.overlap)
-    rows = places.draw(torch.tensor([_CANARY]), config.shape, torch.Generator().manual_seed(0))
-    found = training._contributions(rows, seeded_noise(0), inner)  # (1, D)
+    draws = torch.Generator().manual_seed(0)
+    rows = places.draw(torch.tensor([_CANARY]), config.shape, draws)
+    found = training._contributions(rows, seeded_noise(0), inner, draws)  # (1, D)
     slopes = found[:, -1] if promise.follows_norm else None
     if promise.follows_norm:
         found = found[:, :-1]

@@ -29,6 +29,7 @@ from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.images import to_float, to_uint8
+from sfumato.learn.augmentation import augmented
 from sfumato.learn.conditions import Conditions
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, support_weights
 from sfumato.networks import Conv4, DnCNN, ResNet12
@@ -385,12 +386,7 @@ def train(
             rows = sampler.draw(config.episodes_per_epoch, order).flatten(1)  # (E, N * (K + Q))
         run.start_epoch()
         for done, batch in enumerate(rows, 1):
-            images = data.images[batch]
-            if config.flips:
-                mirrored = torch.rand(len(images), generator=order) < 0.5
-                images[mirrored] = images[mirrored].flip(3)
-            if config.shifts:
-                images = _shifted(images, config.shifts, order)
+            images = augmented(data.images[batch], order, flips=config.flips, shifts=config.shifts)
             which = _choose(len(images), len(protections), order)
             released = _release(images, protections, which, noise)
             run.step(images, released, which, codes[batch] if pretraining else None)
@@ -451,17 +447,6 @@ def evaluate(
         weights = torch.tensor([model.weight(each) for each in protections])[which]
     scores = episode_accuracies(embeddings, places, shot=shot, weights=weights)
     return Accuracy.over(scores, sampler.shape, ", ".join(each.spec for each in protections))
-
-
-def _shifted(images: Tensor, reach: int, generator: torch.Generator) -> Tensor:
-    """Move each of (N, C, H, W) images by up to `reach` pixels along each axis, edges repeated."""
-    count, height, width = len(images), *images.shape[2:]
-    down, right = torch.randint(-reach, reach + 1, (2, count, 1), generator=generator)
-    rows = (torch.arange(height) + down).clamp(0, height - 1)  # (N, H)
-    columns = (torch.arange(width) + right).clamp(0, width - 1)  # (N, W)
-    every = torch.arange(count)[:, None, None]
-    # Indices on both sides of the channels would put these last.
-    return images.movedim(1, 3)[every, rows[:, :, None], columns[:, None]].movedim(3, 1)
 
 
 def _choose(images: int, protections: int, generator: torch.Generator) -> Tensor:

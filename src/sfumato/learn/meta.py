@@ -28,6 +28,7 @@ from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn.adaptation import Inner, Learner, adapt, contributions, fastest, tasks_of
+from sfumato.learn.augmentation import augmented
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.task_pool import TaskPool, disjoint_pool, overlapping_pool, poisson
 from sfumato.networks import Convolutional, FullyConnected, Strided
@@ -96,6 +97,8 @@ class MetaConfig:
         steps: meta-steps.
         tasks: of a meta-step; in a private run how many are expected, since each comes by itself.
         meta_rate: learning rate of Adam, falling to 0 along a cosine.
+        shifts: how many pixels every training image is moved by at most along each axis, before it is
+            protected.
         private: what is promised; None for a run without any promise, on endless fresh tasks.
         precision: see `sfumato.precision`; bfloat16 is for the convolutional network.
     """
@@ -111,6 +114,7 @@ class MetaConfig:
     steps: int = 10_000
     tasks: int = 16
     meta_rate: float = 1e-3
+    shifts: int = 0
     private: Private | None = None
     precision: str = "float32"
 
@@ -124,6 +128,8 @@ class MetaConfig:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
         if not 0 < self.meta_rate < math.inf:
             raise ConfigError(f"meta_rate={self.meta_rate:g}: above 0")
+        if self.shifts < 0:
+            raise ConfigError(f"shifts={self.shifts}: at least 0 pixels")
         resolve(self.precision)
         self.shape, self.inner  # noqa: B018 - they check their part
 
@@ -259,7 +265,7 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
-    observe: Callable[[Tensor], None] | None = None,
+    observe: Callable[[Tensor, float | None], None] | None = None,
     note: Callable[[str], None] | None = None,
 ) -> MetaModel:
     """Meta-learn, and return the parameters after the last step: no step is chosen by looking at tasks.
@@ -274,9 +280,9 @@ def train(
             knew a seed of these could undo the noise.
         checkpoint: a file written every few hundred steps; where it exists, training goes on from it.
         progress: called after each step with the numbers done and planned.
-        observe: called in each step with the (P,) update, before the optimiser has it. In a private run
-            this is all that is released of the tasks, beside the clipping norms: the promise covers who sees
-            every one of them.
+        observe: called in each step with the (P,) update, before the optimiser has it, and the norm to which
+            contributions were clipped, None in an open run. This is all that a private run releases of the
+            tasks: the promise covers who sees all of it, where it covers the policy.
         note: called at the end where contributions were not finite and counted as zero, with a sentence that
             tells neither which nor how many. No noise covers it: for a log that stays with the data.
 
@@ -315,7 +321,7 @@ class _Run:
         target: str,
         seed: int,
         image: tuple[int, int, int],
-        observe: Callable[[Tensor], None] | None = None,
+        observe: Callable[[Tensor, float | None], None] | None = None,
     ) -> None:
         self._observe = observe
         self._data = data
@@ -348,12 +354,12 @@ class _Run:
     def step(self) -> bool:
         """One meta-step; in a private run the account is charged first. False: no room, the run is over."""
         config, promise = self._config, self._promise
-        inner = config.inner
+        inner, norm = config.inner, None
         if promise is None:
             order = torch.Generator().manual_seed(seed_of(self._seed, self.done))
             rows = self._sampler.draw(config.tasks, order)
             noise = seeded_noise(self._seed, self.done)
-            found = self._contributions(rows, noise, inner)
+            found = self._contributions(rows, noise, inner, order)
             finite = found.isfinite().all(1)
             self.zeroed |= not bool(finite.all())
             direction = torch.where(finite[:, None], found, 0.0).mean(0)
@@ -362,24 +368,25 @@ class _Run:
             if not promise.charge():
                 return False
             rows, noise = promise.draw(config.shape), fresh_noise()
+            norm = promise.policy.norm
             if promise.follows_norm:
-                inner = replace(inner, clipping_norm=promise.policy.norm)
-            found = self._contributions(rows, noise, inner)
+                inner = replace(inner, clipping_norm=norm)
+            found = self._contributions(rows, noise, inner, promise.draws)
             outcome = promise.release(found)
             self.zeroed |= outcome.zeroed
             direction = outcome.update.to(self._start.dtype)
         for group in self._optimiser.param_groups:
             group["lr"] = config.meta_rate * (1 + math.cos(math.pi * self.done / config.steps)) / 2
         if self._observe is not None:
-            self._observe(direction.clone())
+            self._observe(direction.clone(), norm)
         self._start.grad = direction
         self._optimiser.step()
         self.done += 1
         return True
 
-    def _contributions(self, rows: Tensor, noise: Noise, inner: Inner) -> Tensor:
+    def _contributions(self, rows: Tensor, noise: Noise, inner: Inner, generator: torch.Generator) -> Tensor:
         """(T, N, K + Q) rows -> (T, D)."""
-        images = self._data.images[rows.flatten()]
+        images = augmented(self._data.images[rows.flatten()], generator, shifts=self._config.shifts)
         released = images if not len(images) else self._protection.release(images, noise).images()
         tasks = tasks_of(to_float(released).unflatten(0, rows.shape), self._config.shot)
         return contributions(self._learner, self._start.detach(), tasks, inner)
@@ -388,8 +395,10 @@ class _Run:
         """(T,) of what every task of the pool contributes before the first step."""
         parts = []
         for numbers in torch.arange(len(pool)).split(self._config.tasks):
-            rows = pool.draw(numbers, self._config.shape, fresh_generator())
-            parts.append(self._contributions(rows, fresh_noise(), self._config.inner).double().norm(dim=1))
+            draws = fresh_generator()
+            rows = pool.draw(numbers, self._config.shape, draws)
+            found = self._contributions(rows, fresh_noise(), self._config.inner, draws)
+            parts.append(found.double().norm(dim=1))
         return torch.cat(parts)
 
     def model(self) -> MetaModel:
@@ -472,7 +481,7 @@ class _Promise:
             if private.noise_multiplier is None
             else private.noise_multiplier
         )
-        self._draws = fresh_generator()
+        self.draws = fresh_generator()
 
     def begin(self, norms: Callable[[TaskPool], Tensor]) -> None:
         """Before the first step: find the first norm, where it is to be sought among the tasks."""
@@ -510,7 +519,7 @@ class _Promise:
 
     def draw(self, shape: Shape) -> Tensor:
         """(T, N, K + Q) rows of the tasks that take part in this step; maybe none."""
-        return self.pool.draw(poisson(len(self.pool), self._rate), shape, self._draws)
+        return self.pool.draw(poisson(len(self.pool), self._rate), shape, self.draws)
 
     def release(self, found: Tensor) -> clipping.Outcome:
         """(T, D) contributions -> the noised mean, all that is seen of them."""
