@@ -82,7 +82,8 @@ CLEAN = (
             shot=5,
             queries=5,
             inner_steps=5,
-            inner_rate=0.1,
+            inner_rate=0.4,
+            inner_batches=5,
             test_steps=20,
             steps=6_000,
             tasks=5,
@@ -105,7 +106,7 @@ STEPS, TASKS, POOL = 500, 16, 10_000
 SEEDS = (0, 1, 2)
 INNER: dict[str, dict[str, Any]] = {
     "maml": {},
-    "reptile": {"inner_steps": 3, "inner_rate": 0.1},
+    "reptile": {"inner_steps": 3, "inner_rate": 0.4, "inner_batches": 3},
     "meta-sgd": {"inner_rate": 0.1},
 }
 

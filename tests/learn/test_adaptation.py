@@ -64,7 +64,7 @@ def start_of(learner, algorithm, rate=0.3):
     return torch.cat([start, torch.full_like(start, rate)]) if algorithm == "meta-sgd" else start
 
 
-def plain(network, tasks, algorithm, *, rate=0.3, steps=2):
+def plain(network, tasks, algorithm, *, rate=0.3, steps=2, batches=1):
     """The papers' loops, with lists of tensors and no vector: the oracle."""
     found = []
     names = [name for name, _ in network.named_parameters()]
@@ -83,9 +83,11 @@ def plain(network, tasks, algorithm, *, rate=0.3, steps=2):
         ):  # Nichol et al., Algorithm 1: k steps of SGD on the task, then the way back
             support, labels = torch.cat([support, queries]), torch.cat([labels, asked])
         values = theta
-        for _ in range(steps):
+        for step in range(steps):
             exact = algorithm in ("maml", "meta-sgd")
-            gradients = torch.autograd.grad(loss(values, support, labels), values, create_graph=exact)
+            seen = [i for i in range(len(support)) if i % batches == step % batches]
+            here = loss(values, support[seen], labels[seen])
+            gradients = torch.autograd.grad(here, values, create_graph=exact)
             values = [v - a * g for v, a, g in zip(values, alpha, gradients, strict=True)]
             if algorithm in ("fomaml", "reptile"):
                 values = [v.detach().requires_grad_() for v in values]
@@ -128,6 +130,25 @@ def test_contributions_are_those_of_a_plain_loop_from_the_papers(algorithm, netw
     assert found.shape == (3, (2 if algorithm == "meta-sgd" else 1) * learner.size)
     assert not found.requires_grad
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_steps_see_parts_of_the_images_in_turn(algorithm, network):
+    module = NETWORKS[network]()
+    learner, tasks = Learner(module), some_tasks(side=4 if network == "fully-connected" else 16)
+    inner = Inner(algorithm=algorithm, steps=3, rate=0.3, batches=2)
+    expected = plain(module, tasks, algorithm, steps=3, batches=2)
+    for way in ways(algorithm, network):
+        found = contributions(learner, start_of(learner, algorithm), tasks, inner, way=way)
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9 * expected.abs().max().item())
+
+
+def test_parts_share_out_the_classes():
+    images, labels = torch.arange(6), torch.tensor([0, 0, 1, 1, 2, 2])
+    parts = list(Inner(steps=3, batches=2).parts(images, labels))
+    assert [part.tolist() for part, _ in parts] == [[0, 2, 4], [1, 3, 5], [0, 2, 4]]
+    assert [names.tolist() for _, names in parts] == [[0, 1, 2]] * 3
 
 
 def test_all_ways_agree_in_float32_as_well():
@@ -386,6 +407,7 @@ def test_convolutions_are_looped_over_on_a_processor_and_connected_layers_share_
     [
         ({"algorithm": "mamml"}, "no algorithm is called 'mamml': did you mean 'maml'"),
         ({"steps": 0}, "steps=0: at least 1"),
+        ({"batches": 0}, "batches=0: at least 1"),
         ({"rate": 0.0}, "rate=0: above 0"),
         ({"rate": float("nan")}, "rate=nan: above 0"),
         ({"clipping_norm": 0.0}, "clipping_norm=0: above 0, or None"),

@@ -10,10 +10,11 @@ contributes can then be clipped as a whole, and nothing of a task is left anywhe
 
 import copy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import repeat
+from functools import partial
+from itertools import cycle, islice, repeat
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,8 @@ class Inner:
             before; "reptile"; or "meta-sgd", which learns a rate for every parameter as well.
         steps: of gradient descent on the support.
         rate: its learning rate; of Meta-SGD, the one that all start from.
+        batches: each step sees one of so many parts of the images, in turn; 1 for all of them in every step.
+            Reptile learns from what differs between its steps, and little without parts.
         clipping_norm: the inner gradient is clipped to this L2 norm; None for no clipping. Only Meta-Clip
             does, which learns it.
     """
@@ -44,6 +47,7 @@ class Inner:
     algorithm: str = "maml"
     steps: int = 1
     rate: float = 0.4
+    batches: int = 1
     clipping_norm: float | None = None
 
     def __post_init__(self) -> None:
@@ -55,8 +59,15 @@ class Inner:
             raise ConfigError(f"steps={self.steps}: at least 1 step of learning a task")
         if not self.rate > 0:
             raise ConfigError(f"rate={self.rate:g}: above 0 (MAML uses 0.4 on Omniglot)")
+        if self.batches < 1:
+            raise ConfigError(f"batches={self.batches}: at least 1, for all images in every step")
         if self.clipping_norm is not None and not self.clipping_norm > 0:
             raise ConfigError(f"clipping_norm={self.clipping_norm:g}: above 0, or None for no clipping")
+
+    def parts(self, images: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """What each step sees of (n, ...) images: every `batches`-th, so that classes are shared out."""
+        each = [(images[i :: self.batches], labels[i :: self.batches]) for i in range(self.batches)]
+        return islice(cycle(each), self.steps)
 
 
 @dataclass(frozen=True)
@@ -207,8 +218,9 @@ def contributions(
 def adapt(learner: Learner, start: Tensor, support: Tensor, labels: Tensor, inner: Inner) -> Tensor:
     """Learn one task. (P,) or, for Meta-SGD, (2P,) parameters -> (P,) after learning the support."""
     parameters, rates = _rates(learner, start, inner)
-    for _ in range(inner.steps):
-        gradient = _plain(lambda point: learner.loss(point, support, labels), parameters)
+    for images, names in inner.parts(support, labels):
+        loss = partial(learner.loss, images=images, labels=names)
+        gradient = _plain(loss, parameters)
         if inner.clipping_norm is not None:
             gradient = _clipped(gradient, inner.clipping_norm)
         parameters = (parameters - rates * gradient).detach()
@@ -231,8 +243,8 @@ def _contribution(
 
     def learned(vector: Tensor, support: Tensor, labels: Tensor) -> Tensor:
         parameters, rates = _rates(learner, vector, inner)
-        for _ in range(inner.steps):
-            found = gradient(lambda point: learner.loss(point, support, labels), parameters)
+        for images, names in inner.parts(support, labels):
+            found = gradient(partial(learner.loss, images=images, labels=names), parameters)
             if inner.algorithm == "fomaml":
                 found = found.detach()
             if inner.clipping_norm is not None:

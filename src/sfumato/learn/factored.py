@@ -128,8 +128,8 @@ class _Learning:
         inner = self._inner
         traced = inner.algorithm == "maml" if traced is None else traced
         learned = _Learned({place: [] for place in self._weights}, self._own)
-        for _ in range(inner.steps):
-            loss, passed = self._loss(learned, images, labels)
+        for seen, names in inner.parts(images, labels):
+            loss, passed = self._loss(learned, seen, names)
             wanted = [*(outputs for _, _, outputs in passed), *learned.own.values()]
             found = torch.autograd.grad(loss, wanted, create_graph=traced)
             if not traced:
@@ -237,9 +237,10 @@ def _cut(inputs: Tensor) -> Tensor:
 
 
 def _added(steps: list[tuple[Tensor, Tensor]], inputs: Tensor, ahead: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """One step more; the first layer has the same inputs in every step, of which one remains."""
-    if steps and steps[-1][0] is inputs:
-        return [(inputs, steps[-1][1] + ahead)]
+    """One step more; the first layer has the same inputs again and again, of which one remains."""
+    for place, (known, before) in enumerate(steps):
+        if known is inputs:
+            return [*steps[:place], (inputs, before + ahead), *steps[place + 1 :]]
     return [*steps, (inputs, ahead)]
 
 

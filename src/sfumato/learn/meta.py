@@ -90,7 +90,7 @@ class MetaConfig:
     """How parameters are meta-learned; the defaults are MAML's for Omniglot, fully connected.
 
     Attributes:
-        algorithm, inner_steps, inner_rate: see adaptation.Inner.
+        algorithm, inner_steps, inner_rate, inner_batches: see adaptation.Inner.
         test_steps: of learning a task when the model is used.
         way, shot, queries: N, K and Q of a task.
         network: "fully-connected", "convolutional" (MAML's for MiniImageNet) or "strided" (for Omniglot).
@@ -106,6 +106,7 @@ class MetaConfig:
     algorithm: str = "maml"
     inner_steps: int = 1
     inner_rate: float = 0.4
+    inner_batches: int = 1
     test_steps: int = 3
     way: int = 5
     shot: int = 1
@@ -141,7 +142,12 @@ class MetaConfig:
     @property
     def inner(self) -> Inner:
         """How a task is learned."""
-        return Inner(algorithm=self.algorithm, steps=self.inner_steps, rate=self.inner_rate)
+        return Inner(
+            algorithm=self.algorithm,
+            steps=self.inner_steps,
+            rate=self.inner_rate,
+            batches=self.inner_batches,
+        )
 
 
 class MetaModel:
@@ -614,7 +620,7 @@ def _learner(config: MetaConfig, image: tuple[int, ...], seed: int = 0) -> Learn
 
 
 def _test_inner(config: MetaConfig, clipping_norm: float | None) -> Inner:
-    return replace(config.inner, steps=config.test_steps, clipping_norm=clipping_norm)
+    return replace(config.inner, steps=config.test_steps, batches=1, clipping_norm=clipping_norm)
 
 
 def _class_digests(label: Label) -> list[str]:
