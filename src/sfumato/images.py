@@ -29,6 +29,8 @@ SUFFIXES = frozenset(
 
 MAX_BYTES = 64_000_000
 
+TRANSPARENT = ("PNG", "WEBP")  # formats that can say which pixels are there
+
 _PART_BYTES = 1 << 20
 
 _WRITABLE = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP", ".bmp": "BMP"}
@@ -40,6 +42,7 @@ _SAVE_SETTINGS: dict[str, dict[str, Any]] = {
     "WEBP": {"lossless": True, "method": 0, "quality": 0},
     "BMP": {},
 }
+_MODES = {2: "LA", 3: "RGB", 4: "RGBA"}
 _LOSSY_SETTINGS: dict[str, dict[str, Any]] = {
     "JPEG": {"subsampling": 0},
     "WEBP": {"lossless": False, "method": 4},
@@ -141,7 +144,9 @@ def write(path: str | os.PathLike[str], image: Tensor, *, quality: int | None = 
         raise ImageError(f"{path}: cannot be written ({error.strerror})") from error
 
 
-def encode(image: Tensor, format_name: str = "PNG", *, quality: int | None = None) -> bytes:
+def encode(
+    image: Tensor, format_name: str = "PNG", *, quality: int | None = None, shown: Tensor | None = None
+) -> bytes:
     """One (C, H, W) uint8 image as the bytes of a file with pixels and nothing else.
 
     The same pixels give the same bytes, as long as the versions of Pillow and its libraries stay.
@@ -152,10 +157,12 @@ def encode(image: Tensor, format_name: str = "PNG", *, quality: int | None = Non
         quality: 1 to 100, for the lossy formats only. JPEG has 95 by default, always with full chroma
             (4:4:4), since a subsampled one mixes the colours of protected cells. WebP is lossless unless a
             quality is given: a lossy file would change protected values.
+        shown: (1, H, W) bool, which pixels are there: the others are written as transparent. `read` puts
+            white behind these.
 
     Raises:
         ImageError: `image` is something else, or the format is not written here.
-        ConfigError: the quality is out of range, or the format has none.
+        ConfigError: the quality is out of range, or the format has none, or lacks transparency.
     """
     check_batch(image[None])
     if format_name not in _SAVE_SETTINGS:
@@ -166,9 +173,15 @@ def encode(image: Tensor, format_name: str = "PNG", *, quality: int | None = Non
             raise ConfigError(f"quality is 1 to 100, for JPEG or WEBP, got {quality} for {format_name}")
         settings = _LOSSY_SETTINGS[format_name] | {"quality": quality}
     planes = [Image.fromarray(plane) for plane in image.numpy()]
+    if shown is not None:
+        if format_name not in TRANSPARENT:
+            raise ConfigError(f"{format_name} has no transparency: write {' or '.join(TRANSPARENT)}")
+        planes.append(Image.fromarray(shown[0].numpy().astype(np.uint8) * np.uint8(255)))
+        # Otherwise WebP chooses the colour of what is transparent.
+        settings = settings | ({"exact": True} if format_name == "WEBP" else {})
     buffer = io.BytesIO()
     # merge is 8 times as fast as a transposed copy of the array.
-    picture = planes[0] if len(planes) == 1 else Image.merge("RGB", planes)
+    picture = planes[0] if len(planes) == 1 else Image.merge(_MODES[len(planes)], planes)
     picture.save(buffer, format=format_name, **settings)
     return buffer.getvalue()
 

@@ -154,3 +154,55 @@ def meta(
     print(method.evaluate(model, test, queries=queries, episodes=episodes, target=target, seed=seed))
     print(method.promise(model.card))
     print(f"artefact: {out}")
+
+
+@app.command("mask")
+def mask(
+    data: Annotated[str, typer.Option(help="faces, celeba:DIR, fer:FILE, folder:DIR or table:FILE.")],
+    target: Annotated[str, typer.Option(help="The label that the task needs.")],
+    out: Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")],
+    size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as keep=0.25 or epochs=40."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
+) -> None:
+    """Train a mask: which pixels a task needs, so that a device shows no others.
+
+    The splits of the data must have the same classes. `sfumato protect --with mask:artefact=OUT` applies the
+    mask, to images of the size it was trained on. Stopped, the same command goes on.
+    """
+    from rich.console import Console
+
+    from sfumato.cli.show import bars
+    from sfumato.data import load
+    from sfumato.learn import adversarial_mask as method
+    from sfumato.protect.mask import Mask
+    from sfumato.study import grid
+
+    config = grid.settings_of(method.MaskConfig, overrides or [])
+    protection = Mask(str(out))
+    source = load(data, **({} if size is None else {"size": size}))
+    training, test = source.split("train"), source.split("test")
+    method.codes_of(test, target, method.trainable(training, config, target))  # fails now, not after training
+    checkpoint = out.with_suffix(".checkpoint")
+    with bars(Console(stderr=True, soft_wrap=True)) as progress:
+        task = progress.add_task("steps")
+        model = method.train(
+            training,
+            config,
+            target=target,
+            validation=source.split("validation") if "validation" in source.splits else None,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    model.save(out)
+    checkpoint.unlink(missing_ok=True)
+    shown = f"{100 * config.keep:g}% of the pixels shown"
+    if model.card["validation_accuracy"] is not None:
+        print(f"validation: {100 * model.card['validation_accuracy']:.1f}% ({target}, {shown})")
+    print(f"test: {100 * method.evaluate(model, test):.1f}% ({target}, {shown}, {len(test):,} images)")
+    print(f"{protection.spec}: nothing is proved")
+    print(f"artefact: {out}")

@@ -6,6 +6,7 @@ from sfumato.networks.dncnn import DnCNN
 from sfumato.networks.inception_resnet_v1 import InceptionResnetV1
 from sfumato.networks.mobile_face_net import MobileFaceNet
 from sfumato.networks.mtcnn import MTCNN, DetectorConfig, Faces
+from sfumato.networks.predictor import Predictor
 from sfumato.networks.resnet12 import ResNet12
 from sfumato.networks.squeeze_net import SqueezeNet
 from sfumato.networks.task_classifiers import Convolutional, FullyConnected, Strided
@@ -21,6 +22,7 @@ __all__ = [
     "FullyConnected",
     "InceptionResnetV1",
     "MobileFaceNet",
+    "Predictor",
     "ResNet12",
     "SqueezeNet",
     "Strided",

@@ -6,23 +6,27 @@ from torch.nn import functional
 
 
 class UNet(nn.Module):
-    """Residual U-Net x = y + U(y): halve, double the filters, and climb back beside what was seen going down.
+    """U-Net: halve, double the filters, and climb back beside what was seen going down.
 
     Source: Ronneberger, Fischer & Brox 2015, with padded convolutions and batch norm. Sides need not be
     multiples of anything: what pooling rounds down, upsampling brings back to the size it came from.
 
-    (N, C, H, W) -> (N, C, H, W); H and W are at least 2^levels. The result is not clamped.
+    (N, C, H, W) -> (N, outputs, H, W); H and W are at least 2^levels. The result is not clamped.
     """
 
-    def __init__(self, channels: int, *, width: int = 32, levels: int = 3) -> None:
+    def __init__(
+        self, channels: int, *, width: int = 32, levels: int = 3, outputs: int | None = None
+    ) -> None:
+        """`outputs`: how many planes to make of an image; None for an image, residual: x = y + U(y)."""
         super().__init__()
+        self.residual = outputs is None
         widths = [width * 2**level for level in range(levels + 1)]
         self.down = nn.ModuleList(_block(i, o) for i, o in zip([channels, *widths], widths, strict=False))
         self.up = nn.ModuleList(_block(i + o, o) for i, o in zip(widths[:0:-1], widths[-2::-1], strict=True))
-        self.last = nn.Conv2d(width, channels, 1)
+        self.last = nn.Conv2d(width, channels if outputs is None else outputs, 1)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Map float images to float images."""
+        """Map float images to float images, or planes."""
         features, passed = images, []
         for level, block in enumerate(self.down):
             if level:
@@ -32,9 +36,14 @@ class UNet(nn.Module):
         for block, beside in zip(self.up, passed[-2::-1], strict=True):
             larger = functional.interpolate(features, size=beside.shape[2:])
             features = block(torch.cat([larger, beside], 1))
-        # The sum of nearly equal images is taken in float32 whatever the autocast type.
-        residual: Tensor = self.last(features)
-        return images + residual.to(images.dtype)
+        if self.residual:
+            # The sum of nearly equal images is taken in float32 whatever the autocast type.
+            residual: Tensor = self.last(features)
+            return images + residual.to(images.dtype)
+        # Planes may be ranked: of 4096 scores in bfloat16, many would be equal.
+        with torch.autocast(images.device.type, enabled=False):
+            planes: Tensor = self.last(features.float())
+        return planes
 
 
 def _block(inputs: int, outputs: int) -> nn.Sequential:

@@ -1,6 +1,6 @@
 """The client: an image in, a safer image out. `parse` reads the spec that names a protection everywhere."""
 
-from sfumato.protect.release import Protection, Release, enlarge
+from sfumato.protect.release import Protection, Release, enlarge, unpack
 from sfumato.protect.spec import expand, parse
 
-__all__ = ["Protection", "Release", "enlarge", "expand", "parse"]
+__all__ = ["Protection", "Release", "enlarge", "expand", "parse", "unpack"]

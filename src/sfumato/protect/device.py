@@ -70,7 +70,6 @@ def release(
         packets = [kept[name] if one is None else one for name, one in zip(digests, charged, strict=True)]
         packed = torch.frombuffer(bytearray().join(packets), dtype=torch.uint8)
         values = packed.reshape(len(images), *released.values.shape[1:])
-    else:
-        rows = {name: row for row, name in enumerate(fresh)}
-        values = released.values[[rows[name] for name in digests]]
-    return Release(values, released.spec, released.size, released.cell)
+        return Release(values, released.spec, released.size, released.cell)
+    rows = {name: row for row, name in enumerate(fresh)}
+    return released.rows([rows[name] for name in digests])

@@ -23,10 +23,11 @@ import torch
 import sfumato
 from sfumato import images
 from sfumato.dp.ledger import Ledger
-from sfumato.errors import DataError, SfumatoError
+from sfumato.errors import ConfigError, DataError, SfumatoError
 from sfumato.files import PART, whole
 from sfumato.protect import device
 from sfumato.protect.journal import Journal, Row, by_shape
+from sfumato.protect.mask import Mask
 from sfumato.protect.release import Protection
 from sfumato.protect.worker import SHARDS, FolderConfig, Item, Job, Worker, encoded, is_shard, start, work
 
@@ -98,12 +99,14 @@ def protect_folder(
         report: called as the job goes on, with images and bytes done and bytes in all.
 
     Raises:
+        ConfigError, ArtefactError: of a mask, the format has no transparency, or the artefact is none.
         DataError: no such source, or a target that cannot be used, or a damaged journal of an earlier run.
         LedgerError, OSError: the ledger or the target cannot be written; what was finished is kept.
     """
     config = config or FolderConfig()
     source, target, ledger = Path(source), Path(target), Path(ledger)
     _check_places(source, target, ledger)
+    _check_mask(protection, config)
     with ExitStack() as stack:
         stack.enter_context(_journal_errors(ledger))
         target.mkdir(parents=True, exist_ok=True)
@@ -144,6 +147,7 @@ def dry_run(
     config = config or FolderConfig()
     source, ledger = Path(source), Path(ledger)
     _check_places(source, None, ledger)
+    _check_mask(protection, config)
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "ledger.db"
         if ledger.exists():
@@ -172,8 +176,10 @@ def protect_image(
     Raises:
         ImageError: not an image that can be read.
         BudgetExceededError, LedgerError, SpecError: see sfumato.protect.device.release.
+        ConfigError, ArtefactError: see protect_folder.
     """
     config = config or FolderConfig()
+    _check_mask(protection, config)
     image = images.read(source, channels=None)
     released = device.release(protection, image[None], ledger, folders=[folder])
     shape = (image.shape[0], image.shape[1], image.shape[2])
@@ -193,6 +199,18 @@ def _check_places(source: Path, target: Path | None, ledger: Path) -> None:
         raise DataError(f"{target}: lies in {source}, whose images would be mixed with their releases")
     if ledger.resolve().is_relative_to(target.resolve()):
         raise DataError(f"{ledger}: lies in {target}, which leaves the device: the ledger must not")
+
+
+def _check_mask(protection: Protection, config: FolderConfig) -> None:
+    """Raise now, before anything is charged or written, what would stop every file."""
+    if not isinstance(protection, Mask):
+        return
+    if config.format_name not in images.TRANSPARENT:
+        raise ConfigError(
+            f"{config.format_name} cannot say which pixels are hidden: "
+            f"write a mask as {' or '.join(images.TRANSPARENT)}"
+        )
+    protection.check()
 
 
 @contextmanager

@@ -1,13 +1,16 @@
 """What leaves a device, and what every protection offers."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
+from sfumato.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -20,21 +23,68 @@ class Release:
         spec: the protection that made them.
         size: (H, W) of the original images.
         cell: side of the square of pixels that each value stands for; 1 where there are no cells.
+        shown: (N, 1, H, W) bool, which pixels are there, as many in each image: `values` are 0 elsewhere.
+            None where all are.
     """
 
     values: Tensor
     spec: str
     size: tuple[int, int]
     cell: int = 1
+    shown: Tensor | None = None
 
     def images(self) -> Tensor:
-        """What the receiver sees: (N, C, H, W) uint8, every cell enlarged to its pixels."""
+        """What the receiver sees: (N, C, H, W) uint8, cells enlarged to their pixels, hidden pixels 0."""
         return enlarge(self.values, cell=self.cell, size=self.size)
+
+    def rows(self, rows: list[int]) -> "Release":
+        """The release of some of the images."""
+        shown = None if self.shown is None else self.shown[rows]
+        return replace(self, values=self.values[rows], shown=shown)
 
     @property
     def bytes_per_image(self) -> int:
-        """How many bytes of values travel for one image, before any compression."""
-        return self.values[0].numel()
+        """How many bytes travel for one image, before any compression; see packed."""
+        if self.shown is None:
+            return self.values[0].numel()
+        bits = self.shown[0].numel()
+        return -(-bits // 8) + int(self.shown[0].sum()) * self.values.shape[1]
+
+    def packed(self) -> list[bytes]:
+        """What travels of each image: its values; of a masked one, the mask's bits and the shown values.
+
+        Bits are row by row, eight a byte, the first the highest, 1 for a pixel that is shown. The values of
+        the shown pixels follow, channel by channel. Of hidden pixels there is nothing.
+        """
+        if self.shown is None:
+            return [values.contiguous().numpy().tobytes() for values in self.values]
+        return [
+            np.packbits(shown.numpy()).tobytes() + values[:, shown[0]].numpy().tobytes()
+            for values, shown in zip(self.values, self.shown, strict=True)
+        ]
+
+
+def unpack(packets: Sequence[bytes], *, spec: str, shape: tuple[int, int, int]) -> Release:
+    """The release that `Release.packed` made packets of: of a masked one, whose images are of (C, H, W).
+
+    Raises:
+        DataError: a packet is not as long as its mask says.
+    """
+    channels, height, width = shape
+    values = torch.zeros(len(packets), *shape, dtype=torch.uint8)
+    shown = torch.zeros(len(packets), 1, height, width, dtype=torch.bool)
+    head = -(-height * width // 8)
+    for i, packet in enumerate(packets):
+        flags = np.unpackbits(np.frombuffer(packet, np.uint8, min(head, len(packet))))[: height * width]
+        if len(packet) != head + channels * int(flags.sum()):
+            raise DataError(
+                f"a packet of {len(packet)} bytes is none of a masked {channels}x{height}x{width} image: "
+                "pass the shape that was released, and whole packets"
+            )
+        shown[i, 0] = torch.from_numpy(flags.reshape(height, width).astype(bool))
+        revealed = np.frombuffer(packet, np.uint8, offset=head).reshape(channels, -1)
+        values[i][:, shown[i, 0]] = torch.from_numpy(revealed.copy())
+    return Release(values, spec, (height, width), shown=shown)
 
 
 class Protection(Protocol):

@@ -4,13 +4,15 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from itertools import product
-from typing import Any, get_type_hints
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from sfumato.errors import SpecError, did_you_mean
 from sfumato.protect.block import Block
 from sfumato.protect.blur import Blur, CentreBlur
 from sfumato.protect.dp_pix import DPPix, DPPixGaussian
 from sfumato.protect.gaussian import Gaussian
+from sfumato.protect.mask import Mask
 from sfumato.protect.none import Clear
 from sfumato.protect.pixelize import Pixelize
 from sfumato.protect.release import Protection
@@ -24,6 +26,7 @@ PROTECTIONS: dict[str, Any] = {
     "dp-pix-gaussian": DPPixGaussian,
     "block": Block,
     "centre-blur": CentreBlur,
+    "mask": Mask,
 }
 
 
@@ -49,7 +52,7 @@ def expand(spec: str) -> list[Protection]:
     if name not in PROTECTIONS:
         raise SpecError(f"no protection is called {name!r}: {did_you_mean(name, PROTECTIONS)}")
     kind = PROTECTIONS[name]
-    types = get_type_hints(kind)
+    types = {key: _plain(hint) for key, hint in get_type_hints(kind).items()}
     fields = {field.name: field for field in dataclasses.fields(kind)}
     values: dict[str, list[Any]] = {}
     for key, text in _pairs(name, rest):
@@ -61,6 +64,12 @@ def expand(spec: str) -> list[Protection]:
         if key not in values and field.default is dataclasses.MISSING:
             raise SpecError(f"{name}: {key} is missing: write {name}:{key}=...")
     return [kind(**dict(zip(values, combination, strict=True))) for combination in product(*values.values())]
+
+
+def _plain(hint: type) -> type:
+    """`float | None` -> float: a parameter may be left out, but not be written as nothing."""
+    kinds: list[type] = [each for each in get_args(hint) if each is not NoneType]
+    return kinds[0] if kinds else hint
 
 
 def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import torch
@@ -42,7 +42,7 @@ class FolderConfig:
 
     Attributes:
         format_name: "PNG", "WEBP" or "BMP" (what was released, exactly), or "JPEG" (lossy: hides no less, but
-            is no longer quite what a denoiser was trained on).
+            is no longer quite what a denoiser was trained on). What a mask hides is transparent: PNG, WEBP.
         cells: write a pixel for each cell rather than enlarge it, for receivers that enlarge.
         rename: names from a secret key in place of the original ones, in folders that mean nothing.
         workers: processes; 1 works in this one.
@@ -116,8 +116,9 @@ def is_shard(name: str) -> bool:
 
 def encoded(release: Release, i: int, config: FolderConfig) -> bytes:
     """The file of the i-th image of a release."""
-    one = replace(release, values=release.values[i : i + 1])
-    return images.encode((one.values if config.cells else one.images())[0], config.format_name)
+    one = release.rows([i])
+    pixels = (one.values if config.cells else one.images())[0]
+    return images.encode(pixels, config.format_name, shown=None if one.shown is None else one.shown[0])
 
 
 @dataclass(frozen=True)

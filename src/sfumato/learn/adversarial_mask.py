@@ -1,0 +1,468 @@
+"""Learned masks: which pixels a task needs, so that the others never leave the device.
+
+Source: the mask paper (docs/papers.md, "Mask"), Sec. II. A masker scores every pixel; the highest scores
+are revealed to one classifier, which must name the class, and the rest is shown to the same classifier,
+which must not. Only labels of the task are used: nobody says who is in a picture.
+
+Where the paper is silent: one Adam for both kinds of steps, so that the masker weighs the two losses by the
+size of their gradients; in the adversarial step the classifier normalises by its running statistics; and the
+best epoch is chosen by images under the mask that a device would apply.
+
+Beyond the paper: `selection="straight-through"`, and `anneal_from`.
+"""
+
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato import artefacts
+from sfumato.data.labelled import LabelledImages
+from sfumato.episodes import seed_of
+from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.images import check_batch, to_float
+from sfumato.networks import Predictor, UNet
+from sfumato.precision import autocast, resolve
+from sfumato.protect.mask import KIND, pixel_scores, pixels_shown, reveal, top_pixels, untrained_masker
+
+SELECTIONS = ("soft", "straight-through")
+
+_CHECKPOINT = "mask checkpoint"
+_BATCH = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskConfig:
+    """How a mask is trained. The paper gives `keep`, `predictor_batches` and the kind of networks.
+
+    Attributes:
+        keep: the share of the pixels to reveal, above 0 and below 1.
+        adversarial: False trains without adversarial steps, the paper's baseline.
+        predictor_batches: main steps before each adversarial one.
+        batch: images a step, at most: an epoch is cut into equal parts.
+        epochs: how often every image is seen.
+        learning_rate: of Adam.
+        masker_width: filters of the U-Net at full resolution; twice as many after each halving.
+        levels: how often it halves.
+        selection: "soft", the paper's: revealed pixels are multiplied by their scores, hidden ones too, and
+            the scores of revealed pixels alone learn from the main loss. Or "straight-through": masks of 0
+            and 1, as a device applies them, and the gradient as if they were the scores.
+        anneal_from: the share revealed in the first epoch; it falls to `keep` over the first half of the
+            epochs. None: `keep` from the start.
+        flips: whether every other training image is mirrored left to right, by chance.
+        precision: see `sfumato.precision`.
+    """
+
+    keep: float = 0.25
+    adversarial: bool = True
+    predictor_batches: int = 3
+    batch: int = 64
+    epochs: int = 20
+    learning_rate: float = 1e-3
+    masker_width: int = 16
+    levels: int = 3
+    selection: str = "soft"
+    anneal_from: float | None = None
+    flips: bool = False
+    precision: str = "auto"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.keep < 1:
+            raise ConfigError(
+                f"keep={self.keep:g}: a share of the pixels, above 0 and below 1 (the paper shows 0.25)"
+            )
+        if self.anneal_from is not None and not self.keep <= self.anneal_from <= 1:
+            raise ConfigError(
+                f"anneal_from={self.anneal_from:g}: from keep={self.keep:g} to 1, or null to begin with keep"
+            )
+        if self.batch < 2:
+            raise ConfigError(f"batch={self.batch}: at least 2, which batch norm needs")
+        for name in ("predictor_batches", "epochs", "masker_width", "levels"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0 (such as 0.001)")
+        if self.selection not in SELECTIONS:
+            raise ConfigError(f"selection={self.selection}: choose {' or '.join(SELECTIONS)}")
+        resolve(self.precision)
+
+
+def keep_at(config: MaskConfig, epoch: int) -> float:
+    """The share of the pixels that is revealed in an epoch, counted from 0."""
+    if config.anneal_from is None:
+        return config.keep
+    left = max(0.0, 1 - 2 * epoch / config.epochs)
+    return config.keep + left * (config.anneal_from - config.keep)
+
+
+def adversarial_at(config: MaskConfig, step: int) -> bool:
+    """Whether a step, counted from 0 over all epochs, is an adversarial one."""
+    return config.adversarial and step % (config.predictor_batches + 1) == config.predictor_batches
+
+
+def split(scores: Tensor, *, count: int, selection: str) -> tuple[Tensor, Tensor]:
+    """The masks of what is revealed and of what is hidden: m_top and m - m_top.
+
+    Source: the mask paper, Sec. II-A. The selection itself has no gradient, and there:
+
+    - "soft", as published: m_top is m where it is among the K highest of its image, and 0 elsewhere. A hidden
+      pixel learns nothing from the main loss; from the adversarial loss, where it tells the class, it learns
+      to have a LOWER score, for that darkens it, though it ought to be revealed.
+    - "straight-through": m_top is 1 and 0, and m is 1, with the gradient of m in m_top (Bengio, Leonard &
+      Courville 2013, Sec. 3.1). A hidden pixel that tells the class then learns to have a higher score.
+
+    Args:
+        scores: (N, 1, H, W), m in [0, 1].
+        count: K.
+        selection: one of SELECTIONS.
+
+    Returns:
+        two masks of (N, 1, H, W); at every pixel, one of them is 0.
+    """
+    top = top_pixels(scores.detach(), count=count)
+    if selection == "soft":
+        revealed = scores * top
+        return revealed, scores - revealed
+    revealed = top + (scores - scores.detach())  # the bracket is exactly 0
+    return revealed, 1 - revealed
+
+
+def uniform_cross_entropy(logits: Tensor) -> Tensor:
+    """Mean over images of -Σ_c 1/C · log softmax(logits)_c: at least ln C, where all classes are as likely.
+
+    Source: the mask paper, Sec. II-B, L_Obfuscator, whose sum over N is over the classes.
+
+    Args:
+        logits: (N, C).
+    """
+    return -logits.log_softmax(1).mean()
+
+
+class MaskModel(nn.Module):
+    """A masker, and the classifier that was trained with it. State: their weights.
+
+    Attributes:
+        card: what is known of its making: settings, data digest, validation accuracy.
+    """
+
+    def __init__(self, masker: UNet, predictor: Predictor, *, card: dict[str, Any]) -> None:
+        super().__init__()
+        self.masker = masker
+        self.predictor = predictor
+        self.card = card
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def keep(self) -> float:
+        """The share of the pixels that it was trained to show."""
+        return float(self.card["config"]["keep"])
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names that the predictor chooses among."""
+        return tuple(self.card["classes"])
+
+    def scores(self, images: Tensor) -> Tensor:
+        """The soft mask. (N, C, H, W) uint8 -> (N, 1, H, W) float32 in [0, 1]; see protect.mask.
+
+        Raises DataError for images of another size than it was trained on.
+        """
+        check_batch(images)
+        if list(images.shape[1:]) != list(self.card["shape"]):
+            found, wanted = ("x".join(map(str, each)) for each in (images.shape[1:], self.card["shape"]))
+            raise DataError(f"images of {found}: this mask was trained on {wanted}: resize them")
+        self.eval()
+        return pixel_scores(self.masker, images)
+
+    def masked(self, images: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 -> what a device would show of them: `keep` of the pixels, the others 0."""
+        count = pixels_shown(self.keep, (images.shape[2], images.shape[3]))
+        return reveal(images, self.scores(images), count=count)[0]
+
+    @torch.no_grad()
+    def classify(self, released: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 masked images -> (N,) int64, places in `classes`."""
+        self.eval()
+        parts = []
+        for part in released.split(_BATCH):
+            with autocast(self.card["precision"], part.device):
+                logits = self.predictor(to_float(part).contiguous(memory_format=torch.channels_last))
+            parts.append(logits.float().argmax(1))
+        return torch.cat(parts)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as an artefact, which `protect.parse("mask:artefact=PATH")` applies."""
+        artefacts.save(path, self.state_dict(), {"kind": KIND, **self.card})
+
+
+def load(path: str | os.PathLike[str]) -> MaskModel:
+    """Read a model that `MaskModel.save` wrote. Raises ArtefactError: damaged, foreign, of another kind."""
+    tensors, card = artefacts.load(path, kind=KIND)
+    try:
+        model = untrained(card, MaskConfig(**card["config"]), seed=0)
+        model.load_state_dict(tensors)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ArtefactError(f"{path}: damaged: its card and its weights are of no mask") from error
+    return model.eval()
+
+
+def train(
+    data: LabelledImages,
+    config: MaskConfig,
+    *,
+    target: str,
+    validation: LabelledImages | None = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> MaskModel:
+    """Train masker and predictor and return them as of the best epoch.
+
+    Args:
+        data: clean images to train on.
+        config: see MaskConfig.
+        target: the label that the task needs.
+        validation: other images of the same classes, by whose accuracy under the mask of `keep` the best
+            epoch is chosen; None for the last epoch.
+        seed: decides weights and order. The same seed, machine and thread count repeat a run.
+        checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
+            if it had not stopped; it is removed by the caller when no longer needed.
+        progress: called after each step with the numbers done and planned.
+
+    Raises:
+        DataError: fewer than two classes, images that are too small, or classes that are in `validation`
+            alone.
+        ConfigError: `keep` is less than a pixel of these images.
+        ArtefactError: the checkpoint belongs to another run.
+    """
+    classes = trainable(data, config, target)
+    codes = codes_of(data, target, classes)
+    if validation is not None:
+        codes_of(validation, target, classes)  # fails now, not after an epoch
+    shape = tuple(data.images.shape[1:])
+    card = {
+        "config": asdict(config),
+        "shape": list(shape),
+        "classes": list(classes),
+        "target": target,
+        "data": {"name": data.name, "digest": data.digest, "images": len(data)},
+        "validation": None if validation is None else validation.digest,
+        "seed": seed,
+        "precision": resolve(config.precision),
+        "privacy_spent": None,  # of the TRAINING images: this method protects those of users, not these
+    }
+    run = Training(untrained(card, config, seed=seed), config)
+    if checkpoint is not None and Path(checkpoint).exists():
+        run.resume(checkpoint)
+    steps = -(-len(data) // config.batch)  # of an epoch
+    while run.epoch < config.epochs:
+        order = torch.Generator().manual_seed(seed_of(seed, run.epoch))
+        run.start_epoch()
+        rows = torch.randperm(len(data), generator=order).tensor_split(steps)
+        for step, batch in enumerate(rows, run.epoch * steps):
+            images = data.images[batch]
+            if config.flips:
+                mirrored = torch.rand(len(images), generator=order) < 0.5
+                images[mirrored] = images[mirrored].flip(3)
+            if adversarial_at(config, step):
+                run.obfuscator_step(images)
+            else:
+                run.predictor_step(images, codes[batch])
+            if progress is not None:
+                progress(step + 1, config.epochs * steps)
+        run.finish_epoch(None if validation is None else evaluate(run.model, validation))
+        if checkpoint is not None:
+            run.save(checkpoint)
+    return run.best_model()
+
+
+def evaluate(model: MaskModel, data: LabelledImages) -> float:
+    """The share of images that the predictor names, of those pixels alone that a device would show.
+
+    Raises:
+        DataError: images of another size, or of classes that were never trained on.
+    """
+    codes = codes_of(data, model.card["target"], model.classes)
+    return (model.classify(model.masked(data.images)) == codes).double().mean().item()
+
+
+def trainable(data: LabelledImages, config: MaskConfig, target: str) -> tuple[str, ...]:
+    """The classes of the training images, where a mask can be trained on them.
+
+    Raises:
+        DataError, ConfigError: see train.
+    """
+    label = data.label(target)
+    classes = tuple(label.names[code] for code in data.classes(target).tolist())
+    if len(classes) < 2:
+        raise DataError(
+            f"{data.name}: label {target!r} has {len(classes)} classes in {len(data)} training images, and a "
+            "mask needs at least 2 to tell apart: choose another label, or add images"
+        )
+    height, width = data.images.shape[2:]
+    least = max(2**config.levels, 16)
+    if min(height, width) < least:
+        raise DataError(
+            f"{data.name}: images of {height}x{width}: halved {max(config.levels, 4)} times by the networks, "
+            f"which need at least {least}x{least}: load them at a larger size"
+        )
+    if not pixels_shown(config.keep, (height, width)):
+        raise ConfigError(
+            f"keep={config.keep:g} of {height}x{width} pixels is less than one: "
+            f"choose at least {1 / (height * width):.2g}"
+        )
+    return classes
+
+
+def codes_of(data: LabelledImages, target: str, classes: Sequence[str]) -> Tensor:
+    """(N,) int64, the place in `classes` of the class of each image. Raises DataError for other classes."""
+    label = data.label(target)
+    place = {name: i for i, name in enumerate(classes)}
+    foreign = [label.names[code] for code in data.classes(target).tolist() if label.names[code] not in place]
+    if foreign:
+        raise DataError(
+            f"{data.name}: {len(foreign)} classes of {target!r}, such as {foreign[0]!r}, are in no training "
+            "image: a mask is tested on new images of the same classes, so split the data by another label"
+        )
+    return torch.tensor([place.get(name, -1) for name in label.names])[label.codes]
+
+
+def untrained(card: dict[str, Any], config: MaskConfig, *, seed: int) -> MaskModel:
+    """The model of a card's `shape` and `classes`, with initial weights that `seed` decides."""
+    channels, height, width = card["shape"]
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        masker = untrained_masker(channels, width=config.masker_width, levels=config.levels)
+        predictor = Predictor((channels, height, width), len(card["classes"]))
+    return MaskModel(masker, predictor, card=card)
+
+
+class Training:
+    """Training under way. State: weights, optimiser, epoch, and the best weights so far.
+
+    `train` drives it; a training loop of one's own does as `train` does: start_epoch, one kind of step for
+    each batch, finish_epoch.
+
+    Attributes:
+        model: in training.
+        epoch: how many epochs are finished.
+    """
+
+    def __init__(self, model: MaskModel, config: MaskConfig) -> None:
+        self.model = model
+        self.epoch = 0
+        self._config = config
+        self._parameters = list(model.parameters())
+        self._optimiser = torch.optim.Adam(self._parameters, lr=config.learning_rate, fused=True)
+        self._best = {k: v.clone() for k, v in model.state_dict().items()}
+        self._accuracies: list[float] = []
+        self._count = 0
+
+    def start_epoch(self) -> None:
+        """Set K, and the networks to training mode."""
+        _, height, width = self.model.card["shape"]
+        self._count = pixels_shown(keep_at(self._config, self.epoch), (height, width))
+        self.model.train()
+
+    def predictor_step(self, images: Tensor, codes: Tensor) -> None:
+        """Update Φ and masker to minimise the cross-entropy of Φ(x_p).
+
+        Args:
+            images: (B, C, H, W) uint8.
+            codes: (B,) int64.
+        """
+        revealed, _ = self._masked(images)
+        with self._autocast():
+            logits = self.model.predictor(revealed)
+        functional.cross_entropy(logits.float(), codes).backward()
+        self._step()
+
+    def obfuscator_step(self, images: Tensor) -> None:
+        """Update the masker alone to minimise the cross-entropy of Φ(x_o) with the uniform distribution.
+
+        Neither the parameters of Φ move nor its running statistics, which are of revealed images.
+
+        Args:
+            images: (B, C, H, W) uint8.
+        """
+        _, hidden = self._masked(images)
+        # By the statistics of revealed images, as in use. By those of the batch, which undo what darkens all
+        # hidden pixels alike, the mask covered much less of what tells the class.
+        self.model.predictor.eval()
+        with self._autocast():
+            logits = self.model.predictor(hidden)
+        self.model.predictor.train()
+        uniform_cross_entropy(logits.float()).backward(inputs=list(self.model.masker.parameters()))
+        self._step()
+
+    def _masked(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, C, H, W) uint8 -> x_p and x_o, float32."""
+        ready = to_float(images).contiguous(memory_format=torch.channels_last)
+        with self._autocast():
+            unbounded = self.model.masker(ready)
+        scores = unbounded.float().sigmoid()
+        revealed, hidden = split(scores, count=self._count, selection=self._config.selection)
+        return revealed * ready, hidden * ready
+
+    def _autocast(self) -> torch.autocast:
+        return autocast(self.model.card["precision"], self._parameters[0].device)
+
+    def _step(self) -> None:
+        # Adam passes over parameters without gradients: those of Φ, in an adversarial step.
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+
+    def finish_epoch(self, accuracy: float | None) -> None:
+        """Note the validation accuracy, and the weights where it is the best so far, or there is none."""
+        self.epoch += 1
+        if accuracy is not None:
+            self._accuracies.append(accuracy)
+        if accuracy is None or accuracy > max(self._accuracies[:-1], default=-1.0):
+            self._best = {k: v.clone() for k, v in self.model.state_dict().items()}
+
+    def best_model(self) -> MaskModel:
+        """The model with the best weights, ready for use."""
+        self.model.load_state_dict(self._best)
+        self.model.card["epochs"] = self.epoch
+        self.model.card["validation_accuracy"] = max(self._accuracies, default=None)
+        return self.model.eval()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint, whole or not at all."""
+        tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        tensors |= {f"best.{k}": v for k, v in self._best.items()}
+        for i, parameter in enumerate(self._parameters):
+            tensors |= {f"adam.{i}.{k}": v for k, v in self._optimiser.state[parameter].items()}
+        progress = {"epoch": self.epoch, "accuracies": self._accuracies}
+        artefacts.save(path, tensors, {"kind": _CHECKPOINT, "run": self._identity(), **progress})
+
+    @torch.no_grad()
+    def resume(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a checkpoint. Raises ArtefactError for that of another run."""
+        tensors, card = artefacts.load(path, kind=_CHECKPOINT)
+        if card["run"] != self._identity():
+            raise ArtefactError(f"{path}: the checkpoint of another run: delete it, or name another file")
+        self.model.load_state_dict(_under("model.", tensors))
+        self._best = _under("best.", tensors)
+        for i, parameter in enumerate(self._parameters):
+            # The fused optimiser walks through memory: its state must lie as the parameter does.
+            self._optimiser.state[parameter] = {
+                k: torch.empty_like(parameter).copy_(v) if v.shape == parameter.shape else v
+                for k, v in _under(f"adam.{i}.", tensors).items()
+            }
+        self.epoch, self._accuracies = card["epoch"], card["accuracies"]
+
+    def _identity(self) -> Any:
+        """What must be equal for a checkpoint to go on as this run, as JSON gives it back."""
+        return json.loads(json.dumps(self.model.card))
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -1,0 +1,200 @@
+"""A learned mask: the pixels that a task needs are shown, and no others leave the device.
+
+The masker is trained by sfumato.learn.adversarial_mask, which selects pixels by the functions in here.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfumato import artefacts
+from sfumato.dp.mechanisms import Noise
+from sfumato.errors import ArtefactError, SpecError
+from sfumato.images import check_batch, to_float
+from sfumato.networks import UNet
+from sfumato.protect.parameters import canonical
+from sfumato.protect.release import Release
+
+KIND = "mask"  # of the artefact
+
+
+def pixels_shown(keep: float, size: tuple[int, int]) -> int:
+    """K = ⌊keep·H·W⌋, of the decimal that the user wrote: 0.29 of 10x10 pixels are 29, and not 28."""
+    return math.floor(Fraction(str(keep)) * size[0] * size[1])
+
+
+def top_pixels(scores: Tensor, *, count: int) -> Tensor:
+    """The pixels of the highest scores in each image. (N, 1, H, W) -> (N, 1, H, W) bool.
+
+    Guarantees exactly `count` pixels in every image, whatever the scores: of equal ones the earlier pixel,
+    row by row, comes first.
+    """
+    flat = scores.flatten(1)
+    order = torch.sort(flat, dim=1, descending=True, stable=True).indices[:, :count]  # (N, K)
+    return torch.zeros_like(flat, dtype=torch.bool).scatter_(1, order, True).view_as(scores)
+
+
+@torch.no_grad()
+def pixel_scores(masker: UNet, images: Tensor) -> Tensor:
+    """The soft mask m = sigmoid(U(x)). (N, C, H, W) uint8 -> (N, 1, H, W) float32 in [0, 1].
+
+    Args:
+        masker: in evaluation mode.
+        images: of the size that it was trained on.
+
+    Guarantees that the scores of an image do not depend on the others: each goes through the network by
+    itself, in float32. In batches of other sizes it would be rounded otherwise, and two releases whose masks
+    differ in a pixel show more than `keep` of the image. It costs some speed (benchmarks/mask.py).
+    """
+    # All of it by itself: vector instructions round a sigmoid otherwise than what is left at the end does.
+    return torch.cat(
+        [
+            masker(to_float(image).contiguous(memory_format=torch.channels_last)).sigmoid()
+            for image in images.split(1)
+        ]
+    )
+
+
+def reveal(images: Tensor, scores: Tensor, *, count: int, soft: bool = False) -> tuple[Tensor, Tensor]:
+    """Keep the `count` pixels of the highest scores in each image, and blacken the others.
+
+    Args:
+        images: (N, C, H, W) uint8.
+        scores: (N, 1, H, W), the soft mask m.
+        count: K.
+        soft: the paper's product, round(m_top · x), in place of the original values.
+
+    Returns:
+        values (N, C, H, W) uint8, and which pixels they are of, (N, 1, H, W) bool.
+    """
+    shown = top_pixels(scores, count=count)
+    if soft:
+        return (scores * shown * images).round().to(torch.uint8), shown
+    return images * shown, shown
+
+
+def untrained_masker(channels: int, *, width: int, levels: int) -> UNet:
+    """The network that scores pixels; sigmoid comes after it."""
+    masker = UNet(channels, width=width, levels=levels, outputs=1)
+    return masker.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+@dataclass(frozen=True)
+class Masker:
+    """A trained masker.
+
+    Attributes:
+        network: in evaluation mode.
+        shape: (C, H, W) of the images that it was trained on.
+        keep: the share of the pixels that it was trained to show.
+    """
+
+    network: UNet
+    shape: tuple[int, int, int]
+    keep: float
+
+
+def load_masker(path: str) -> Masker:
+    """The masker of an artefact that sfumato.learn.adversarial_mask wrote.
+
+    Raises:
+        ArtefactError: damaged, foreign, or of another kind.
+    """
+    tensors, card = artefacts.load(path, kind=KIND)
+    try:
+        config, (channels, height, width) = card["config"], card["shape"]
+        network = untrained_masker(channels, width=config["masker_width"], levels=config["levels"])
+        prefix = "masker."
+        own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+        network.load_state_dict(own)
+        return Masker(network.eval(), (channels, height, width), float(config["keep"]))
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ArtefactError(f"{path}: damaged: its card and its weights are of no masker") from error
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Show the pixels that the masker of an artefact scores highest, the same number in every image.
+
+    Source: the mask paper (docs/papers.md, "Mask"), Sec. II-A. There the shown pixels are multiplied by
+    their scores (`values=soft`). A score is itself information, and one that rescales the pixel, so that by
+    default a shown pixel is shown as it is.
+
+    Nothing is proved. What is shown, is shown exactly; and WHICH pixels are shown is computed from all of
+    them, the hidden ones too: the mask's shape alone can tell a hairline, a pose, or who it is.
+
+    Attributes:
+        artefact: path of the trained masker; read when first needed.
+        keep: the share of the pixels to show, between 0 and 1: exactly ⌊keep·H·W⌋ in every image. None for
+            the share that it was trained with.
+        values: "hard", the original values of the shown pixels; or "soft", multiplied by their scores.
+    """
+
+    artefact: str
+    keep: float | None = None
+    values: str = "hard"
+
+    cell = 1
+    draws_noise = False
+
+    def __post_init__(self) -> None:
+        if not self.artefact or self.artefact != self.artefact.strip() or "," in self.artefact:
+            raise SpecError(
+                f"mask: artefact={self.artefact!r}: a path without commas, which separate parameters, "
+                "nor spaces at its ends: rename the file"
+            )
+        if self.keep is not None and not 0 < self.keep < 1:
+            raise SpecError(
+                f"mask: keep={self.keep:g} is no share of the pixels: choose above 0 and below 1 "
+                "(the paper shows 0.25)"
+            )
+        if self.values not in ("hard", "soft"):
+            raise SpecError(f"mask: values={self.values} is unknown: choose hard or soft")
+
+    @property
+    def spec(self) -> str:
+        """See Protection.spec."""
+        return canonical("mask", self)
+
+    def check(self) -> None:
+        """Read the artefact now, and not at the first release. Raises ArtefactError as load_masker does."""
+        _ = self._masker
+
+    def release(self, images: Tensor, noise: Noise) -> Release:
+        """See Protection.release. Raises ArtefactError as load_masker does."""
+        check_batch(images)
+        masker = self._masker
+        channels, height, width = images.shape[1:]
+        if (channels, height, width) != masker.shape:
+            wanted = "x".join(map(str, masker.shape))
+            raise SpecError(
+                f"mask: {self.artefact} was trained on {wanted} images, and these are "
+                f"{channels}x{height}x{width}: resize them, or train a mask on images like these"
+            )
+        keep = masker.keep if self.keep is None else self.keep
+        count = pixels_shown(keep, (height, width))
+        if not count:
+            raise SpecError(
+                f"mask: keep={keep:g} of {height}x{width} pixels is less than one: "
+                f"choose at least {1 / (height * width):.2g}"
+            )
+        scores = pixel_scores(masker.network, images)
+        values, shown = reveal(images, scores, count=count, soft=self.values == "soft")
+        return Release(values, self.spec, (height, width), shown=shown)
+
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
+        """None: the mask is a function of the whole image, and what it shows is shown as it is."""
+        return
+
+    @cached_property
+    def _masker(self) -> Masker:
+        return load_masker(self.artefact)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The parameters alone: another process reads the artefact itself."""
+        return {name: value for name, value in vars(self).items() if name != "_masker"}

@@ -1,0 +1,95 @@
+"""`sfumato train mask`, and `sfumato protect` with what it wrote."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from commands import Command
+from PIL import Image
+
+from sfumato import images
+from sfumato.learn import adversarial_mask
+
+SMALL = ["--set", "epochs=2", "--set", "masker_width=4", "--set", "levels=1", "--set", "batch=8"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """24 images of 16x16, of two colours, in three splits that have both."""
+    generator = torch.Generator().manual_seed(0)
+    (tmp_path / "photos").mkdir()
+    with (tmp_path / "photos" / "table.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["file", "colour", "split"])
+        for i in range(24):
+            image = torch.randint(0, 100, (3, 16, 16), generator=generator).to(torch.uint8)
+            image[i % 2, :4, :4] = 255
+            images.write(tmp_path / "photos" / f"{i}.png", image)
+            out.writerow([f"{i}.png", ("red", "green")[i % 2], ("train", "train", "val", "test")[i // 6]])
+    return tmp_path / "photos" / "table.csv"
+
+
+def train(command: Command, *more: str, target: str = "colour", size: int = 16):
+    words = ["train", "mask", "--data", "table:photos/table.csv", "--target", target, "--size", str(size)]
+    return command(*words, "--out", "m.safetensors", *SMALL, *more)
+
+
+def test_a_mask_is_trained_and_said_to_be(command: Command, table: Path, tmp_path: Path):
+    said = train(command, "--set", "keep=0.3")
+    assert said.code == 0
+    model = adversarial_mask.load(tmp_path / "m.safetensors")
+    validation, test, proved, artefact = said.out.splitlines()
+    accuracy = 100 * model.card["validation_accuracy"]
+    assert validation == f"validation: {accuracy:.1f}% (colour, 30% of the pixels shown)"
+    assert test.startswith("test: ")
+    assert test.endswith("% (colour, 30% of the pixels shown, 6 images)")
+    assert proved == "mask:artefact=m.safetensors: nothing is proved"
+    assert artefact == "artefact: m.safetensors"
+    assert model.keep == 0.3
+    assert not (tmp_path / "m.checkpoint").exists()
+
+
+def test_a_folder_is_protected_by_what_was_trained(command: Command, table: Path, tmp_path: Path):
+    train(command)
+    said = command("protect", "photos", "out", "--with", "mask:artefact=m.safetensors", "--workers", "1")
+    assert said.code == 0
+    assert "24 of 3x16x16: nothing is proved\n" in said.out
+    with Image.open(tmp_path / "out" / "0.png") as opened:
+        assert opened.mode == "RGBA"
+        assert (np.asarray(opened)[..., 3] == 255).sum() == 64
+
+
+def test_jpeg_is_refused_with_the_cure(command: Command, table: Path, tmp_path: Path):
+    train(command)
+    spec = ["--with", "mask:artefact=m.safetensors", "--format", "jpeg"]
+    for places in (("photos", "out"), ("photos/0.png", "0.jpg")):
+        said = command("protect", *places, *spec)
+        assert said.code == 1
+        assert said.err.endswith(
+            "sfumato: JPEG cannot say which pixels are hidden: write a mask as PNG or WEBP\n"
+        )
+        assert not (tmp_path / places[1]).exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "settings", "message"),
+    [
+        ([], {"target": "color"}, "no label 'color': did you mean 'colour'"),
+        ([], {"size": 8}, "images of 8x8: "),
+        (["--set", "keep=2"], {}, "keep=2: a share of the pixels, above 0 and below 1"),
+        (["--set", "keep=0.001"], {}, "keep=0.001 of 16x16 pixels is less than one: choose at least"),
+        (["--set", "kept=0.5"], {}, "no key 'kept': did you mean 'keep'"),
+        (["--out", "a,b.safetensors"], {}, "a path without commas"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line_before_training(
+    command: Command, table: Path, tmp_path: Path, more: list[str], settings: dict, message: str
+):
+    said = train(command, *more, **settings)
+    assert (said.code, said.out) == (1, "")
+    (line,) = [line for line in said.err.splitlines() if line.startswith("sfumato: ")]
+    assert message in line
+    assert "Traceback" not in said.err
+    assert not list(tmp_path.glob("*.safetensors"))

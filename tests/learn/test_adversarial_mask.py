@@ -1,0 +1,454 @@
+"""Learned masks: what each step moves, by which gradient, and that the mask finds what tells the class."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sfumato import artefacts
+from sfumato.data.labelled import Label, LabelledImages
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.images import to_float
+from sfumato.learn import adversarial_mask
+from sfumato.learn.adversarial_mask import (
+    MaskConfig,
+    MaskModel,
+    Training,
+    adversarial_at,
+    evaluate,
+    keep_at,
+    load,
+    split,
+    train,
+    uniform_cross_entropy,
+)
+from sfumato.protect import parse
+from sfumato.protect.mask import top_pixels
+
+TINY = MaskConfig(keep=0.25, epochs=3, batch=16, masker_width=4, levels=2, precision="float32")
+CORNER = 4  # the side of the corner whose colour is the class
+
+
+def world(count: int = 48, seed: int = 0, classes: int = 4, side: int = 16) -> LabelledImages:
+    """Noise, but for one corner of 4x4 pixels, whose colour is the class."""
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randint(0, 256, (count, 3, side, side), generator=generator).to(torch.uint8)
+    codes = torch.arange(count) % classes
+    colours = torch.tensor([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0]], dtype=torch.uint8)
+    images[:, :, :CORNER, :CORNER] = colours[codes][:, :, None, None]
+    names = ("red", "green", "blue", "yellow")[:classes]
+    return LabelledImages("corners", images, {"colour": Label(codes, names)})
+
+
+def trained(data: LabelledImages | None = None, config: MaskConfig = TINY, **more) -> MaskModel:
+    return train(world() if data is None else data, config, target="colour", **more)
+
+
+def state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """All that a module is: parameters and buffers."""
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def moved(before: dict[str, torch.Tensor], module: torch.nn.Module) -> set[str]:
+    return {name for name, tensor in module.state_dict().items() if not torch.equal(tensor, before[name])}
+
+
+def begun(config: MaskConfig = TINY) -> Training:
+    """A training in its first epoch, after two main steps: Adam has moments, statistics have moved."""
+    run = Training(trained(config=replace(config, epochs=1)), config)
+    run.start_epoch()
+    data = world()
+    for rows in (slice(0, 16), slice(16, 32)):
+        run.predictor_step(data.images[rows], data.label("colour").codes[rows])
+    return run
+
+
+# The two kinds of steps
+
+
+@pytest.mark.parametrize("selection", ["soft", "straight-through"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_an_adversarial_step_moves_the_masker_and_nothing_of_the_classifier(selection: str, precision: str):
+    run = begun(replace(TINY, selection=selection, precision=precision))
+    predictor, masker = state(run.model.predictor), state(run.model.masker)
+    run.obfuscator_step(world().images[:16])
+    assert moved(predictor, run.model.predictor) == set()
+    parameters = {name for name, _ in run.model.masker.named_parameters()}
+    assert moved(masker, run.model.masker) >= parameters
+    assert all(p.grad is None for p in run.model.parameters())
+
+
+def test_after_an_adversarial_step_the_classifier_is_still_in_training():
+    run = begun()
+    run.obfuscator_step(world().images[:16])
+    assert all(module.training for module in run.model.modules())
+
+
+def test_a_main_step_moves_both():
+    run = begun()
+    before, data = state(run.model), world()
+    run.predictor_step(data.images[:16], data.label("colour").codes[:16])
+    assert moved(before, run.model) == set(before)
+
+
+@pytest.mark.parametrize("selection", ["soft", "straight-through"])
+def test_an_adversarial_step_follows_the_gradient_of_the_papers_loss(
+    selection: str, monkeypatch: pytest.MonkeyPatch
+):
+    run = begun(replace(TINY, selection=selection))
+    images = world().images[:16]
+    x = to_float(images)
+    masker, predictor = run.model.masker, run.model.predictor.eval()
+    scores = masker(x).sigmoid()
+    top = top_pixels(scores, count=64)
+    hidden = (scores - scores * top) * x if selection == "soft" else (~top + scores.detach() - scores) * x
+    loss = -(predictor(hidden).softmax(1).log() / 4).sum(1).mean()
+    wanted = torch.autograd.grad(loss, list(masker.parameters()))
+    found = []
+    monkeypatch.setattr(run, "_step", lambda: found.extend(p.grad for p in masker.parameters()))
+    run.model.train()
+    run.obfuscator_step(images)
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-3)
+
+
+@pytest.mark.parametrize("selection", ["soft", "straight-through"])
+def test_a_main_step_follows_the_gradient_of_the_papers_loss(selection: str, monkeypatch: pytest.MonkeyPatch):
+    run = begun(replace(TINY, selection=selection))
+    data = world()
+    images, codes = data.images[:16], data.label("colour").codes[:16]
+    x = to_float(images)
+    scores = run.model.masker(x).sigmoid()
+    top = top_pixels(scores, count=64)
+    revealed = scores * top * x if selection == "soft" else (top + scores - scores.detach()) * x
+    loss = -run.model.predictor(revealed).softmax(1).log()[range(16), codes].mean()
+    wanted = torch.autograd.grad(loss, list(run.model.parameters()))
+    found = []
+    monkeypatch.setattr(run, "_step", lambda: found.extend(p.grad for p in run.model.parameters()))
+    run.predictor_step(images, codes)
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("predictor_batches", "pattern"), [(3, "PPPO" * 3), (1, "PO" * 6), (5, "PPPPPO" * 2)]
+)
+def test_main_and_adversarial_steps_alternate_over_the_epochs(
+    predictor_batches: int, pattern: str, monkeypatch: pytest.MonkeyPatch
+):
+    done = []
+    monkeypatch.setattr(Training, "predictor_step", lambda self, images, codes: done.append("P"))
+    monkeypatch.setattr(Training, "obfuscator_step", lambda self, images: done.append("O"))
+    # 48 images in batches of 16 are 3 steps an epoch, which divides no round of 4.
+    trained(config=replace(TINY, epochs=4, predictor_batches=predictor_batches))
+    assert "".join(done) == pattern
+
+
+def test_without_the_adversary_all_steps_are_main_ones():
+    assert not any(adversarial_at(replace(TINY, adversarial=False), step) for step in range(20))
+
+
+def test_every_image_is_seen_once_an_epoch_in_batches_that_are_nearly_equal(monkeypatch: pytest.MonkeyPatch):
+    seen: list[torch.Tensor] = []
+    monkeypatch.setattr(Training, "predictor_step", lambda self, images, codes: seen.append(images))
+    data = world(50)
+    trained(data, replace(TINY, epochs=1, adversarial=False))
+    assert [len(batch) for batch in seen] == [13, 13, 12, 12]
+    assert sorted(map(bytes, torch.cat(seen).numpy())) == sorted(map(bytes, data.images.numpy()))
+
+
+# Masks
+
+
+def test_soft_masks_are_those_of_the_paper():
+    scores = torch.rand(3, 1, 9, 7)
+    revealed, hidden = split(scores, count=20, selection="soft")
+    top = top_pixels(scores, count=20)
+    assert torch.equal(revealed, torch.where(top, scores, 0.0))
+    assert torch.equal(hidden, torch.where(top, 0.0, scores))
+
+
+def test_straight_through_masks_are_0_and_1():
+    scores = torch.rand(3, 1, 9, 7, requires_grad=True)
+    revealed, hidden = split(scores, count=20, selection="straight-through")
+    assert torch.equal(revealed, top_pixels(scores, count=20).float())
+    assert torch.equal(hidden, 1 - revealed)
+
+
+def test_the_straight_through_gradient_is_that_of_the_soft_scores():
+    scores = torch.rand(3, 1, 9, 7, requires_grad=True)
+    images, weights = torch.rand(3, 3, 9, 7), torch.randn(3, 3, 9, 7)
+    revealed, hidden = split(scores, count=20, selection="straight-through")
+    (as_scores,) = torch.autograd.grad((scores * images * weights).sum(), scores)
+    for mask, sign in ((revealed, 1), (hidden, -1)):
+        (gradient,) = torch.autograd.grad((mask * images * weights).sum(), scores, retain_graph=True)
+        torch.testing.assert_close(gradient, sign * as_scores)
+
+
+def test_the_soft_gradient_stops_at_the_other_half():
+    scores = torch.rand(3, 1, 9, 7, requires_grad=True)
+    top = top_pixels(scores, count=20)
+    revealed, hidden = split(scores, count=20, selection="soft")
+    for mask, inside in ((revealed, top), (hidden, ~top)):
+        (gradient,) = torch.autograd.grad(mask.sum(), scores, retain_graph=True)
+        assert torch.equal(gradient, inside.float())
+
+
+def test_the_share_falls_to_keep_over_the_first_half_of_the_epochs():
+    config = replace(TINY, keep=0.2, anneal_from=1.0, epochs=8)
+    assert [keep_at(config, epoch) for epoch in range(8)] == pytest.approx([1, 0.8, 0.6, 0.4] + [0.2] * 4)
+    assert keep_at(config, 4) == 0.2  # and not nearly
+    assert {keep_at(replace(config, anneal_from=None), epoch) for epoch in range(8)} == {0.2}
+
+
+def test_the_cross_entropy_with_the_uniform_distribution_is_that_of_the_formula():
+    logits = torch.randn(50, 7) * 5
+    expected = 0.0
+    for row in logits.double().tolist():
+        total = math.fsum(math.exp(value) for value in row)
+        expected += -sum(math.log(math.exp(value) / total) / 7 for value in row) / 50
+    assert uniform_cross_entropy(logits).item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_it_is_ln_c_where_all_classes_are_as_likely_and_more_elsewhere():
+    assert uniform_cross_entropy(torch.full((3, 5), 2.0)).item() == pytest.approx(math.log(5))
+    assert uniform_cross_entropy(torch.tensor([[100.0, 0, 0, 0, 0]])).item() == pytest.approx(80)
+
+
+# What is learned
+
+
+@pytest.fixture(scope="module")
+def finder() -> MaskModel:
+    config = replace(
+        TINY,
+        keep=0.1,  # 25 of 256 pixels, of which the corner has 16
+        epochs=16,
+        batch=32,
+        masker_width=16,
+        levels=1,
+        selection="straight-through",
+        anneal_from=1.0,
+    )
+    return trained(world(512), config)
+
+
+def test_the_mask_covers_the_corner_that_tells_the_class(finder: MaskModel):
+    shown = top_pixels(finder.scores(world(128, seed=1).images), count=25)
+    assert shown[:, :, :CORNER, :CORNER].float().mean() >= 0.9
+
+
+def test_the_class_is_told_by_what_is_shown_and_not_without_the_corner(finder: MaskModel):
+    test = world(128, seed=1)
+    assert evaluate(finder, test) > 0.95
+    test.images[:, :, :CORNER, :CORNER] = test.images[:, :, -CORNER:, -CORNER:]
+    assert evaluate(finder, test) < 0.5
+
+
+def test_the_best_epoch_by_validation_under_the_hard_mask_is_kept(monkeypatch: pytest.MonkeyPatch):
+    accuracies = iter([0.5, 0.7, 0.7, 0.6])
+    seen = []
+
+    def judge(model, data):
+        seen.append(state(model))
+        return next(accuracies)
+
+    monkeypatch.setattr(adversarial_mask, "evaluate", judge)
+    model = trained(config=replace(TINY, epochs=4), validation=world(8, seed=1))
+    assert model.card["validation_accuracy"] == 0.7
+    assert moved(seen[1], model) == set()
+    assert moved(seen[2], model) != set()
+
+
+def test_without_validation_images_the_last_epoch_is_kept(monkeypatch: pytest.MonkeyPatch):
+    states = []
+    finish = Training.finish_epoch
+
+    def finished(self, accuracy):
+        states.append(state(self.model))
+        finish(self, accuracy)
+
+    monkeypatch.setattr(Training, "finish_epoch", finished)
+    model = trained()
+    assert moved(states[-1], model) == set()
+    assert model.card["validation_accuracy"] is None
+
+
+def test_evaluation_is_by_the_release_of_a_device(tmp_path):
+    model, test = trained(config=replace(TINY, epochs=6)), world(64, seed=1)
+    model.save(tmp_path / "mask.safetensors")
+    released = parse(f"mask:artefact={tmp_path / 'mask.safetensors'}").release(test.images, seeded_noise(0))
+    assert torch.equal(released.images(), model.masked(test.images))
+    assert released.shown.sum((1, 2, 3)).tolist() == [64] * 64
+    with torch.no_grad():
+        guesses = model.predictor(released.images() / 255).argmax(1)
+    right = (guesses == test.label("colour").codes).double().mean().item()
+    assert evaluate(model, test) == pytest.approx(right, abs=1 / 64)  # a tie may turn by rounding
+
+
+def test_classes_are_known_by_name_whatever_their_codes():
+    model, test = trained(), world(32, seed=1)
+    label = test.label("colour")
+    turned = Label(3 - label.codes, tuple(reversed(label.names)))
+    assert evaluate(model, replace(test, labels={"colour": turned})) == evaluate(model, test)
+
+
+@pytest.mark.parametrize("flips", [True, False])
+def test_flips_mirror_about_half_of_the_training_images(flips: bool, monkeypatch: pytest.MonkeyPatch):
+    seen: list[torch.Tensor] = []
+    monkeypatch.setattr(Training, "predictor_step", lambda self, images, codes: seen.append(images))
+    monkeypatch.setattr(Training, "obfuscator_step", lambda self, images: seen.append(images))
+    data = world(100)
+    trained(data, replace(TINY, flips=flips))
+    known = {image.tobytes() for image in data.images.numpy()}
+    plain = [image.tobytes() in known for image in torch.cat(seen).numpy()]
+    turned = [image.tobytes() in known for image in torch.cat(seen).flip(3).contiguous().numpy()]
+    assert all(a != b for a, b in zip(plain, turned, strict=True))
+    # Of 300 images: a standard deviation of 0.03.
+    assert plain.count(False) / 300 == pytest.approx(0.5 if flips else 0, abs=0.15)
+
+
+def test_only_the_label_of_the_task_is_looked_at():
+    data = world()
+    others = replace(data, labels={**data.labels, "identity": Label(torch.arange(48), tuple("x" * 48))})
+    assert moved(state(trained(data)), trained(others)) == set()
+
+
+def test_training_moves_no_global_random_state():
+    before = torch.random.get_rng_state()
+    trained()
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+# Checkpoints and artefacts
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"selection": "straight-through", "anneal_from": 0.5, "flips": True}, {"precision": "bfloat16"}],
+    ids=["soft", "straight-through", "bfloat16"],
+)
+@pytest.mark.parametrize("validated", [True, False])
+def test_a_stopped_run_goes_on_exactly(tmp_path, settings, validated: bool):
+    config = replace(TINY, **settings)
+    checkpoint = tmp_path / "run.checkpoint"
+    more = {"validation": world(16, seed=1)} if validated else {}
+
+    class Stop(Exception):  # noqa: N818
+        pass
+
+    def stop_in_the_third_epoch(done, planned):
+        if done == 2 * 3 + 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        trained(config=config, checkpoint=checkpoint, progress=stop_in_the_third_epoch, **more)
+    steps = []
+    resumed = trained(
+        config=config, checkpoint=checkpoint, progress=lambda *numbers: steps.append(numbers), **more
+    )
+    whole = trained(config=config, **more)
+    assert steps == [(7, 9), (8, 9), (9, 9)]
+    assert moved(state(whole), resumed) == set()
+    assert resumed.card == whole.card
+
+
+def test_the_checkpoint_of_another_run_is_refused(tmp_path):
+    checkpoint = tmp_path / "run.checkpoint"
+    trained(config=replace(TINY, epochs=1), checkpoint=checkpoint)
+    for config, seed in ((replace(TINY, epochs=1, keep=0.3), 0), (replace(TINY, epochs=1), 1)):
+        with pytest.raises(ArtefactError, match="another run: delete it, or name another file"):
+            trained(config=config, seed=seed, checkpoint=checkpoint)
+
+
+def test_an_artefact_gives_the_same_model_back(tmp_path):
+    model, images = trained(), world(8, seed=1).images
+    model.save(tmp_path / "mask.safetensors")
+    loaded = load(tmp_path / "mask.safetensors")
+    assert torch.equal(loaded.scores(images), model.scores(images))
+    assert torch.equal(loaded.classify(images), model.classify(images))
+    assert loaded.classes == ("red", "green", "blue", "yellow")
+    assert loaded.keep == 0.25
+    assert loaded.card["data"]["digest"] == world().digest
+    assert loaded.card["privacy_spent"] is None
+
+
+def test_a_damaged_artefact_is_refused(tmp_path):
+    trained().save(tmp_path / "mask.safetensors")
+    tensors, card = artefacts.load(tmp_path / "mask.safetensors", kind="mask")
+    artefacts.save(tmp_path / "narrow", tensors, card | {"config": card["config"] | {"masker_width": 5}})
+    artefacts.save(tmp_path / "bare", tensors, {"kind": "mask"})
+    for name in ("narrow", "bare"):
+        with pytest.raises(ArtefactError, match=f"{name}: damaged: its card and its weights are of no mask"):
+            load(tmp_path / name)
+
+
+def test_scores_are_probabilities_for_every_pixel():
+    scores = trained().scores(world(5, seed=1).images)
+    assert scores.shape == (5, 1, 16, 16)
+    assert scores.dtype == torch.float32
+    assert ((scores >= 0) & (scores <= 1)).all()
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"keep": 0.0}, "keep=0: a share of the pixels, above 0 and below 1"),
+        ({"keep": 1.0}, "keep=1: a share"),
+        ({"keep": math.nan}, "keep=nan: a share"),
+        ({"anneal_from": 0.1}, "anneal_from=0.1: from keep=0.25 to 1, or null to begin with keep"),
+        ({"anneal_from": 1.5}, "anneal_from=1.5: from keep"),
+        ({"batch": 1}, "batch=1: at least 2, which batch norm needs"),
+        ({"predictor_batches": 0}, "predictor_batches=0: at least 1"),
+        ({"epochs": 0}, "epochs=0: at least 1"),
+        ({"levels": 0}, "levels=0: at least 1"),
+        ({"masker_width": 0}, "masker_width=0: at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate=0: above 0"),
+        ({"selection": "hard"}, "selection=hard: choose soft or straight-through"),
+        ({"precision": "half"}, "choose auto, float32, bfloat16"),
+    ],
+)
+def test_impossible_settings_are_refused(setting, message: str):
+    with pytest.raises(ConfigError, match=message):
+        MaskConfig(**setting)
+
+
+def test_one_class_is_too_few():
+    with pytest.raises(DataError, match="'colour' has 1 classes in 48 training images, and a mask needs at"):
+        trained(world(classes=1))
+
+
+def test_a_share_of_less_than_one_pixel_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"keep=0.001 of 16x16 pixels is less than one: choose at least 0.00"
+    ):
+        trained(config=replace(TINY, keep=0.001))
+
+
+@pytest.mark.parametrize(("side", "levels", "least"), [(15, 2, 16), (16, 5, 32)])
+def test_images_smaller_than_the_networks_can_take_are_refused(side: int, levels: int, least: int):
+    message = f"images of {side}x{side}: .* need at least {least}x{least}: load them at a larger size"
+    with pytest.raises(DataError, match=message):
+        trained(world(side=side), replace(TINY, levels=levels))
+
+
+def test_classes_that_were_never_trained_on_are_refused():
+    with pytest.raises(DataError, match="2 classes of 'colour', such as 'blue', are in no training image"):
+        trained(world(classes=2), validation=world(8))
+    with pytest.raises(DataError, match="split the data by another label"):
+        evaluate(trained(world(classes=2)), world(8))
+
+
+def test_images_of_another_size_are_refused():
+    with pytest.raises(DataError, match="images of 3x20x20: this mask was trained on 3x16x16: resize them"):
+        trained().scores(world(2, side=20).images)
+
+
+def test_an_unknown_label_is_refused():
+    with pytest.raises(DataError, match="no label 'color': did you mean 'colour'"):
+        train(world(), TINY, target="color")

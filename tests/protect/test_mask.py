@@ -1,0 +1,442 @@
+"""Masks: exactly K pixels, nothing of the others, and no claim that anything is proved."""
+
+import io
+import math
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from sfumato import artefacts, images
+from sfumato.dp.ledger import Ledger
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ArtefactError, ConfigError, DataError, SpecError
+from sfumato.protect import device, expand, parse, unpack
+from sfumato.protect import mask as masks
+from sfumato.protect.folder import FolderConfig, dry_run, protect_folder, protect_image
+from sfumato.protect.mask import Mask, Masker, pixels_shown, top_pixels
+from sfumato.protect.release import Release
+
+NOISE = seeded_noise(0)
+SIZE = (20, 18)
+
+
+def write_artefact(path: Path, *, channels: int = 3, size: tuple[int, int] = SIZE, keep: float = 0.25) -> str:
+    """A masker that nobody trained."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        masker = masks.untrained_masker(channels, width=4, levels=2)
+    card = {"kind": "mask", "shape": [channels, *size]}
+    card["config"] = {"keep": keep, "masker_width": 4, "levels": 2}
+    artefacts.save(path, {f"masker.{k}": v for k, v in masker.state_dict().items()}, card)
+    return str(path)
+
+
+@pytest.fixture
+def artefact(tmp_path: Path) -> str:
+    return write_artefact(tmp_path / "mask.safetensors")
+
+
+def pictures(count: int = 6, channels: int = 3, size: tuple[int, int] = SIZE, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(1, 256, (count, channels, *size), generator=generator).to(torch.uint8)
+
+
+# Exactly K
+
+
+@pytest.mark.parametrize("count", [1, 7, 89, 359, 360])
+@pytest.mark.parametrize(
+    "scores",
+    [
+        torch.rand(5, 1, *SIZE, generator=torch.Generator().manual_seed(0)),
+        torch.full((5, 1, *SIZE), 0.5),
+        torch.ones(5, 1, *SIZE),
+        torch.randint(0, 3, (5, 1, *SIZE), generator=torch.Generator().manual_seed(0)).float(),
+        torch.full((5, 1, *SIZE), math.nan),
+    ],
+    ids=["distinct", "constant", "saturated", "many ties", "no numbers"],
+)
+def test_exactly_k_pixels_are_chosen_in_every_image_whatever_the_scores(scores: Tensor, count: int):
+    top = top_pixels(scores, count=count)
+    assert top.dtype == torch.bool
+    assert top.sum((1, 2, 3)).tolist() == [count] * 5
+
+
+def test_the_highest_scores_are_chosen_and_of_equal_ones_the_earlier_pixel():
+    scores = torch.randint(0, 6, (20, 1, 9, 11), generator=torch.Generator().manual_seed(0)).float()
+    for count in (1, 13, 50, 98):
+        top = top_pixels(scores, count=count)
+        for row, chosen in zip(scores.flatten(1).tolist(), top.flatten(1).tolist(), strict=True):
+            order = sorted(range(99), key=lambda i: (-row[i], i))
+            assert {i for i, each in enumerate(chosen) if each} == set(order[:count])
+
+
+@pytest.mark.parametrize(
+    ("keep", "size", "count"),
+    [
+        (0.25, (64, 64), 1024),
+        (0.3, (64, 64), 1228),
+        (0.29, (10, 10), 29),
+        (1e-3, (64, 64), 4),
+        (0.1, (3, 3), 0),
+    ],
+)
+def test_k_is_the_share_of_the_pixels_rounded_down_as_it_is_written(keep: float, size, count: int):
+    assert pixels_shown(keep, size) == count  # 0.29 * 100 is 28.999999999999996 in binary
+
+
+@pytest.mark.parametrize("flat", [0, 128, 255])
+def test_a_constant_image_shows_exactly_k_pixels_too(artefact: str, flat: int):
+    release = Mask(artefact).release(torch.full((3, 3, *SIZE), flat, dtype=torch.uint8), NOISE)
+    assert release.shown.sum((1, 2, 3)).tolist() == [90] * 3
+
+
+# What is released
+
+
+def test_shown_pixels_are_the_originals_and_the_others_are_0(artefact: str):
+    originals = pictures()
+    before = originals.clone()
+    release = parse(f"mask:artefact={artefact}").release(originals, NOISE)
+    shown = release.shown.expand_as(originals)
+    assert torch.equal(release.images()[shown], originals[shown])
+    assert (release.images()[~shown] == 0).all()
+    assert release.shown.shape == (6, 1, *SIZE)
+    assert release.shown.sum((1, 2, 3)).tolist() == [90] * 6
+    assert torch.equal(originals, before)
+
+
+def test_the_pixels_are_those_that_the_masker_scores_highest(artefact: str):
+    originals = pictures()
+    network = masks.load_masker(artefact).network
+    with torch.no_grad():
+        scores = network(originals / 255).flatten(1)
+    shown = Mask(artefact, keep=0.1).release(originals, NOISE).shown.flatten(1)
+    for row, chosen in zip(scores, shown, strict=True):
+        assert row[chosen].min() >= row[~chosen].max() - 1e-5  # this batch was rounded otherwise
+
+
+def test_soft_values_are_the_products_with_the_scores_rounded(artefact: str):
+    originals = pictures()
+    release = parse(f"mask:artefact={artefact},values=soft").release(originals, NOISE)
+    hard = parse(f"mask:artefact={artefact}").release(originals, NOISE)
+    scores = masks.pixel_scores(masks.load_masker(artefact).network, originals)
+    expected = (scores.double() * release.shown * originals).numpy()
+    assert torch.equal(release.shown, hard.shown)
+    assert np.abs(release.images().numpy() - expected).max() <= 0.5 + 1e-4
+    assert not torch.equal(release.values, hard.values)
+
+
+def test_keep_is_what_the_masker_was_trained_with_unless_it_is_given(tmp_path: Path):
+    artefact = write_artefact(tmp_path / "m.safetensors", keep=0.4)
+    for protection, count in ((Mask(artefact), 144), (Mask(artefact, keep=0.05), 18)):
+        assert protection.release(pictures(), NOISE).shown.sum((1, 2, 3)).tolist() == [count] * 6
+
+
+def test_fewer_pixels_are_some_of_the_more(artefact: str):
+    few, many = (Mask(artefact, keep=keep).release(pictures(), NOISE).shown for keep in (0.1, 0.3))
+    assert (few & ~many).sum() == 0
+
+
+def test_the_mask_of_an_image_does_not_depend_on_the_others(artefact: str):
+    originals, network = pictures(40), masks.load_masker(artefact).network
+    together = masks.pixel_scores(network, originals)
+    for rows in ([3], [5, 3], list(range(39, -1, -1))):
+        assert torch.equal(masks.pixel_scores(network, originals[rows]), together[rows])
+
+
+def test_grey_images_have_masks_of_their_own(tmp_path: Path):
+    artefact = write_artefact(tmp_path / "grey.safetensors", channels=1)
+    release = Mask(artefact).release(pictures(channels=1), NOISE)
+    assert release.values.shape == (6, 1, *SIZE)
+
+
+def test_nothing_is_proved(artefact: str):
+    assert Mask(artefact).guarantee((3, *SIZE)) is None
+    assert "Nothing is proved" in Mask.__doc__
+
+
+# What travels
+
+
+class Stub(nn.Module):
+    """A masker that looks at the left half alone: the scores are its red values, and 0 on the right."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        scores = image[:, :1].clone()
+        scores[..., SIZE[1] // 2 :] = -1
+        return scores
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Mask:
+    loaded = Masker(Stub(), (3, *SIZE), 0.25)
+    monkeypatch.setattr(masks, "load_masker", lambda path: loaded)
+    return Mask("stub")
+
+
+def test_of_hidden_pixels_nothing_travels(stub: Mask):
+    originals = pictures()
+    others = originals.clone()
+    others[..., SIZE[1] // 2 :] = 255 - others[..., SIZE[1] // 2 :]  # which leaves the mask unchanged
+    one, other = (stub.release(each, NOISE) for each in (originals, others))
+    assert not torch.equal(originals, others)
+    assert torch.equal(one.shown, other.shown)
+    assert one.packed() == other.packed()
+
+
+def test_a_change_of_a_shown_pixel_travels(stub: Mask):
+    originals = pictures()
+    others = originals.clone()
+    others[:, 2] ^= 1  # blue, which the scores do not look at
+    assert all(
+        a != b
+        for a, b in zip(
+            stub.release(originals, NOISE).packed(), stub.release(others, NOISE).packed(), strict=True
+        )
+    )
+
+
+@pytest.mark.parametrize("size", [(20, 18), (17, 19), (16, 16)])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("values", ["hard", "soft"])
+def test_unpacking_gives_the_release_back(tmp_path: Path, size, channels: int, values: str):
+    artefact = write_artefact(tmp_path / "m.safetensors", channels=channels, size=size)
+    release = Mask(artefact, keep=0.3, values=values).release(pictures(4, channels, size), NOISE)
+    packets = release.packed()
+    again = unpack(packets, spec=release.spec, shape=(channels, *size))
+    assert torch.equal(again.values, release.values)
+    assert torch.equal(again.shown, release.shown)
+    assert (again.spec, again.size, again.cell) == (release.spec, release.size, 1)
+    bits = math.prod(size)
+    length = math.ceil(bits / 8) + channels * math.floor(0.3 * bits)
+    assert {len(packet) for packet in packets} == {length}
+    assert release.bytes_per_image == length
+
+
+def test_a_packet_is_the_bits_of_the_mask_and_then_the_values():
+    values = torch.tensor([[[[0, 7, 0], [8, 0, 0]], [[0, 1, 0], [2, 0, 0]], [[0, 3, 0], [4, 0, 0]]]])
+    shown = torch.tensor([[[[False, True, False], [True, False, False]]]])
+    release = Release(values.to(torch.uint8), "mask", (2, 3), shown=shown)
+    assert release.packed() == [bytes([0b01010000, 7, 8, 1, 2, 3, 4])]
+    assert release.bytes_per_image == 7
+
+
+def test_without_a_mask_the_values_are_what_travels():
+    release = parse("pixelize:cell=4").release(pictures(), NOISE)
+    assert release.shown is None
+    assert release.packed() == [each.numpy().tobytes() for each in release.values]
+    assert {len(packet) for packet in release.packed()} == {release.bytes_per_image}
+
+
+@pytest.mark.parametrize("damage", [lambda p: p[:-1], lambda p: p + b"\0", lambda p: p[:10], lambda p: b""])
+def test_a_packet_of_another_length_is_refused(artefact: str, damage):
+    (packet,) = Mask(artefact).release(pictures(1), NOISE).packed()
+    with pytest.raises(DataError, match="is none of a masked 3x20x18 image: pass the shape"):
+        unpack([damage(packet)], spec="mask", shape=(3, *SIZE))
+
+
+# Specs
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "mask:artefact=m.safetensors",
+        "mask:artefact=/a folder/with=signs/m.safetensors,keep=0.3",
+        "mask:artefact=../ä.safetensors,keep=0.001,values=soft",
+    ],
+)
+def test_specs_are_canonical_and_paths_survive(spec: str):
+    assert parse(spec).spec == spec
+    assert parse(parse(spec).spec) == parse(spec)
+
+
+def test_a_list_of_shares_is_several_masks():
+    assert [each.keep for each in expand("mask:artefact=m,keep=0.1,0.25")] == [0.1, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("mask", "mask: artefact is missing: write mask:artefact=..."),
+        ("mask:artefact=m,keep=0", "keep=0 is no share of the pixels: choose above 0 and below 1"),
+        ("mask:artefact=m,keep=1", "keep=1 is no share of the pixels"),
+        ("mask:artefact=m,keep=-0.5", "keep=-0.5 is no share"),
+        ("mask:artefact=m,keep=many", "keep=many is not a number"),
+        ("mask:artefact=m,keep=nan", "keep=nan is not a number"),
+        ("mask:artefact=m,values=half", "values=half is unknown: choose hard or soft"),
+        ("mask:artefact=m,kept=1", "no parameter 'kept': did you mean 'keep'"),
+    ],
+)
+def test_impossible_specs_are_refused(spec: str, message: str):
+    with pytest.raises(SpecError, match=message):
+        parse(spec)
+
+
+@pytest.mark.parametrize("path", ["", " m", "m ", "a,b"])
+def test_a_path_that_no_spec_can_hold_is_refused(path: str):
+    with pytest.raises(SpecError, match="a path without commas"):
+        Mask(path)
+
+
+# Artefacts
+
+
+@pytest.mark.parametrize(
+    ("shape", "found"), [((2, 3, 20, 19), "3x20x19"), ((2, 1, *SIZE), "1x20x18"), ((2, 3, 18, 20), "3x18x20")]
+)
+def test_images_of_another_size_or_channels_are_refused(artefact: str, shape, found: str):
+    with pytest.raises(
+        SpecError, match=f"was trained on 3x20x18 images, and these are {found}: resize them, or train a mask"
+    ):
+        Mask(artefact).release(torch.zeros(shape, dtype=torch.uint8), NOISE)
+
+
+def test_a_share_below_one_pixel_is_refused(artefact: str):
+    with pytest.raises(
+        SpecError, match=r"keep=0.002 of 20x18 pixels is less than one: choose at least 0.0028"
+    ):
+        Mask(artefact, keep=0.002).release(pictures(), NOISE)
+
+
+def test_an_artefact_that_is_missing_foreign_or_damaged_is_refused(tmp_path: Path, artefact: str):
+    (tmp_path / "text").write_text("dear diary")
+    artefacts.save(tmp_path / "other", {}, {"kind": "few-shot"})
+    tensors, card = artefacts.load(artefact, kind="mask")
+    artefacts.save(tmp_path / "no-shape", tensors, {k: v for k, v in card.items() if k != "shape"})
+    artefacts.save(tmp_path / "no-weights", {}, card)
+    artefacts.save(tmp_path / "odd", tensors, card | {"shape": 3})
+    for name, message in {
+        "gone": "gone: no such file",
+        "text": "text: damaged or not a .safetensors file",
+        "other": "other: is a 'few-shot', and a 'mask' is needed",
+        "no-shape": "no-shape: damaged: its card and its weights are of no masker",
+        "no-weights": "no-weights: damaged",
+        "odd": "odd: damaged",
+    }.items():
+        with pytest.raises(ArtefactError, match=message):
+            Mask(str(tmp_path / name)).release(pictures(), NOISE)
+
+
+def test_the_artefact_is_read_once_and_when_first_needed(artefact: str, monkeypatch: pytest.MonkeyPatch):
+    read = []
+    load = masks.load_masker
+    monkeypatch.setattr(masks, "load_masker", lambda path: read.append(path) or load(path))
+    protection = parse(f"mask:artefact={artefact}")
+    assert read == []
+    for _ in range(3):
+        protection.release(pictures(), NOISE)
+    assert read == [artefact]
+
+
+def test_another_process_gets_the_parameters_and_no_weights(artefact: str):
+    protection = Mask(artefact, keep=0.1)
+    release = protection.release(pictures(), NOISE)
+    sent = pickle.dumps(protection)
+    assert len(sent) < 1000
+    again = pickle.loads(sent)
+    assert again == protection
+    assert hash(again) == hash(protection)
+    assert torch.equal(again.release(pictures(), NOISE).values, release.values)
+
+
+# The way off a device
+
+
+def test_a_device_releases_what_the_mask_shows_and_each_image_its_own(artefact: str, tmp_path: Path):
+    batch = pictures()[[0, 1, 0, 2]]
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        released = device.release(Mask(artefact), batch, ledger, folders=["/"] * 4)
+    expected = Mask(artefact).release(batch, NOISE)
+    assert torch.equal(released.values, expected.values)
+    assert torch.equal(released.shown, expected.shown)
+
+
+def write_folder(root: Path, channels: int = 3) -> Tensor:
+    originals = pictures(3, channels)
+    for i, image in enumerate(originals):
+        images.write(root / "photos" / f"{i}.png", image)
+    return originals
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("format_name", ["PNG", "WEBP"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_in_files_hidden_pixels_are_transparent_and_black(
+    tmp_path: Path, channels: int, format_name: str, workers: int
+):
+    if workers == 2 and (channels, format_name) != (3, "PNG"):
+        pytest.skip("processes are slow to start: once is enough")
+    artefact = write_artefact(tmp_path / "m.safetensors", channels=channels)
+    originals = write_folder(tmp_path, channels)
+    config = FolderConfig(format_name=format_name, workers=workers)
+    outcome = protect_folder(
+        tmp_path / "photos", tmp_path / "out", Mask(artefact), tmp_path / "ledger.db", config
+    )
+    assert outcome.failures == {}
+    expected = Mask(artefact).release(originals, NOISE)
+    for i in range(3):
+        (path,) = (tmp_path / "out").glob(f"{i}.*")
+        with Image.open(path) as opened:
+            assert opened.mode == ("LA" if (channels, format_name) == (1, "PNG") else "RGBA")
+            pixels = np.asarray(opened.convert("RGBA"))
+        assert np.array_equal(pixels[..., 3], expected.shown[i, 0].numpy() * np.uint8(255))
+        colours = expected.images()[i].expand(3, -1, -1).permute(1, 2, 0).numpy()
+        assert np.array_equal(pixels[..., :3], colours)
+
+
+@pytest.mark.parametrize("format_name", ["JPEG", "BMP"])
+def test_a_format_without_transparency_is_refused_before_anything_is_written(
+    artefact: str, tmp_path: Path, format_name: str
+):
+    write_folder(tmp_path)
+    config, ledger = FolderConfig(format_name=format_name, workers=1), tmp_path / "ledger.db"
+    message = f"{format_name} cannot say which pixels are hidden: write a mask as PNG or WEBP"
+    with pytest.raises(ConfigError, match=message):
+        protect_folder(tmp_path / "photos", tmp_path / "out", Mask(artefact), ledger, config)
+    with pytest.raises(ConfigError, match=message):
+        dry_run(tmp_path / "photos", Mask(artefact), ledger, config)
+    assert not (tmp_path / "out").exists()
+    assert not ledger.exists()
+    with Ledger(ledger) as opened, pytest.raises(ConfigError, match=message):
+        protect_image(tmp_path / "photos" / "0.png", Mask(artefact), opened, config)
+    with Ledger(ledger) as opened:
+        assert opened.summary().releases == 0
+
+
+def test_an_artefact_that_cannot_be_read_is_said_before_anything_is_written(tmp_path: Path):
+    write_folder(tmp_path)
+    with pytest.raises(ArtefactError, match="gone: no such file"):
+        protect_folder(
+            tmp_path / "photos", tmp_path / "out", Mask(str(tmp_path / "gone")), tmp_path / "ledger.db"
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_image_of_another_size_in_a_folder_is_reported_and_the_rest_goes_on(artefact: str, tmp_path: Path):
+    write_folder(tmp_path)
+    images.write(tmp_path / "photos" / "wide.png", pictures(1, size=(20, 30))[0])
+    outcome = protect_folder(
+        tmp_path / "photos", tmp_path / "out", Mask(artefact), tmp_path / "ledger.db", FolderConfig(workers=1)
+    )
+    assert outcome.shapes == {(3, *SIZE): 3}
+    assert [first for _, first in outcome.failures.values()] == ["wide.png"]
+
+
+def test_a_file_of_a_mask_reads_as_white_where_it_is_hidden(artefact: str):
+    release = Mask(artefact).release(pictures(1), NOISE)
+    read = images.read(images.encode(release.values[0], shown=release.shown[0]))
+    assert (read[:, ~release.shown[0, 0]] == 255).all()
+
+
+def test_transparency_in_a_format_without_it_is_refused():
+    image, shown = torch.zeros(3, 4, 4, dtype=torch.uint8), torch.ones(1, 4, 4, dtype=torch.bool)
+    with pytest.raises(ConfigError, match="JPEG has no transparency: write PNG or WEBP"):
+        images.encode(image, "JPEG", shown=shown)
+    assert Image.open(io.BytesIO(images.encode(image, shown=shown))).mode == "RGBA"
