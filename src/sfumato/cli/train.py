@@ -102,6 +102,10 @@ def meta(
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget of the training, for one task.")] = None,
     delta: Annotated[float, typer.Option(help="Of the budget; below 1 / tasks of the pool.")] = 1e-5,
+    source_settings: Annotated[
+        list[str] | None,
+        typer.Option("--source", metavar="KEY=VALUE", help="A setting of the data, as rotations=false."),
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as shot=5 or steps=1000."),
@@ -113,13 +117,15 @@ def meta(
     """Meta-learn where to start from, by MAML, Reptile or Meta-SGD; with a budget, privately.
 
     With --epsilon, the promise is to each task of a pool whose tasks share no class, and --clipping says how
-    contributions are bounded. Without, nothing is promised. Stopped, the same command goes on.
+    contributions are bounded. Without, nothing is promised. Stopped, the same command goes on; a private
+    artefact that is there is never made again, which would spend anew.
     """
     from rich.console import Console
 
     from sfumato import protect
     from sfumato.cli.show import bars
     from sfumato.data import load
+    from sfumato.episodes import Sampler, Shape
     from sfumato.errors import ConfigError
     from sfumato.learn import meta as method
     from sfumato.study import grid
@@ -135,9 +141,19 @@ def meta(
             f"--clipping {clipping} without --epsilon: only a private run clips; give its budget"
         )
     config = grid.settings_of(method.MetaConfig, settings)
-    source = load(data, **({} if size is None else {"size": size}))
+    if epsilon is not None and out.exists():
+        raise ConfigError(
+            f"{out} is there already, and to train it again would spend its budget once more: name another file, "
+            "or delete it to spend anew"
+        )
+    given = grid.values_of(source_settings or []) | ({} if size is None else {"size": size})
+    source = load(data, **given)
+    test = source.split("test")
+    shape = Shape(way=config.way, shot=config.shot, queries=queries)
+    Sampler(test.label(target), shape)  # fails now, not after training
     checkpoint = out.with_suffix(".checkpoint")
-    with bars(Console(stderr=True, soft_wrap=True)) as progress:
+    console = Console(stderr=True, soft_wrap=True)
+    with bars(console) as progress:
         task = progress.add_task("meta-steps")
         model = method.train(
             source.split("train"),
@@ -147,12 +163,13 @@ def meta(
             seed=seed,
             checkpoint=checkpoint,
             progress=lambda done, total: progress.update(task, completed=done, total=total),
+            note=console.print,
         )
     model.save(out)
     checkpoint.unlink(missing_ok=True)
-    test = source.split("test")
     print(method.evaluate(model, test, queries=queries, episodes=episodes, target=target, seed=seed))
     print(method.promise(model.card))
+    print(f"computed: {model.card['computed']}, {model.card['precision']}")
     print(f"artefact: {out}")
 
 

@@ -296,11 +296,17 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
     return config
 
 
-def settings_of(kind: type[_Config], overrides: Sequence[str]) -> _Config:
-    """A configuration from "dotted.key=value" strings, checked as in a study file."""
+def values_of(overrides: Sequence[str]) -> dict[str, Any]:
+    """A mapping from "dotted.key=value" strings, values as YAML reads them."""
     settings: dict[str, Any] = {}
     for override in overrides:
         _override(settings, override)
+    return settings
+
+
+def settings_of(kind: type[_Config], overrides: Sequence[str]) -> _Config:
+    """A configuration from "dotted.key=value" strings, checked as in a study file."""
+    settings = values_of(overrides)
     _check_keys(kind, settings, "training")
     try:
         return pydantic.TypeAdapter(kind).validate_python(settings)
