@@ -143,8 +143,8 @@ def meta(
     config = grid.settings_of(method.MetaConfig, settings)
     if epsilon is not None and out.exists():
         raise ConfigError(
-            f"{out} is there already, and to train it again would spend its budget once more: name another file, "
-            "or delete it to spend anew"
+            f"{out} is there already, and to train it again would spend its budget once more: name another "
+            "file, or delete it to spend anew"
         )
     given = grid.values_of(source_settings or []) | ({} if size is None else {"size": size})
     source = load(data, **given)
