@@ -409,6 +409,7 @@ def test_convolutions_are_looped_over_on_a_processor_and_connected_layers_share_
         ({"steps": 0}, "steps=0: at least 1"),
         ({"batches": 0}, "batches=0: at least 1"),
         ({"rate": 0.0}, "rate=0: above 0"),
+        ({"rate": float("inf")}, "rate=inf: above 0, and finite"),
         ({"rate": float("nan")}, "rate=nan: above 0"),
         ({"clipping_norm": 0.0}, "clipping_norm=0: above 0, or None"),
     ],

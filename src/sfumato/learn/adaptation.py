@@ -9,6 +9,7 @@ contributes can then be clipped as a whole, and nothing of a task is left anywhe
 """
 
 import copy
+import math
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -57,8 +58,8 @@ class Inner:
             )
         if self.steps < 1:
             raise ConfigError(f"steps={self.steps}: at least 1 step of learning a task")
-        if not self.rate > 0:
-            raise ConfigError(f"rate={self.rate:g}: above 0 (MAML uses 0.4 on Omniglot)")
+        if not 0 < self.rate < math.inf:
+            raise ConfigError(f"rate={self.rate:g}: above 0, and finite (MAML uses 0.4 on Omniglot)")
         if self.batches < 1:
             raise ConfigError(f"batches={self.batches}: at least 1, for all images in every step")
         if self.clipping_norm is not None and not self.clipping_norm > 0:

@@ -571,7 +571,7 @@ class _Promise:
                 "one task of the pool, added or removed, with all images of its classes"
                 if overlap == 1
                 else f"one task of the pool, added or removed, while its images stay in up to {overlap - 1} "
-                "others: of an image, image_epsilon speaks"
+                "others; an image has a weaker bound of its own"
             ),
             "pool": len(self.pool),
             "clipping": self.policy.name,
