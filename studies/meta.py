@@ -25,7 +25,6 @@ import torch
 
 import sfumato
 from sfumato import protect
-from sfumato.allocator import keep_memory
 from sfumato.data import LabelledImages, omniglot
 from sfumato.dp import accounting
 from sfumato.dp.accounting import Stretch
@@ -245,7 +244,6 @@ def main() -> None:
     asked.add_argument("which", choices=["clean", "private"])
     asked.add_argument("--only", help="the name of one run")
     options = asked.parse_args()
-    keep_memory()
     for run in CLEAN if options.which == "clean" else private_runs():
         if options.only in (None, run.name):
             measure(run)

@@ -18,7 +18,6 @@ import torch
 
 import sfumato
 from sfumato import data, protect
-from sfumato.allocator import keep_memory
 from sfumato.data import LabelledImages
 from sfumato.files import whole
 from sfumato.learn import few_shot
@@ -156,7 +155,6 @@ def measure(one: Range) -> dict[str, Any]:
 
 def main() -> None:
     """Measure every range and write the record."""
-    keep_memory()
     record = {
         "ranges": [measure(one) for one in RANGES],
         "seed": SEED,

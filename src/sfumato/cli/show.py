@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
-    from sfumato.allocator import keep_memory
-from sfumato.study.grid import StudyConfig
+    from sfumato.study.grid import StudyConfig
 
 
 @contextmanager
@@ -25,7 +24,6 @@ def run_study(config: "StudyConfig", directory: Path, *, fit: bool = False) -> N
     """Run a study with progress bars, write its report, and print what it recommends and where it is."""
     from sfumato.study import report, run
 
-    keep_memory()
     console = Console(stderr=True, soft_wrap=True)
     with bars(console) as progress:
         cells = progress.add_task("cells")
