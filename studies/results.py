@@ -563,8 +563,8 @@ def meta_clean() -> list[str]:
         "|---|---|---|---|---|---|---|---|",
         *rows,
         "",
-        "Test characters are of alphabets that nothing was trained on (Vinyals split), which is harder than the "
-        "random split of characters of the first papers. All are transductive: the queries of a task are normalised "
+        "Test characters are of alphabets that nothing was trained on (Vinyals split), and not drawn at random from all "
+        "characters, as in the first papers. All are transductive: the queries of a task are normalised "
         "together." + (f" Below what was wanted: {'; '.join(short)}." if short else ""),
         "",
         f"- `python studies/meta.py clean`, seed {records[0]['seed']}, {records[0]['test']['episodes']} test tasks, "
@@ -622,6 +622,8 @@ def meta_private() -> list[str]:
                 norms = runs[0]["norms"]
                 at = [norms[round(part * (len(norms) - 1))] for part in (0, 0.25, 0.5, 0.75, 1)]
                 trajectories.append(f"| {pool} | {policy} | {' | '.join(f'{norm:.3g}' for norm in at)} |")
+    if not rows:
+        return []
     better = [one for one in verdicts if one[-1][0] - one[-1][1] > 0]
     worse = [one for one in verdicts if one[-1][0] + one[-1][1] < 0]
     said = [
