@@ -12,6 +12,7 @@ matrix for every task (benchmarks/meta.py).
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,7 +33,7 @@ def applies(layers: Sequence[nn.Module] | None, inner: "Inner") -> bool:
     return (
         layers is not None
         and inner.algorithm != "meta-sgd"  # a rate for each weight: what is learned has no two factors
-        and all(isinstance(layer, known) for layer in layers)
+        and all(isinstance(layer, known) and getattr(layer, "affine", True) for layer in layers)
     )
 
 
@@ -82,8 +83,9 @@ def _shared(inputs: Tensor, weight: Tensor, note: _Note) -> Tensor:
     return product
 
 
+@dataclass(frozen=True)
 class _Learned:
-    """What T tasks have learned. State: nothing that changes.
+    """What T tasks have learned.
 
     Attributes:
         steps: of the weight of a linear layer, inputs (n, T, in) and directions (n, T, out); their outer
@@ -91,9 +93,8 @@ class _Learned:
         own: (T, size) of each of the other parameters.
     """
 
-    def __init__(self, steps: dict[int, list[tuple[Tensor, Tensor]]], own: dict[_Key, Tensor]) -> None:
-        self.steps = steps
-        self.own = own
+    steps: dict[int, list[tuple[Tensor, Tensor]]]
+    own: dict[_Key, Tensor]
 
 
 class _Learning:
@@ -135,7 +136,7 @@ class _Learning:
             if not traced:
                 passed = [(place, _cut(inputs), outputs) for place, inputs, outputs in passed]
             ahead, rest = found[: len(passed)], dict(zip(learned.own, found[len(passed) :], strict=True))
-            rate = torch.full((self._count,), inner.rate, dtype=images.dtype)
+            rate = loss.new_full((self._count,), inner.rate)
             if self._norm is not None:
                 rate = rate * (self._norm / _lengths(passed, ahead, rest)).clamp(max=1.0)
             steps = {
