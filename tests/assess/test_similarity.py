@@ -60,6 +60,23 @@ def test_similarity_does_not_depend_on_the_rest_of_the_batch(pairs):
         torch.testing.assert_close(measure(originals, others), alone)
 
 
+def test_embeddings_are_alike_by_the_angle_between_them():
+    first = torch.tensor([[1.0, 0.0], [2.0, 0.0], [1.0, 0.0], [3.0, 4.0]])
+    second = torch.tensor([[5.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [4.0, 3.0]])
+    torch.testing.assert_close(
+        similarity.embedding_similarity(first, second), torch.tensor([1.0, -1.0, 0.0, 0.96])
+    )
+
+
+def test_an_embedding_of_nothing_is_like_nothing():
+    assert similarity.embedding_similarity(torch.zeros(1, 3), torch.ones(1, 3)).tolist() == [0.0]
+
+
+def test_embeddings_of_other_sizes_are_refused():
+    with pytest.raises(ConfigError, match=r"\(N, D\) pairs, got \(2, 3\) and \(1, 3\)"):
+        similarity.embedding_similarity(torch.zeros(2, 3), torch.zeros(1, 3))
+
+
 def test_images_at_rest_are_refused(pairs):
     originals, _ = pairs
     with pytest.raises(ConfigError, match=r"use images\.to_float"):

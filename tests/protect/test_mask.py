@@ -1,5 +1,6 @@
 """Masks: exactly K pixels, nothing of the others, and no claim that anything is proved."""
 
+import hashlib
 import io
 import math
 import pickle
@@ -19,7 +20,7 @@ from sfumato.protect import device, expand, parse, unpack
 from sfumato.protect import mask as masks
 from sfumato.protect.folder import FolderConfig, dry_run, protect_folder, protect_image
 from sfumato.protect.mask import Mask, Masker, pixels_shown, top_pixels
-from sfumato.protect.release import Release
+from sfumato.protect.release import Release, made_of
 
 NOISE = seeded_noise(0)
 SIZE = (20, 18)
@@ -356,6 +357,42 @@ def test_a_device_releases_what_the_mask_shows_and_each_image_its_own(artefact: 
     expected = Mask(artefact).release(batch, NOISE)
     assert torch.equal(released.values, expected.values)
     assert torch.equal(released.shown, expected.shown)
+
+
+def test_a_ledger_tells_a_mask_from_another_that_was_trained_at_its_path(artefact: str, tmp_path: Path):
+    def specs() -> list[str]:
+        return sorted(ledger.summary().specs)
+
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        for _ in range(2):
+            device.release(Mask(artefact), pictures(1), ledger, folders=["/"])
+        (first,) = specs()
+        digest = hashlib.sha256(Path(artefact).read_bytes()).hexdigest()
+        assert first == f"{Mask(artefact).spec}@{digest[:16]}"
+        write_artefact(Path(artefact), keep=0.5)
+        device.release(Mask(artefact), pictures(1), ledger, folders=["/"])
+        assert len(specs()) == 2
+        device.release(parse("blur:radius=1"), pictures(1), ledger, folders=["/"])
+        assert "blur:radius=1" in specs()
+
+
+def test_a_mask_is_made_of_its_artefact_and_others_of_nothing_but_their_spec(artefact: str):
+    digest = hashlib.sha256(Path(artefact).read_bytes()).hexdigest()
+    assert made_of(Mask(artefact)) == digest
+    assert made_of(Mask(artefact, keep=0.5)) == digest
+    assert made_of(parse("block")) is None
+    with pytest.raises(ArtefactError, match=r"gone: cannot be read \(No such file"):
+        made_of(Mask("gone"))
+
+
+def test_a_shape_is_white_where_a_pixel_is_shown_and_black_elsewhere(artefact: str):
+    released = Mask(artefact).release(pictures(), NOISE)
+    shapes = released.shapes()
+    assert (shapes.dtype, shapes.shape) == (torch.uint8, pictures().shape)
+    assert torch.equal(shapes == 255, released.shown.expand_as(shapes))
+    assert torch.equal(shapes == 0, ~released.shown.expand_as(shapes))
+    with pytest.raises(DataError, match="block shows all pixels, so that its releases have no shape"):
+        parse("block").release(pictures(), NOISE).shapes()
 
 
 def write_folder(root: Path, channels: int = 3) -> Tensor:

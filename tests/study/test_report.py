@@ -332,6 +332,23 @@ SAID = {
 }
 
 
+def test_an_attack_on_the_shape_of_a_mask_stands_in_table_chart_and_words():
+    mask = "mask:artefact=m.safetensors"
+    study = synthetic.full_study(protections=["none", "block", mask], transfer=None)
+    records = [
+        synthetic.recent_attack("block", "reidentify-static", 0.1),
+        synthetic.recent_attack(mask, "reidentify-static", 0.1),
+        synthetic.recent_attack(mask, "reidentify-shape", 0.3),
+    ]
+    page = Page(report.render(study, records))
+    rows = page.table("Table of re-identification")
+    assert rows[:2] == [["setting", "released images", "shape alone"], ["static", "adaptive"]]
+    assert rows[3][2] == "–"
+    assert rows[4][1:] == ["10.0% 8.0–12.0", "▲ 30.0% 28.0–32.0"]
+    assert "The adaptive one on the shape alone is shown which pixels a mask reveals" in page.text
+    assert any("shape: 30.0%" in words for words in page.words)  # the description of a chart
+
+
 @pytest.mark.parametrize("name", SAID)
 def test_the_adversaries_that_ran_are_explained_and_no_others(name):
     text = Page(report.render(*attacked(**{name.replace("-", "_"): 0.2}))).text
@@ -474,6 +491,90 @@ def test_restored_pictures_stand_beside_the_denoised_ones_where_recorded(page):
 
 
 # Meta-learning
+
+# Ordinary classifiers
+
+MASKS = [f"mask:artefact=m.safetensors,keep={keep}" for keep in (0.1, 0.25)]
+
+
+def classified(*learners: str, **changes: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A study of classifiers of masks, and its records of accuracy."""
+    study = synthetic.study(
+        protections=["none", *MASKS],
+        learners=list(learners),
+        classifier={"network": "conv4", "epochs": 7},
+        **changes,
+    )
+    values = {"classifier-clean": 0.6, "classifier-protected": 0.8, "classifier-shape": 0.9}
+    records = [
+        synthetic.classifier_accuracy(one["cell"]["protection"], learner, values[learner])
+        for one in study["cells"]
+        if one["kind"] == "accuracy" and (learner := one["cell"]["learner"]) in values
+    ]
+    return study, records
+
+
+def test_a_study_of_classifiers_speaks_of_images_and_not_of_episodes():
+    page = Page(report.render(*classified(*grid.CLASSIFIERS)))
+    assert "(guessing: 25.0%)" in page.text
+    assert "by ordinary classifiers, which know all classes from training" in page.text
+    assert "Classifiers network conv4 epochs 7" in page.text
+    assert "Learner “classifier-shape” The same network shown which pixels a mask reveals" in page.text
+    for word in ("episode", "5-way", "way, shot", "queries"):
+        assert word not in page.text, word
+    described = [words for words in page.words if "classifier-protected: 80.0%" in words]
+    assert all("chance: 25.0%" in words for words in described)
+    assert described
+
+
+def test_classifiers_are_judged_by_the_image_and_shapes_by_nobody():
+    page = Page(report.render(*classified(*grid.CLASSIFIERS)))
+    rows = page.table("Table of settings")[1:]
+    assert [row[1] for row in rows] == ["60.0% 57.0–64.0", "80.0% 77.0–84.0", "80.0% 77.0–84.0"]
+    assert [row[2] for row in rows] == ["classifier-clean", *["classifier-protected"] * 2]
+
+
+def test_beside_few_shot_learners_a_classifier_is_shown_and_not_compared():
+    study, records = classified("protected", "classifier-protected")
+    records += [synthetic.accuracy(MASKS[0], "protected", 0.5)]
+    page = Page(report.render(study, records))
+    assert page.table("Table of settings")[2][1:3] == ["50.0% 49.6–50.4", "protected"]
+    assert "theirs is another task, and not to be compared with the others" in page.text
+    assert any("classifier-protected: 80.0%" in words for words in page.words)
+
+
+def test_a_classifiers_record_is_damaged_without_its_interval(tmp_path):
+    study, records = classified("classifier-protected")
+    del records[0]["result"]["low"]
+    with pytest.raises(DataError, match=r"a damaged record \(result has no 'low'\)"):
+        report.load(synthetic.write_run(tmp_path / "run", study, records))
+
+
+def test_tables_have_columns_of_classifiers_where_there_are_any():
+    def columns(study: dict[str, Any], records: list[dict[str, Any]]) -> tuple[str, ...]:
+        (table,) = (one for one in report.tables(study, records) if one.name == "accuracy")
+        return table.columns
+
+    new = {"low", "high", "images", "chance", "trained_epochs"}
+    assert new <= set(columns(*classified("classifier-clean")))
+    plain = synthetic.study(**small())
+    assert not new & set(columns(plain, synthetic.records(plain)))
+
+
+def test_how_alike_faces_are_stands_with_the_other_measures():
+    study = synthetic.study(**small(measures=["ssim", "face-similarity"]))
+    records = synthetic.records(study)
+    for record in records:
+        if record["kind"] == "similarity":
+            record["result"] |= {"face-similarity": 0.4321, "face-similarity_of_two": 0.1234}
+    page = Page(report.render(study, records))
+    assert "face similarity 0.43 (of two people 0.12)" in page.text
+    assert "Face similarity Mean cosine between the embeddings of a test image" in page.text
+    (table,) = (one for one in report.tables(study, records) if one.name == "similarity")
+    assert "face-similarity" in table.columns
+    plain = synthetic.study(**small())
+    assert "Face similarity" not in Page(report.render(plain, synthetic.records(plain))).text
+
 
 WITH_META = ["clean", "protected", "meta"]
 NO_PROMISE = {"promise": "nothing is promised to the images that it was trained on"}
@@ -717,7 +818,7 @@ def test_where_the_secret_is_the_task_static_and_adaptive_are_apart():
 def test_where_the_secret_is_the_task_each_kind_counts_with_its_strongest_adversary():
     task = {**synthetic.study()["task"], "target": "identity", "secret_is_task": True}
     study = synthetic.full_study(task=task, protections=["none", "block"], transfer=None)
-    values = [(0.11, 0.32), (0.12, 0.31), (0.13, 0.3)]
+    values = [(0.11, 0.32), (0.12, 0.31), (0.13, 0.3), (0.2,)]  # the last is not of a block
     records = [synthetic.accuracy("none", "clean", 0.9), synthetic.accuracy("block", "protected", 0.8)]
     records.append(synthetic.recent_attack("none", "reidentify-static", 0.6))
     for attacks, of_view in zip(VIEWS.values(), values, strict=True):
@@ -756,6 +857,17 @@ def test_families_of_one_setting_or_of_several_parameters_have_charts():
     for title in ("Black block", "Learned mask (keep = 10)", "DP-Pix"):
         assert title in titles
     assert "2, 1" in titles
+
+
+def test_a_mask_is_called_by_the_name_of_its_file_in_charts_and_by_its_spec_in_tables():
+    specs = [f"mask:artefact=runs/models/{name}-0.25.safetensors" for name in ("adversarial", "plain")]
+    study = synthetic.study(protections=["none", *specs])
+    records = [synthetic.accuracy(spec, "protected", 0.9) for spec in study["protections"][1:]]
+    page = Page(report.render(study, records))
+    assert "adversarial-0.25" in page.words
+    assert any("90.0% at " in words for words in page.words)  # the description of a chart
+    rows = page.table("Table of settings")[1:]
+    assert [row[0].replace(" ", "") for row in rows] == ["none", *specs]
 
 
 def test_a_dollar_in_a_name_is_no_formula():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato import data
-from sfumato.errors import BudgetExceededError, ConfigError, DataError, SpecError
-from sfumato.learn import meta
+from sfumato import data, protect
+from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, DataError, SpecError
+from sfumato.learn import adversarial_mask, classifier, meta
 from sfumato.study import grid, recommend, report, run
 from sfumato.study.run import Progress
 
@@ -441,6 +441,151 @@ def test_too_few_images_to_meta_learn_from_are_said_before_anything_is_trained(t
     assert not list(tmp_path.iterdir())
 
 
+# Ordinary classifiers, and masks
+
+MASKED = {
+    "data": {**SETTINGS["data"]},
+    "task": {"target": "hair_color", "sensitive": "identity"},
+    "learners": [*grid.CLASSIFIERS],
+    "classifier": {"epochs": 2, "batch": 32, "precision": "float32"},
+    "attacks": ["reidentify-shape"],
+    "measures": ["face-similarity"],
+    "adversary": SETTINGS["adversary"],
+    "pictures": 1,
+}
+
+
+def write_mask(path, seed=0):
+    config = adversarial_mask.MaskConfig(keep=0.25, epochs=1, masker_width=4, levels=1, precision="float32")
+    adversarial_mask.train(cartoons().split("train"), config, target="hair_color", seed=seed).save(path)
+
+
+@pytest.fixture(scope="module")
+def mask(tmp_path_factory):
+    path = tmp_path_factory.mktemp("mask") / "m.safetensors"
+    write_mask(path)
+    return f"mask:artefact={path}"
+
+
+def masked(mask, **changes):
+    settings = {**MASKED, "protections": ["gaussian:sigma=40", mask], **changes}
+    return grid.parse(settings)
+
+
+@pytest.fixture(scope="module")
+def judged(mask, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("masked")
+    run.run(masked(mask), directory)
+    return directory
+
+
+def results(directory, kind):
+    """(protection, learner, attack or view) -> result."""
+    found = {}
+    for one in records_of(directory).values():
+        if one["kind"] == kind:
+            (which,) = (value for key, value in one["cell"].items() if key not in ("protection", "seed"))
+            found[one["cell"]["protection"], which] = one["result"]
+    return found
+
+
+def test_a_classifier_is_tested_on_every_test_image_as_classifier_evaluate_does(judged, mask):
+    found = results(judged, "accuracy")
+    assert set(found) == {
+        ("none", "classifier-clean"),
+        *((spec, name) for spec in ("gaussian:sigma=40", mask) for name in grid.CLASSIFIERS[:2]),
+        (mask, "classifier-shape"),
+    }
+    test = cartoons().split("test")
+    models = [classifier.load(path) for path in (judged / "models").glob("classifier-*.safetensors")]
+    assert len(models) == 1 + 2 + 1  # the clean one serves all
+    for model in models:
+        clean, shapes = model.card["spec"] == "none", model.card["shapes"]
+        for (spec, learner), result in found.items():
+            if clean != (learner == "classifier-clean") or shapes != (learner == "classifier-shape"):
+                continue
+            if clean or spec == model.card["spec"]:
+                alone = classifier.evaluate(model, test, target="hair_color", protection=protect.parse(spec))
+                assert (result["accuracy"], result["low"]) == (alone.mean, alone.low)
+                assert (result["images"], result["chance"]) == (len(test), alone.chance)
+                assert result["trained_epochs"] == model.card["epochs"]
+    assert not list((judged / "models").glob("*.checkpoint"))
+
+
+def test_a_shape_is_attacked_by_one_who_has_masked_his_own_photographs(judged, mask):
+    ((key, found),) = results(judged, "attack").items()
+    assert key == (mask, "reidentify-shape")
+    known = ["svm", "1-nn", "mean"]
+    assert [score["classifier"] for score in found["scores"]] == [
+        *known,
+        *(f"{name}, trained further" for name in known),
+    ]
+
+
+def test_faces_are_as_alike_as_they_are_and_no_more(judged, mask):
+    found = {key: result["face-similarity"] for key, result in results(judged, "similarity").items()}
+    assert found.pop(("none", "released")) == pytest.approx(1)
+    assert set(found) == {("gaussian:sigma=40", "released"), (mask, "released")}
+    # Of two people it does not depend on the protection.
+    assert len({each["face-similarity_of_two"] for each in results(judged, "similarity").values()}) == 1
+    assert all(-1 <= value < 0.999 for value in found.values())
+
+
+def test_the_report_of_classifiers_and_masks_reads_every_record(judged, tmp_path):
+    copy = shutil.copytree(judged, tmp_path / "run")
+    study, records = report.load(copy)
+    assert recommend.missing(study, records) == []
+    page = report.write(copy).read_text(encoding="utf-8")
+    assert "not in this report" not in page
+    assert "face similarity" in page
+
+
+def digests_of(config, directory):
+    lab = run._Lab(config, cartoons(), directory, Progress())
+    return {str(cell): lab.digest(cell) for cell in grid.cells(config)}
+
+
+def test_a_mask_that_was_trained_again_at_the_same_path_is_another(tmp_path):
+    path = tmp_path / "m.safetensors"
+    write_mask(path)
+    spec = f"mask:artefact={path}"
+    config = masked(spec)
+    before = digests_of(config, tmp_path / "run")
+    assert digests_of(config, tmp_path / "run") == before
+    write_mask(path, seed=1)
+    after = digests_of(config, tmp_path / "run")
+    assert {words for words in before if before[words] != after[words]} == {
+        words for words in before if words.endswith(spec)
+    }
+
+
+def test_a_mask_that_is_not_there_is_said_before_anything_is_trained(tmp_path):
+    with pytest.raises(ArtefactError, match=r"gone\.safetensors: no such file"):
+        run.run(masked("mask:artefact=gone.safetensors"), tmp_path)
+    assert not (tmp_path / "models").exists()
+
+
+def test_settings_of_classifiers_decide_their_cells_and_no_others(tmp_path, mask):
+    def differ(**changes):
+        after = digests_of(masked(mask, **changes), tmp_path)
+        return {words for words in before if before[words] != after[words]}
+
+    before = digests_of(masked(mask), tmp_path)
+    accuracies = {words for words in before if words.startswith("accuracy")}
+    assert differ(classifier={**MASKED["classifier"], "epochs": 3}) == accuracies
+    assert differ(task={**MASKED["task"], "way": 2, "shot": 1, "episodes": 7}) == set()
+    assert accuracies.isdisjoint(differ(adversary={**SETTINGS["adversary"], "steps": 4}))
+    assert differ(training={"epochs": 3}) == {words for words in before if words.startswith("pictures")}
+
+
+def test_a_classifier_of_classes_that_are_in_one_split_alone_is_refused(tmp_path):
+    task = {**MASKED["task"], "target": "headwear"}
+    message = r"classes of 'headwear', .* are in no training image: a classifier is tested on new images"
+    with pytest.raises(DataError, match=message):
+        run.run(grid.parse({**MASKED, "task": task, "protections": []}), tmp_path)
+    assert not (tmp_path / "models").exists()
+
+
 # Face networks
 
 FACE_NETWORK = ("weights/mobilefacenet_casia_112x96.safetensors", "weights/mtcnn.safetensors")
@@ -485,6 +630,7 @@ def test_a_face_network_finds_faces_and_names_people_without_training(photograph
             "learners": ["clean"],
             "training": training,
             "adversary": face_network(shared_data, **adversary),
+            "measures": ["face-similarity"],
             "pictures": 0,
             "embeddings": False,
         }
@@ -502,6 +648,11 @@ def test_a_face_network_finds_faces_and_names_people_without_training(photograph
     assert max(score["top1"] for score in clear["scores"]) >= 0.75  # by chance 1 of 6
     assert clear["verification_auc"] > 0.9
     assert clear["faces_found"] > 0.9
+    alike = {key: result["face-similarity"] for key, result in results(tmp_path, "similarity").items()}
+    assert alike["none", "released"] == pytest.approx(1)
+    assert alike["blur:radius=9", "released"] < 0.7
+    for result in results(tmp_path, "similarity").values():
+        assert result["face-similarity_of_two"] < 0.3
     # Both look at the same probes; a detector that has never seen such a blur finds few faces on them.
     assert found[blurred[0]]["faces_found"] == found[blurred[1]]["faces_found"] < clear["faces_found"]
 

@@ -3,13 +3,13 @@
 All take similarities or embeddings from any recogniser; the higher a similarity, the more alike.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from sfumato.errors import DataError
+from sfumato.proportions import wilson
 
 
 def verification_accuracy(scores: Tensor, same: Tensor, folds: Tensor) -> Tensor:
@@ -113,16 +113,6 @@ def chance(truth: Tensor) -> float:
     """How often whoever names the identity of the most probes each time is right."""
     _, counts = truth.unique(return_counts=True)
     return int(counts.max()) / len(truth)
-
-
-def wilson(hits: int, trials: int) -> tuple[float, float]:
-    """95% interval of a proportion. Wilson 1927: right also near 0, where a safe setting should be."""
-    z = 1.959964
-    share = hits / trials
-    centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    # The proportion itself lies within, also where rounding would leave an end of 0.9999999999999999.
-    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
 
 
 def cumulative_match(ranks: Tensor, k: int) -> float:

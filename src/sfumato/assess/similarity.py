@@ -1,12 +1,13 @@
-"""How alike two images are: MSE, PSNR and SSIM, each for one pair of images; average them yourself.
+"""How alike two images are: MSE, PSNR, SSIM and embeddings, each for one pair; average them yourself.
 
-All take (N, C, H, W) float pairs in [0, 1] and give (N,). Averaging PSNR over images and computing it
-from pooled errors give other numbers; so do SSIMs with other windows or ranges. What is meant here is
-pinned in each function.
+The first three take (N, C, H, W) float pairs in [0, 1], and all give (N,). Averaging PSNR over images and
+computing it from pooled errors give other numbers; so do SSIMs with other windows or ranges. What is meant
+here is pinned in each function.
 """
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from sfumato.errors import ConfigError, needs_extra
 
@@ -53,6 +54,22 @@ def ssim(originals: Tensor, others: Tensor) -> Tensor:
     fits = slice(_WINDOW // 2, -(_WINDOW // 2))
     scores: Tensor = places[:, :, fits, fits].flatten(1).mean(1)
     return scores
+
+
+def embedding_similarity(first: Tensor, second: Tensor) -> Tensor:
+    """Cosine between the embeddings of a pair, such as of two faces: 1 where they point the same way.
+
+    Source: the face similarity of the mask paper (docs/papers.md, "Mask"), Sec. III-C.
+
+    Args:
+        first, second: (N, D) float embeddings, of any length but 0, which is similar to nothing: 0.
+
+    Returns:
+        (N,), from -1 to 1.
+    """
+    if first.shape != second.shape or first.ndim != 2:
+        raise ConfigError(f"embeddings are (N, D) pairs, got {tuple(first.shape)} and {tuple(second.shape)}")
+    return functional.cosine_similarity(first, second)
 
 
 def _check(originals: Tensor, others: Tensor) -> None:

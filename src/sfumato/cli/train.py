@@ -223,3 +223,60 @@ def mask(
     print(f"test: {100 * method.evaluate(model, test):.1f}% ({target}, {shown}, {len(test):,} images)")
     print(f"{protection.spec}: nothing is proved")
     print(f"artefact: {out}")
+
+
+@app.command("classifier")
+def classifier(
+    data: Annotated[str, typer.Option(help="faces, celeba:DIR, fer:FILE, folder:DIR or table:FILE.")],
+    target: Annotated[str, typer.Option(help="The label to classify.")],
+    out: Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")],
+    spec: Annotated[
+        str, typer.Option("--with", metavar="SPEC", help="The protection, as mask:artefact=m.safetensors.")
+    ] = "none",
+    size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as epochs=40 or flips=true."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of weights, order and noise.")] = 0,
+) -> None:
+    """Train an ordinary classifier of protected images, and test it on others of the same classes.
+
+    The splits of the data must have the same classes. Stopped, the same command goes on.
+    """
+    from rich.console import Console
+
+    from sfumato import protect
+    from sfumato.cli.show import bars
+    from sfumato.data import load
+    from sfumato.learn import classifier as method
+    from sfumato.learn import epochs
+    from sfumato.study import grid
+
+    config = grid.settings_of(method.ClassifierConfig, overrides or [])
+    protection = protect.parse(spec)
+    source = load(data, **({} if size is None else {"size": size}))
+    training, test = source.split("train"), source.split("test")
+    # Fails now, not after training.
+    epochs.codes_of(test, target, method.trainable(training, target), "classifier")
+    checkpoint = out.with_suffix(".checkpoint")
+    with bars(Console(stderr=True, soft_wrap=True)) as progress:
+        task = progress.add_task("steps")
+        model = method.train(
+            training,
+            protection,
+            config,
+            target=target,
+            validation=source.split("validation") if "validation" in source.splits else None,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    model.save(out)
+    checkpoint.unlink(missing_ok=True)
+    if model.card["validation_accuracy"] is not None:
+        print(f"validation: {100 * model.card['validation_accuracy']:.1f}% ({target})")
+    print(f"test: {method.evaluate(model, test, target=target, protection=protection, seed=seed)}")
+    channels, height, width = source.images.shape[1:]
+    print(f"{protection.spec}: {protection.guarantee((channels, height, width)) or 'nothing is proved'}")
+    print(f"artefact: {out}")

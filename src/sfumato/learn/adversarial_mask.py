@@ -11,7 +11,6 @@ best epoch is chosen by images under the mask that a device would apply.
 Beyond the paper: `selection="straight-through"`, and `anneal_from`.
 """
 
-import json
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -28,6 +27,8 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import seed_of
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.images import check_batch, to_float
+from sfumato.learn import epochs
+from sfumato.learn.epochs import Epochs
 from sfumato.networks import Predictor, UNet
 from sfumato.precision import autocast, resolve
 from sfumato.protect.mask import KIND, pixel_scores, pixels_shown, reveal, top_pixels, untrained_masker
@@ -299,13 +300,7 @@ def trainable(data: LabelledImages, config: MaskConfig, target: str) -> tuple[st
     Raises:
         DataError, ConfigError: see train.
     """
-    label = data.label(target)
-    classes = tuple(label.names[code] for code in data.classes(target).tolist())
-    if len(classes) < 2:
-        raise DataError(
-            f"{data.name}: label {target!r} has {len(classes)} classes in {len(data)} training images, and a "
-            "mask needs at least 2 to tell apart: choose another label, or add images"
-        )
+    classes = epochs.classes_of(data, target, "mask")
     height, width = data.images.shape[2:]
     least = max(2**config.levels, 16)
     if min(height, width) < least:
@@ -323,15 +318,7 @@ def trainable(data: LabelledImages, config: MaskConfig, target: str) -> tuple[st
 
 def codes_of(data: LabelledImages, target: str, classes: Sequence[str]) -> Tensor:
     """(N,) int64, the place in `classes` of the class of each image. Raises DataError for other classes."""
-    label = data.label(target)
-    place = {name: i for i, name in enumerate(classes)}
-    foreign = [label.names[code] for code in data.classes(target).tolist() if label.names[code] not in place]
-    if foreign:
-        raise DataError(
-            f"{data.name}: {len(foreign)} classes of {target!r}, such as {foreign[0]!r}, are in no training "
-            "image: a mask is tested on new images of the same classes, so split the data by another label"
-        )
-    return torch.tensor([place.get(name, -1) for name in label.names])[label.codes]
+    return epochs.codes_of(data, target, classes, "mask")
 
 
 def untrained(card: dict[str, Any], config: MaskConfig, *, seed: int) -> MaskModel:
@@ -352,18 +339,20 @@ class Training:
 
     Attributes:
         model: in training.
-        epoch: how many epochs are finished.
     """
 
     def __init__(self, model: MaskModel, config: MaskConfig) -> None:
         self.model = model
-        self.epoch = 0
         self._config = config
-        self._parameters = list(model.parameters())
-        self._optimiser = torch.optim.Adam(self._parameters, lr=config.learning_rate, fused=True)
-        self._best = {k: v.clone() for k, v in model.state_dict().items()}
-        self._accuracies: list[float] = []
+        parameters = list(model.parameters())
+        self._device = parameters[0].device
+        self._epochs = Epochs(model, parameters, kind=_CHECKPOINT, rate=config.learning_rate)
         self._count = 0
+
+    @property
+    def epoch(self) -> int:
+        """How many epochs are finished."""
+        return self._epochs.done
 
     def start_epoch(self) -> None:
         """Set K, and the networks to training mode."""
@@ -412,57 +401,25 @@ class Training:
         return revealed * ready, hidden * ready
 
     def _autocast(self) -> torch.autocast:
-        return autocast(self.model.card["precision"], self._parameters[0].device)
+        return autocast(self.model.card["precision"], self._device)
 
     def _step(self) -> None:
         # Adam passes over parameters without gradients: those of Φ, in an adversarial step.
-        self._optimiser.step()
-        self._optimiser.zero_grad(set_to_none=True)
+        self._epochs.step()
 
     def finish_epoch(self, accuracy: float | None) -> None:
         """Note the validation accuracy, and the weights where it is the best so far, or there is none."""
-        self.epoch += 1
-        if accuracy is not None:
-            self._accuracies.append(accuracy)
-        if accuracy is None or accuracy > max(self._accuracies[:-1], default=-1.0):
-            self._best = {k: v.clone() for k, v in self.model.state_dict().items()}
+        self._epochs.finish(accuracy)
 
     def best_model(self) -> MaskModel:
         """The model with the best weights, ready for use."""
-        self.model.load_state_dict(self._best)
-        self.model.card["epochs"] = self.epoch
-        self.model.card["validation_accuracy"] = max(self._accuracies, default=None)
+        self._epochs.take_best()
         return self.model.eval()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a checkpoint, whole or not at all."""
-        tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
-        tensors |= {f"best.{k}": v for k, v in self._best.items()}
-        for i, parameter in enumerate(self._parameters):
-            tensors |= {f"adam.{i}.{k}": v for k, v in self._optimiser.state[parameter].items()}
-        progress = {"epoch": self.epoch, "accuracies": self._accuracies}
-        artefacts.save(path, tensors, {"kind": _CHECKPOINT, "run": self._identity(), **progress})
+        self._epochs.save(path)
 
-    @torch.no_grad()
     def resume(self, path: str | os.PathLike[str]) -> None:
         """Go on from a checkpoint. Raises ArtefactError for that of another run."""
-        tensors, card = artefacts.load(path, kind=_CHECKPOINT)
-        if card["run"] != self._identity():
-            raise ArtefactError(f"{path}: the checkpoint of another run: delete it, or name another file")
-        self.model.load_state_dict(_under("model.", tensors))
-        self._best = _under("best.", tensors)
-        for i, parameter in enumerate(self._parameters):
-            # The fused optimiser walks through memory: its state must lie as the parameter does.
-            self._optimiser.state[parameter] = {
-                k: torch.empty_like(parameter).copy_(v) if v.shape == parameter.shape else v
-                for k, v in _under(f"adam.{i}.", tensors).items()
-            }
-        self.epoch, self._accuracies = card["epoch"], card["accuracies"]
-
-    def _identity(self) -> Any:
-        """What must be equal for a checkpoint to go on as this run, as JSON gives it back."""
-        return json.loads(json.dumps(self.model.card))
-
-
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        self._epochs.resume(path)

@@ -31,6 +31,7 @@ from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.images import to_float, to_uint8
 from sfumato.learn.augmentation import augmented
 from sfumato.learn.conditions import Conditions
+from sfumato.learn.epochs import adam_state, set_adam_state, under
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, support_weights
 from sfumato.networks import Conv4, DnCNN, ResNet12
 from sfumato.precision import autocast, resolve
@@ -677,8 +678,7 @@ class Training:
         tensors = {f"model.{k}": v for k, v in self._model.state_dict().items()}
         tensors |= {f"best.{k}": v for k, v in self._best.items()}
         tensors["classifier"] = self._classifier.detach()
-        for i, parameter in enumerate(self._parameters):
-            tensors |= {f"adam.{i}.{k}": v for k, v in self._optimiser.state[parameter].items()}
+        tensors |= adam_state(self._optimiser, self._parameters)
         card = {"kind": _CHECKPOINT, "run": self._identity(), "accuracies": self._accuracies}
         artefacts.save(path, tensors, card)
 
@@ -688,21 +688,12 @@ class Training:
         tensors, card = artefacts.load(path, kind=_CHECKPOINT)
         if card["run"] != self._identity():
             raise ArtefactError(f"{path}: the checkpoint of another run: delete it, or name another file")
-        self._model.load_state_dict(_under("model.", tensors))
-        self._best = _under("best.", tensors)
+        self._model.load_state_dict(under("model.", tensors))
+        self._best = under("best.", tensors)
         self._classifier.copy_(tensors["classifier"])
-        for i, parameter in enumerate(self._parameters):
-            # The fused optimiser walks through memory: its state must lie as the parameter does.
-            self._optimiser.state[parameter] = {
-                k: torch.empty_like(parameter).copy_(v) if v.shape == parameter.shape else v
-                for k, v in _under(f"adam.{i}.", tensors).items()
-            }
+        set_adam_state(self._optimiser, self._parameters, tensors)
         self._accuracies = card["accuracies"]
 
     def _identity(self) -> Any:
         """What must be equal for a checkpoint to go on as this run, as JSON gives it back."""
         return json.loads(json.dumps({"cell": self._model.cell, **self._model.card}))
-
-
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -10,7 +10,7 @@ from sfumato.dp.ledger import Charge, Ledger
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ImageError
 from sfumato.images import check_batch, digest
-from sfumato.protect.release import Protection, Release
+from sfumato.protect.release import Protection, Release, made_of
 
 
 def release(
@@ -26,7 +26,7 @@ def release(
     this returns, every charge is on disk; when it raises, none of them is, and nothing was shown.
 
     Args:
-        protection: how.
+        protection: how. The ledger has its spec and, of one that was trained, what is in its artefact.
         images: (N, C, H, W) uint8, the originals.
         ledger: of this device.
         folders: where each of the N images lies, for the budgets of folders.
@@ -42,7 +42,10 @@ def release(
         raise ImageError("there are no images to release: give at least one")
     shape = (images.shape[1], images.shape[2], images.shape[3])
     digests = [digest(image) for image in images]
-    kept = ledger.kept(digests, protection.spec) if protection.draws_noise else {}
+    spec, made = protection.spec, made_of(protection)
+    if made is not None:
+        spec = f"{spec}@{made[:16]}"  # trained again at the same path, it is another protection
+    kept = ledger.kept(digests, spec) if protection.draws_noise else {}
     fresh = {name: i for i, name in enumerate(digests) if name not in kept}
     wanted = images if len(fresh) == len(images) else images[list(fresh.values())]
     released = protection.release(wanted, fresh_noise())
@@ -55,7 +58,7 @@ def release(
         [
             Charge(
                 image=name,
-                spec=protection.spec,
+                spec=spec,
                 shape=shape,
                 guarantee=lambda pixels: protection.guarantee(shape, pixels),
                 release=kept.get(name),

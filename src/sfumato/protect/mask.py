@@ -3,10 +3,12 @@
 The masker is trained by sfumato.learn.adversarial_mask, which selects pixels by the functions in here.
 """
 
+import hashlib
 import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -141,6 +143,7 @@ class Mask:
 
     cell = 1
     draws_noise = False
+    has_shape = True  # of which pixels are shown; see Release.shapes
 
     def __post_init__(self) -> None:
         if not self.artefact or self.artefact != self.artefact.strip() or "," in self.artefact:
@@ -160,6 +163,13 @@ class Mask:
     def spec(self) -> str:
         """See Protection.spec."""
         return canonical("mask", self)
+
+    def made_of(self) -> str:
+        """The SHA-256 of the artefact, which the spec only names; see release.made_of."""
+        try:
+            return hashlib.sha256(Path(self.artefact).read_bytes()).hexdigest()
+        except OSError as error:
+            raise ArtefactError(f"{self.artefact}: cannot be read ({error.strerror})") from error
 
     def check(self) -> None:
         """Read the artefact now, and not at the first release. Raises ArtefactError as load_masker does."""

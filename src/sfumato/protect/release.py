@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -36,6 +36,16 @@ class Release:
     def images(self) -> Tensor:
         """What the receiver sees: (N, C, H, W) uint8, cells enlarged to their pixels, hidden pixels 0."""
         return enlarge(self.values, cell=self.cell, size=self.size)
+
+    def shapes(self) -> Tensor:
+        """Which pixels are there, and nothing else: (N, C, H, W) uint8, 255 where shown and 0 where hidden.
+
+        Raises:
+            DataError: all are: there is no shape.
+        """
+        if self.shown is None:
+            raise DataError(f"{self.spec} shows all pixels, so that its releases have no shape: use a mask")
+        return self.shown.expand(-1, self.values.shape[1], -1, -1) * torch.tensor(255, dtype=torch.uint8)
 
     def rows(self, rows: list[int]) -> "Release":
         """The release of some of the images."""
@@ -122,6 +132,22 @@ class Protection(Protocol):
             pixels: how many pixels may differ between neighbours, from 1 up; None for the number that the
                 spec names, or 1.
         """
+
+
+@runtime_checkable
+class Trained(Protocol):
+    """A protection whose spec names a file, and does not say what is in it."""
+
+    def made_of(self) -> str:
+        """The digest of that file. Raises ArtefactError where it cannot be read."""
+
+
+def made_of(protection: Protection) -> str | None:
+    """What a protection was made of beside its spec: the digest of a trained artefact; None for most.
+
+    Who keeps results under a spec keeps this with it: the artefact may be trained anew at the same path.
+    """
+    return protection.made_of() if isinstance(protection, Trained) else None
 
 
 def enlarge(values: Tensor, *, cell: int, size: tuple[int, int]) -> Tensor:

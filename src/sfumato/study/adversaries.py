@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato import artefacts
-from sfumato.assess import recognition
+from sfumato.assess import recognition, similarity
 from sfumato.attack import reidentify, restore
 from sfumato.attack.faces import FaceFinder
 from sfumato.attack.reidentify import FACE_NETWORKS
@@ -22,7 +22,7 @@ from sfumato.networks import MTCNN, Conv4, align
 from sfumato.study.grid import ATTACKS, Cell, StudyConfig
 from sfumato.study.models import Models
 from sfumato.study.records import changed
-from sfumato.study.streams import GALLERY, OTHERS, PROBES, RESTORED, release
+from sfumato.study.streams import GALLERY, OTHERS, PROBES, RESTORED, artefacts_of, release
 
 _VERSION = 2  # raised when the same adversary would find more or less, as models.RESULTS for all
 _TRAINED_FURTHER = ", trained further"
@@ -63,6 +63,31 @@ class Adversaries:
             shared["restoration"] = changed(self._config.restoration)
         return shared
 
+    def recogniser(self) -> dict[str, Any]:
+        """All of the study that decides his recogniser of clean photographs."""
+        return self._identity(replace(self._config.adversary, adaptive_steps=0))
+
+    def face_similarity(
+        self, originals: LabelledImages, others: Tensor, seed: int
+    ) -> tuple[float, float | None]:
+        """How alike faces are on originals and on what was made of them, as he knows faces: mean cosines.
+
+        Both are cut where the face is on the ORIGINAL: a detector that misses it is no protection.
+
+        Returns:
+            of each original and its counterpart; and, to compare with, of originals of two people (None where
+            there is one), below which there is little to hide.
+        """
+        places, recogniser = self._find(originals.images), self._static(seed)
+        first, second = (recogniser.embed(self._cut(each, places)) for each in (originals.images, others))
+        codes = originals.label(self._sensitive).codes
+        left, right = (codes[:, None] != codes).nonzero().T
+        strangers = similarity.embedding_similarity(first[left], first[right])
+        return (
+            similarity.embedding_similarity(first, second).mean().item(),
+            strangers.mean().item() if len(strangers) else None,
+        )
+
     def _identity(self, adversary: reidentify.AdversaryConfig) -> dict[str, Any]:
         """What decides an adversary: his settings, and what is in the files that they name."""
         settings = changed(adversary)
@@ -82,14 +107,16 @@ class Adversaries:
         kind = ATTACKS[attack]
 
         def shown(images: Tensor, stream: int, number: int = 0) -> Tensor:
-            seen = release(cell, images, stream, number).images()
+            released = release(cell, images, stream, number)
             match kind.view:
                 case "denoised":
-                    return denoise(seen)
+                    return denoise(released.images())
                 case "restored":
-                    return self.restorer(cell).restore(seen)
+                    return self.restorer(cell).restore(released.images())
+                case "shape":
+                    return released.shapes()
                 case _:
-                    return seen
+                    return released.images()
 
         gallery, probes = self._dealt(cell.seed)
         codes = self._people.label(self._sensitive).codes
@@ -144,7 +171,7 @@ class Adversaries:
             return restorer
 
         settings = {"restoration": changed(config), "spec": cell.protection, "seed": cell.seed}
-        settings["sensitive"] = self._sensitive
+        settings |= {"sensitive": self._sensitive, **artefacts_of([cell.protection])}
         return self._models.once("restorer", settings, make, read)
 
     @cached_property
@@ -198,7 +225,7 @@ class Adversaries:
             recogniser.load_state_dict(artefacts.load(path, kind="recogniser")[0])
             return recogniser
 
-        settings = {**self._identity(replace(config, adaptive_steps=0)), "seed": seed}
+        settings = {**self.recogniser(), "seed": seed}
         return self._models.once("recogniser", settings, make, read)
 
     def _adaptive(self, cell: Cell, shown: Callable[[Tensor, int, int], Tensor]) -> reidentify.Recogniser:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -29,6 +30,8 @@ from sfumato.study.recommend import (
     Study,
     accuracies,
     belonging,
+    clean_learner,
+    guessing,
     percent,
     risks,
 )
@@ -39,6 +42,8 @@ GREY = "#6b6f76"
 
 # Sizes in points: the radius of a mark, and the diameter of the ring about the recommended one.
 _MARK, _RING = 4, 17
+
+_LONG = 12  # letters, of labels that would run into each other
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,9 @@ LEARNER_LOOKS = {
     "protected": Look(BLUE, "o", "-"),
     "denoised": Look(GREEN, "^", (0, (6, 1.5, 1.5, 1.5))),
     "meta": Look(PURPLE, "D", (0, (3, 1.5))),
+    "classifier-clean": Look(ORANGE, "v", (0, (9, 1.5, 3, 1.5))),
+    "classifier-protected": Look(SKY, "P", (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5))),
+    "classifier-shape": Look(BLACK, "X", (0, (1.5, 1.5))),
 }
 ATTACK_LOOKS = {
     "reidentify-static": Look(BLUE, "s", (0, (5, 2))),
@@ -72,6 +80,7 @@ ATTACK_LOOKS = {
     "reidentify-denoised-adaptive": Look(ORANGE, "v", (0, (9, 1.5, 3, 1.5))),
     "reidentify-restored": Look(PURPLE, "D", (0, (3, 1.5))),
     "reidentify-restored-adaptive": Look(SKY, "P", (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5))),
+    "reidentify-shape": Look(BLACK, "X", (0, (1.5, 1.5))),
 }
 CLEAN_LOOK = Look(BLACK, "", (0, (8, 3)))
 NONE_LOOK = Look(BLACK, "*")
@@ -106,6 +115,7 @@ PARAMETERS = {
     ("block", "share"): "share of the image's side",
     ("centre-blur", "share"): "share of the image's side",
     ("mask", "keep"): "share of pixels kept (%)",
+    ("mask", "artefact"): "mask",
 }
 
 
@@ -139,7 +149,11 @@ class Family:
     def label(self, spec: str) -> str:
         """What tells a setting from the others of its family: "4", or "4, 3" where two parameters vary."""
         values = parameters(spec)
-        return ", ".join(values.get(key, "default") for key in self.varying)
+        # Of a path the name tells enough, and all of it is in the tables.
+        return ", ".join(
+            Path(values[key]).stem if key == "artefact" and key in values else values.get(key, "default")
+            for key in self.varying
+        )
 
     def places(self) -> tuple[list[float], bool]:
         """Where each setting stands on the axis, and whether that is its parameter's value.
@@ -191,9 +205,9 @@ def looks(study: Study) -> dict[str, Look]:
 def accuracy_charts(study: Study, records: Sequence[Record]) -> list[Chart]:
     """Accuracy against the parameter for each learner (Parnami et al. 2022, Fig. 3); one panel a family."""
     found = accuracies(study, records)
-    clean = found.get(("none", "clean"))
+    clean, chance = found.get(("none", clean_learner(study))), guessing(study, records)
     lines = [(CLEAN_LOOK, "clean images", clean.value)] if clean else []
-    lines.append((CHANCE_LOOK, "chance", 1 / study["task"]["way"]))
+    lines += [(CHANCE_LOOK, "chance", chance)] if chance is not None else []
     charts = []
     for family in families(study):
         series = {name: _along(family, found, name) for name in study["learners"]}
@@ -411,7 +425,7 @@ def _panel(
             xs = [x for x, _ in points]
             estimates = [estimate for _, estimate in points]
             # Places in a row are no scale: a line between them would mean nothing.
-            line = is_number or len(family.varying) < 2
+            line = is_number or (len(family.varying) < 2 and family.varying != ("artefact",))
             _errors(axes, xs, estimates, look, line=line)
             told = ", ".join(f"{percent(one.value)} at {place:g}" for place, one in points)
             if told:
@@ -420,9 +434,12 @@ def _panel(
         if is_number and len(places) > 2 and ordered[0] > 0 and ordered[-1] > 20 * ordered[0]:
             axes.set_xscale("log")
             axes.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
-        axes.set_xticks(places, [family.label(spec) or family.name for spec in family.specs])
+        labels = [family.label(spec) or family.name for spec in family.specs]
+        axes.set_xticks(places, labels)
         if not is_number and len(family.varying) > 1 and len(places) > 4:
             axes.tick_params(axis="x", labelrotation=40)
+        elif len(places) > 1 and max(map(len, labels)) > _LONG:
+            axes.set_xticks(places, labels, rotation=25, ha="right", rotation_mode="anchor")
         if len(places) == 1:
             axes.set_xlim(places[0] - 1, places[0] + 1)
         else:

@@ -16,13 +16,16 @@ from sfumato.attack.restore import RestorationConfig
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, did_you_mean
+from sfumato.learn.classifier import ClassifierConfig
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig
 from sfumato.protect import expand
+from sfumato.protect.spec import PROTECTIONS
 
 _Config = TypeVar("_Config")
 
-LEARNERS = ("clean", "protected", "denoised", "meta")
+CLASSIFIERS = ("classifier-clean", "classifier-protected", "classifier-shape")
+LEARNERS = ("clean", "protected", "denoised", "meta", *CLASSIFIERS)
 _FEW_SHOT = LEARNERS[:3]
 
 
@@ -31,7 +34,7 @@ class Attack:
     """One who looks for people on releases, on what the service's denoiser or his own network makes of them.
 
     Attributes:
-        view: "released", "denoised" or "restored".
+        view: "released", "denoised", "restored", or "shape": which pixels a mask shows, and nothing else.
         adaptive: whether his own photographs are protected, and undone, in the same way; or clean (static).
     """
 
@@ -46,8 +49,10 @@ ATTACKS = {
     "reidentify-denoised-adaptive": Attack("denoised", adaptive=True),
     "reidentify-restored": Attack("restored", adaptive=False),
     "reidentify-restored-adaptive": Attack("restored", adaptive=True),
+    # Whose own photographs have no mask has no shapes to compare.
+    "reidentify-shape": Attack("shape", adaptive=True),
 }
-MEASURES = ("ssim", "psnr", "mse")
+MEASURES = ("ssim", "psnr", "mse", "face-similarity")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +66,8 @@ class Task:
         way, shot, queries, episodes: the test.
         other_shots: how many support images the same models are tested with as well.
         classes: names of the target's classes that count, for labels that not all images have; None for all.
+
+    Classifiers are tested on every test image, and way, shot, queries and episodes are not for them.
     """
 
     target: str = "class"
@@ -109,14 +116,19 @@ class StudyConfig:
         data: a source for `sfumato.data.load`, or a mapping of `source` and its settings.
         task: see Task.
         protections: specs; "none" is always added in front.
-        learners: of "clean", "protected", "denoised", and "meta", which is studied only where it is named.
+        learners: of "clean", "protected", "denoised", and those which are studied only where they are named:
+            "meta"; and ordinary classifiers, whose classes are those of the training images:
+            "classifier-clean", trained on clean images and tested on released ones, "classifier-protected",
+            trained on releases, and "classifier-shape", which sees of a mask which pixels it shows.
         attacks: of ATTACKS. "reidentify-denoised" is always among them where the static adversary and the
             denoised learner are: the service has the denoiser, which undoes part of the protection. Who
             restores undoes the protection by a network of his own; how much comes back is measured as well.
-        measures: of "ssim", "psnr" and "mse".
+        measures: of "ssim", "psnr" and "mse"; and "face-similarity", by the adversary's recogniser, which is
+            measured only where it is named.
         training: how the classifiers are trained; a denoiser only stands in front of "denoised".
         meta: how "meta" is meta-learned, for the way and shot of the task, which `parse` fills in; it is
             tested with no other shots.
+        classifier: how ordinary classifiers are trained.
         adversary: how strong the adversaries are.
         restoration: how the adversary of "reidentify-restored" undoes a protection.
         recommend: see Bounds.
@@ -134,9 +146,10 @@ class StudyConfig:
     protections: list[str]
     learners: list[str] = field(default_factory=lambda: list(_FEW_SHOT))
     attacks: list[str] = field(default_factory=lambda: ["reidentify-static", "reidentify-adaptive"])
-    measures: list[str] = field(default_factory=lambda: list(MEASURES))
+    measures: list[str] = field(default_factory=lambda: list(MEASURES[:3]))
     training: FewShotConfig = field(default_factory=FewShotConfig)
     meta: MetaConfig = field(default_factory=MetaConfig)
+    classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
     adversary: AdversaryConfig = field(default_factory=AdversaryConfig)
     restoration: RestorationConfig = field(default_factory=RestorationConfig)
     recommend: Bounds = field(default_factory=Bounds)
@@ -172,6 +185,10 @@ class StudyConfig:
                         f"meta: {name}={own}: the task has {name}={asked}, and a meta-learned model is "
                         f"tested as it was trained: leave {name} out of meta, or change that of the task"
                     )
+        if "face-similarity" in self.measures and self.task.sensitive is None:
+            raise ConfigError(
+                "measures: face-similarity needs task.sensitive: name the label that says who is on an image"
+            )
         if self.pictures < 0:
             raise ConfigError(f"pictures={self.pictures}: at least 0, for none")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
@@ -182,6 +199,11 @@ class StudyConfig:
         """Canonical specs in the order of the file, each once, "none" first."""
         listed = [protection.spec for spec in self.protections for protection in expand(spec)]
         return list(dict.fromkeys(["none", *listed]))
+
+    @property
+    def episodic(self) -> bool:
+        """Whether there are episodes: not where all learners are ordinary classifiers."""
+        return not self.learners or not set(self.learners) <= set(CLASSIFIERS)
 
     @property
     def views(self) -> list[str]:
@@ -224,12 +246,19 @@ def cells(config: StudyConfig) -> list[Cell]:
 def _cells_of_protection(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
     """The cells of one protection with one seed.
 
-    On clear images all few-shot learners would be the clean one, and nobody need adapt to them.
+    On clear images all few-shot learners would be the clean one, as classifiers would, and nobody need adapt
+    to them.
     """
     clear = spec == "none"
     learners = config.learners
     if clear:
-        learners = ["clean", *(learner for learner in learners if learner not in _FEW_SHOT)]
+        clean = ["clean"] if config.episodic else []
+        if {"classifier-clean", "classifier-protected"}.intersection(learners):
+            clean.append("classifier-clean")
+        learners = [*clean, *(one for one in learners if one not in (*_FEW_SHOT, *CLASSIFIERS))]
+    shaped = _has_shape(spec)
+    if not shaped:
+        learners = [learner for learner in learners if learner != "classifier-shape"]
     wanted = set() if config.task.sensitive is None else set(config.attacks)
     if clear:
         wanted &= {"reidentify-static"}
@@ -237,6 +266,8 @@ def _cells_of_protection(config: StudyConfig, spec: str, seed: int) -> list[Cell
         wanted = {attack for attack in wanted if ATTACKS[attack].view != "denoised"}
     elif "reidentify-static" in wanted:
         wanted.add("reidentify-denoised")
+    if not shaped:
+        wanted = {attack for attack in wanted if ATTACKS[attack].view != "shape"}
     attacks = [attack for attack in ATTACKS if attack in wanted]
     views = ["released"] if clear else list(config.views)
     if any(ATTACKS[attack].view == "restored" for attack in attacks):
@@ -250,6 +281,11 @@ def _cells_of_protection(config: StudyConfig, spec: str, seed: int) -> list[Cell
         *(Cell("embeddings", spec, seed, (("learner", learner),)) for learner in drawn),
         *([Cell("pictures", spec, seed)] if config.pictures else []),
     ]
+
+
+def _has_shape(spec: str) -> bool:
+    """Whether a protection shows some pixels and hides others, and says which."""
+    return getattr(PROTECTIONS.get(spec.partition(":")[0]), "has_shape", False)
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyConfig:

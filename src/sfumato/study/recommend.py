@@ -20,16 +20,18 @@ ADVERSARIES = {
     "reidentify-denoised-adaptive": "adaptive adversary on denoised images",
     "reidentify-restored": "static adversary on images that he restored",
     "reidentify-restored-adaptive": "adaptive adversary on images that he restored",
+    "reidentify-shape": "adaptive adversary on the mask's shape",
 }
 
-# What is looked at -> the static and the adaptive attack on it: `grid.ATTACKS`, told apart without torch.
-VIEWS = {
+# What is looked at -> the attacks on it, static before adaptive: `grid.ATTACKS`, told apart without torch.
+VIEWS: dict[str, tuple[str, ...]] = {
     "released": ("reidentify-static", "reidentify-adaptive"),
     "denoised": ("reidentify-denoised", "reidentify-denoised-adaptive"),
     "restored": ("reidentify-restored", "reidentify-restored-adaptive"),
+    "shape": ("reidentify-shape",),
 }
-STATIC = tuple(static for static, _ in VIEWS.values())
-ADAPTIVE = tuple(adaptive for _, adaptive in VIEWS.values())
+STATIC = tuple(attack for attack, words in ADVERSARIES.items() if words.startswith("static"))
+ADAPTIVE = tuple(attack for attack in ADVERSARIES if attack not in STATIC)
 
 # Classifiers by the words that records have for them; studies of earlier versions have "linear".
 _CLASSIFIERS = {"svm": "SVM", "linear": "linear", "1-nn": "1-nn", "mean": "nearest-mean"}
@@ -39,7 +41,12 @@ LEARNERS = {
     "protected": "trained on protected images",
     "denoised": "trained jointly with a denoiser",
     "meta": "meta-learned on protected images",
+    "classifier-clean": "a classifier trained on clean images",
+    "classifier-protected": "a classifier trained on protected images",
+    "classifier-shape": "a classifier of the mask's shape alone",
 }
+# These know all classes from training; accuracies of few-shot learners and of theirs are not to be compared.
+CLASSIFIERS = tuple(name for name in LEARNERS if name.startswith("classifier-"))
 
 
 @dataclass(frozen=True)
@@ -130,10 +137,35 @@ def accuracies(study: Study, records: Iterable[Record]) -> dict[tuple[str, str],
     """(protection, learner) -> accuracy, over the seeds of the study."""
     found: dict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
     for record in belonging(study, records, "accuracy"):
-        value, half_width = record["result"]["accuracy"], record["result"]["half_width"]
         key = (record["cell"]["protection"], record["cell"]["learner"])
-        found[key].append((value, max(0.0, value - half_width), min(1.0, value + half_width)))
+        found[key].append(_interval(record["result"]))
     return {key: _over_seeds(values) for key, values in found.items()}
+
+
+def _interval(result: dict[str, Any]) -> tuple[float, float, float]:
+    """Accuracy, and the ends of its interval: over test images, or over episodes."""
+    value = result["accuracy"]
+    if "low" in result:
+        return value, result["low"], result["high"]
+    return value, max(0.0, value - result["half_width"]), min(1.0, value + result["half_width"])
+
+
+def episodic(study: Study) -> bool:
+    """Whether there are episodes: not where all learners are ordinary classifiers."""
+    return not study["learners"] or not set(study["learners"]) <= set(CLASSIFIERS)
+
+
+def clean_learner(study: Study) -> str:
+    """Whose accuracy on clear images is that of no protection."""
+    return "clean" if episodic(study) else "classifier-clean"
+
+
+def guessing(study: Study, records: Iterable[Record]) -> float | None:
+    """How often guessing the class is right; None where nothing tells."""
+    if episodic(study):
+        return float(1 / study["task"]["way"])
+    chances = [one["result"]["chance"] for one in belonging(study, records, "accuracy")]
+    return statistics.fmean(chances) if chances else None
 
 
 def risks(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Risk]:
@@ -190,6 +222,8 @@ def missing(study: Study, records: Iterable[Record]) -> list[str]:
 def frontier(study: Study, records: Sequence[Record], attacks: Sequence[str] | None = None) -> list[Setting]:
     """Every protection of the study, in its order, with its best learner and its strongest adversary.
 
+    Ordinary classifiers count where there are no others, and those of shapes never: they are no service.
+
     Args:
         study: the loaded study.json.
         records: its loaded records; those of other protections or seeds do not count.
@@ -198,9 +232,14 @@ def frontier(study: Study, records: Sequence[Record], attacks: Sequence[str] | N
     accuracy = accuracies(study, records)
     risk = risks(study, records)
     absent = set(missing(study, records))
+    others = set(CLASSIFIERS) if episodic(study) else {"classifier-shape"}
     settings = []
     for protection in study["protections"]:
-        learners = [name for name in learners_of(study, protection) if (protection, name) in accuracy]
+        learners = [
+            name
+            for name in learners_of(study, protection)
+            if name not in others and (protection, name) in accuracy
+        ]
         learner = max(learners, key=lambda name: accuracy[protection, name].value, default=None)
         # Nobody need adapt to clear images: the static adversary stands for all.
         every = attacks is None or protection == "none"

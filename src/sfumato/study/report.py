@@ -24,6 +24,7 @@ from sfumato.files import whole
 from sfumato.study.recommend import (
     ADAPTIVE,
     ADVERSARIES,
+    CLASSIFIERS,
     LEARNERS,
     STATIC,
     VIEWS,
@@ -35,7 +36,10 @@ from sfumato.study.recommend import (
     accuracies,
     belonging,
     classifier_in_words,
+    clean_learner,
+    episodic,
     frontier,
+    guessing,
     missing,
     percent,
     recommend,
@@ -44,7 +48,7 @@ from sfumato.study.recommend import (
 
 # What a record of each kind must have: in its cell beside protection and seed, and in its result.
 KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "accuracy": (("learner",), ("accuracy", "half_width", "episodes")),
+    "accuracy": (("learner",), ("accuracy",)),
     "attack": (("attack",), ("scores", "chance", "identities")),
     "similarity": (("view",), ("images",)),
     "pictures": ((), ("original", "released", "denoised")),
@@ -60,6 +64,7 @@ _SHORT = {
     "reidentify-denoised-adaptive": "adaptive, on denoised images",
     "reidentify-restored": "static, on restored images",
     "reidentify-restored-adaptive": "adaptive, on restored images",
+    "reidentify-shape": "adaptive, on the shape alone",
 }
 
 _PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]+=*")
@@ -198,6 +203,7 @@ def render(study: Study, records: Sequence[Record]) -> str:
         data=study["data"],
         advice=advice,
         apart=apart,
+        episodic=episodic(study),
         summary=_summary(study, records),
         absent=missing(study, records),
         cell_count=len(study["cells"]),
@@ -255,6 +261,7 @@ def render(study: Study, records: Sequence[Record]) -> str:
         adaptive=ADAPTIVE,
         classifier_in_words=classifier_in_words,
         similarities=_similarities(study, records),
+        recognised="face-similarity" in (study.get("measures") or []),
         shown=_shown,
     )
 
@@ -320,7 +327,13 @@ def _tables(study: Study, records: Sequence[Record]) -> list[Table]:
         proved = {("guarantee" if key == "text" else key): value for key, value in guarantee.items()}
         return [{**{key: value for key, value in result.items() if key != "guarantee"}, **proved}]
 
-    similarity = ("ssim", "psnr", "mse", "images", "bytes_per_image")
+    faces = ("face-similarity", "face-similarity_of_two")
+    similarity = ("ssim", "psnr", "mse", *faces, "images", "bytes_per_image")
+    intervals = []
+    if episodic(study):
+        intervals.append("half_width is half of its 95% interval over test episodes")
+    if set(study["learners"]) & set(CLASSIFIERS):
+        intervals.append("low and high bound that of a classifier, over test images")
     return [
         Table(
             "frontier",
@@ -331,20 +344,28 @@ def _tables(study: Study, records: Sequence[Record]) -> list[Table]:
         ),
         table(
             "accuracy",
-            "Accuracy of every learner; half_width is half of its 95% interval over test episodes",
+            "; ".join(["Accuracy of every learner", *intervals]),
             "accuracy",
             "learner",
             (
                 "accuracy",
                 "half_width",
                 "episodes",
+                "low",
+                "high",
+                "images",
+                "chance",
                 "trained_episodes",
+                "trained_epochs",
                 "train_seconds",
                 "operations",
                 "precision",
             ),
             measured,
-            recent=("operations", "precision"),
+            recent=(
+                *("low", "high", "images", "chance", "trained_epochs", "operations", "precision"),
+                *(() if episodic(study) else ("half_width", "episodes", "trained_episodes")),
+            ),
         ),
         table(
             "privacy",
@@ -374,6 +395,7 @@ def _tables(study: Study, records: Sequence[Record]) -> list[Table]:
             "view",
             (*similarity, "guarantee", "definition", "value", "whole_image", "source"),
             flat,
+            recent=faces,
         ),
         Table(
             "transfer",
@@ -469,6 +491,11 @@ def _problem(record: Record) -> str | None:
         return "'seconds' is missing"
     if record["kind"] == "attack" and in_result and not record["result"]["scores"]:
         return "result has no scores"
+    if record["kind"] == "accuracy":
+        known = record["cell"]["learner"] in CLASSIFIERS
+        for key in ("low", "high", "images", "chance") if known else ("half_width", "episodes"):
+            if key not in record["result"]:
+                return f"result has no {key!r}"
     if record["kind"] == "accuracy" and record["cell"]["learner"] == "meta":
         privacy = record["result"].get("privacy")
         if not isinstance(privacy, dict) or not isinstance(privacy.get("promise"), str):
@@ -504,11 +531,11 @@ def _summary(study: Study, records: Sequence[Record]) -> list[str]:
     count = sum(spec != "none" for spec in study["protections"])
     channels, height, width = data["shape"]
     colour = "grey" if channels == 1 else "colour"
+    examples = f", with {task['shot']} examples of each of {task['way']} classes" if episodic(study) else ""
     first = (
         f"Images are protected on the device before they leave it, and a service learns to tell "
-        f"{task['target']} from what it receives, with {task['shot']} examples of each of {task['way']} "
-        f"classes. This study tries {count} ways to protect {data['images']:,} {colour} images of "
-        f"{width} × {height} pixels ({data['source']})"
+        f"{task['target']} from what it receives{examples}. This study tries {count} ways to "
+        f"protect {data['images']:,} {colour} images of {width} × {height} pixels ({data['source']})"
     )
     first += (
         f", and measures how well the task still works and how often an adversary can still tell {sensitive}."
@@ -516,12 +543,12 @@ def _summary(study: Study, records: Sequence[Record]) -> list[str]:
         else ", and measures how well the task still works. It names no secret: no adversary was tried."
     )
     paragraphs = [first]
-    clean = accuracies(study, records).get(("none", "clean"))
+    clean = accuracies(study, records).get(("none", clean_learner(study)))
     clear = risks(study, records).get(("none", "reidentify-static"))
     if clean:
         told = (
             f"Without protection the classifier is right in {percent(clean.value)} of cases "
-            f"(guessing: {percent(1 / task['way'])})"
+            f"(guessing: {percent(guessing(study, records) or 0)})"
         )
         if clear:
             told += (
@@ -741,6 +768,12 @@ def _similarities(study: Study, records: Sequence[Record]) -> dict[tuple[str, st
         if all("psnr" in one for one in results):
             psnr = [one["psnr"] for one in results if one["psnr"] is not None]
             parts.append(f"PSNR {statistics.fmean(psnr):.1f} dB" if psnr else "PSNR ∞")
+        if all("face-similarity" in one for one in results):
+            mean = statistics.fmean(one["face-similarity"] for one in results)
+            parts.append(f"face similarity {mean:.2f}")
+            two = [one["face-similarity_of_two"] for one in results]
+            if None not in two:
+                parts[-1] += f" (of two people {statistics.fmean(two):.2f})"
         told[key] = ", ".join(parts)
     return told
 
@@ -911,7 +944,9 @@ def _made(study: Study, records: Sequence[Record]) -> list[tuple[str, list[tuple
     splits = [name for name in usual if name in data["splits"]]
     splits += [name for name in data["splits"] if name not in usual]
     adversary = (study.get("adversary") or {}) if attacks else {}
-    other_shots = task.get("other_shots") or []
+    other_shots = (task.get("other_shots") or []) if episodic(study) else []
+    episode = f"{task['way']}-way {task['shot']}-shot, {task['queries']} queries a class"
+    training = (study.get("training") or {}) if episodic(study) else {}
     groups = [
         (
             "Data",
@@ -928,15 +963,16 @@ def _made(study: Study, records: Sequence[Record]) -> list[tuple[str, list[tuple
             [
                 ("target label", task["target"]),
                 ("secret label", task.get("sensitive") or "none"),
-                ("episode", f"{task['way']}-way {task['shot']}-shot, {task['queries']} queries a class"),
+                *([("episode", episode)] if episodic(study) else []),
                 *([("other shots", ", ".join(map(str, other_shots)))] if other_shots else []),
                 *([("classes", ", ".join(task["classes"]))] if task.get("classes") else []),
-                ("test episodes", f"{task['episodes']:,}"),
+                *([("test episodes", f"{task['episodes']:,}")] if episodic(study) else []),
                 ("seeds", ", ".join(str(seed) for seed in study["seeds"])),
             ],
         ),
-        ("Training", [(name, _shown(value)) for name, value in (study.get("training") or {}).items()]),
+        ("Training", [(name, _shown(value)) for name, value in training.items()]),
         ("Meta-learning", [(name, _shown(value)) for name, value in (study.get("meta") or {}).items()]),
+        ("Classifiers", [(name, _shown(value)) for name, value in (study.get("classifier") or {}).items()]),
         (
             "Adversaries",
             [(name, _shown(value)) for name, value in adversary.items()]

@@ -25,17 +25,17 @@ from sfumato.assess import similarity
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp import accounting, clipping
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.episodes import Sampler
+from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
-from sfumato.learn import few_shot, meta, task_pool
+from sfumato.learn import classifier, epochs, few_shot, meta, task_pool
 from sfumato.precision import resolve
 from sfumato.protect import parse
 from sfumato.study import grid
 from sfumato.study.adversaries import Adversaries
-from sfumato.study.grid import ATTACKS, Cell, StudyConfig
+from sfumato.study.grid import ATTACKS, CLASSIFIERS, Cell, StudyConfig
 from sfumato.study.models import RESULTS, Models
 from sfumato.study.records import changed, digest_of, write_json
-from sfumato.study.streams import MEASURED, release
+from sfumato.study.streams import MEASURED, artefacts_of, release
 
 _MEASURED_IMAGES = 100  # the paper measures SSIM over 100 test images
 
@@ -135,11 +135,13 @@ class _Lab:
     def _check(self) -> None:
         """Fail now rather than after an hour: labels, class sizes, cells larger than the images."""
         task, training = self._config.task, self._config.training
-        shapes = [
-            ("training", self._train, training.episode),
-            ("validation", self._validation, training.validation_episode),
-            ("test", self._asked, task.shape),
-        ]
+        shapes: list[tuple[str, LabelledImages | None, Shape]] = []
+        if self._config.episodic:
+            shapes = [
+                ("training", self._train, training.episode),
+                ("validation", self._validation, training.validation_episode),
+                ("test", self._asked, task.shape),
+            ]
         if "meta" in self._config.learners:
             shapes.append(("training", self._train, self._config.meta.shape))
         for name, part, shape in shapes:
@@ -152,7 +154,12 @@ class _Lab:
             if left_out:
                 few = ", ".join(left_out[:5]) + (", ..." if len(left_out) > 5 else "")
                 self._progress.note(f"{name} images: left out, with too few for an episode: {few}")
-        if task.sensitive is not None and self._config.attacks:
+        if any(learner in CLASSIFIERS for learner in self._config.learners):
+            classes = classifier.trainable(self._train, task.target)
+            for part in (self._validation, self._asked):
+                if part is not None:
+                    epochs.codes_of(part, task.target, classes, "classifier")
+        if task.sensitive is not None and (self._config.attacks or self._faces):
             self._adversaries.check()
         for spec in self._config.specs:
             parse(spec).release(self._test.images[:1], seeded_noise(0))
@@ -200,6 +207,7 @@ class _Lab:
         config = self._config
         task = changed(config.task)
         shared = {"results": RESULTS, "cell": asdict(cell), "data": self._data.digest}
+        shared |= artefacts_of(config.specs if cell.kind == "transfer" else [cell.protection])
         sensitive = task.pop("sensitive", None)
         which = dict(cell.which)
         training: dict[str, Any] = {"target": config.task.target, "training": changed(config.training)}
@@ -208,6 +216,8 @@ class _Lab:
             case "accuracy" if which["learner"] == "meta":
                 del task["other_shots"]
                 return digest_of({**shared, "task": task, **self._meta_settings()})
+            case "accuracy" if which["learner"] in CLASSIFIERS:
+                return digest_of({**shared, **self._classifier_settings()})
             case "accuracy":
                 return digest_of({**shared, "task": task, **training})
             case "attack":
@@ -217,6 +227,8 @@ class _Lab:
                 return digest_of(shared)
             case "similarity":
                 shared |= {"measures": config.measures}
+                if self._faces:
+                    shared |= {"faces": self._adversaries.recogniser()}
                 if which["view"] == "denoised":
                     shared |= training
                 elif which["view"] == "restored":
@@ -238,10 +250,22 @@ class _Lab:
             settings["private"] = changed(config.private)
         return {"target": task.target, "classes": task.classes, "meta": settings}
 
+    def _classifier_settings(self) -> dict[str, Any]:
+        """All of the study that decides an ordinary classifier, beside its protection and seed."""
+        task, config = self._config.task, self._config.classifier
+        return {"target": task.target, "classes": task.classes, "classifier": changed(config)}
+
+    @property
+    def _faces(self) -> bool:
+        """Whether it is measured how alike faces are."""
+        return "face-similarity" in self._config.measures
+
     def description(self, cells: list[dict[str, Any]]) -> dict[str, Any]:
         config = self._config
         task = asdict(config.task)
         learned = {"meta": asdict(config.meta)} if "meta" in config.learners else {}
+        if any(learner in CLASSIFIERS for learner in config.learners):
+            learned["classifier"] = asdict(config.classifier)
         return {
             "name": config.name,
             "title": config.title or config.name,
@@ -286,6 +310,8 @@ class _Lab:
         match cell.kind:
             case "accuracy" if which["learner"] == "meta":
                 return self._meta_accuracy(cell)
+            case "accuracy" if which["learner"] in CLASSIFIERS:
+                return self._classifier_accuracy(cell, which["learner"])
             case "accuracy":
                 return self._accuracy(cell, which["learner"])
             case "attack":
@@ -303,7 +329,7 @@ class _Lab:
         task = self._config.task
         start = time.perf_counter()
         model = self._model(cell, learner)
-        trained = time.perf_counter() - start
+        taken = time.perf_counter() - start
         accuracy = self._tested(cell, model, task.shot)
         others: dict[str, float] = {}
         for shot in task.other_shots:
@@ -314,7 +340,7 @@ class _Lab:
             "half_width": accuracy.half_width,
             "episodes": accuracy.episodes,
             "trained_episodes": model.card["epochs"] * self._config.training.episodes_per_epoch,
-            "train_seconds": round(trained, 1),
+            "train_seconds": round(taken, 1),
             "precision": model.card["precision"],
             "operations": few_shot.operations(model, self._test.images.shape[1:]),
             **others,
@@ -328,7 +354,7 @@ class _Lab:
         task = self._config.task
         start = time.perf_counter()
         model = self._meta_model(cell)
-        trained = time.perf_counter() - start
+        taken = time.perf_counter() - start
         accuracy = meta.evaluate(
             model,
             self._asked,
@@ -344,9 +370,31 @@ class _Lab:
             "half_width": accuracy.half_width,
             "episodes": accuracy.episodes,
             "trained_steps": model.card["steps"],
-            "train_seconds": round(trained, 1),
+            "train_seconds": round(taken, 1),
             "precision": resolve(self._config.meta.precision),
             "privacy": {"promise": meta.promise(model.card), **promised},
+        }
+
+    def _classifier_accuracy(self, cell: Cell, learner: str) -> dict[str, Any]:
+        start = time.perf_counter()
+        model = self._classifier(cell, learner)
+        taken = time.perf_counter() - start
+        accuracy = classifier.evaluate(
+            model,
+            self._asked,
+            target=self._config.task.target,
+            protection=parse(cell.protection),
+            seed=cell.seed,
+        )
+        return {
+            "accuracy": accuracy.mean,
+            "low": accuracy.low,
+            "high": accuracy.high,
+            "images": accuracy.images,
+            "chance": accuracy.chance,
+            "trained_epochs": model.card["epochs"],
+            "train_seconds": round(taken, 1),
+            "precision": model.card["precision"],
         }
 
     def _tested(self, cell: Cell, model: few_shot.FewShotModel, shot: int) -> few_shot.Accuracy:
@@ -384,6 +432,10 @@ class _Lab:
         functions = {"ssim": similarity.ssim, "psnr": similarity.psnr, "mse": similarity.mse}
         result: dict[str, Any] = {"images": len(rows)}
         for measure in self._config.measures:
+            if measure == "face-similarity":
+                alike, strangers = self._adversaries.face_similarity(self._test.rows(rows), shown, cell.seed)
+                result |= {measure: alike, "face-similarity_of_two": strangers}
+                continue
             mean = functions[measure](images.to_float(clean), images.to_float(shown)).mean().item()
             result[measure] = mean if np.isfinite(mean) else None
         if view == "released":
@@ -457,8 +509,32 @@ class _Lab:
             checkpoint.unlink(missing_ok=True)
 
         settings = {"training": changed(training), "spec": spec, "seed": cell.seed}
-        settings |= {"target": config.task.target, "classes": config.task.classes}
+        settings |= {"target": config.task.target, "classes": config.task.classes, **artefacts_of([spec])}
         return self._models.once("few-shot", settings, make, few_shot.load)
+
+    def _classifier(self, cell: Cell, learner: str) -> classifier.ClassifierModel:
+        """The ordinary classifier of a learner, trained or read as those of `_model` are."""
+        config = self._config
+        spec = "none" if learner == "classifier-clean" else cell.protection
+        shapes = learner == "classifier-shape"
+
+        def make(path: Path) -> None:
+            checkpoint = path.with_suffix(".checkpoint")
+            classifier.train(
+                self._train,
+                parse(spec),
+                config.classifier,
+                target=config.task.target,
+                shapes=shapes,
+                validation=self._validation,
+                seed=cell.seed,
+                checkpoint=checkpoint,
+                progress=self._progress.within,
+            ).save(path)
+            checkpoint.unlink(missing_ok=True)
+
+        settings = {**self._classifier_settings(), "spec": spec, "shapes": shapes, "seed": cell.seed}
+        return self._models.once("classifier", {**settings, **artefacts_of([spec])}, make, classifier.load)
 
     def _meta_model(self, cell: Cell) -> meta.MetaModel:
         """The meta-learned model of a protection, trained or read as those of `_model` are."""
@@ -477,6 +553,7 @@ class _Lab:
             checkpoint.unlink(missing_ok=True)  # it may hold what must not be published
 
         settings = {**self._meta_settings(), "spec": cell.protection, "seed": cell.seed}
+        settings |= artefacts_of([cell.protection])
         return self._models.once("meta", settings, make, meta.load)
 
     def _denoiser(self, cell: Cell) -> Callable[[Tensor], Tensor]:

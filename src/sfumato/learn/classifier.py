@@ -1,0 +1,318 @@
+"""An ordinary classifier of released images: how well a task that many learn to solve still works.
+
+Source: the mask paper (docs/papers.md, "Mask"), Sec. III, whose accuracies are of a classifier that is
+INDEPENDENT of the one that a mask was trained with. All its classes are known in training, and it is tested
+on other images of them; of new classes, see `few_shot`.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato import artefacts
+from sfumato.data.labelled import LabelledImages
+from sfumato.dp.mechanisms import Noise, seeded_noise
+from sfumato.episodes import seed_of
+from sfumato.errors import ArtefactError, ConfigError, DataError, did_you_mean
+from sfumato.images import to_float
+from sfumato.learn import epochs
+from sfumato.learn.augmentation import augmented
+from sfumato.learn.epochs import Epochs
+from sfumato.networks import Conv4, Predictor
+from sfumato.precision import autocast, resolve
+from sfumato.proportions import wilson
+from sfumato.protect import Protection, parse
+
+_KIND = "classifier"
+_CHECKPOINT = "classifier checkpoint"
+_BATCH = 256
+
+
+def _conv4(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    channels, height, width = shape
+    return nn.Sequential(Conv4(channels), nn.Linear(64 * (height // 16) * (width // 16), classes))
+
+
+NETWORKS: dict[str, Callable[[tuple[int, int, int], int], nn.Module]] = {
+    "predictor": Predictor,
+    "conv4": _conv4,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierConfig:
+    """How a classifier is trained.
+
+    Attributes:
+        network: "predictor", that of the mask paper, or "conv4", without its hidden dense layer.
+        epochs: at most so many.
+        patience: epochs without a better validation accuracy before training stops.
+        batch: images a step, at most: an epoch is cut into equal parts.
+        learning_rate: of Adam.
+        flips: whether every other training image is mirrored left to right, by chance, AFTER it is protected:
+            who is sent releases has nothing else.
+        shifts: how many pixels they are then moved by at most, edges repeated.
+        precision: see `sfumato.precision`.
+    """
+
+    network: str = "predictor"
+    epochs: int = 30
+    patience: int = 10
+    batch: int = 64
+    learning_rate: float = 1e-3
+    flips: bool = False
+    shifts: int = 0
+    precision: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.network not in NETWORKS:
+            raise ConfigError(
+                f"no network is called {self.network!r}: {did_you_mean(self.network, NETWORKS)}"
+            )
+        if self.batch < 2:
+            raise ConfigError(f"batch={self.batch}: at least 2, which batch norm needs")
+        for name in ("epochs", "patience"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        if self.shifts < 0:
+            raise ConfigError(f"shifts={self.shifts}: at least 0 pixels")
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0 (such as 0.001)")
+        resolve(self.precision)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The share of test images that are classified rightly.
+
+    Attributes:
+        mean: the share.
+        low, high: its 95% interval over images (Wilson 1927); another training may lie outside.
+        images: how many were tested.
+        chance: how often it is right to name the commonest class of the test images each time.
+        spec: the protection of the test images.
+    """
+
+    mean: float
+    low: float
+    high: float
+    images: int
+    chance: float
+    spec: str
+
+    def __str__(self) -> str:
+        low, high = 100 * self.low, 100 * self.high
+        return f"{100 * self.mean:.1f}% ({low:.1f} to {high:.1f}; {self.images:,} images, {self.spec})"
+
+
+class ClassifierModel(nn.Module):
+    """A network from released images to classes. State: its weights.
+
+    Attributes:
+        card: what is known of its making: settings, data digest, validation accuracy, privacy spent.
+    """
+
+    def __init__(self, network: nn.Module, *, card: dict[str, Any]) -> None:
+        super().__init__()
+        self.network = network
+        self.card = card
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names that it chooses among."""
+        return tuple(self.card["classes"])
+
+    def forward(self, released: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 -> (N, classes) float32 logits."""
+        images = to_float(released).contiguous(memory_format=torch.channels_last)
+        with autocast(self.card["precision"], images.device):
+            logits = self.network(images)
+        return torch.as_tensor(logits).float()
+
+    @torch.no_grad()
+    def classify(self, released: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 -> (N,) int64, places in `classes`."""
+        self.eval()
+        return torch.cat([self(part).argmax(1) for part in released.split(_BATCH)])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as an artefact."""
+        artefacts.save(path, self.state_dict(), {"kind": _KIND, **self.card})
+
+
+def load(path: str | os.PathLike[str]) -> ClassifierModel:
+    """Read a model that `ClassifierModel.save` wrote.
+
+    Raises:
+        ArtefactError: damaged, foreign, or of another kind.
+    """
+    tensors, card = artefacts.load(path, kind=_KIND)
+    try:
+        model = untrained(card, ClassifierConfig(**card["config"]), seed=0)
+        model.load_state_dict(tensors)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ArtefactError(f"{path}: damaged: its card and its weights are of no classifier") from error
+    return model.eval()
+
+
+def train(
+    data: LabelledImages,
+    protection: Protection,
+    config: ClassifierConfig,
+    *,
+    target: str,
+    shapes: bool = False,
+    validation: LabelledImages | None = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ClassifierModel:
+    """Train on released images and return the model as of the best epoch.
+
+    Images are released once; where the protection draws noise, anew in every epoch, by seeded noise: these
+    copies stay with the trainer.
+
+    Args:
+        data: clean images to train on.
+        protection: how they are released; `Clear()` for a classifier of clean images.
+        config: see ClassifierConfig.
+        target: the label to classify.
+        shapes: whether it is shown nothing of a release but which pixels are there, see `Release.shapes`.
+        validation: other images of the same classes, released alike, by whose accuracy the best epoch is
+            chosen; None for the last epoch.
+        seed: decides weights, order and noise. The same seed, machine and thread count repeat a run.
+        checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
+            if it had not stopped; it is removed by the caller when no longer needed.
+        progress: called after each step with the numbers done and planned.
+
+    Raises:
+        DataError: fewer than two classes, images that are too small, classes that are in `validation` alone,
+            or shapes of a protection that shows all pixels.
+        ArtefactError: the checkpoint belongs to another run.
+    """
+    classes = trainable(data, target)
+    codes = epochs.codes_of(data, target, classes, "classifier")
+    card = {
+        "config": asdict(config),
+        "spec": protection.spec,
+        "shapes": shapes,
+        "shape": list(data.images.shape[1:]),
+        "classes": list(classes),
+        "target": target,
+        "data": {"name": data.name, "digest": data.digest, "images": len(data)},
+        "validation": None if validation is None else validation.digest,
+        "seed": seed,
+        "precision": resolve(config.precision),
+        "privacy_spent": None,  # of the TRAINING images: a protection spends that of each of its releases
+    }
+    model = untrained(card, config, seed=seed)
+    run = Epochs(model, list(model.parameters()), kind=_CHECKPOINT, rate=config.learning_rate)
+    if checkpoint is not None and Path(checkpoint).exists():
+        run.resume(checkpoint)
+    # The last number keeps this noise apart from that of every epoch.
+    judge = None if validation is None else _seen(model, validation, protection, config.epochs, seed, target)
+    released: Tensor | None = None
+    steps = -(-len(data) // config.batch)  # of an epoch
+    while run.done < config.epochs and run.stale < config.patience:
+        if released is None or protection.draws_noise:
+            released = _shown(protection, data.images, seeded_noise(seed, run.done), shapes=shapes)
+        order = torch.Generator().manual_seed(seed_of(seed, run.done))
+        model.train()
+        for step, rows in enumerate(torch.randperm(len(data), generator=order).tensor_split(steps), 1):
+            images = augmented(released[rows], order, flips=config.flips, shifts=config.shifts)
+            functional.cross_entropy(model(images), codes[rows]).backward()
+            run.step()
+            if progress is not None:
+                progress(run.done * steps + step, config.epochs * steps)
+        run.finish(None if judge is None else _share(model, *judge))
+        if checkpoint is not None:
+            run.save(checkpoint)
+    run.take_best()
+    return model.eval()
+
+
+def evaluate(
+    model: ClassifierModel,
+    data: LabelledImages,
+    *,
+    target: str,
+    protection: Protection | None = None,
+    seed: int = 0,
+) -> Accuracy:
+    """How many images are classified rightly, each released once.
+
+    Args:
+        model: from `train` or `load`.
+        data: clean images of classes that were trained on.
+        target: the label to classify.
+        protection: how they are released; None for how those were that the model was trained on.
+        seed: of the noise.
+
+    Raises:
+        DataError: images of another size, of classes that were never trained on, or without shapes where the
+            model was trained on these.
+    """
+    protection = protection or parse(model.card["spec"])
+    stream = model.card["config"]["epochs"] + 1  # neither of training nor of validation
+    released, codes = _seen(model, data, protection, stream, seed, target)
+    hits = int((model.classify(released) == codes).sum())
+    low, high = wilson(hits, len(codes))
+    chance = int(codes.bincount().max()) / len(codes)
+    return Accuracy(hits / len(codes), low, high, len(codes), chance, protection.spec)
+
+
+def trainable(data: LabelledImages, target: str) -> tuple[str, ...]:
+    """The classes of the training images, where a classifier can be trained on them. Else DataError."""
+    height, width = data.images.shape[2:]
+    if min(height, width) < 16:
+        raise DataError(
+            f"{data.name}: images of {height}x{width}: a classifier halves them 4 times, and needs at least "
+            "16x16: load them at a larger size"
+        )
+    return epochs.classes_of(data, target, "classifier")
+
+
+def untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> ClassifierModel:
+    """The model of a card's `shape` and `classes`, with initial weights that `seed` decides."""
+    channels, height, width = card["shape"]
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = NETWORKS[config.network]((channels, height, width), len(card["classes"]))
+    return ClassifierModel(network, card=card)
+
+
+def _seen(
+    model: ClassifierModel,
+    data: LabelledImages,
+    protection: Protection,
+    stream: int,
+    seed: int,
+    target: str,
+) -> tuple[Tensor, Tensor]:
+    """Released images to test on, and their codes."""
+    card = model.card
+    if list(data.images.shape[1:]) != list(card["shape"]):
+        found, wanted = ("x".join(map(str, each)) for each in (data.images.shape[1:], card["shape"]))
+        raise DataError(
+            f"{data.name}: images of {found}: this classifier was trained on {wanted}: resize them"
+        )
+    codes = epochs.codes_of(data, target, model.classes, "classifier")
+    noise = seeded_noise(seed, stream)
+    return _shown(protection, data.images, noise, shapes=card["shapes"]), codes
+
+
+def _shown(protection: Protection, images: Tensor, noise: Noise, *, shapes: bool) -> Tensor:
+    release = protection.release(images, noise)
+    return release.shapes() if shapes else release.images()
+
+
+def _share(model: ClassifierModel, released: Tensor, codes: Tensor) -> float:
+    return (model.classify(released) == codes).double().mean().item()

@@ -1,0 +1,68 @@
+"""`sfumato train classifier`."""
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+from commands import Command
+
+from sfumato import images
+from sfumato.learn import classifier
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """24 images of 16x16, of two colours in each split; and of a place that is in the test split alone."""
+    generator = torch.Generator().manual_seed(0)
+    (tmp_path / "photos").mkdir()
+    with (tmp_path / "photos" / "table.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["file", "colour", "place", "split"])
+        for i in range(24):
+            image = torch.randint(0, 100, (3, 16, 16), generator=generator).to(torch.uint8)
+            image[i % 2, :4, :4] = 255
+            images.write(tmp_path / "photos" / f"{i}.png", image)
+            split = ("train", "train", "val", "test")[i // 6]
+            out.writerow([f"{i}.png", ("red", "green")[i % 2], "away" if i == 23 else "ab"[i % 2], split])
+    return tmp_path / "photos" / "table.csv"
+
+
+def train(command: Command, *more: str, target: str = "colour", size: int = 16):
+    words = ["train", "classifier", "--data", "table:photos/table.csv", "--target", target]
+    small = ["--set", "epochs=2", "--set", "batch=8", "--size", str(size)]
+    return command(*words, "--out", "c.safetensors", *small, *more)
+
+
+def test_a_classifier_is_trained_and_said_to_be(command: Command, table: Path, tmp_path: Path):
+    said = train(command, "--with", "gaussian:sigma=20")
+    assert said.code == 0
+    model = classifier.load(tmp_path / "c.safetensors")
+    validation, test, proved, artefact = said.out.splitlines()
+    assert validation == f"validation: {100 * model.card['validation_accuracy']:.1f}% (colour)"
+    assert test.startswith("test: ")
+    assert test.endswith("; 6 images, gaussian:sigma=20)")
+    assert proved.startswith("gaussian:sigma=20: hides any 1 pixel")
+    assert artefact == "artefact: c.safetensors"
+    assert model.card["spec"] == "gaussian:sigma=20"
+    assert not (tmp_path / "c.checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "settings", "message"),
+    [
+        ([], {"target": "color"}, "no label 'color': did you mean 'colour'"),
+        ([], {"target": "place"}, "such as 'away', are in no training image: a classifier is tested on new"),
+        ([], {"size": 8}, "images of 8x8: "),
+        (["--set", "epoch=5"], {}, "no key 'epoch': did you mean 'epochs'"),
+        (["--with", "blurr"], {}, "no protection is called 'blurr': did you mean 'blur'"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line_before_training(
+    command: Command, table: Path, tmp_path: Path, more: list[str], settings: dict, message: str
+):
+    said = train(command, *more, **settings)
+    assert (said.code, said.out) == (1, "")
+    (line,) = [line for line in said.err.splitlines() if line.startswith("sfumato: ")]
+    assert message in line
+    assert not list(tmp_path.glob("*.safetensors"))
