@@ -112,9 +112,9 @@ INNER: dict[str, dict[str, Any]] = {
 
 
 def private(algorithm: str, shot: int, epsilon: float, pool: str, policy: str, seed: int) -> Run:
-    """One private training; `policy` "none" is the same one without clipping and noise."""
+    """One private training; "none" is the same without clipping and noise, "untrained" a step of nothing."""
     settings: Private | None = None
-    if policy != "none":
+    if policy in POLICIES:
         published = policy == "meta-clip-published"
         rate = TASKS / (POOL if pool == "overlapping" else 205)
         settings = Private(
@@ -130,7 +130,8 @@ def private(algorithm: str, shot: int, epsilon: float, pool: str, policy: str, s
         algorithm=algorithm,
         shot=shot,
         queries=5,
-        steps=STEPS,
+        steps=1 if policy == "untrained" else STEPS,
+        meta_rate=1e-12 if policy == "untrained" else 1e-3,
         tasks=TASKS,
         private=settings,
         **INNER[algorithm],
@@ -151,7 +152,7 @@ def private_runs() -> list[Run]:
         private("maml", 1, 9.02, pool, policy, seed)
         for seed in SEEDS
         for pool in ("disjoint", "overlapping")
-        for policy in ("none", *POLICIES)
+        for policy in ("untrained", "none", *POLICIES)
     ]
     listed += [
         private(algorithm, shot, epsilon, "overlapping", policy, seed)
@@ -159,13 +160,11 @@ def private_runs() -> list[Run]:
         for algorithm in INNER
         for shot in (1, 5)
         for epsilon in BUDGETS
-        for policy in ("none", *POLICIES)
+        for policy in ("untrained", "none", *POLICIES)
     ]
-    return list(
-        {
-            run.name: run for run in listed if run.about["policy"] != "none" or run.about["epsilon"] == 9.02
-        }.values()
-    )
+    # What no budget bounds is run once.
+    kept = [run for run in listed if run.about["policy"] in POLICIES or run.about["epsilon"] == BUDGETS[0]]
+    return list({run.name: run for run in kept}.values())
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from sfumato.networks.alignment import align
 from sfumato.networks.conv4 import Conv4
+from sfumato.networks.cut import cut
 from sfumato.networks.dncnn import DnCNN
 from sfumato.networks.inception_resnet_v1 import InceptionResnetV1
 from sfumato.networks.mobile_face_net import MobileFaceNet
@@ -10,6 +11,7 @@ from sfumato.networks.predictor import Predictor
 from sfumato.networks.resnet12 import ResNet12
 from sfumato.networks.squeeze_net import SqueezeNet
 from sfumato.networks.task_classifiers import Convolutional, FullyConnected, Strided
+from sfumato.networks.tiny_darknet import TinyDarknet
 from sfumato.networks.unet import UNet
 
 __all__ = [
@@ -26,6 +28,8 @@ __all__ = [
     "ResNet12",
     "SqueezeNet",
     "Strided",
+    "TinyDarknet",
     "UNet",
     "align",
+    "cut",
 ]
