@@ -1,0 +1,557 @@
+"""DPFE: features that keep attributes of an image and lose who it shows.
+
+Source: Osia et al. 2018 (docs/papers.md, "DPFE"), Procedure 1. An attribute network is trained and cut at a
+layer; a linear auto-encoder, begun with the principal components of that layer's output, is put in between;
+its normalised hidden layer is the private feature. Fine-tuned for the attributes, that is the paper's Simple
+model; fine-tuned further by Eq. (7), the DPFE model. What comes before the feature runs on the device, what
+comes after it in the cloud.
+
+Where the paper is silent: every batch of DPFE fine-tuning has a number of pairs of one identity; the last
+epoch is kept, since the most accurate one would be the least private; the convolutions are not frozen; and in
+the end every batch norm takes its statistics of the training images.
+
+Beyond the paper: `variant="adversarial"`, which in place of Eq. (7) reverses the gradient of a network that
+names identities (Ganin & Lempitsky 2015).
+"""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato import artefacts
+from sfumato.data.labelled import LabelledImages
+from sfumato.episodes import seed_of
+from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.images import check_batch, to_float
+from sfumato.learn import epochs
+from sfumato.learn.epochs import Epochs
+from sfumato.precision import autocast, resolve
+from sfumato.protect.feature import KIND, DeviceSide, untrained_sides
+
+VARIANTS = ("simple", "dpfe", "adversarial")
+
+_CHECKPOINT = "private feature checkpoint"
+_LEARNER = "private feature"
+_BATCH = 256
+_PCA_IMAGES = 2048  # from so many at most the principal components are computed
+_ADVERSARY_WIDTH = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureConfig:
+    """How a private feature is trained. The paper gives `dimension`, the networks, and Adam.
+
+    Attributes:
+        widths: of the attribute network, see TinyDarknet.
+        cut: the layer whose output is encoded; conv4_2, conv5_1, conv6_1 and conv7 in the paper.
+        dimension: d, of the feature.
+        variant: "simple" stops before the last stage; "dpfe" and "adversarial" say what that is.
+        beta: the weight of privacy in the last stage. Of "dpfe" it is β/N of Eq. (7): the attributes' loss is
+            its mean over a batch here, and their sum there. Of "adversarial" it is what the gradient is
+            reversed with.
+        attribute_epochs: the first stage, of the network without auto-encoder.
+        simple_epochs: the second stage, for the attributes alone.
+        private_epochs: the last stage, which "simple" has not.
+        batch: images a step.
+        pairs: so many images of a batch, in the last stage, are there for one of the same identity. Eq. (7)
+            has them as chance would: hardly any, with many identities.
+        learning_rate: of Adam.
+        precision: see `sfumato.precision`.
+    """
+
+    widths: tuple[int, ...] = (16, 32, 64, 128, 128, 64, 64)
+    cut: str = "conv7"
+    dimension: int = 10
+    variant: str = "dpfe"
+    beta: float = 0.1
+    attribute_epochs: int = 20
+    simple_epochs: int = 5
+    private_epochs: int = 10
+    batch: int = 64
+    pairs: int = 16
+    learning_rate: float = 1e-3
+    precision: str = "auto"
+
+    def __post_init__(self) -> None:
+        if len(self.widths) != 7 or min(self.widths) < 1:
+            raise ConfigError(f"widths={self.widths}: seven numbers of at least 1, as TinyDarknet takes them")
+        if self.variant not in VARIANTS:
+            raise ConfigError(f"variant={self.variant}: choose {', '.join(VARIANTS)}")
+        if not 0 <= self.beta < math.inf:
+            raise ConfigError(f"beta={self.beta:g}: at least 0, for no privacy")
+        for name in ("dimension", "attribute_epochs", "simple_epochs", "private_epochs", "pairs"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        least = max(4, 2 * self.pairs)
+        if self.batch < least:
+            raise ConfigError(
+                f"batch={self.batch}: at least {least}, for pairs={self.pairs} and for batch norm"
+            )
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0 (such as 0.001)")
+        resolve(self.precision)
+
+    @property
+    def epochs(self) -> int:
+        """Of all stages."""
+        private = 0 if self.variant == "simple" else self.private_epochs
+        return self.attribute_epochs + self.simple_epochs + private
+
+    def stage(self, epoch: int) -> str:
+        """The stage of an epoch, counted from 0: "attribute", "simple", or the variant."""
+        if epoch < self.attribute_epochs:
+            return "attribute"
+        return "simple" if epoch < self.attribute_epochs + self.simple_epochs else self.variant
+
+
+def privacy_loss(features: Tensor, identities: Tensor, *, beta: float, sigma: float) -> Tensor:
+    """β / (2σN²) · [Σ_{y_i≠y_j} |f_i - f_j|² + Σ_{y_i=y_j} (c - |f_i - f_j|²)], over pairs of a batch.
+
+    Source: Osia et al. 2018, Eq. (7), second term, with i and j in both orders, as the paper's U2 in Eq. (5)
+    has them, and i ≠ j. c = 2dN(N - 1) / k, k the number of pairs of one identity (Appendix B.4): it has no
+    gradient, and makes both sums estimates of the same.
+
+    Promises: its gradient pulls images of different identities together, and pushes images of one apart.
+
+    Args:
+        features: (N, d), of variance 1.
+        identities: (N,).
+        beta: β.
+        sigma: σ, the variance of the kernels.
+    """
+    count, dimension = features.shape
+    # Of differences: |f|² + |g|² - 2fg would lose the digits of near features, which the loss is about.
+    squares = (features[:, None] - features[None]).square().sum(2)  # (N, N), 0 for i = j
+    same = identities[:, None] == identities[None]
+    pairs = same.sum() - count
+    total = torch.where(same, -squares, squares).sum()
+    constant = torch.where(pairs > 0, 2.0 * dimension * count * (count - 1), 0.0)  # c·k
+    return beta / (2 * sigma * count**2) * (total + constant)
+
+
+def silverman(count: int, dimension: int) -> float:
+    """σ of Eq. (7): the variance of Gaussian kernels for N features of variance 1, by Silverman's rule."""
+    return float((4 / (count * (dimension + 2))) ** (2 / (dimension + 4)))
+
+
+def reversed_gradient(features: Tensor, beta: float) -> Tensor:
+    """The same numbers, whose gradient is multiplied by -β. Ganin & Lempitsky 2015, Eq. (13)."""
+    return features.detach() * (1 + beta) - beta * features
+
+
+def paired(
+    order: Tensor, identities: Tensor, *, batch: int, pairs: int, draw: torch.Generator
+) -> list[Tensor]:
+    """The rows of batches in which some images have another one of the same identity beside them.
+
+    Promises: leaving out the last `pairs` of each batch, every row occurs once, but for a rest that is
+    smaller than a batch; these last are of the identities of the first that have another image, in turn.
+
+    Args:
+        order: (N,), the rows, shuffled.
+        identities: (N,), the identity of each row.
+        batch: rows of a batch, all together.
+        pairs: P.
+        draw: chooses among the images of an identity.
+    """
+    _, codes, counts = identities.unique(return_inverse=True, return_counts=True)
+    by_identity = codes.argsort(stable=True)
+    place = by_identity.argsort()  # where a row stands there
+    starts = counts.cumsum(0) - counts
+    size = min(batch - pairs, len(order))
+    batches = []
+    for rows in order[: len(order) // size * size].split(size):
+        known = rows[counts[codes[rows]] > 1]
+        if not len(known):
+            continue  # nobody is there twice: nothing to learn of one identity
+        anchors = known.repeat(-(-pairs // len(known)))[:pairs]
+        of, start = counts[codes[anchors]], starts[codes[anchors]]
+        # One of the others: from 1 to n - 1 places further, round in a ring.
+        step = 1 + (torch.rand(len(anchors), generator=draw) * (of - 1)).long()
+        batches.append(torch.cat([rows, by_identity[start + (place[anchors] - start + step) % of]]))
+    return batches
+
+
+class CloudSide(nn.Module):
+    """The network after the private feature. State: its weights. (N, d) -> (N, outputs) logits.
+
+    Attributes:
+        decoder: linear, from the feature to what the layer put out.
+        analyser: the layers after the cut.
+    """
+
+    def __init__(self, analyser: nn.Module, between: torch.Size, *, dimension: int) -> None:
+        super().__init__()
+        self.decoder = nn.Linear(dimension, between.numel())
+        self.analyser = analyser
+        self._between = between
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The logits of all attributes, one after the other."""
+        return torch.as_tensor(self.analyser(self.decoder(features).unflatten(1, self._between)))
+
+
+class FeatureModel(nn.Module):
+    """A device side that extracts a private feature, and a cloud side that reads attributes from it.
+
+    State: their weights, and those of an adversary while it is trained.
+
+    Attributes:
+        card: what is known of its making: settings, data digest, accuracies.
+    """
+
+    def __init__(self, device: DeviceSide, cloud: CloudSide, *, card: dict[str, Any]) -> None:
+        super().__init__()
+        self.device = device
+        self.cloud = cloud
+        self.card = card
+        self.adversary: nn.Module | None = None
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """Target -> the names that it is one of."""
+        return {target: tuple(names) for target, names in self.card["classes"].items()}
+
+    @property
+    def covariance(self) -> Tensor:
+        """(d, d), of the features of the training images: C of Procedure 2."""
+        return self.device.covariance
+
+    @torch.no_grad()
+    def features(self, images: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 -> (N, d) float32, without noise. Raises DataError for other sizes."""
+        check_batch(images)
+        if list(images.shape[1:]) != list(self.card["shape"]):
+            found, wanted = ("x".join(map(str, each)) for each in (images.shape[1:], self.card["shape"]))
+            raise DataError(f"images of {found}: this extractor was trained on {wanted}: resize them")
+        self.eval()
+        return torch.cat([self.device(_ready(part)) for part in images.split(_BATCH)])
+
+    @torch.no_grad()
+    def attributes(self, features: Tensor) -> dict[str, Tensor]:
+        """(N, d) features, noisy or not -> target -> (N, classes) float32 logits."""
+        self.eval()
+        return self.by_target(torch.cat([self.cloud(part) for part in features.split(_BATCH)]))
+
+    def by_target(self, logits: Tensor) -> dict[str, Tensor]:
+        """(N, outputs) -> target -> its columns."""
+        sizes = [len(names) for names in self.card["classes"].values()]
+        return dict(zip(self.card["classes"], logits.split(sizes, dim=1), strict=True))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as an artefact, whose device side `protect.feature` applies."""
+        artefacts.save(path, self.state_dict(), {"kind": KIND, **self.card})
+
+
+def load(path: str | os.PathLike[str]) -> FeatureModel:
+    """Read a model that `FeatureModel.save` wrote. Raises ArtefactError: damaged, foreign, another kind."""
+    tensors, card = artefacts.load(path, kind=KIND)
+    try:
+        model = untrained(card, seed=0)
+        model.load_state_dict(tensors)
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise ArtefactError(f"{path}: damaged: its card and its weights are of no feature") from error
+    return model.eval()
+
+
+def train(
+    data: LabelledImages,
+    config: FeatureConfig,
+    *,
+    targets: Sequence[str],
+    sensitive: str,
+    validation: LabelledImages | None = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> FeatureModel:
+    """Train by Procedure 1 and return the model of the last epoch.
+
+    Args:
+        data: clean images to train on.
+        config: see FeatureConfig.
+        targets: the labels to keep.
+        sensitive: the label to remove.
+        validation: other images, whose accuracies go on the card; their identities may be new.
+        seed: decides weights and order. The same seed, machine and thread count repeat a run.
+        checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
+            if it had not stopped; it is removed by the caller when no longer needed.
+        progress: called after each epoch with the numbers done and planned.
+
+    Raises:
+        DataError: no target or one with fewer than two classes, a target that is also sensitive, no identity
+            with two images, images that are too small, or classes that are in `validation` alone.
+        ConfigError: no such layer, or one whose output has fewer dimensions than the feature.
+        ArtefactError: the checkpoint belongs to another run.
+    """
+    card = {
+        "config": {**asdict(config), "widths": list(config.widths)},
+        "shape": list(data.images.shape[1:]),
+        "classes": trainable(data, config, targets, sensitive),
+        "sensitive": sensitive,
+        "data": {"name": data.name, "digest": data.digest, "images": len(data)},
+        "validation": None if validation is None else validation.digest,
+        "seed": seed,
+        "precision": resolve(config.precision),
+        "privacy_spent": None,  # of the TRAINING images: this method protects those of users, not these
+    }
+    model = untrained(card, seed=seed)
+    codes = _codes(model, data)
+    if validation is not None:
+        _codes(model, validation)  # fails now, not after training
+    _, identities = data.label(sensitive).codes.unique(return_inverse=True)
+    if config.variant == "adversarial":
+        model.adversary = _adversary(config.dimension, int(identities.max()) + 1, seed=seed)
+    run = Training(model, config, sigma=silverman(len(data), config.dimension))
+    if checkpoint is not None and Path(checkpoint).exists():
+        run.resume(checkpoint)
+    while run.epoch < config.epochs:
+        draw = torch.Generator().manual_seed(seed_of(seed, run.epoch))
+        order = torch.randperm(len(data), generator=draw)
+        if run.epoch == config.attribute_epochs:
+            embed(model, data.images[order[:_PCA_IMAGES]])
+        if config.stage(run.epoch) in ("attribute", "simple"):
+            batches = list(order.tensor_split(-(-len(data) // config.batch)))
+        else:
+            batches = paired(order, identities, batch=config.batch, pairs=config.pairs, draw=draw)
+        run.start_epoch()
+        for rows in batches:
+            run.step(data.images[rows], codes[rows], identities[rows])
+        run.finish_epoch()
+        if checkpoint is not None:
+            run.save(checkpoint)
+        if progress is not None:
+            progress(run.epoch, config.epochs)
+    model = run.last_model()
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed_of(seed, run.epoch)))
+    settle(model, data.images[order], batch=config.batch)
+    features = model.features(data.images).double()
+    model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
+    model.card["accuracies"] = None if validation is None else evaluate(model, validation)
+    return model
+
+
+def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None = None) -> dict[str, float]:
+    """Target -> the share of images whose attribute is named rightly.
+
+    Args:
+        model: from `train` or `load`.
+        data: clean images, and their labels.
+        features: (N, d) of these images, with noise for example; None for those without.
+
+    Raises:
+        DataError: images of another size, or of classes that were never trained on.
+    """
+    codes = _codes(model, data)
+    logits = model.attributes(model.features(data.images) if features is None else features)
+    guesses = torch.stack([each.argmax(1) for each in logits.values()], 1)  # (N, T)
+    return dict(zip(logits, (guesses == codes).double().mean(0).tolist(), strict=True))
+
+
+def trainable(
+    data: LabelledImages, config: FeatureConfig, targets: Sequence[str], sensitive: str
+) -> dict[str, list[str]]:
+    """Target -> its classes, where a feature can be trained on the images. Raises DataError: see train."""
+    if not targets:
+        raise DataError("no target: name the labels that the feature is to keep")
+    if sensitive in targets:
+        raise DataError(f"{sensitive!r} is a target and sensitive: a feature cannot both keep and remove it")
+    classes = {target: list(epochs.classes_of(data, target, _LEARNER)) for target in targets}
+    _, counts = data.label(sensitive).codes.unique(return_counts=True)
+    if config.variant != "simple" and (len(counts) < 2 or int(counts.max()) < 2):
+        raise DataError(
+            f"{data.name}: label {sensitive!r} has {len(counts)} classes, of which the largest has "
+            f"{int(counts.max())} images, and to remove it takes 2 classes and 2 images of one: "
+            "choose another label, or add images"
+        )
+    return classes
+
+
+def untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
+    """The model of a card's settings, with initial weights that `seed` decides.
+
+    Raises:
+        ConfigError, DataError: see train.
+    """
+    dimension = card["config"]["dimension"]
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        device, analyser, between = untrained_sides(card)
+        cloud = CloudSide(analyser, between, dimension=dimension)
+    if dimension > between.numel():
+        raise ConfigError(
+            f"dimension={dimension} is more than the {between.numel()} numbers that layer "
+            f"{card['config']['cut']} puts out: choose fewer, or another cut"
+        )
+    return FeatureModel(device, cloud, card=card)
+
+
+@torch.no_grad()
+def embed(model: FeatureModel, images: Tensor) -> None:
+    """Begin the auto-encoder with the principal components of the layer's output on some images.
+
+    Source: Osia et al. 2018, Procedure 1. Promises: with as many dimensions as the output has, the network
+    computes what it did without auto-encoder; with fewer, decoder and encoder are the best linear ones.
+
+    Args:
+        model: whose extractor is trained.
+        images: (N, C, H, W) uint8.
+
+    Raises:
+        DataError: the images have no more directions than N - 1, and the feature has.
+    """
+    model.eval()
+    parts = [model.device.extractor(_ready(part)).flatten(1) for part in images.split(_BATCH)]
+    outputs = torch.cat(parts).double()  # (N, D)
+    dimension = model.device.encoder.out_features
+    if dimension > len(outputs) - 1:
+        raise DataError(
+            f"{len(outputs)} images have {len(outputs) - 1} principal components, and the feature "
+            f"{dimension} dimensions: give more images, or choose a smaller dimension"
+        )
+    mean = outputs.mean(0)
+    centred = outputs - mean
+    if len(outputs) >= outputs.shape[1]:
+        values, vectors = torch.linalg.eigh(centred.T @ centred / len(outputs))
+    else:  # the same directions, from a smaller matrix
+        values, vectors = torch.linalg.eigh(centred @ centred.T / len(outputs))
+        vectors = centred.T @ vectors[:, -dimension:]
+        # Of images that are alike there may be no further direction: orthonormal ones all the same.
+        vectors = torch.linalg.qr(vectors.flip(1)).Q.flip(1)
+    values, vectors = values[-dimension:].flip(0).clamp(min=0), vectors[:, -dimension:].flip(1)
+    encoder, norm, decoder = model.device.encoder, model.device.norm, model.cloud.decoder
+    encoder.weight.copy_(vectors.T)
+    encoder.bias.copy_(-mean @ vectors)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    norm.running_mean.zero_()
+    norm.running_var.copy_(values)
+    decoder.weight.copy_(vectors * (values + norm.eps).sqrt())  # undoes the batch norm
+    decoder.bias.copy_(mean)
+
+
+@torch.no_grad()
+def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
+    """Give every batch norm its statistics over some images, with the weights as they are.
+
+    Running averages lag behind weights that still move. The loss of Eq. (7) moves what it is computed from,
+    a feature of variance 1, and a lag that does no harm to a classifier makes features of another variance.
+
+    Args:
+        model: trained.
+        images: (N, C, H, W) uint8, shuffled.
+        batch: images of a batch, at most.
+    """
+    norms = [each for each in model.modules() if isinstance(each, nn.BatchNorm1d | nn.BatchNorm2d)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the mean over all batches
+    model.train()
+    for part in images.tensor_split(-(-len(images) // batch)):
+        model.cloud(model.device(_ready(part)))
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    model.eval()
+
+
+class Training:
+    """Training under way. State: weights, optimiser, epoch.
+
+    Attributes:
+        model: in training.
+    """
+
+    def __init__(self, model: FeatureModel, config: FeatureConfig, *, sigma: float) -> None:
+        self.model = model
+        self._config = config
+        self._sigma = sigma
+        parameters = list(model.parameters())
+        self._device = parameters[0].device
+        self._epochs = Epochs(model, parameters, kind=_CHECKPOINT, rate=config.learning_rate)
+
+    @property
+    def epoch(self) -> int:
+        """How many epochs are finished."""
+        return self._epochs.done
+
+    def start_epoch(self) -> None:
+        """Set the networks to training mode."""
+        self.model.train()
+
+    def step(self, images: Tensor, codes: Tensor, identities: Tensor) -> None:
+        """Follow the gradient of the stage's loss.
+
+        Args:
+            images: (B, C, H, W) uint8.
+            codes: (B, T) int64, the class of each target.
+            identities: (B,) int64.
+        """
+        self.loss(images, codes, identities).backward()
+        self._epochs.step()
+
+    def loss(self, images: Tensor, codes: Tensor, identities: Tensor) -> Tensor:
+        """What the stage minimises: the attributes' cross-entropies, and the privacy of the variant."""
+        stage, model = self._config.stage(self.epoch), self.model
+        with autocast(model.card["precision"], self._device):
+            if stage == "attribute":
+                logits = model.cloud.analyser(model.device.extractor(_ready(images)))
+            else:
+                features = model.device(_ready(images))
+                logits = model.cloud(features)
+        heads = model.by_target(logits.float()).values()
+        loss = torch.stack(
+            [functional.cross_entropy(head, code) for head, code in zip(heads, codes.T, strict=True)]
+        ).sum()
+        if stage == "dpfe":
+            loss = loss + privacy_loss(features, identities, beta=self._config.beta, sigma=self._sigma)
+        elif stage == "adversarial":
+            assert model.adversary is not None
+            guesses = model.adversary(reversed_gradient(features, self._config.beta))
+            loss = loss + functional.cross_entropy(guesses, identities)
+        return loss
+
+    def finish_epoch(self) -> None:
+        """Keep the weights."""
+        self._epochs.finish(None)
+
+    def last_model(self) -> FeatureModel:
+        """The model of the last epoch, without adversary, ready for use."""
+        self._epochs.take_best()
+        del self.model.card["validation_accuracy"]  # nothing was chosen by one
+        self.model.adversary = None
+        return self.model.eval()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint, whole or not at all."""
+        self._epochs.save(path)
+
+    def resume(self, path: str | os.PathLike[str]) -> None:
+        """Go on from a checkpoint. Raises ArtefactError for that of another run."""
+        self._epochs.resume(path)
+
+
+def _ready(images: Tensor) -> Tensor:
+    return to_float(images).contiguous(memory_format=torch.channels_last)
+
+
+def _codes(model: FeatureModel, data: LabelledImages) -> Tensor:
+    """(N, T) int64, the class of each target. Raises DataError for classes that were not trained on."""
+    columns = [epochs.codes_of(data, target, names, _LEARNER) for target, names in model.classes.items()]
+    return torch.stack(columns, 1)
+
+
+def _adversary(dimension: int, identities: int, *, seed: int) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Linear(dimension, _ADVERSARY_WIDTH), nn.ReLU(), nn.Linear(_ADVERSARY_WIDTH, identities)
+        )

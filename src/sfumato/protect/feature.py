@@ -1,0 +1,312 @@
+"""A private feature: a few numbers leave the device in place of an image.
+
+Source: Osia et al. 2018 (docs/papers.md, "DPFE"), Sec. 4. The extractor is trained by
+sfumato.learn.private_feature, whose models have the device side that is in here.
+
+A release is of its own type: numbers are no image, so that nothing that takes the releases of a
+`Protection` takes these.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sfumato import artefacts
+from sfumato.dp.guarantee import Guarantee
+from sfumato.dp.mechanisms import Noise
+from sfumato.errors import ArtefactError, DataError, SpecError
+from sfumato.images import check_batch, to_float
+from sfumato.networks import TinyDarknet, cut
+from sfumato.protect.parameters import canonical, check_above_zero
+
+KIND = "private feature"  # of the artefact
+
+GRID = 1024  # steps of a released number in a unit, where something is proved
+
+_FINE = 1 << 16  # steps of the noise in a standard deviation, where nothing is
+
+
+class DeviceSide(nn.Module):
+    """The network up to the private feature. State: its weights, and what training features were like.
+
+    (N, C, H, W) float32 -> (N, d) float32, of mean 0 and variance 1 over training images.
+
+    Attributes:
+        extractor: the layers before the cut.
+        encoder: linear, from the flattened output of these to d numbers.
+        norm: batch norm without scale and shift, which would undo it.
+        covariance: (d, d), of the features of the training images.
+    """
+
+    covariance: Tensor
+
+    def __init__(self, extractor: nn.Module, size: int, *, dimension: int) -> None:
+        super().__init__()
+        self.extractor = extractor
+        self.encoder = nn.Linear(size, dimension)
+        self.norm = nn.BatchNorm1d(dimension, affine=False)
+        self.register_buffer("covariance", torch.eye(dimension))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The features of float images. The encoder computes in float32, whatever comes before it."""
+        outputs = self.extractor(images).flatten(1).float()
+        with torch.autocast(outputs.device.type, enabled=False):
+            return torch.as_tensor(self.norm(self.encoder(outputs)))
+
+
+def untrained_sides(card: Mapping[str, Any]) -> tuple[DeviceSide, nn.Module, torch.Size]:
+    """The device side and the analyser of a card's settings, and the (C, h, w) between them.
+
+    Args:
+        card: `shape` of the images, `classes` of each target, and `config` with `widths`, `cut` and
+            `dimension`.
+
+    Raises:
+        ConfigError: the network has no such layer.
+        DataError: the images are too small for it.
+    """
+    channels, height, width = card["shape"]
+    config = card["config"]
+    outputs = sum(len(names) for names in card["classes"].values())
+    network = TinyDarknet(channels, outputs, widths=tuple(config["widths"]))
+    extractor, analyser = cut(network, config["cut"])
+    with torch.no_grad():
+        between = extractor.eval()(torch.zeros(1, channels, height, width)).shape[1:]
+    extractor.train()
+    return DeviceSide(extractor, between.numel(), dimension=config["dimension"]), analyser, between
+
+
+@dataclass(frozen=True)
+class FeatureRelease:
+    """Private features as they leave a device.
+
+    Attributes:
+        values: (N, d) float32.
+        spec: the protection that made them.
+    """
+
+    values: Tensor
+    spec: str
+
+    def rows(self, rows: list[int]) -> "FeatureRelease":
+        """The release of some of the images."""
+        return replace(self, values=self.values[rows])
+
+    @property
+    def bytes_per_image(self) -> int:
+        """How many bytes travel for one image."""
+        return 4 * self.values.shape[1]
+
+    def packed(self) -> list[bytes]:
+        """What travels of each image: its numbers, little-endian."""
+        return [row.astype("<f4").tobytes() for row in self.values.numpy()]
+
+
+def unpack(packets: Sequence[bytes], *, spec: str, dimension: int) -> FeatureRelease:
+    """The release that `FeatureRelease.packed` made packets of. Raises DataError for other lengths."""
+    wrong = [len(packet) for packet in packets if len(packet) != 4 * dimension]
+    if wrong:
+        raise DataError(
+            f"a packet of {wrong[0]} bytes is no feature of {dimension} numbers, which has {4 * dimension}: "
+            "pass the dimension that was released, and whole packets"
+        )
+    rows = [np.frombuffer(packet, "<f4").astype(np.float32) for packet in packets]
+    return FeatureRelease(torch.from_numpy(np.stack(rows)) if rows else torch.empty(0, dimension), spec)
+
+
+def noisy(features: Tensor, covariance: Tensor, noise: Noise, *, ratio: float) -> Tensor:
+    """Add Gaussian noise of covariance r·C. (N, d) -> (N, d) float32.
+
+    Source: Osia et al. 2018, Procedure 2. Nothing is proved: features have no bound.
+
+    Args:
+        features: (N, d).
+        covariance: C, (d, d), which need not have full rank.
+        noise: draws the numbers.
+        ratio: r, at least 0.
+    """
+    if not ratio:
+        return features.float()
+    values, vectors = torch.linalg.eigh(covariance.double())
+    root = vectors * (ratio * values.clamp(min=0)).sqrt()  # root @ root.T is r·C
+    drawn = noise.discrete_gaussian(tuple(features.shape), variance=Fraction(_FINE**2))
+    return torch.as_tensor(features.double() + drawn.double() / _FINE @ root.T).float()
+
+
+def clipped_noisy(features: Tensor, noise: Noise, *, norm: float, variance: float) -> Tensor:
+    """Clip to an L2 norm, and add Gaussian noise of variance s to each number. (N, d) -> (N, d) float32.
+
+    Guarantees ρ-zCDP between any two features, with ρ = (2·norm)² / 2s (Canonne, Kamath & Steinke 2020,
+    Theorem 4): a clipped feature is rounded towards 0 to multiples of 1/GRID, which makes no norm larger, and
+    the noise is the discrete Gaussian on the same grid, exact in integers.
+
+    Args:
+        features: (N, d), finite.
+        noise: draws the numbers.
+        norm: above 0.
+        variance: s, above 0.
+
+    Raises:
+        DataError: features that are no finite numbers, which have no norm to clip.
+    """
+    if not features.isfinite().all():
+        raise DataError("features that are no finite numbers cannot be clipped: the extractor gives NaN")
+    exact = features.double()
+    # A hair below the norm: rounding in the product must not lead beyond it.
+    scale = (norm * (1 - 1e-9) / exact.norm(dim=1, keepdim=True)).clamp(max=1.0)
+    whole = (exact * scale * GRID).trunc().long()
+    drawn = noise.discrete_gaussian(tuple(whole.shape), variance=Fraction(str(variance)) * GRID**2)
+    return torch.as_tensor((whole + drawn).double() / GRID).float()
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """A trained device side.
+
+    Attributes:
+        network: in evaluation mode.
+        shape: (C, H, W) of the images that it was trained on.
+    """
+
+    network: DeviceSide
+    shape: tuple[int, int, int]
+
+
+def load_extractor(path: str) -> Extractor:
+    """The device side of an artefact that sfumato.learn.private_feature wrote.
+
+    Raises:
+        ArtefactError: damaged, foreign, or of another kind.
+    """
+    tensors, card = artefacts.load(path, kind=KIND)
+    try:
+        with torch.random.fork_rng():
+            network, _, _ = untrained_sides(card)
+        prefix = "device."
+        own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+        network.load_state_dict(own)
+        channels, height, width = card["shape"]
+        return Extractor(network.eval(), (channels, height, width))
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise ArtefactError(f"{path}: damaged: its card and its weights are of no extractor") from error
+
+
+@dataclass(frozen=True)
+class Feature:
+    """The private feature of the extractor of an artefact, with Gaussian noise.
+
+    Without `norm`, as published: the noise has the covariance of training features, times `noise`, and
+    nothing is proved, since one image may change a feature by any amount. With `norm`, features are clipped
+    to that L2 norm, and each number gets noise of variance `noise`: training features have variance 1.
+
+    Attributes:
+        artefact: path of the trained extractor; read when first needed.
+        noise: r of Procedure 2, at least 0: the variance of the noise to that of a feature.
+        norm: of the clipping; None for none. A feature of d numbers has a norm of about √d.
+    """
+
+    artefact: str
+    noise: float
+    norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.artefact or self.artefact != self.artefact.strip() or "," in self.artefact:
+            raise SpecError(
+                f"feature: artefact={self.artefact!r}: a path without commas, which separate parameters, "
+                "nor spaces at its ends: rename the file"
+            )
+        if not 0 <= self.noise < math.inf:
+            raise SpecError(f"feature: noise={self.noise:g}: at least 0, for none (such as 0.5)")
+        if self.norm is not None:
+            check_above_zero("feature", "norm", self.norm, "choose about the root of the dimension")
+
+    @property
+    def draws_noise(self) -> bool:
+        """Whether two releases of one image differ."""
+        return self.noise > 0
+
+    @property
+    def spec(self) -> str:
+        """The canonical string."""
+        return canonical("feature", self)
+
+    def made_of(self) -> str:
+        """The SHA-256 of the artefact, which the spec only names; see release.made_of."""
+        try:
+            return hashlib.sha256(Path(self.artefact).read_bytes()).hexdigest()
+        except OSError as error:
+            raise ArtefactError(f"{self.artefact}: cannot be read ({error.strerror})") from error
+
+    def check(self) -> None:
+        """Read the artefact now, and not at the first release. Raises ArtefactError: see load_extractor."""
+        _ = self._extractor
+
+    @torch.no_grad()
+    def release(self, images: Tensor, noise: Noise) -> FeatureRelease:
+        """The noisy features of (N, C, H, W) uint8 images, with fresh noise for every image.
+
+        Each image goes through the network by itself: in a batch it would be rounded otherwise, and its
+        feature would depend on the others, of which the guarantee knows nothing.
+
+        Args:
+            images: the originals.
+            noise: `fresh_noise()` when the result leaves the device.
+
+        Raises:
+            SpecError: images of another size than the extractor was trained on.
+            ArtefactError: as load_extractor does.
+        """
+        check_batch(images)
+        extractor = self._extractor
+        if tuple(images.shape[1:]) != extractor.shape:
+            found, wanted = ("x".join(map(str, each)) for each in (images.shape[1:], extractor.shape))
+            raise SpecError(
+                f"feature: {self.artefact} was trained on {wanted} images, and these are {found}: "
+                "resize them, or train an extractor on images like these"
+            )
+        network = extractor.network
+        rows = [network(to_float(image)) for image in images.split(1)]
+        features = torch.cat(rows) if rows else torch.empty(0, len(network.covariance))
+        if self.norm is None:
+            values = noisy(features, network.covariance, noise, ratio=self.noise)
+        elif not self.noise:
+            values = features * (self.norm / features.norm(dim=1, keepdim=True)).clamp(max=1.0)
+        else:
+            values = clipped_noisy(features, noise, norm=self.norm, variance=self.noise)
+        return FeatureRelease(values, self.spec)
+
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
+        """ρ-zCDP with ρ = 2·norm² / noise, between any two images; None without `norm` or without noise.
+
+        Args:
+            shape: of the image; the number does not depend on it.
+            pixels: how many may differ, by default 1: however many, the feature may move from one end of the
+                ball to the other.
+        """
+        if self.norm is None or not self.noise:
+            return None
+        rho = float(2 * Fraction(str(self.norm)) ** 2 / Fraction(str(self.noise)))
+        return Guarantee(
+            definition="concentrated",
+            value=rho,
+            pixels=1 if pixels is None else pixels,
+            whole_image=rho,
+            source="discrete Gaussian: Canonne, Kamath & Steinke 2020, Thm. 4",
+        )
+
+    @cached_property
+    def _extractor(self) -> Extractor:
+        return load_extractor(self.artefact)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The parameters alone: another process reads the artefact itself."""
+        return {name: value for name, value in vars(self).items() if name != "_extractor"}

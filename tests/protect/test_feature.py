@@ -1,0 +1,240 @@
+"""Private features on the device: the noise that was asked for, and a claim only where one is proved."""
+
+import hashlib
+import math
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from sfumato import artefacts
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ArtefactError, DataError, SpecError
+from sfumato.protect import feature as features
+from sfumato.protect.feature import (
+    GRID,
+    Feature,
+    clipped_noisy,
+    load_extractor,
+    noisy,
+    unpack,
+    untrained_sides,
+)
+from sfumato.protect.release import made_of
+
+SHAPE = (3, 18, 20)
+COVARIANCE = torch.tensor([[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.5]])
+
+
+@pytest.fixture
+def artefact(tmp_path: Path) -> str:
+    """An extractor that nobody trained."""
+    card = {"kind": features.KIND, "shape": list(SHAPE), "classes": {"light": ["dark", "bright"]}}
+    card["config"] = {"widths": [4] * 7, "cut": "conv4_2", "dimension": 3}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        device, _, _ = untrained_sides(card)
+    device.covariance.copy_(COVARIANCE)
+    path = tmp_path / "feature.safetensors"
+    artefacts.save(path, {f"device.{k}": v for k, v in device.state_dict().items()}, card)
+    return str(path)
+
+
+def pictures(count: int = 5, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (count, *SHAPE), generator=generator).to(torch.uint8)
+
+
+# What is released
+
+
+def test_without_noise_the_release_is_the_extractors_output(artefact: str):
+    release = Feature(artefact, noise=0.0).release(pictures(), seeded_noise(0))
+    with torch.no_grad():
+        expected = load_extractor(artefact).network(pictures() / 255)
+    torch.testing.assert_close(release.values, expected)
+    assert release.values.dtype == torch.float32
+    assert release.values.shape == (5, 3)
+
+
+def test_a_few_numbers_leave_the_device(artefact: str):
+    release = Feature(artefact, noise=0.5).release(pictures(), seeded_noise(0))
+    assert release.bytes_per_image == 12  # of an image of 1,080 bytes
+    packets = release.packed()
+    assert [len(packet) for packet in packets] == [12] * 5
+    back = unpack(packets, spec=release.spec, dimension=3)
+    assert torch.equal(back.values, release.values)
+    assert back.spec == release.spec == f"feature:artefact={artefact},noise=0.5"
+
+
+def test_some_of_a_release(artefact: str):
+    release = Feature(artefact, noise=0.5).release(pictures(), seeded_noise(0))
+    assert torch.equal(release.rows([3, 1]).values, release.values[[3, 1]])
+
+
+def test_the_feature_of_an_image_does_not_depend_on_the_others(artefact: str):
+    protection, originals = Feature(artefact, noise=0.0), pictures(20)
+    together = protection.release(originals, seeded_noise(0)).values
+    for rows in ([3], [7, 3], list(range(19, -1, -1))):
+        assert torch.equal(protection.release(originals[rows], seeded_noise(0)).values, together[rows])
+
+
+def test_no_images_have_no_features(artefact: str):
+    for settings in ({"noise": 0.0}, {"noise": 1.0}, {"noise": 1.0, "norm": 2.0}):
+        assert Feature(artefact, **settings).release(pictures(0), seeded_noise(0)).values.shape == (0, 3)
+
+
+def test_the_noise_has_the_covariance_of_the_features_times_the_ratio():
+    drawn = noisy(torch.full((40_000, 3), 5.0), COVARIANCE, seeded_noise(0), ratio=0.5)
+    # 40,000 draws: a standard error of 0.7% of a variance of 1.
+    torch.testing.assert_close(drawn.T.cov(), 0.5 * COVARIANCE, atol=0.04, rtol=0)
+    torch.testing.assert_close(drawn.mean(0), torch.full((3,), 5.0), atol=0.03, rtol=0)
+
+
+def test_a_direction_without_variance_gets_no_noise():
+    flat = torch.tensor([[1.0, 1.0], [1.0, 1.0]])
+    drawn = noisy(torch.zeros(1000, 2), flat, seeded_noise(0), ratio=1.0)
+    torch.testing.assert_close(drawn[:, 0], drawn[:, 1], atol=1e-4, rtol=0)
+
+
+def test_the_covariance_is_that_of_the_artefact(artefact: str):
+    originals = pictures(1).expand(3000, *SHAPE)
+    network = load_extractor(artefact).network
+    with torch.no_grad():
+        feature = network(originals[:1] / 255)
+    drawn = noisy(feature.expand(3000, 3), network.covariance, seeded_noise(0), ratio=2.0)
+    released = Feature(artefact, noise=2.0).release(originals[:4], seeded_noise(1)).values
+    torch.testing.assert_close(drawn.T.cov(), 2 * COVARIANCE, atol=0.4, rtol=0)
+    assert len(released.unique(dim=0)) == 4
+
+
+def test_fresh_noise_for_every_image_and_the_same_for_one_seed(artefact: str):
+    for norm in (None, 2.0):
+        protection = Feature(artefact, noise=1.0, norm=norm)
+        one, two, other = (protection.release(pictures(), seeded_noise(seed)).values for seed in (0, 0, 1))
+        assert torch.equal(one, two)
+        assert not (one == other).any()
+        assert protection.draws_noise
+    assert not Feature(artefact, noise=0.0).draws_noise
+
+
+# Clipping, and what is proved
+
+
+def test_a_clipped_feature_has_at_most_the_norm_and_one_within_stays():
+    values = torch.randn(2000, 6, generator=torch.Generator().manual_seed(0)) * 3
+    tiny = 1e-18  # noise that is 0 but for one draw in e^500,000
+    clipped = clipped_noisy(values, seeded_noise(0), norm=4.0, variance=tiny).double()
+    assert clipped.norm(dim=1).max() <= 4.0
+    within = values.norm(dim=1) <= 4.0
+    assert 100 < within.sum() < 1900
+    assert (clipped[within] - values[within]).abs().max() < 1 / GRID + 1e-6
+    outside = values[~within].double()
+    expected = outside * 4 / outside.norm(dim=1, keepdim=True)
+    assert (clipped[~within] - expected).abs().max() < 1 / GRID + 1e-6
+
+
+def test_two_clipped_features_differ_by_at_most_the_sensitivity_of_the_guarantee():
+    values = torch.tensor([[1e30, 1.0], [-1e30, 0.0], [0.0, 0.0], [3.0, 4.0]])
+    clipped = clipped_noisy(values, seeded_noise(0), norm=1.7, variance=1e-18).double()
+    assert torch.cdist(clipped, clipped).max() <= 2 * 1.7
+    assert torch.cdist(clipped, clipped).max() > 2 * 1.7 - 0.01
+
+
+def test_the_noise_of_a_clipped_feature_is_isotropic_and_of_the_variance():
+    drawn = clipped_noisy(torch.zeros(40_000, 3), seeded_noise(0), norm=1.0, variance=0.7)
+    torch.testing.assert_close(drawn.T.cov(), 0.7 * torch.eye(3), atol=0.03, rtol=0)
+    assert torch.equal((drawn * GRID).round() / GRID, drawn)
+
+
+def test_a_clipped_feature_has_the_guarantee_of_the_gaussian_mechanism():
+    guarantee = Feature("a", noise=4.0, norm=3.0).guarantee(SHAPE)
+    assert guarantee.definition == "concentrated"
+    assert guarantee.value == guarantee.whole_image == (2 * 3.0) ** 2 / (2 * 4.0)
+    assert Feature("a", noise=4.0, norm=3.0).guarantee(SHAPE, pixels=50).value == guarantee.value
+    epsilon = guarantee.to("approximate", delta=1e-5).value
+    # Bun & Steinke 2016, Prop. 1.3, which is looser.
+    assert 0 < epsilon <= 4.5 + 2 * math.sqrt(4.5 * math.log(1e5))
+
+
+@pytest.mark.parametrize("settings", [{"noise": 4.0}, {"noise": 0.0}, {"noise": 0.0, "norm": 3.0}])
+def test_nothing_is_claimed_without_a_norm_or_without_noise(settings):
+    assert Feature("a", **settings).guarantee(SHAPE) is None
+
+
+def test_features_that_are_no_numbers_are_never_released_under_a_guarantee():
+    for bad in (math.nan, math.inf):
+        with pytest.raises(DataError, match="cannot be clipped"):
+            clipped_noisy(torch.tensor([[1.0, bad]]), seeded_noise(0), norm=1.0, variance=1.0)
+
+
+# Artefacts
+
+
+def test_the_spec_names_what_differs_from_the_defaults():
+    assert Feature("a b", noise=1.0, norm=3.5).spec == "feature:artefact=a b,noise=1,norm=3.5"
+
+
+def test_a_copy_for_another_process_reads_the_artefact_itself(artefact: str):
+    protection = Feature(artefact, noise=0.5)
+    protection.check()
+    copied = pickle.loads(pickle.dumps(protection))
+    assert vars(copied).keys() == {"artefact", "noise", "norm"}
+    one, two = (each.release(pictures(), seeded_noise(0)).values for each in (protection, copied))
+    assert torch.equal(one, two)
+
+
+def test_the_digest_is_of_the_artefact(artefact: str):
+    digest = hashlib.sha256(Path(artefact).read_bytes()).hexdigest()
+    assert made_of(Feature(artefact, noise=0.5)) == digest
+    with pytest.raises(ArtefactError, match="nowhere: cannot be read"):
+        Feature("nowhere", noise=0.5).made_of()
+
+
+def test_reading_an_extractor_moves_no_global_random_state(artefact: str):
+    before = torch.random.get_rng_state()
+    load_extractor(artefact)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_a_damaged_artefact_is_refused(artefact: str, tmp_path: Path):
+    tensors, card = artefacts.load(artefact, kind=features.KIND)
+    artefacts.save(tmp_path / "narrow", tensors, card | {"config": card["config"] | {"widths": [5] * 7}})
+    artefacts.save(tmp_path / "bare", tensors, {"kind": features.KIND})
+    artefacts.save(tmp_path / "mask", tensors, card | {"kind": "mask"})
+    for name in ("narrow", "bare"):
+        with pytest.raises(ArtefactError, match=f"{name}: damaged: its card and its weights are of no extra"):
+            Feature(str(tmp_path / name), noise=0.5).check()
+    with pytest.raises(ArtefactError, match="is a 'mask', and a 'private feature' is needed"):
+        Feature(str(tmp_path / "mask"), noise=0.5).check()
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"artefact": "a,b", "noise": 1.0}, "a path without commas"),
+        ({"artefact": "", "noise": 1.0}, "a path without commas"),
+        ({"artefact": "a", "noise": -0.1}, "noise=-0.1: at least 0"),
+        ({"artefact": "a", "noise": math.nan}, "noise=nan: at least 0"),
+        ({"artefact": "a", "noise": 1.0, "norm": 0.0}, "norm=0 is not above 0"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, message: str):
+    with pytest.raises(SpecError, match=message):
+        Feature(**settings)
+
+
+def test_images_of_another_size_are_refused(artefact: str):
+    with pytest.raises(SpecError, match="was trained on 3x18x20 images, and these are 3x20x20: resize"):
+        Feature(artefact, noise=1.0).release(torch.zeros(1, 3, 20, 20, dtype=torch.uint8), seeded_noise(0))
+
+
+def test_packets_of_another_length_are_refused():
+    with pytest.raises(DataError, match="a packet of 11 bytes is no feature of 3 numbers, which has 12"):
+        unpack([b"x" * 12, b"x" * 11], spec="feature", dimension=3)
+    assert unpack([], spec="feature", dimension=3).values.shape == (0, 3)
