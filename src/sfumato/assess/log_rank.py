@@ -196,8 +196,8 @@ def density_log_posteriors(
 
     p(f|y) = 1/n_y Σ_i N(f; f_i, σ_y I) of whitened features, σ_y = (4 / (n_y (d + 2)))^(2 / (d + 4)).
 
-    Guarantees finite numbers for finite features, however far from all training features; memory for some
-    features at a time, never for all pairs.
+    Guarantees finite numbers for finite float32 features, however far from all training features; memory for
+    some features at a time, never for all pairs.
 
     Args:
         train_features: (N, d), what the adversary has of known identities.
