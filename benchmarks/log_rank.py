@@ -74,8 +74,8 @@ def main() -> None:
     slow = time.perf_counter() - start
     print(
         f"the loop: {slow:.2f} s and {peak() - before:.0f} MiB more; at full size about {slow / work:.0f} s "
-        f"and {2 * 8 * IDENTITIES * TESTS / 2**20:.0f} MiB, for log-posteriors and their copy; log-rank privacy "
-        f"differs by {abs(other.lrp - result.lrp):.1e}"
+        f"and {2 * 8 * IDENTITIES * TESTS / 2**20:.0f} MiB, for log-posteriors and their copy; "
+        f"log-rank privacy differs by {abs(other.lrp - result.lrp):.1e}"
     )
 
 
