@@ -628,7 +628,7 @@ def meta_private() -> list[str]:
                 norms = runs[0]["norms"]
                 at = [norms[round(part * (len(norms) - 1))] for part in (0, 0.25, 0.5, 0.75, 1)]
                 trajectories.append(f"| {pool} | {policy} | {' | '.join(f'{norm:.3g}' for norm in at)} |")
-    if not rows:
+    if not (added and open_adds):  # a table needs a network that learned nothing to stand beside
         return []
     better = [one for one in verdicts if one[-1][0] - one[-1][1] > 0]
     worse = [one for one in verdicts if one[-1][0] + one[-1][1] < 0]

@@ -7,13 +7,11 @@ A release is of its own type: numbers are no image, so that nothing that takes t
 `Protection` takes these.
 """
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,7 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.images import check_batch, to_float
 from sfumato.networks import TinyDarknet, cut
-from sfumato.protect.parameters import canonical, check_above_zero
+from sfumato.protect.parameters import artefact_digest, canonical, check_above_zero, check_artefact
 
 KIND = "private feature"  # of the artefact
 
@@ -219,11 +217,7 @@ class Feature:
     norm: float | None = None
 
     def __post_init__(self) -> None:
-        if not self.artefact or self.artefact != self.artefact.strip() or "," in self.artefact:
-            raise SpecError(
-                f"feature: artefact={self.artefact!r}: a path without commas, which separate parameters, "
-                "nor spaces at its ends: rename the file"
-            )
+        check_artefact("feature", self.artefact)
         if not 0 <= self.noise < math.inf:
             raise SpecError(f"feature: noise={self.noise:g}: at least 0, for none (such as 0.5)")
         if self.norm is not None:
@@ -241,10 +235,7 @@ class Feature:
 
     def made_of(self) -> str:
         """The SHA-256 of the artefact, which the spec only names; see release.made_of."""
-        try:
-            return hashlib.sha256(Path(self.artefact).read_bytes()).hexdigest()
-        except OSError as error:
-            raise ArtefactError(f"{self.artefact}: cannot be read ({error.strerror})") from error
+        return artefact_digest(self.artefact)
 
     def check(self) -> None:
         """Read the artefact now, and not at the first release. Raises ArtefactError: see load_extractor."""

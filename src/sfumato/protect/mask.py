@@ -3,12 +3,10 @@
 The masker is trained by sfumato.learn.adversarial_mask, which selects pixels by the functions in here.
 """
 
-import hashlib
 import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +17,7 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, SpecError
 from sfumato.images import check_batch, to_float
 from sfumato.networks import UNet
-from sfumato.protect.parameters import canonical
+from sfumato.protect.parameters import artefact_digest, canonical, check_artefact
 from sfumato.protect.release import Release
 
 KIND = "mask"  # of the artefact
@@ -146,11 +144,7 @@ class Mask:
     has_shape = True  # of which pixels are shown; see Release.shapes
 
     def __post_init__(self) -> None:
-        if not self.artefact or self.artefact != self.artefact.strip() or "," in self.artefact:
-            raise SpecError(
-                f"mask: artefact={self.artefact!r}: a path without commas, which separate parameters, "
-                "nor spaces at its ends: rename the file"
-            )
+        check_artefact("mask", self.artefact)
         if self.keep is not None and not 0 < self.keep < 1:
             raise SpecError(
                 f"mask: keep={self.keep:g} is no share of the pixels: choose above 0 and below 1 "
@@ -166,10 +160,7 @@ class Mask:
 
     def made_of(self) -> str:
         """The SHA-256 of the artefact, which the spec only names; see release.made_of."""
-        try:
-            return hashlib.sha256(Path(self.artefact).read_bytes()).hexdigest()
-        except OSError as error:
-            raise ArtefactError(f"{self.artefact}: cannot be read ({error.strerror})") from error
+        return artefact_digest(self.artefact)
 
     def check(self) -> None:
         """Read the artefact now, and not at the first release. Raises ArtefactError as load_masker does."""

@@ -1,12 +1,14 @@
 """What the parameters of every protection share: how they are checked, and how they are written."""
 
 import dataclasses
+import hashlib
 import math
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from sfumato.errors import SpecError
+from sfumato.errors import ArtefactError, SpecError
 from sfumato.images import check_batch
 
 
@@ -24,6 +26,23 @@ def check_above_zero(name: str, key: str, value: float, cure: str) -> None:
     """Raise SpecError unless 0 < value < inf."""
     if not (value > 0 and math.isfinite(value)):
         raise SpecError(f"{name}: {key}={_number(value)} is not above 0: {cure}")
+
+
+def check_artefact(name: str, path: str) -> None:
+    """Raise SpecError for the path of an artefact that a spec could not be read back with."""
+    if not path or path != path.strip() or "," in path:
+        raise SpecError(
+            f"{name}: artefact={path!r}: a path without commas, which separate parameters, "
+            "nor spaces at its ends: rename the file"
+        )
+
+
+def artefact_digest(path: str) -> str:
+    """The SHA-256 of a file that a spec only names; see release.made_of. Raises ArtefactError."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise ArtefactError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def check_pixels(name: str, pixels: int) -> int:
