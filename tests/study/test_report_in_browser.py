@@ -55,12 +55,25 @@ def browser(tmp_path_factory) -> Iterator[Any]:
     driver.quit()
 
 
+def _open(browser: Any, address: str) -> None:
+    """`get` may come back before a page of this size has been read to its end."""
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    browser.get("about:blank")  # or the page before, which is whole, could be taken for it
+    browser.get(address)
+    WebDriverWait(browser, 60).until(
+        lambda page: (
+            page.execute_script("return location.href != 'about:blank' && document.readyState") == "complete"
+        )
+    )
+
+
 @pytest.fixture(params=[360, 1200], ids=["telephone", "desk"])
 def width(request, browser, address) -> int:
     """The report is open at this width."""
     size = {"width": request.param, "height": 800, "deviceScaleFactor": 1, "mobile": request.param < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get(address)
+    _open(browser, address)
     return request.param
 
 
@@ -167,7 +180,7 @@ def test_all_that_scrolls_or_opens_is_reached_by_the_keyboard(browser, width):
 
 
 def test_it_prints_to_a_pdf_of_a_few_pages(browser, address):
-    browser.get(address)
+    _open(browser, address)
     printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True, "preferCSSPageSize": True})
     pdf = base64.b64decode(printed["data"])
     assert pdf.startswith(b"%PDF")
