@@ -725,6 +725,8 @@ def test_the_double_does_notice_when_images_are_looked_at(glyphs):
         ({"inner_rate": 0.0}, "rate=0: above 0"),
         ({"way": 1}, "way=1"),
         ({"precision": "half"}, "choose auto, float32, bfloat16"),
+        ({"network": "strided", "width": 0}, "width=0: at least 1"),
+        ({"width": 16}, "width=16: a fully connected network has its own"),
     ],
 )
 def test_impossible_settings_are_refused(setting, message):
@@ -735,7 +737,11 @@ def test_impossible_settings_are_refused(setting, message):
 # The model
 
 
-@pytest.mark.parametrize("config", [OPEN, replace(CLOSED, algorithm="meta-sgd")], ids=["open", "private"])
+@pytest.mark.parametrize(
+    "config",
+    [OPEN, replace(CLOSED, algorithm="meta-sgd"), replace(OPEN, network="strided", width=5)],
+    ids=["open", "private", "narrow"],
+)
 def test_an_artefact_gives_the_same_model_back(glyphs, small_glyphs, tmp_path, config):
     model = train(glyphs, config, "gaussian:sigma=20")
     model.save(tmp_path / "model.safetensors")
@@ -747,6 +753,13 @@ def test_an_artefact_gives_the_same_model_back(glyphs, small_glyphs, tmp_path, c
     one, other = (meta.evaluate(m, test, episodes=20, queries=5) for m in (model, loaded))
     assert one == other
     assert str(one).endswith("(5-way 1-shot, 20 episodes, gaussian:sigma=20)")
+
+
+def test_a_narrow_network_has_the_filters_that_were_asked_for(glyphs):
+    model = train(glyphs, replace(OPEN, network="strided", width=5, steps=1))
+    channels = glyphs.images.shape[1]
+    convolutions = (channels + 3 * 5) * 5 * 9
+    assert model.start.numel() == convolutions + 4 * 2 * 5 + (5 + 1) * OPEN.way
 
 
 def test_a_task_is_learned_from_its_support(small_glyphs, glyphs):

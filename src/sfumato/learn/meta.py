@@ -35,7 +35,7 @@ from sfumato.networks import Convolutional, FullyConnected, Strided
 from sfumato.precision import resolve
 from sfumato.protect import Protection, parse
 
-NETWORKS: dict[str, Callable[[tuple[int, int, int], int], nn.Module]] = {
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "fully-connected": FullyConnected,
     "convolutional": Convolutional,
     "strided": Strided,
@@ -94,6 +94,8 @@ class MetaConfig:
         test_steps: of learning a task when the model is used.
         way, shot, queries: N, K and Q of a task.
         network: "fully-connected", "convolutional" (MAML's for MiniImageNet) or "strided" (for Omniglot).
+        width: filters of each convolution; None for the 64 of the source. Noise grows with the root of the
+            number of parameters, which goes with the square of this: private runs want it small.
         steps: meta-steps.
         tasks: of a meta-step; in a private run how many are expected, since each comes by itself.
         meta_rate: learning rate of Adam, falling to 0 along a cosine.
@@ -112,6 +114,7 @@ class MetaConfig:
     shot: int = 1
     queries: int = 5
     network: str = "fully-connected"
+    width: int | None = None
     steps: int = 10_000
     tasks: int = 16
     meta_rate: float = 1e-3
@@ -124,8 +127,10 @@ class MetaConfig:
             raise ConfigError(
                 f"no network is called {self.network!r}: {did_you_mean(self.network, NETWORKS)}"
             )
-        for name in ("steps", "tasks", "test_steps"):
-            if getattr(self, name) < 1:
+        if self.width is not None and self.network == "fully-connected":
+            raise ConfigError(f"width={self.width}: a fully connected network has its own; give null")
+        for name in ("steps", "tasks", "test_steps", "width"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
         if not 0 < self.meta_rate < math.inf:
             raise ConfigError(f"meta_rate={self.meta_rate:g}: above 0")
@@ -615,7 +620,8 @@ def _learner(config: MetaConfig, image: tuple[int, ...], seed: int = 0) -> Learn
     channels, height, width = image
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network = NETWORKS[config.network]((channels, height, width), config.way)
+        settings = {} if config.width is None else {"width": config.width}
+        network = NETWORKS[config.network]((channels, height, width), config.way, **settings)
     return Learner(network, precision=resolve(config.precision))
 
 
