@@ -21,6 +21,7 @@ from sfumato.learn.private_feature import (
     Training,
     embed,
     evaluate,
+    information_bound,
     load,
     paired,
     privacy_loss,
@@ -67,6 +68,11 @@ def world(count: int = 48, seed: int = 0, identities: int = 8, side: int = 16) -
 def trained(source: LabelledImages | None = None, config: FeatureConfig = TINY, **more) -> FeatureModel:
     settings = {"targets": ["light"], "sensitive": "identity"} | more
     return train(world() if source is None else source, config, **settings)
+
+
+@pytest.fixture(scope="module")
+def simple_tiny() -> FeatureModel:
+    return trained(config=replace(TINY, variant="simple"))
 
 
 def state(module: torch.nn.Module) -> dict[str, Tensor]:
@@ -348,6 +354,61 @@ def test_an_adversary_learns_who_it_is_and_the_extractor_unlearns_it():
     tells, learns = torch.autograd.grad(identity, [encoder, head])
     torch.testing.assert_close(encoder.grad, keeps - 0.25 * tells)
     torch.testing.assert_close(head.grad, learns)
+
+
+def test_the_information_bound_is_the_information_where_the_posterior_is_the_true_one():
+    """For features that name the identity, it is the entropy of the identities; for those that do not, 0."""
+    identities = torch.arange(600) % 6
+    sure = torch.full((600, 6), -1e3).scatter_(1, identities[:, None], 0.0)
+    assert information_bound(sure, identities).item() == pytest.approx(1e3 * 5 / 6)  # an upper bound of ln 6
+    blind = torch.full((600, 6), -math.log(6))
+    assert information_bound(blind, identities).item() == pytest.approx(0, abs=1e-6)
+    noisy_posterior = torch.where(sure == 0, math.log(0.5), math.log(0.1))
+    # Known half of the time: each of N rows against a tenth in 5 of 6.
+    expected = math.log(0.5) - (math.log(0.5) / 6 + 5 * math.log(0.1) / 6)
+    assert information_bound(noisy_posterior, identities).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_information_of_who_it_is_falls_and_whoever_measures_it_learns_on():
+    config = replace(TINY, variant="information", beta=0.5)
+    source = world()
+    model = train(source, replace(config, variant="simple"), targets=["light"], sensitive="identity")
+    model.adversary = private_feature._adversary(4, 8, seed=0)
+    run = Training(model, config, sigma=1.0)
+    run.skip(config.attribute_epochs + config.simple_epochs)
+    run.start_epoch()
+    identities = source.label("identity").codes
+    run.loss(source.images, source.label("light").codes[:, None], identities).backward()
+    measured = [each.grad.clone() for each in model.adversary.parameters()]
+    features = model.device(to_float(source.images))
+    model.adversary.zero_grad()
+    functional.cross_entropy(model.adversary(features.detach()), identities).backward()
+    for ours, alone in zip(measured, model.adversary.parameters(), strict=True):
+        assert torch.allclose(ours, alone.grad, atol=1e-5)  # the bound itself does not teach it
+
+
+@pytest.mark.parametrize("variant", ["dpfe", "adversarial", "information"])
+def test_the_last_stage_alone_can_be_trained_from_a_simple_model(simple_tiny: FeatureModel, variant: str):
+    config = replace(TINY, variant=variant, private_epochs=1)
+    done = []
+    model = trained(config=config, begin=simple_tiny, progress=lambda each, _: done.append(each))
+    assert done == [config.epochs]
+    assert model.card["begun"] == "simple"
+    assert not same(model, simple_tiny)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"config": replace(TINY, cut="conv6_1")}, "cut=conv7, and conv6_1 is asked for"),
+        ({"config": replace(TINY, variant="simple")}, "a simple model cannot begin with a simple one"),
+        ({"seed": 3}, "seed=0, and 3 is asked for"),
+        ({"source": world(seed=5)}, "data="),
+    ],
+)
+def test_a_model_of_other_settings_is_no_beginning(simple_tiny: FeatureModel, change, message: str):
+    with pytest.raises(ConfigError, match=message):
+        trained(begin=simple_tiny, **change)
 
 
 def test_noise_takes_accuracy(simple: FeatureModel):

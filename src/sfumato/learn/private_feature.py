@@ -10,8 +10,9 @@ Where the paper is silent: every batch of DPFE fine-tuning has a number of pairs
 epoch is kept, since the most accurate one would be the least private; the convolutions are not frozen; and in
 the end every batch norm takes its statistics of the training images.
 
-Beyond the paper: `variant="adversarial"`, which in place of Eq. (7) reverses the gradient of a network that
-names identities (Ganin & Lempitsky 2015).
+Beyond the paper, in place of Eq. (7): `variant="adversarial"` reverses the gradient of a network that names
+identities (Ganin & Lempitsky 2015); `variant="information"` minimises what such a network says of the mutual
+information of feature and identity (Cheng et al. 2020).
 """
 
 import math
@@ -23,6 +24,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from sfumato import artefacts
@@ -35,7 +37,7 @@ from sfumato.learn.epochs import Epochs
 from sfumato.precision import autocast, resolve
 from sfumato.protect.feature import KIND, DeviceSide, untrained_sides
 
-VARIANTS = ("simple", "dpfe", "adversarial")
+VARIANTS = ("simple", "dpfe", "adversarial", "information")
 
 _CHECKPOINT = "private feature checkpoint"
 _LEARNER = "private feature"
@@ -52,10 +54,11 @@ class FeatureConfig:
         widths: of the attribute network, see TinyDarknet.
         cut: the layer whose output is encoded; conv4_2, conv5_1, conv6_1 and conv7 in the paper.
         dimension: d, of the feature.
-        variant: "simple" stops before the last stage; "dpfe" and "adversarial" say what that is.
+        variant: "simple" stops before the last stage; "dpfe", "adversarial" and "information" say what
+            that is.
         beta: the weight of privacy in the last stage. Of "dpfe" it is β/N of Eq. (7): the attributes' loss is
             its mean over a batch here, and their sum there. Of "adversarial" it is what the gradient is
-            reversed with.
+            reversed with; of "information" it multiplies the bound, in nats.
         attribute_epochs: the first stage, of the network without auto-encoder.
         simple_epochs: the second stage, for the attributes alone.
         private_epochs: the last stage, which "simple" has not.
@@ -139,6 +142,20 @@ def privacy_loss(features: Tensor, identities: Tensor, *, beta: float, sigma: fl
 def silverman(count: int, dimension: int) -> float:
     """σ of Eq. (7): the variance of Gaussian kernels for N features of variance 1, by Silverman's rule."""
     return float((4 / (count * (dimension + 2))) ** (2 / (dimension + 4)))
+
+
+def information_bound(log_posteriors: Tensor, identities: Tensor) -> Tensor:
+    """1/N Σ_i [ln q(y_i|f_i) - 1/N Σ_j ln q(y_j|f_i)], in nats: CLUB, of feature and identity.
+
+    Source: Cheng et al. 2020, "CLUB: a contrastive log-ratio upper bound of mutual information", Eq. (14).
+    An upper bound where q is the true posterior, and an estimate where it was learned.
+
+    Args:
+        log_posteriors: (N, c), ln q of each identity.
+        identities: (N,).
+    """
+    right = log_posteriors.gather(1, identities[:, None])[:, 0]
+    return (right - log_posteriors[:, identities].mean(1)).mean()
 
 
 def reversed_gradient(features: Tensor, beta: float) -> Tensor:
@@ -269,6 +286,7 @@ def train(
     targets: Sequence[str],
     sensitive: str,
     validation: LabelledImages | None = None,
+    begin: FeatureModel | None = None,
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -281,6 +299,8 @@ def train(
         targets: the labels to keep.
         sensitive: the label to remove.
         validation: other images, whose accuracies go on the card; their identities may be new.
+        begin: a Simple model of the same data, seed and settings but for those of the last stage, which alone
+            is trained then, with an optimiser that begins anew.
         seed: decides weights and order. The same seed, machine and thread count repeat a run.
         checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
             if it had not stopped; it is removed by the caller when no longer needed.
@@ -289,10 +309,11 @@ def train(
     Raises:
         DataError: no target or one with fewer than two classes, a target that is also sensitive, no identity
             with two images, images that are too small, or classes that are in `validation` alone.
-        ConfigError: no such layer, or one whose output has fewer dimensions than the feature.
+        ConfigError: no such layer, or one whose output has fewer dimensions than the feature; or `begin` is
+            not what it has to be.
         ArtefactError: the checkpoint belongs to another run.
     """
-    card = {
+    card: dict[str, Any] = {
         "config": {**asdict(config), "widths": list(config.widths)},
         "shape": list(data.images.shape[1:]),
         "classes": trainable(data, config, targets, sensitive),
@@ -308,9 +329,15 @@ def train(
     if validation is not None:
         _codes(model, validation)  # fails now, not after training
     _, identities = data.label(sensitive).codes.unique(return_inverse=True)
-    if config.variant == "adversarial":
+    if begin is not None:
+        _check_begin(begin.card, card)
+        model.load_state_dict(begin.state_dict())
+        model.card["begun"] = "simple"
+    if config.variant in ("adversarial", "information"):
         model.adversary = _adversary(config.dimension, int(identities.max()) + 1, seed=seed)
     run = Training(model, config, sigma=silverman(len(data), config.dimension))
+    if begin is not None:
+        run.skip(config.attribute_epochs + config.simple_epochs)
     if checkpoint is not None and Path(checkpoint).exists():
         run.resume(checkpoint)
     while run.epoch < config.epochs:
@@ -483,6 +510,10 @@ class Training:
         """How many epochs are finished."""
         return self._epochs.done
 
+    def skip(self, epochs: int) -> None:
+        """Go on as after so many epochs: the model has had them elsewhere."""
+        self._epochs.done = epochs
+
     def start_epoch(self) -> None:
         """Set the networks to training mode."""
         self.model.train()
@@ -517,6 +548,12 @@ class Training:
             assert model.adversary is not None
             guesses = model.adversary(reversed_gradient(features, self._config.beta))
             loss = loss + functional.cross_entropy(guesses, identities)
+        elif stage == "information":
+            assert model.adversary is not None
+            loss = loss + functional.cross_entropy(model.adversary(features.detach()), identities)
+            fixed = {name: each.detach() for name, each in model.adversary.named_parameters()}
+            guesses = functional_call(model.adversary, fixed, (features,))  # it is not taught to know nothing
+            loss = loss + self._config.beta * information_bound(guesses.log_softmax(1), identities)
         return loss
 
     def finish_epoch(self) -> None:
@@ -547,6 +584,29 @@ def _codes(model: FeatureModel, data: LabelledImages) -> Tensor:
     """(N, T) int64, the class of each target. Raises DataError for classes that were not trained on."""
     columns = [epochs.codes_of(data, target, names, _LEARNER) for target, names in model.classes.items()]
     return torch.stack(columns, 1)
+
+
+def _check_begin(begun: dict[str, Any], card: dict[str, Any]) -> None:
+    """Raises ConfigError unless the one model is the other before its last stage."""
+    own = {"variant", "beta", "private_epochs", "pairs"}
+
+    def settings(of: dict[str, Any]) -> dict[str, Any]:
+        config = {name: each for name, each in of["config"].items() if name not in own}
+        return config | {name: of[name] for name in ("shape", "classes", "sensitive", "seed", "precision")}
+
+    theirs, ours = settings(begun) | {"data": begun["data"]["digest"]}, settings(card)
+    ours["data"] = card["data"]["digest"]
+    if begun["config"]["variant"] != "simple" or card["config"]["variant"] == "simple":
+        raise ConfigError(
+            f"a {card['config']['variant']} model cannot begin with a {begun['config']['variant']} one: "
+            "begin any other variant with a simple one"
+        )
+    differ = [name for name in ours if theirs[name] != ours[name]]
+    if differ:
+        raise ConfigError(
+            f"a model to begin with of {differ[0]}={theirs[differ[0]]}, and {ours[differ[0]]} is asked for: "
+            "train both with the same data and settings"
+        )
 
 
 def _adversary(dimension: int, identities: int, *, seed: int) -> nn.Module:
