@@ -1,0 +1,77 @@
+"""Who it is, guessed from a private feature by an adversary who was trained on features of known people.
+
+Beside the kernel density of sfumato.assess.log_rank, which the DPFE paper has: an adversary is as good as the
+best that anybody thought of, so that a judge takes the strongest of all.
+"""
+
+import warnings
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
+
+ADVERSARIES = ("discriminant", "network")
+
+_EPOCHS = 200
+
+
+def log_posteriors(
+    features: Tensor, identities: Tensor, test_features: Tensor, *, adversary: str = "network", seed: int = 0
+) -> Tensor:
+    """ln p(y|f) by a classifier that was trained on known features.
+
+    Args:
+        features: (N, d), of known people; with the noise that the others have, best several times over.
+        identities: (N,) int64, any codes.
+        test_features: (M, d).
+        adversary: "discriminant", linear, with a shrunk covariance that all people share; or "network", of
+            one hidden layer.
+        seed: of the network.
+
+    Returns:
+        (M, c) float64, the columns in ascending order of the codes.
+
+    Raises:
+        ConfigError: no such adversary.
+        DataError: features that are no finite numbers or of other dimensions, fewer than two identities, or
+            one feature of each.
+        MissingExtraError: scikit-learn is not installed.
+    """
+    with needs_extra("an adversary who is trained on features", "study"):
+        from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.neural_network import MLPClassifier
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+    if adversary not in ADVERSARIES:
+        raise ConfigError(f"no adversary is called {adversary!r}: {did_you_mean(adversary, ADVERSARIES)}")
+    if features.ndim != 2 or test_features.ndim != 2 or features.shape[1] != test_features.shape[1]:
+        raise DataError(
+            f"known features of {tuple(features.shape)} and test features of {tuple(test_features.shape)}: "
+            "(N, d) and (M, d) are needed, of one d"
+        )
+    if identities.shape != features.shape[:1]:
+        raise DataError(f"{len(features)} known features for {len(identities)} identities: one each")
+    if not (features.isfinite().all() and test_features.isfinite().all()):
+        raise DataError("features that are no finite numbers: leave these images out")
+    people = len(identities.unique())
+    if people < 2 or people == len(identities):
+        raise DataError(
+            f"{len(identities)} known features of {people} people: at least 2 people, and 2 features of one"
+        )
+    if adversary == "discriminant":
+        model = LinearDiscriminantAnalysis(
+            solver="lsqr", shrinkage="auto", priors=np.full(people, 1 / people)
+        )
+    else:
+        model = MLPClassifier((128,), alpha=1e-3, max_iter=_EPOCHS, random_state=seed)
+    with warnings.catch_warnings():
+        # It is trained for so many epochs, and not until nothing changes.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = make_pipeline(StandardScaler(), model).fit(features.double().numpy(), identities.numpy())
+    found = fitted.predict_proba(test_features.double().numpy())
+    # No chance is 0: a class that a softmax rounded away is at the end of the list, and no more.
+    return torch.from_numpy(np.log(np.maximum(found, np.finfo(np.float64).tiny)))
