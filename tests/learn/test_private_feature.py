@@ -75,6 +75,11 @@ def simple_tiny() -> FeatureModel:
     return trained(config=replace(TINY, variant="simple"))
 
 
+@pytest.fixture(scope="module")
+def network() -> FeatureModel:
+    return trained(config=replace(TINY, variant="network"))
+
+
 def state(module: torch.nn.Module) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in module.state_dict().items()}
 
@@ -402,6 +407,7 @@ def test_the_last_stage_alone_can_be_trained_from_a_simple_model(simple_tiny: Fe
     [
         ({"config": replace(TINY, cut="conv6_1")}, "cut=conv7, and conv6_1 is asked for"),
         ({"config": replace(TINY, variant="simple")}, "a simple model cannot begin with a simple one"),
+        ({"config": replace(TINY, variant="network")}, "a network model cannot begin with a simple one"),
         ({"seed": 3}, "seed=0, and 3 is asked for"),
         ({"source": world(seed=5)}, "data="),
     ],
@@ -409,6 +415,31 @@ def test_the_last_stage_alone_can_be_trained_from_a_simple_model(simple_tiny: Fe
 def test_a_model_of_other_settings_is_no_beginning(simple_tiny: FeatureModel, change, message: str):
     with pytest.raises(ConfigError, match=message):
         trained(begin=simple_tiny, **change)
+
+
+@pytest.mark.parametrize("cut", ["pool4", "conv6_1", "conv7"])
+def test_a_network_that_is_trained_once_can_be_cut_anywhere(network: FeatureModel, cut: str):
+    """With full rank, and no step after it, each cut computes what the network does."""
+    config = replace(TINY, cut=cut, dimension={"pool4": 8, "conv6_1": 8, "conv7": 8}[cut], variant="simple")
+    done: list[int] = []
+    trained(config=config, begin=network, progress=lambda each, _: done.append(each))
+    assert done == [3]
+    model = private_feature.untrained({**network.card, "config": vars(config)}, seed=7)
+    private_feature._take_over(network, model.eval())
+    images = world(seed=4).images
+    embed(model, world(count=200, seed=5).images)
+    assert torch.allclose(model.classify(images)["light"], network.classify(images)["light"], atol=1e-3)
+
+
+def test_a_network_has_an_accuracy_and_no_feature(network: FeatureModel, tmp_path):
+    assert network.card["config"]["variant"] == "network"
+    assert 0 <= evaluate(network, world(seed=3))["light"] <= 1
+    with pytest.raises(ConfigError, match="has no feature: train a simple variant"):
+        network.features(world().images)
+    network.save(tmp_path / "network.safetensors")
+    assert same(load(tmp_path / "network.safetensors"), network)
+    with pytest.raises(ArtefactError, match="an attribute network without a feature"):
+        Feature(str(tmp_path / "network.safetensors"), noise=0.0).release(world().images, seeded_noise(0))
 
 
 def test_noise_takes_accuracy(simple: FeatureModel):
@@ -460,8 +491,10 @@ def test_simple_training_does_not_look_at_identities():
 # Checkpoints and artefacts
 
 
-@pytest.mark.parametrize("variant", private_feature.VARIANTS)
-@pytest.mark.parametrize("stop", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("variant", "stop"),
+    [("network", 1), *((variant, stop) for variant in private_feature.VARIANTS[1:] for stop in (1, 2, 3))],
+)
 def test_a_stopped_run_goes_on_exactly(tmp_path, variant: str, stop: int):
     config, checkpoint = replace(TINY, variant=variant), tmp_path / "run.checkpoint"
 
@@ -495,7 +528,7 @@ def test_an_artefact_gives_the_same_model_back_without_adversary(tmp_path, varia
     loaded = load(tmp_path / "feature.safetensors")
     assert same(loaded, model)
     assert not any("adversary" in name for name in loaded.state_dict())
-    assert torch.equal(loaded.features(images), model.features(images))
+    assert torch.equal(loaded.classify(images)["light"], model.classify(images)["light"])
     assert loaded.classes == {"light": ("dark", "bright")}
     assert loaded.card["sensitive"] == "identity"
     assert loaded.card["privacy_spent"] is None
@@ -520,7 +553,7 @@ def test_a_damaged_artefact_is_refused(tmp_path):
     ("setting", "message"),
     [
         ({"widths": (4, 4)}, "seven numbers of at least 1"),
-        ({"variant": "dfpe"}, "variant=dfpe: choose simple, dpfe, adversarial"),
+        ({"variant": "dpef"}, "variant=dpef: choose network, simple, dpfe, adversarial"),
         ({"beta": -1.0}, "beta=-1: at least 0"),
         ({"beta": math.nan}, "beta=nan: at least 0"),
         ({"dimension": 0}, "dimension=0: at least 1"),

@@ -37,7 +37,7 @@ from sfumato.learn.epochs import Epochs
 from sfumato.precision import autocast, resolve
 from sfumato.protect.feature import KIND, DeviceSide, untrained_sides
 
-VARIANTS = ("simple", "dpfe", "adversarial", "information")
+VARIANTS = ("network", "simple", "dpfe", "adversarial", "information")
 
 _CHECKPOINT = "private feature checkpoint"
 _LEARNER = "private feature"
@@ -54,8 +54,8 @@ class FeatureConfig:
         widths: of the attribute network, see TinyDarknet.
         cut: the layer whose output is encoded; conv4_2, conv5_1, conv6_1 and conv7 in the paper.
         dimension: d, of the feature.
-        variant: "simple" stops before the last stage; "dpfe", "adversarial" and "information" say what
-            that is.
+        variant: "network" stops after the first stage, and has no feature yet; "simple" stops before the
+            last; "dpfe", "adversarial" and "information" say what that is.
         beta: the weight of privacy in the last stage. Of "dpfe" it is β/N of Eq. (7): the attributes' loss is
             its mean over a batch here, and their sum there. Of "adversarial" it is what the gradient is
             reversed with; of "information" it multiplies the bound, in nats.
@@ -104,13 +104,13 @@ class FeatureConfig:
     @property
     def epochs(self) -> int:
         """Of all stages."""
-        private = 0 if self.variant == "simple" else self.private_epochs
-        return self.attribute_epochs + self.simple_epochs + private
+        stages = (self.attribute_epochs, self.simple_epochs, self.private_epochs)
+        return sum(stages[: {"network": 1, "simple": 2}.get(self.variant, 3)])
 
     def stage(self, epoch: int) -> str:
-        """The stage of an epoch, counted from 0: "attribute", "simple", or the variant."""
+        """The stage of an epoch, counted from 0: "network", "simple", or the variant."""
         if epoch < self.attribute_epochs:
-            return "attribute"
+            return "network"
         return "simple" if epoch < self.attribute_epochs + self.simple_epochs else self.variant
 
 
@@ -246,11 +246,38 @@ class FeatureModel(nn.Module):
     def features(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32, without noise. Raises DataError for other sizes."""
         check_batch(images)
+        self._check(images)
+        if self.is_network:
+            raise ConfigError("a network without auto-encoder has no feature: train a simple variant of it")
+        self.eval()
+        return torch.cat([self.device(_ready(part)) for part in images.split(_BATCH)])
+
+    @property
+    def is_network(self) -> bool:
+        """Whether this is the attribute network alone, before there is a feature."""
+        return bool(self.card["config"]["variant"] == "network")
+
+    def outputs(self, images: Tensor) -> Tensor:
+        """(N, C, H, W) float32 -> (N, outputs) logits of all attributes, in the mode that it is in."""
+        if self.is_network:
+            return torch.as_tensor(self.cloud.analyser(self.device.extractor(images)))
+        return torch.as_tensor(self.cloud(self.device(images)))
+
+    @torch.no_grad()
+    def classify(self, images: Tensor) -> dict[str, Tensor]:
+        """(N, C, H, W) uint8 -> target -> (N, classes) float32 logits, by the whole of it, without noise.
+
+        Raises DataError for other sizes.
+        """
+        self._check(images)
+        self.eval()
+        return self.by_target(torch.cat([self.outputs(_ready(part)) for part in images.split(_BATCH)]))
+
+    def _check(self, images: Tensor) -> None:
+        check_batch(images)
         if list(images.shape[1:]) != list(self.card["shape"]):
             found, wanted = ("x".join(map(str, each)) for each in (images.shape[1:], self.card["shape"]))
             raise DataError(f"images of {found}: this extractor was trained on {wanted}: resize them")
-        self.eval()
-        return torch.cat([self.device(_ready(part)) for part in images.split(_BATCH)])
 
     @torch.no_grad()
     def attributes(self, features: Tensor) -> dict[str, Tensor]:
@@ -299,8 +326,8 @@ def train(
         targets: the labels to keep.
         sensitive: the label to remove.
         validation: other images, whose accuracies go on the card; their identities may be new.
-        begin: a Simple model of the same data, seed and settings but for those of the last stage, which alone
-            is trained then, with an optimiser that begins anew.
+        begin: a model of the variant "network" or "simple", of the same data, seed and settings but for those
+            of later stages, which alone are trained then, with an optimiser that begins anew.
         seed: decides weights and order. The same seed, machine and thread count repeat a run.
         checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
             if it had not stopped; it is removed by the caller when no longer needed.
@@ -331,13 +358,13 @@ def train(
     _, identities = data.label(sensitive).codes.unique(return_inverse=True)
     if begin is not None:
         _check_begin(begin.card, card)
-        model.load_state_dict(begin.state_dict())
-        model.card["begun"] = "simple"
+        _take_over(begin, model)
+        model.card["begun"] = begin.card["config"]["variant"]
     if config.variant in ("adversarial", "information"):
         model.adversary = _adversary(config.dimension, int(identities.max()) + 1, seed=seed)
     run = Training(model, config, sigma=silverman(len(data), config.dimension))
     if begin is not None:
-        run.skip(config.attribute_epochs + config.simple_epochs)
+        run.skip(config_of(begin.card).epochs)
     if checkpoint is not None and Path(checkpoint).exists():
         run.resume(checkpoint)
     while run.epoch < config.epochs:
@@ -345,7 +372,7 @@ def train(
         order = torch.randperm(len(data), generator=draw)
         if run.epoch == config.attribute_epochs:
             embed(model, data.images[order[:_PCA_IMAGES]])
-        if config.stage(run.epoch) in ("attribute", "simple"):
+        if config.stage(run.epoch) in ("network", "simple"):
             batches = list(order.tensor_split(-(-len(data) // config.batch)))
         else:
             batches = paired(order, identities, batch=config.batch, pairs=config.pairs, draw=draw)
@@ -360,8 +387,9 @@ def train(
     model = run.last_model()
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed_of(seed, run.epoch)))
     settle(model, data.images[order], batch=config.batch)
-    features = model.features(data.images).double()
-    model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
+    if not model.is_network:
+        features = model.features(data.images).double()
+        model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
     model.card["accuracies"] = None if validation is None else evaluate(model, validation)
     return model
 
@@ -378,9 +406,14 @@ def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None 
         DataError: images of another size, or of classes that were never trained on.
     """
     codes = _codes(model, data)
-    logits = model.attributes(model.features(data.images) if features is None else features)
+    logits = model.classify(data.images) if features is None else model.attributes(features)
     guesses = torch.stack([each.argmax(1) for each in logits.values()], 1)  # (N, T)
     return dict(zip(logits, (guesses == codes).double().mean(0).tolist(), strict=True))
+
+
+def config_of(card: dict[str, Any]) -> FeatureConfig:
+    """The settings of a model's card."""
+    return FeatureConfig(**card["config"] | {"widths": tuple(card["config"]["widths"])})
 
 
 def trainable(
@@ -393,7 +426,7 @@ def trainable(
         raise DataError(f"{sensitive!r} is a target and sensitive: a feature cannot both keep and remove it")
     classes = {target: list(epochs.classes_of(data, target, _LEARNER)) for target in targets}
     _, counts = data.label(sensitive).codes.unique(return_counts=True)
-    if config.variant != "simple" and (len(counts) < 2 or int(counts.max()) < 2):
+    if config.variant not in ("network", "simple") and (len(counts) < 2 or int(counts.max()) < 2):
         raise DataError(
             f"{data.name}: label {sensitive!r} has {len(counts)} classes, of which the largest has "
             f"{int(counts.max())} images, and to remove it takes 2 classes and 2 images of one: "
@@ -484,7 +517,7 @@ def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
         norm.momentum = None  # the mean over all batches
     model.train()
     for part in images.tensor_split(-(-len(images) // batch)):
-        model.cloud(model.device(_ready(part)))
+        model.outputs(_ready(part))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     model.eval()
@@ -533,7 +566,7 @@ class Training:
         """What the stage minimises: the attributes' cross-entropies, and the privacy of the variant."""
         stage, model = self._config.stage(self.epoch), self.model
         with autocast(model.card["precision"], self._device):
-            if stage == "attribute":
+            if stage == "network":
                 logits = model.cloud.analyser(model.device.extractor(_ready(images)))
             else:
                 features = model.device(_ready(images))
@@ -586,27 +619,44 @@ def _codes(model: FeatureModel, data: LabelledImages) -> Tensor:
     return torch.stack(columns, 1)
 
 
+# What a stage and those after it are set by.
+_OF_LATER_STAGES = {
+    "simple": {"variant", "beta", "private_epochs", "pairs"},
+    "network": {"variant", "beta", "private_epochs", "pairs", "simple_epochs", "cut", "dimension"},
+}
+
+
 def _check_begin(begun: dict[str, Any], card: dict[str, Any]) -> None:
-    """Raises ConfigError unless the one model is the other before its last stage."""
-    own = {"variant", "beta", "private_epochs", "pairs"}
+    """Raises ConfigError unless the one is the card of the other before its later stages."""
+    variant, asked = begun["config"]["variant"], card["config"]["variant"]
+    if variant not in _OF_LATER_STAGES or VARIANTS.index(variant) >= VARIANTS.index(asked):
+        raise ConfigError(
+            f"a {asked} model cannot begin with a {variant} one: begin with a network, or a simple model "
+            "where there are stages after it"
+        )
 
     def settings(of: dict[str, Any]) -> dict[str, Any]:
-        config = {name: each for name, each in of["config"].items() if name not in own}
-        return config | {name: of[name] for name in ("shape", "classes", "sensitive", "seed", "precision")}
+        config = {name: each for name, each in of["config"].items() if name not in _OF_LATER_STAGES[variant]}
+        config |= {name: of[name] for name in ("shape", "classes", "sensitive", "seed", "precision")}
+        return config | {"data": of["data"]["digest"]}
 
-    theirs, ours = settings(begun) | {"data": begun["data"]["digest"]}, settings(card)
-    ours["data"] = card["data"]["digest"]
-    if begun["config"]["variant"] != "simple" or card["config"]["variant"] == "simple":
-        raise ConfigError(
-            f"a {card['config']['variant']} model cannot begin with a {begun['config']['variant']} one: "
-            "begin any other variant with a simple one"
-        )
+    theirs, ours = settings(begun), settings(card)
     differ = [name for name in ours if theirs[name] != ours[name]]
     if differ:
         raise ConfigError(
             f"a model to begin with of {differ[0]}={theirs[differ[0]]}, and {ours[differ[0]]} is asked for: "
             "train both with the same data and settings"
         )
+
+
+def _take_over(begin: FeatureModel, model: FeatureModel) -> None:
+    """Give a model the weights of one of an earlier stage, which may be cut elsewhere if it is a network."""
+    if not begin.is_network:
+        model.load_state_dict(begin.state_dict())
+        return
+    weights = begin.device.extractor.state_dict() | begin.cloud.analyser.state_dict()
+    for half in (model.device.extractor, model.cloud.analyser):
+        half.load_state_dict({name: weights[name] for name in half.state_dict()})
 
 
 def _adversary(dimension: int, identities: int, *, seed: int) -> nn.Module:

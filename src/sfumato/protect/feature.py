@@ -186,6 +186,8 @@ def load_extractor(path: str) -> Extractor:
         ArtefactError: damaged, foreign, or of another kind.
     """
     tensors, card = artefacts.load(path, kind=KIND)
+    if card.get("config", {}).get("variant") == "network":
+        raise ArtefactError(f"{path}: an attribute network without a feature: train a simple variant of it")
     try:
         with torch.random.fork_rng():
             network, _, _ = untrained_sides(card)
