@@ -7,11 +7,14 @@
 Stopped, it goes on with the next run, and a clean run from its checkpoint under runs/meta. Records are
 studies/results/meta/*.json. Settings of private runs were chosen on the validation characters.
 
-Two pools. "disjoint": 205 tasks of the training characters, without rotations; the unit is a task, and so an
-image. "overlapping": 10,000 tasks drawn from all training classes, which is the rate of the paper's accounting;
-what is proved of a task then says little of an image, whose own bound the card has. Images are 14x14, since
-noise grows with the number of parameters: 96,000 instead of 247,000. In "published" runs the noise is what the
-GDP approximation asks for, as in the paper; in all others PLD does, so that they are at the same proved bound.
+Three regimes. "disjoint": a pool of 205 tasks of the training characters, without rotations; the unit is a task,
+and so an image. "overlapping": 10,000 tasks drawn from all training classes, which is the rate of the paper's
+accounting; what is proved of a task then says little of an image, whose own bound the card has. Images are 14x14,
+since noise grows with the number of parameters: 96,000 instead of 247,000. In both, nothing is learned within the
+budget, and policies cannot be told apart; so the third, "narrow", has the overlapping pool, a convolutional network
+of 7,300 parameters and four times the tasks of a step, which learns; and norms ten times too high beside good ones.
+In "published" runs the noise is what the GDP approximation asks for, as in the paper; in all others PLD does, so
+that they are at the same proved bound.
 """
 
 import argparse
@@ -94,16 +97,56 @@ CLEAN = (
 )
 
 
-POLICIES: dict[str, dict[str, float]] = {
-    "fixed": {"clipping_norm": 10.0},
-    "adaclip": {"largest": 3e-3},  # in the end a norm of 10 as well: see dp.clipping.AdaClip
-    "quantile": {"start": 10.0},
-    "meta-clip": {"start": 10.0, "bound": 1.0},
-    "meta-clip-published": {},
+POLICIES: dict[str, tuple[str, dict[str, float]]] = {
+    "fixed": ("fixed", {"clipping_norm": 10.0}),
+    # In the end a norm of 10 as well: see dp.clipping.AdaClip.
+    "adaclip": ("adaclip", {"largest": 3e-3}),
+    "quantile": ("quantile", {"start": 10.0}),
+    "meta-clip": ("meta-clip", {"start": 10.0, "bound": 1.0}),
+    "meta-clip-published": ("meta-clip-published", {}),
+}
+NARROW: dict[str, tuple[str, dict[str, float]]] = {
+    "fixed": ("fixed", {"clipping_norm": 3.0}),
+    "adaclip": ("adaclip", {"largest": 3e-3}),
+    "quantile": ("quantile", {"start": 3.0}),
+    "meta-clip": ("meta-clip", {"start": 3.0, "bound": 1.0}),
+    "meta-clip-published": ("meta-clip-published", {}),
+    "fixed, C ten times too high": ("fixed", {"clipping_norm": 30.0}),
+    "quantile, from ten times too high": ("quantile", {"start": 30.0}),
+    "meta-clip, from ten times too high": ("meta-clip", {"start": 30.0, "bound": 1.0}),
 }
 BUDGETS, DELTA = (9.02, 12.8), 1e-5
-STEPS, TASKS, POOL = 500, 16, 10_000
 SEEDS = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Regime:
+    """A pool of tasks, and what learns from it how.
+
+    Attributes:
+        pool_tasks: of an overlapping pool; None for the 205 disjoint ones.
+        policies: clipping and its settings, under the name that the docs give it.
+        config: settings of MetaConfig.
+    """
+
+    pool_tasks: int | None
+    policies: dict[str, tuple[str, dict[str, float]]]
+    config: dict[str, Any]
+
+    @property
+    def rate(self) -> float:
+        """The rate at which a task is drawn."""
+        return float(self.config["tasks"] / (self.pool_tasks or 205))
+
+
+PAPERS: dict[str, Any] = {"steps": 500, "tasks": 16, "meta_rate": 1e-3}
+REGIMES = {
+    "disjoint": Regime(None, POLICIES, PAPERS),
+    "overlapping": Regime(10_000, POLICIES, PAPERS),
+    "narrow": Regime(
+        10_000, NARROW, {"network": "strided", "width": 16, "steps": 200, "tasks": 64, "meta_rate": 3e-3}
+    ),
+}
 INNER: dict[str, dict[str, Any]] = {
     "maml": {},
     "reptile": {"inner_steps": 3, "inner_rate": 0.4, "inner_batches": 3},
@@ -111,51 +154,50 @@ INNER: dict[str, dict[str, Any]] = {
 }
 
 
-def private(algorithm: str, shot: int, epsilon: float, pool: str, policy: str, seed: int) -> Run:
+def private(regime: str, algorithm: str, shot: int, epsilon: float, policy: str, seed: int) -> Run:
     """One private training; "none" is the same without clipping and noise, "untrained" a step of nothing."""
+    chosen = REGIMES[regime]
     settings: Private | None = None
-    if policy in POLICIES:
-        published = policy == "meta-clip-published"
-        rate = TASKS / (POOL if pool == "overlapping" else 205)
+    if policy in chosen.policies:
+        clipping, norms = chosen.policies[policy]
+        published = clipping == "meta-clip-published"
+        steps = chosen.config["steps"]
         settings = Private(
             epsilon=10 * epsilon if published else epsilon,  # its own bound is infinite
             delta=DELTA,
-            clipping=policy,
-            settings=POLICIES[policy],
-            noise_multiplier=_of_gdp(epsilon, rate) if published else None,
-            pool_tasks=POOL if pool == "overlapping" else None,
+            clipping=clipping,
+            settings=norms,
+            noise_multiplier=_of_gdp(epsilon, chosen.rate, steps) if published else None,
+            pool_tasks=chosen.pool_tasks,
         )
-    about = {"algorithm": algorithm, "shot": shot, "epsilon": epsilon, "pool": pool, "policy": policy}
+    untrained: dict[str, Any] = {"steps": 1, "meta_rate": 1e-12} if policy == "untrained" else {}
     config = MetaConfig(
         algorithm=algorithm,
         shot=shot,
         queries=5,
-        steps=1 if policy == "untrained" else STEPS,
-        meta_rate=1e-12 if policy == "untrained" else 1e-3,
-        tasks=TASKS,
         private=settings,
-        **INNER[algorithm],
+        **INNER[algorithm] | chosen.config | untrained,
     )
     return Run(
-        f"private-{algorithm}-{shot}shot-{epsilon:g}-{pool}-{policy}-{seed}",
+        f"private-{algorithm}-{shot}shot-{epsilon:g}-{regime}-{policy.replace(', ', '-').replace(' ', '-')}-{seed}",
         config,
         seed=seed,
         side=14,
-        rotations=pool == "overlapping",
-        about=about,
+        rotations=chosen.pool_tasks is not None,
+        about={"regime": regime, "algorithm": algorithm, "shot": shot, "epsilon": epsilon, "policy": policy},
     )
 
 
 def private_runs() -> list[Run]:
     """In the order of what matters: three seeds of MAML first, then the rest."""
     listed = [
-        private("maml", 1, 9.02, pool, policy, seed)
+        private(regime, "maml", 1, BUDGETS[0], policy, seed)
+        for regime in REGIMES
         for seed in SEEDS
-        for pool in ("disjoint", "overlapping")
-        for policy in ("untrained", "none", *POLICIES)
+        for policy in ("untrained", "none", *REGIMES[regime].policies)
     ]
     listed += [
-        private(algorithm, shot, epsilon, "overlapping", policy, seed)
+        private("overlapping", algorithm, shot, epsilon, policy, seed)
         for seed in SEEDS
         for algorithm in INNER
         for shot in (1, 5)
@@ -163,17 +205,17 @@ def private_runs() -> list[Run]:
         for policy in ("untrained", "none", *POLICIES)
     ]
     # What no budget bounds is run once.
-    kept = [run for run in listed if run.about["policy"] in POLICIES or run.about["epsilon"] == BUDGETS[0]]
+    kept = [run for run in listed if run.config.private is not None or run.about["epsilon"] == BUDGETS[0]]
     return list({run.name: run for run in kept}.values())
 
 
 @cache
-def _of_gdp(epsilon: float, rate: float) -> float:
+def _of_gdp(epsilon: float, rate: float, steps: int) -> float:
     """The noise multiplier with which the GDP approximation states this epsilon."""
     low, high = 0.1, 20.0
     for _ in range(40):
         middle = (low + high) / 2
-        fits = accounting.epsilon([Stretch(middle, rate, STEPS)], DELTA, "gdp") <= epsilon
+        fits = accounting.epsilon([Stretch(middle, rate, steps)], DELTA, "gdp") <= epsilon
         low, high = (low, middle) if fits else (middle, high)
     return high
 
