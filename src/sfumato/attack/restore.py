@@ -44,11 +44,7 @@ class RestorationConfig:
             raise ConfigError(
                 f"no network is called {self.network!r}: {did_you_mean(self.network, NETWORKS)}"
             )
-        for name in ("steps", "batch"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
-        if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0")
+        check_training(steps=self.steps, batch=self.batch, learning_rate=self.learning_rate)
 
 
 class Restorer(nn.Module):
@@ -100,16 +96,49 @@ def train_restorer(
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         restorer = Restorer(NETWORKS[config.network](clean.shape[1]))
-    optimiser = torch.optim.Adam(restorer.parameters(), lr=config.learning_rate, fused=True)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, config.steps)
-    restorer.train()
-    for step in range(config.steps):
+
+    def loss(step: int) -> Tensor:
         batch = clean[torch.randint(len(clean), (config.batch,), generator=generator)]
-        guesses = restorer(to_float(protected(batch, step)))
-        functional.mse_loss(guesses, to_float(batch)).backward()
+        return functional.mse_loss(restorer(to_float(protected(batch, step))), to_float(batch))
+
+    minimise(loss, restorer, steps=config.steps, learning_rate=config.learning_rate, progress=progress)
+    return restorer
+
+
+def minimise(
+    loss: Callable[[int], Tensor],
+    model: nn.Module,
+    *,
+    steps: int,
+    learning_rate: float,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Train a model by Adam, whose learning rate falls to 0 along a cosine, and leave it in evaluation mode.
+
+    Args:
+        loss: step -> the loss of the model on a batch; steps count from 0.
+        model: whose parameters the loss depends on.
+        steps: of training.
+        learning_rate: of the first step.
+        progress: called after each step with the numbers done and planned.
+    """
+    optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    model.train()
+    for step in range(steps):
+        loss(step).backward()
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         schedule.step()
         if progress is not None:
-            progress(step + 1, config.steps)
-    return restorer.eval()
+            progress(step + 1, steps)
+    model.eval()
+
+
+def check_training(*, steps: int, batch: int, learning_rate: float) -> None:
+    """Raise ConfigError for settings that no training can have."""
+    for name, value in (("steps", steps), ("batch", batch)):
+        if value < 1:
+            raise ConfigError(f"{name}={value}: at least 1")
+    if not 0 < learning_rate < math.inf:
+        raise ConfigError(f"learning_rate={learning_rate:g}: above 0")

@@ -13,6 +13,7 @@ from sfumato.networks.squeeze_net import SqueezeNet
 from sfumato.networks.task_classifiers import Convolutional, FullyConnected, Strided
 from sfumato.networks.tiny_darknet import TinyDarknet
 from sfumato.networks.unet import UNet
+from sfumato.networks.up_convolutional import UpConvolutional
 
 __all__ = [
     "MTCNN",
@@ -30,6 +31,7 @@ __all__ = [
     "Strided",
     "TinyDarknet",
     "UNet",
+    "UpConvolutional",
     "align",
     "cut",
 ]

@@ -24,7 +24,7 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.images import check_batch, to_float
 from sfumato.networks import TinyDarknet, cut
-from sfumato.protect.parameters import artefact_digest, canonical, check_above_zero, check_artefact
+from sfumato.protect.parameters import artefact_digest, canonical, check_above_zero, check_path
 
 KIND = "private feature"  # of the artefact
 
@@ -219,7 +219,7 @@ class Feature:
     norm: float | None = None
 
     def __post_init__(self) -> None:
-        check_artefact("feature", self.artefact)
+        check_path("feature", "artefact", self.artefact)
         if not 0 <= self.noise < math.inf:
             raise SpecError(f"feature: noise={self.noise:g}: at least 0, for none (such as 0.5)")
         if self.norm is not None:

@@ -17,7 +17,7 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, SpecError
 from sfumato.images import check_batch, to_float
 from sfumato.networks import UNet
-from sfumato.protect.parameters import artefact_digest, canonical, check_artefact
+from sfumato.protect.parameters import artefact_digest, canonical, check_path
 from sfumato.protect.release import Release
 
 KIND = "mask"  # of the artefact
@@ -144,7 +144,7 @@ class Mask:
     has_shape = True  # of which pixels are shown; see Release.shapes
 
     def __post_init__(self) -> None:
-        check_artefact("mask", self.artefact)
+        check_path("mask", "artefact", self.artefact)
         if self.keep is not None and not 0 < self.keep < 1:
             raise SpecError(
                 f"mask: keep={self.keep:g} is no share of the pixels: choose above 0 and below 1 "

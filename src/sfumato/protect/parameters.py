@@ -28,11 +28,11 @@ def check_above_zero(name: str, key: str, value: float, cure: str) -> None:
         raise SpecError(f"{name}: {key}={_number(value)} is not above 0: {cure}")
 
 
-def check_artefact(name: str, path: str) -> None:
-    """Raise SpecError for the path of an artefact that a spec could not be read back with."""
+def check_path(name: str, key: str, path: str) -> None:
+    """Raise SpecError for the path of a file that a spec could not be read back with."""
     if not path or path != path.strip() or "," in path:
         raise SpecError(
-            f"{name}: artefact={path!r}: a path without commas, which separate parameters, "
+            f"{name}: {key}={path!r}: a path without commas, which separate parameters, "
             "nor spaces at its ends: rename the file"
         )
 

@@ -14,6 +14,7 @@ from sfumato.protect.dp_pix import DPPix, DPPixGaussian
 from sfumato.protect.gaussian import Gaussian
 from sfumato.protect.mask import Mask
 from sfumato.protect.none import Clear
+from sfumato.protect.outside import Outside
 from sfumato.protect.pixelize import Pixelize
 from sfumato.protect.release import Protection
 
@@ -27,6 +28,7 @@ PROTECTIONS: dict[str, Any] = {
     "block": Block,
     "centre-blur": CentreBlur,
     "mask": Mask,
+    "outside": Outside,
 }
 
 

@@ -103,6 +103,7 @@ FAMILIES = {
     "centre-blur": "Blurred centre",
     "mask": "Learned mask",
     "feature": "Private feature",
+    "outside": "Outside tool",
 }
 PARAMETERS = {
     ("blur", "radius"): "radius r (pixels)",
@@ -116,6 +117,7 @@ PARAMETERS = {
     ("centre-blur", "share"): "share of the image's side",
     ("mask", "keep"): "share of pixels kept (%)",
     ("mask", "artefact"): "mask",
+    ("outside", "index"): "tool",
 }
 
 
@@ -151,7 +153,9 @@ class Family:
         values = parameters(spec)
         # Of a path the name tells enough, and all of it is in the tables.
         return ", ".join(
-            Path(values[key]).stem if key == "artefact" and key in values else values.get(key, "default")
+            Path(values[key]).stem
+            if key in ("artefact", "index") and key in values
+            else values.get(key, "default")
             for key in self.varying
         )
 

@@ -1,0 +1,148 @@
+"""Feature inversion: guess the image behind a private feature, by a decoder trained on other people's.
+
+Source: Dosovitskiy & Brox 2016, Sec. 3; it is by this decoder that Osia et al. 2018 (docs/papers.md, "DPFE"),
+Sec. 6.3 and Fig. 10, look at private features. The adversary has photographs of his own, and the device's
+extractor, as whoever holds a device has. Under squared error the decoder learns the mean of all images that a
+feature leaves possible, so that what a feature has lost comes back as everybody's average.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato.attack.restore import check_training, minimise
+from sfumato.errors import ConfigError, DataError
+from sfumato.images import check_batch, to_float, to_uint8
+from sfumato.networks import UpConvolutional
+from sfumato.precision import autocast, resolve
+
+_RESTORE_BATCH = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class InversionConfig:
+    """How strong the adversary is.
+
+    Attributes:
+        steps: of training.
+        batch: pairs a step.
+        learning_rate: of Adam, falling to 0 along a cosine.
+        width: of the decoder, see UpConvolutional.
+    """
+
+    steps: int = 2000
+    batch: int = 64
+    learning_rate: float = 1e-3
+    width: int = 32
+
+    def __post_init__(self) -> None:
+        check_training(steps=self.steps, batch=self.batch, learning_rate=self.learning_rate)
+        if self.width < 1:
+            raise ConfigError(f"width={self.width}: at least 1")
+
+
+class Inverter(nn.Module):
+    """Guesses images from features. State: the weights of its decoder, and what training features were like.
+
+    Attributes:
+        mean: (D,), of the training features.
+        spread: (D,), their standard deviation; 1 where there is none.
+    """
+
+    mean: Tensor
+    spread: Tensor
+
+    def __init__(self, decoder: nn.Module, mean: Tensor, spread: Tensor) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.register_buffer("mean", mean)
+        self.register_buffer("spread", spread)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, D) float64 -> (N, C, H, W) float32, not clamped."""
+        # Of every scale and place: the difference of large numbers would be nothing in float32.
+        scaled = ((features - self.mean) / self.spread).float()
+        with autocast(resolve("auto"), features.device):
+            images: Tensor = self.decoder(scaled)
+        return images.float()
+
+    @torch.no_grad()
+    def restore(self, features: Tensor) -> Tensor:
+        """(N, D) as the receiver has them -> (N, C, H, W) uint8 guesses at the images.
+
+        Raises:
+            DataError: features of another dimension than in training, or that are no finite numbers.
+        """
+        check_features(features)
+        if features.shape[1] != len(self.mean):
+            raise DataError(
+                f"features of {features.shape[1]} numbers: this decoder was trained on features of "
+                f"{len(self.mean)}: train one on features like these"
+            )
+        self.eval()
+        return torch.cat([to_uint8(self(part.double())) for part in features.split(_RESTORE_BATCH)])
+
+
+def train(
+    features: Tensor,
+    images: Tensor,
+    config: InversionConfig,
+    *,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Inverter:
+    """Train a decoder of features, by mean squared error, on other people's images than those to restore.
+
+    Where the paper is silent: features are brought to mean 0 and variance 1 first, each number by itself.
+
+    Args:
+        features: (N, D), of the images, as a receiver would have them: with the noise of the release.
+        images: (N, C, H, W) uint8, photographs that the adversary holds; sides as check_sides of the network
+            takes them.
+        config: see InversionConfig.
+        seed: decides weights and order.
+        progress: called after each step with the numbers done and planned.
+
+    Raises:
+        DataError: fewer than two pairs, numbers of features and images that differ, features that are no
+            finite numbers, or images of sides that the decoder does not draw.
+    """
+    check_batch(images)
+    check_features(features)
+    if len(features) != len(images):
+        raise DataError(
+            f"{len(features)} features for {len(images)} images: give the feature of each image, in order"
+        )
+    if len(images) < 2:
+        raise DataError(f"a decoder is trained on at least 2 features and their images, got {len(images)}")
+    exact = features.double()
+    spread, mean = torch.std_mean(exact, dim=0)
+    generator = torch.Generator().manual_seed(seed)
+    channels, height, width = images.shape[1:]
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        decoder = UpConvolutional(features.shape[1], (channels, height, width), width=config.width)
+    # What differs in the last digit of float32 alone is rounding, and is not to be blown up.
+    inverter = Inverter(decoder, mean, torch.where(spread > 1e-7 * mean.abs(), spread, 1.0))
+
+    def loss(step: int) -> Tensor:
+        rows = torch.randint(len(images), (config.batch,), generator=generator)
+        return functional.mse_loss(inverter(exact[rows]), to_float(images[rows]))
+
+    minimise(loss, inverter, steps=config.steps, learning_rate=config.learning_rate, progress=progress)
+    return inverter
+
+
+def check_features(features: Tensor) -> None:
+    """Raise DataError unless `features` are (N, D) finite real numbers, D at least 1."""
+    if features.ndim != 2 or not features.shape[1] or features.is_complex():
+        raise DataError(f"features are (N, D) numbers, got {tuple(features.shape)} {features.dtype}")
+    bad = (~features.isfinite()).any(dim=1).nonzero().flatten()
+    if len(bad):
+        raise DataError(
+            f"{len(bad)} of {len(features)} features have numbers that are not finite, the first in row "
+            f"{int(bad[0])}: leave them out, or mend what made them"
+        )

@@ -1,0 +1,251 @@
+"""Images that an outside tool anonymised, to stand in tables beside the protections of this library.
+
+A tool such as CIAGAN (Maximov, Elezi & Leal-Taixé 2020) or DeepPrivacy (Hukkelås, Mester & Lindseth 2019) is
+run by itself. An index then says which of its files is of which original, and that file is the release.
+"""
+
+import csv
+import hashlib
+import io
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from sfumato.dp.mechanisms import Noise
+from sfumato.errors import ArtefactError, DataError, ImageError, did_you_mean
+from sfumato.images import check_batch, digest, read
+from sfumato.protect.parameters import artefact_digest, canonical, check_path
+from sfumato.protect.release import Release
+
+_DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of an index.
+
+    Attributes:
+        place: the index and the number of the line, for errors.
+        file: of the anonymised image.
+        original: the file of the original, or the digest of its pixels, see sfumato.images.digest.
+    """
+
+    place: str
+    file: Path
+    original: Path | bytes
+
+
+def read_index(name: str, content: bytes, folder: Path) -> list[Row]:
+    """The rows of an index.
+
+    Args:
+        name: what to call it in errors.
+        content: a CSV in UTF-8, with a header. Column `file` names an anonymised image, and column `original`
+            its original; or column `digest` has the digest of the original, in hexadecimal. Other columns
+            are passed over.
+        folder: what its paths are relative to.
+
+    Raises:
+        DataError: it is no such CSV, or has no rows, or a row has an empty value, or a digest that is none.
+    """
+    try:
+        reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        header = list(reader.fieldnames or [])
+        lines = [(f"{name}, line {reader.line_num}", line) for line in reader]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{name}: cannot be read as a CSV in UTF-8 ({error})") from error
+    if "file" not in header:
+        raise DataError(f"{name}: no column 'file': {did_you_mean('file', header)}")
+    if ("original" in header) == ("digest" in header):
+        found = "both are" if "original" in header else "neither is"
+        raise DataError(
+            f"{name}: of the columns 'original' and 'digest' one is needed, and {found} there: "
+            "give the file of each original, or the digest of its pixels"
+        )
+    if not lines:
+        raise DataError(f"{name}: no rows: list at least one image")
+    key = "original" if "original" in header else "digest"
+    for place, line in lines:
+        for column in ("file", key):
+            if not line[column]:
+                raise DataError(f"{place}: no value for {column!r}: fill it in or remove the row")
+    return [
+        Row(
+            place,
+            folder / line["file"],
+            folder / line[key] if key == "original" else _digest_of(line[key], place),
+        )
+        for place, line in lines
+    ]
+
+
+def _digest_of(text: str, place: str) -> bytes:
+    try:
+        value = bytes.fromhex(text)
+    except ValueError:
+        value = b""
+    if len(value) != _DIGEST_BYTES:
+        raise DataError(
+            f"{place}: {text!r} is no digest, of 64 hexadecimal digits: "
+            "write what sfumato.images.digest(image).hex() gives"
+        )
+    return value
+
+
+# By what is in the index, not by its name alone: a study makes a protection anew for every batch.
+@lru_cache(maxsize=8)
+def _rows_by_digest(
+    name: str, content: bytes, folder: Path, channels: int, size: int | None
+) -> Mapping[bytes, Row]:
+    """The row of each original, by the digest of its pixels as images.read gives them at a size.
+
+    Raises:
+        DataError: two rows are of one original; or see read_index.
+        ImageError: an original cannot be read.
+    """
+    rows = read_index(name, content, folder)
+
+    def key(row: Row) -> bytes:
+        if isinstance(row.original, bytes):
+            return row.original
+        with _named(row):
+            return digest(read(row.original, channels=channels, size=size))
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        keys = list(pool.map(key, rows))
+    found: dict[bytes, Row] = {}
+    for each, row in zip(keys, rows, strict=True):
+        if each in found:
+            raise DataError(
+                f"{row.place}: the same original as {found[each].place}: keep one of the two rows"
+            )
+        found[each] = row
+    return found
+
+
+def _anonymised(row: Row, shape: tuple[int, int, int]) -> Tensor:
+    """The anonymised image at the (C, H, W) of its original. Raises ImageError."""
+    channels, height, width = shape
+    with _named(row):
+        if height == width:
+            return read(row.file, channels=channels, size=height)
+        image = read(row.file, channels=channels)
+    planes = [
+        ImageOps.fit(Image.fromarray(plane), (width, height), Image.Resampling.LANCZOS)
+        for plane in image.numpy()
+    ]
+    return torch.from_numpy(np.stack([np.asarray(plane) for plane in planes]))
+
+
+@contextmanager
+def _named(row: Row) -> Iterator[None]:
+    """Have errors about a file say which line names it."""
+    try:
+        yield
+    except ImageError as error:
+        raise ImageError(f"{row.place}: {error}", cause=error.cause) from error
+    except ArtefactError as error:
+        raise ArtefactError(f"{row.place}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What an outside tool made of each image, from the files that an index names.
+
+    An image is looked up by its pixels, wherever it comes from. The files of originals are read as by a data
+    source: for square images, the largest centre square, resized; for others, the whole. An image that was
+    cropped or turned after that is in no file, and is known by its digest alone. The anonymised image comes
+    at the size of its original, cut and resized in the same way.
+
+    Nothing is proved: an outside tool made the images, and nobody here knows what they still tell.
+
+    The files must not change while a process works with them: it reads the originals once for each size, and
+    `made_of` is of the first time that it was asked.
+
+    Attributes:
+        index: path of the index, a CSV; see read_index.
+    """
+
+    index: str
+
+    cell = 1
+    draws_noise = False
+
+    def __post_init__(self) -> None:
+        check_path("outside", "index", self.index)
+
+    @property
+    def spec(self) -> str:
+        """See Protection.spec."""
+        return canonical("outside", self)
+
+    def made_of(self) -> str:
+        """The SHA-256 over the index and all files that it names; see release.made_of.
+
+        Raises:
+            ArtefactError: one of them cannot be read.
+            DataError: see read_index.
+        """
+        return self._made_of
+
+    def release(self, images: Tensor, noise: Noise) -> Release:
+        """See Protection.release.
+
+        Raises:
+            DataError: an image is no original of the index, or two rows are of one; or see read_index.
+            ImageError: the file of an original, or of one of these images, is no image that can be read.
+            ArtefactError: the index cannot be read.
+        """
+        check_batch(images)
+        channels, height, width = images.shape[1:]
+        size = height if height == width else None
+        rows = _rows_by_digest(self.index, self._content(), self._folder(), channels, size)
+        digests = [digest(image) for image in images]
+        missing = [each for each in digests if each not in rows]
+        if missing:
+            raise DataError(
+                f"outside: {len(missing)} of {len(images)} images are no originals of {self.index}, the "
+                f"first of digest {missing[0].hex()}: anonymise them too and add them to it; those that were "
+                "cropped or turned after reading are named by their digest"
+            )
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            found = list(pool.map(lambda each: _anonymised(rows[each], (channels, height, width)), digests))
+        values = torch.stack(found) if found else images
+        return Release(values, self.spec, (height, width))
+
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
+        """None: nothing is proved of what an outside tool made."""
+        return
+
+    def _folder(self) -> Path:
+        return Path(self.index).absolute().parent
+
+    def _content(self) -> bytes:
+        try:
+            return Path(self.index).read_bytes()
+        except OSError as error:
+            raise ArtefactError(f"{self.index}: cannot be read ({error.strerror})") from error
+
+    @cached_property
+    def _made_of(self) -> str:
+        content = self._content()
+        made = hashlib.sha256(content)
+        for row in read_index(self.index, content, self._folder()):
+            with _named(row):
+                for path in (row.file, row.original):
+                    if isinstance(path, Path):
+                        made.update(artefact_digest(str(path)).encode())
+        return made.hexdigest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The parameters alone: another process reads the files itself."""
+        return {name: value for name, value in vars(self).items() if name != "_made_of"}

@@ -1,0 +1,360 @@
+"""Private features on drawn and on real faces: what they keep, and whom they tell of (paper: DPFE, Fig. 6 to 10).
+
+    python studies/features.py faces          # about an hour on one core; stopped, it goes on
+    python studies/features.py lfw            # the same on photographs, for gender
+    python studies/features.py faces --small  # settings too small to learn, to try it out: a minute
+
+For each seed an attribute network is trained once, cut at four layers, and embedded ("simple"); each of these is
+fine-tuned for privacy ("dpfe"); at one cut also by an adversary and by a bound of the information, and for larger
+sets of attributes. How much privacy weighs (beta) is chosen on validation images of the first seed: the largest of
+a list that costs no more than half a point of accuracy there. Test people are in no training image. One half of
+their photographs is known to the adversaries, who protect them as the device does; the other half they are to name.
+Noise of a growing share of the feature's variance gives a curve of accuracy and privacy from one model (Procedure 2).
+
+Records are studies/results/features/*.json, pictures of what a decoder restores runs/features/WORLD-SEED.png.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfumato import data, images
+from sfumato.assess import log_rank, similarity
+from sfumato.attack import feature_identity, feature_inversion, reidentify
+from sfumato.attack.faces import FaceFinder
+from sfumato.attack.feature_inversion import InversionConfig
+from sfumato.attack.reidentify import AdversaryConfig
+from sfumato.data import LabelledImages
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.episodes import seed_of
+from sfumato.learn import private_feature
+from sfumato.learn.private_feature import FeatureConfig, FeatureModel
+from sfumato.networks import MTCNN, align
+from sfumato.proportions import wilson
+from sfumato.protect.feature import noisy
+from sfumato.study.records import write_json
+
+RECORDS = Path(__file__).parent / "results" / "features"
+RUNS = Path("runs/features")
+SEEDS = (0, 1, 2)
+CUTS = ("conv4_2", "conv5_1", "conv6_1", "conv7")  # the paper's
+LAST = "conv7"
+RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
+BETAS = {
+    "dpfe": (0.01, 0.03, 0.1, 0.3, 1.0),
+    "adversarial": (0.1, 0.3, 1.0, 3.0),
+    "information": (0.03, 0.1, 0.3, 1.0),
+}
+ALLOWED = 0.005  # of validation accuracy that privacy may cost
+COPIES = 3  # of the noisy features of known photographs
+DENSE = 4  # photographs of a person who is known
+SHOWN = 8  # people in the pictures
+WEIGHTS = Path("../shared/data/weights")
+
+
+@dataclass(frozen=True)
+class World:
+    """Where images come from.
+
+    Attributes:
+        load: all of them.
+        sets: of attributes, under the name that tables give them; the first is that of the cuts.
+        faces: whether a public network recognises these people; else one is trained on other drawn ones.
+    """
+
+    load: Callable[[], LabelledImages]
+    sets: dict[str, tuple[str, ...]]
+    faces: bool
+
+
+WORLDS = {
+    "faces": World(
+        lambda: data.load("faces", identities=240, images_per_identity=20, headwear=150, size=64),
+        {
+            "G": ("gender",),
+            "GA": ("gender", "age"),
+            "GAE": ("gender", "age", "expression"),
+            "GAEH": ("gender", "age", "expression", "hair_color"),
+        },
+        faces=False,
+    ),
+    "lfw": World(
+        lambda: data.load("table:runs/data/lfw/attributes.csv", size=64),
+        {"G": ("gender",)},
+        faces=True,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How long everything is trained."""
+
+    feature: FeatureConfig
+    inversion: InversionConfig
+    recogniser: AdversaryConfig
+    seeds: tuple[int, ...]
+
+
+FULL = Scale(
+    FeatureConfig(attribute_epochs=12, simple_epochs=4, private_epochs=8),
+    InversionConfig(steps=600, width=16),
+    AdversaryConfig(steps=400),
+    SEEDS,
+)
+SMALL = Scale(
+    FeatureConfig(widths=(2, 2, 8, 8, 8, 8, 16), attribute_epochs=1, simple_epochs=1, private_epochs=1),
+    InversionConfig(steps=2, width=2),
+    AdversaryConfig(steps=2, batch=8),
+    (0,),
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One model that is measured."""
+
+    attributes: str
+    cut: str
+    variant: str
+
+    @property
+    def name(self) -> str:
+        """Of its record."""
+        return f"{self.attributes}-{self.cut}-{self.variant}"
+
+
+def parts(world: World) -> list[Part]:
+    """All models of one seed."""
+    first, *larger = world.sets
+    return [
+        *(Part(first, cut, variant) for cut in CUTS for variant in ("simple", "dpfe")),
+        *(Part(first, LAST, variant) for variant in BETAS if variant != "dpfe"),
+        *(Part(name, LAST, variant) for name in larger for variant in ("simple", "dpfe")),
+    ]
+
+
+class Study:
+    """One world and one seed. State: the models that were trained."""
+
+    def __init__(self, name: str, scale: Scale, seed: int, records: Path) -> None:
+        self.world = WORLDS[name]
+        self._name, self._scale, self._seed, self._records = name, scale, seed, records
+        loaded = _loaded(name)
+        self.train, self.validation, self._test = (
+            loaded.split(split) for split in ("train", "validation", "test")
+        )
+        codes = self._test.label("identity").codes
+        self._known, self._asked = reidentify.split_gallery(codes, gallery=10, probes=10, seed=seed)
+        # A density needs several photographs of a person.
+        several = codes[self._known].bincount(minlength=int(codes.max()) + 1) >= DENSE
+        self._known, self._asked = (rows[several[codes[rows]]] for rows in (self._known, self._asked))
+        self._models: dict[tuple[str, str, str, float], FeatureModel] = {}
+
+    def run(self) -> None:
+        """Measure what has no record yet."""
+        betas = self.betas()
+        for part in parts(self.world):
+            record = self._records / f"{self._name}-{self._seed}-{part.name}.json"
+            if record.exists():
+                continue
+            started = time.perf_counter()
+            model = self.model(part, betas.get(part.variant, 0.0))
+            trained = time.perf_counter()
+            found = self.measure(model)
+            if part.attributes == next(iter(self.world.sets)):
+                found["inversion"] = self.invert(model, part)
+            write_json(
+                record,
+                {
+                    "world": self._name,
+                    "seed": self._seed,
+                    "part": asdict(part),
+                    "beta": betas.get(part.variant),
+                    "network": private_feature.evaluate(self.network(part.attributes), self._test),
+                    "seconds": {
+                        "training": round(trained - started, 1),
+                        "measuring": round(time.perf_counter() - trained, 1),
+                    },
+                    "threads": torch.get_num_threads(),
+                    "config": model.card["config"],
+                    "data": self.train.digest,
+                    **found,
+                },
+            )
+            print(f"{record.name}: {time.perf_counter() - started:.0f} s", flush=True)
+
+    # Models
+
+    def network(self, attributes: str) -> FeatureModel:
+        """The attribute network that all cuts are made in."""
+        return self._once(Part(attributes, LAST, "network"), 0.0, lambda: None)
+
+    def model(self, part: Part, beta: float) -> FeatureModel:
+        """A model, begun from the one before it."""
+        if part.variant == "simple":
+            return self._once(part, 0.0, lambda: self.network(part.attributes))
+        return self._once(part, beta, lambda: self.model(replace(part, variant="simple"), 0.0))
+
+    def _once(self, part: Part, beta: float, begin: Callable[[], FeatureModel | None]) -> FeatureModel:
+        key = (part.attributes, part.cut, part.variant, beta)
+        if key not in self._models:
+            self._models[key] = private_feature.train(
+                self.train,
+                replace(self._scale.feature, cut=part.cut, variant=part.variant, beta=beta),
+                targets=self.world.sets[part.attributes],
+                sensitive="identity",
+                validation=self.validation,
+                begin=begin(),
+                seed=self._seed,
+            )
+        return self._models[key]
+
+    def betas(self) -> dict[str, float]:
+        """Variant -> how much privacy weighs: chosen on validation images by the first seed, for all."""
+        record = self._records / f"{self._name}-betas.json"
+        if not record.exists():
+            first = next(iter(self.world.sets))
+            simple = _mean(self.model(Part(first, LAST, "simple"), 0.0).card["accuracies"])
+            tried, chosen = {}, {}
+            for variant, betas in BETAS.items():
+                accuracies = [
+                    _mean(self.model(Part(first, LAST, variant), beta).card["accuracies"]) for beta in betas
+                ]
+                tried[variant] = dict(zip(map(str, betas), accuracies, strict=True))
+                good = [
+                    beta for beta, found in zip(betas, accuracies, strict=True) if found >= simple - ALLOWED
+                ]
+                chosen[variant] = max(good, default=min(betas))
+            write_json(record, {"seed": self._seed, "simple": simple, "tried": tried, "chosen": chosen})
+        return dict(json.loads(record.read_text())["chosen"])
+
+    # Measures
+
+    def measure(self, model: FeatureModel) -> dict[str, Any]:
+        """The curve of accuracy and privacy on test people."""
+        codes = self._test.label("identity").codes
+        known, asked = codes[self._known].repeat(COPIES), codes[self._asked]
+        features = model.features(self._test.images)
+        everyone = self._test.rows(torch.arange(len(self._test)).repeat(COPIES))
+        curve = []
+        for ratio in RATIOS:
+            released = torch.stack([self._noisy(model, features, ratio, copy) for copy in range(COPIES)])
+            ours, theirs = released[:, self._known].flatten(0, 1), released[0, self._asked]
+            columns = torch.searchsorted(known.unique(), asked)
+            adversaries = {"density": log_rank.judge_features(ours, known, theirs, asked)}
+            for adversary in feature_identity.ADVERSARIES:
+                guesses = feature_identity.log_posteriors(
+                    ours, known, theirs, adversary=adversary, seed=self._seed
+                )
+                adversaries[adversary] = log_rank.judge(guesses, columns)
+            strongest = min(adversaries, key=lambda each: adversaries[each].lrp)
+            curve.append(
+                {
+                    "ratio": ratio,
+                    "accuracies": private_feature.evaluate(model, everyone, released.flatten(0, 1)),
+                    "strongest": strongest,
+                    "adversaries": {name: asdict(found) for name, found in adversaries.items()},
+                }
+            )
+        return {
+            "curve": curve,
+            "people": len(known.unique()),
+            "known": len(self._known),
+            "asked": len(self._asked),
+        }
+
+    def _noisy(self, model: FeatureModel, features: Tensor, ratio: float, copy: int) -> Tensor:
+        draws = seeded_noise(seed_of(self._seed, copy, round(1000 * ratio)))
+        return noisy(features, model.covariance, draws, ratio=ratio)
+
+    def invert(self, model: FeatureModel, part: Part) -> dict[str, Any]:
+        """What a decoder, trained on the training people, restores of the test people's features."""
+        decoder = feature_inversion.train(
+            model.features(self.train.images), self.train.images, self._scale.inversion, seed=self._seed
+        )
+        restored = decoder.restore(model.features(self._test.images))
+        self._picture(restored, part)
+        alike = {
+            "ssim": similarity.ssim(*map(images.to_float, (self._test.images, restored))).mean().item(),
+            "psnr": similarity.psnr(*map(images.to_float, (self._test.images, restored))).mean().item(),
+        }
+        codes = self._test.label("identity").codes
+        network, cut = self._recogniser()
+        embedded, clean = network.embed(cut(restored)), network.embed(cut(self._test.images))
+        scores = {}
+        for name, gallery in (("static", clean), ("adaptive", embedded)):
+            truth = codes[self._asked]
+            best = max(
+                int((each.identities[each.similarities.argmax(1)] == truth).sum())
+                for each in reidentify.reidentify(
+                    gallery[self._known], codes[self._known], embedded[self._asked]
+                )
+            )
+            low, high = wilson(best, len(truth))
+            scores[name] = {"top1": best / len(truth), "low": low, "high": high}
+        chance = codes[self._asked].bincount().max().item() / len(self._asked)
+        return {**alike, "chance": chance, **scores}
+
+    def _recogniser(self) -> tuple[reidentify.Recogniser, Callable[[Tensor], Tensor]]:
+        """Who recognises people on restored images, and what of an image he is shown."""
+        if self.world.faces:
+            return _public()
+        return _trained(self._name, self._scale, self._seed), lambda whole: whole
+
+    def _picture(self, restored: Tensor, part: Part) -> None:
+        """The first photograph of some people, and what was restored of it."""
+        codes = self._test.label("identity").codes[self._asked]
+        rows = [int((codes == code).nonzero()[0]) for code in codes.unique()[:SHOWN]]
+        for name, of in (("original", self._test.images), (part.name, restored)):
+            strip = torch.cat(list(of[self._asked[rows]]), dim=2)
+            images.write(RUNS / f"{self._name}-{self._seed}" / f"{name}.png", strip)
+
+
+@cache
+def _loaded(name: str) -> LabelledImages:
+    return WORLDS[name].load()
+
+
+@cache
+def _trained(name: str, scale: Scale, seed: int) -> reidentify.Recogniser:
+    others = _loaded(name).split("train")
+    return reidentify.train_recogniser(
+        lambda _: others.images, others.label("identity").codes, scale.recogniser, seed=seed
+    )
+
+
+@cache
+def _public() -> tuple[reidentify.Recogniser, Callable[[Tensor], Tensor]]:
+    kind, size = reidentify.FACE_NETWORKS["mobile-face-net"]
+    network = reidentify.Recogniser(kind.load(WEIGHTS / "mobilefacenet_casia_112x96.safetensors"))
+    finder = FaceFinder(MTCNN.load(WEIGHTS / "mtcnn.safetensors"), _loaded("lfw").split("train").images[:200])
+    return network, lambda photographs: align(photographs, finder.find(photographs).landmarks, size)
+
+
+def _mean(accuracies: dict[str, float]) -> float:
+    return sum(accuracies.values()) / len(accuracies)
+
+
+def main() -> None:
+    """Measure all seeds of a world."""
+    asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    asked.add_argument("world", choices=list(WORLDS))
+    asked.add_argument("--small", action="store_true", help="settings too small to learn, to try it out")
+    options = asked.parse_args()
+    scale, records = (SMALL, RUNS / "small") if options.small else (FULL, RECORDS)
+    records.mkdir(parents=True, exist_ok=True)
+    for seed in scale.seeds:
+        Study(options.world, scale, seed, records).run()
+
+
+if __name__ == "__main__":
+    main()

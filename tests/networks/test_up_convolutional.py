@@ -1,0 +1,59 @@
+import pytest
+import torch
+from torch.nn import functional
+
+from sfumato.errors import DataError
+from sfumato.networks import UpConvolutional
+
+
+def test_it_is_three_dense_layers_and_up_convolutions_with_leaky_relu_between():
+    network, vectors = UpConvolutional(5, (3, 16, 12), width=2), torch.randn(4, 5)
+    features = vectors
+    for dense in network.dense:
+        features = functional.leaky_relu(features @ dense.weight.T + dense.bias, 0.2)
+    features = features.reshape(4, 4, 4, 3)
+    first, second = network.up
+    settings = {"stride": 2, "padding": 2, "output_padding": 1}
+    features = functional.conv_transpose2d(features, first.weight, first.bias, **settings)
+    features = functional.leaky_relu(features, 0.2)
+    expected = functional.conv_transpose2d(features, second.weight, second.bias, **settings)
+    torch.testing.assert_close(network(vectors), expected)
+
+
+def test_128_pixels_have_the_filters_of_the_paper():
+    # Dosovitskiy & Brox 2016, Table 1: three dense layers, 4x4x256, five up-convolutions of 5x5.
+    network = UpConvolutional(1000, (3, 128, 128))
+    assert len(network.dense) == 3
+    assert network.dense[-1].out_features == 4 * 4 * 256
+    assert [layer.out_channels for layer in network.up] == [256, 128, 64, 32, 3]
+    assert {layer.kernel_size for layer in network.up} == {(5, 5)}
+
+
+@pytest.mark.parametrize(
+    "size", [*((side, side) for side in range(8, 129, 4)), (8, 128), (128, 8), (84, 20), (12, 44)]
+)
+def test_it_draws_every_size_that_it_takes(size):
+    network = UpConvolutional(3, (1, *size), width=1)
+    assert network(torch.randn(2, 3)).shape == (2, 1, *size)
+
+
+def test_vectors_are_told_apart_before_any_training():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        images = UpConvolutional(10, (3, 64, 64), width=8)(torch.randn(100, 10))
+    assert 0.03 < images.std(dim=0).mean() < 0.5  # of pixels in [0, 1]; by PyTorch's own weights 0.0004
+
+
+def test_every_parameter_is_trained():
+    network = UpConvolutional(4, (1, 16, 8), width=4)
+    network(torch.randn(8, 4)).square().mean().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
+
+
+@pytest.mark.parametrize(
+    ("size", "cure"), [((30, 24), "32x24"), ((4, 8), "8x8"), ((64, 218), "64x128"), ((17, 129), "16x128")]
+)
+def test_other_sides_are_refused_with_the_nearest_that_are_not(size, cure):
+    message = f"images of {size[0]}x{size[1]}: .* sides of 8 to 128 .* multiples of 4: load them at {cure}"
+    with pytest.raises(DataError, match=message):
+        UpConvolutional(3, (1, *size))

@@ -1,0 +1,297 @@
+"""Images of an outside tool: the file that belongs to an original, and an error wherever there is none."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from sfumato import data, images
+from sfumato.dp.ledger import Ledger
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
+from sfumato.protect import device, parse
+from sfumato.protect.folder import FolderConfig, protect_folder
+from sfumato.protect.outside import Outside
+from sfumato.protect.release import made_of
+from sfumato.study.streams import artefacts_of
+
+NOISE = seeded_noise(0)
+COUNT = 4
+
+
+def pictures(seed: int, count: int = COUNT, channels: int = 3, size: tuple[int, int] = (20, 20)) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (count, channels, *size), generator=generator).to(torch.uint8)
+
+
+def write_pairs(root: Path, originals: Tensor, anonymised: Tensor) -> str:
+    """Files of originals and of what a tool made of them, and the index that pairs them."""
+    lines = ["file,original"]
+    for i, (original, other) in enumerate(zip(originals, anonymised, strict=True)):
+        images.write(root / f"photos/{i}.png", original)
+        images.write(root / f"anonymised/{i}.png", other)
+        lines.append(f"anonymised/{i}.png,photos/{i}.png")
+    return write_index(root, *lines)
+
+
+def write_index(root: Path, *lines: str) -> str:
+    path = root / "index.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path) -> None:
+    for name in ("photos", "anonymised"):
+        (tmp_path / name).mkdir()
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> str:
+    return write_pairs(tmp_path, pictures(0), pictures(1))
+
+
+# What is released
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("size", [(20, 20), (18, 25)])
+def test_an_original_is_released_as_its_anonymised_file(tmp_path: Path, channels: int, size: tuple[int, int]):
+    originals, anonymised = (pictures(seed, channels=channels, size=size) for seed in (0, 1))
+    protection = Outside(write_pairs(tmp_path, originals, anonymised))
+    release = protection.release(originals[[2, 0, 2]], NOISE)
+    assert torch.equal(release.values, anonymised[[2, 0, 2]])
+    assert torch.equal(release.images(), release.values)
+    assert (release.size, release.cell, release.shown, release.spec) == (size, 1, None, protection.spec)
+
+
+@pytest.mark.parametrize("source", ["folder", "table"])
+def test_originals_are_found_as_data_sources_resize_them_and_files_are_resized_alike(
+    tmp_path: Path, source: str
+):
+    index = write_pairs(tmp_path, pictures(0, size=(30, 24)), pictures(1, size=(40, 50)))
+    lines = ["file,class", *(f"photos/{i}.png,photos" for i in range(COUNT))]
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    place = tmp_path / "table.csv" if source == "table" else tmp_path
+    loaded = data.load(f"{source}:{place}", size=16)
+    label = loaded.label("class")
+    originals = loaded.images[label.codes == label.names.index("photos")]
+    expected = torch.stack([images.read(tmp_path / f"anonymised/{i}.png", size=16) for i in range(COUNT)])
+    assert torch.equal(Outside(index).release(originals, NOISE).values, expected)
+
+
+def test_grey_images_of_colour_files_are_found_too(tmp_path: Path):
+    index = write_pairs(tmp_path, pictures(0), pictures(1))
+    originals, expected = (
+        torch.stack([images.read(tmp_path / f"{folder}/{i}.png", channels=1, size=12) for i in range(COUNT)])
+        for folder in ("photos", "anonymised")
+    )
+    assert torch.equal(Outside(index).release(originals, NOISE).values, expected)
+
+
+def test_a_file_of_another_size_comes_at_the_size_of_its_original(tmp_path: Path):
+    originals = torch.full((2, 3, 18, 25), 90, dtype=torch.uint8)
+    originals[1] += 1
+    anonymised = torch.zeros(2, 3, 36, 50, dtype=torch.uint8)
+    anonymised[:, 0, :, 25:] = 200  # red on the right
+    values = Outside(write_pairs(tmp_path, originals, anonymised)).release(originals, NOISE).values
+    assert values.shape == originals.shape
+    assert (values[:, 0, :, :10] == 0).all()
+    assert (values[:, 0, :, -10:] == 200).all()
+    assert (values[:, 1:] == 0).all()
+
+
+def test_an_original_may_be_named_by_the_digest_of_its_pixels(tmp_path: Path):
+    cropped, anonymised = pictures(0), pictures(1)
+    lines = ["digest,tool,file"]
+    for i in range(COUNT):
+        images.write(tmp_path / f"anonymised/{i}.png", anonymised[i])
+        lines.append(f"{images.digest(cropped[i]).hex()},CIAGAN,anonymised/{i}.png")
+    protection = Outside(write_index(tmp_path, *lines))
+    assert torch.equal(protection.release(cropped, NOISE).values, anonymised)
+
+
+def test_no_images_have_an_empty_release(index: str):
+    assert Outside(index).release(pictures(0, count=0), NOISE).values.shape == (0, 3, 20, 20)
+
+
+def test_an_index_that_was_written_anew_is_read_anew(tmp_path: Path, index: str):
+    protection = Outside(index)
+    before = protection.release(pictures(0)[:1], NOISE).values
+    write_index(tmp_path, "file,original", "anonymised/3.png,photos/0.png")
+    after = protection.release(pictures(0)[:1], NOISE).values
+    assert torch.equal(before, pictures(1)[:1])
+    assert torch.equal(after, pictures(1)[3:])
+
+
+# As a protection
+
+
+def test_a_spec_names_it(index: str):
+    protection = parse(f"outside:index={index}")
+    assert protection == Outside(index)
+    assert protection.spec == f"outside:index={index}"
+    assert parse(protection.spec) == protection
+    assert (protection.cell, protection.draws_noise) == (1, False)
+
+
+def test_nothing_is_claimed(index: str):
+    assert Outside(index).guarantee((3, 20, 20)) is None
+    assert Outside(index).guarantee((3, 20, 20), pixels=5) is None
+
+
+def test_it_is_made_of_the_index_and_all_files_that_it_names(tmp_path: Path, index: str):
+    digests = {made_of(Outside(index))}
+    images.write(tmp_path / "anonymised/1.png", pictures(7)[0])
+    digests.add(made_of(Outside(index)))
+    images.write(tmp_path / "photos/2.png", pictures(8)[0])
+    digests.add(made_of(Outside(index)))
+    with (tmp_path / "index.csv").open("a") as opened:
+        opened.write("\n")
+    digests.add(made_of(Outside(index)))
+    assert len(digests) == 4
+    images.write(tmp_path / "photos/unnamed.png", pictures(9)[0])
+    assert made_of(Outside(index)) in digests
+
+
+def test_what_it_is_made_of_does_not_depend_on_where_it_lies(tmp_path: Path, index: str):
+    moved = tmp_path.rename(tmp_path.with_name(f"{tmp_path.name}-moved"))
+    after = made_of(Outside(str(moved / "index.csv")))
+    moved.rename(tmp_path)
+    assert made_of(Outside(index)) == after
+
+
+def test_a_study_notices_another_folder_under_the_same_spec(tmp_path: Path, index: str):
+    spec = f"outside:index={index}"
+    before = artefacts_of(["block", spec])
+    assert before == {"artefacts": {spec: made_of(Outside(index))}}
+    images.write(tmp_path / "anonymised/0.png", pictures(7)[0])
+    assert artefacts_of(["block", spec]) != before
+
+
+def test_a_copy_for_another_process_reads_the_files_itself(index: str):
+    protection = Outside(index)
+    protection.made_of()
+    copied = pickle.loads(pickle.dumps(protection))
+    assert vars(copied) == {"index": index}
+    assert copied == protection
+    assert hash(copied) == hash(protection)
+    assert torch.equal(copied.release(pictures(0), NOISE).values, pictures(1))
+
+
+def test_a_folder_is_released_by_the_ledger(tmp_path: Path, index: str):
+    outcome = protect_folder(
+        tmp_path / "photos",
+        tmp_path / "out",
+        Outside(index),
+        tmp_path / "ledger.db",
+        FolderConfig(workers=1),
+    )
+    assert (outcome.failures, outcome.shapes) == ({}, {(3, 20, 20): COUNT})
+    for i in range(COUNT):
+        assert torch.equal(images.read(tmp_path / f"out/{i}.png"), pictures(1)[i])
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        assert [*ledger.summary().specs] == [f"outside:index={index}@{made_of(Outside(index))[:16]}"]
+
+
+def test_a_device_releases_each_image_its_own(tmp_path: Path, index: str):
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        released = device.release(Outside(index), pictures(0)[[1, 0, 1]], ledger, folders=["/"] * 3)
+    assert torch.equal(released.values, pictures(1)[[1, 0, 1]])
+
+
+# Mistakes
+
+
+def test_an_image_that_is_no_original_is_refused_with_its_digest(index: str):
+    batch = torch.cat([pictures(0)[:3], pictures(5)[:2]])
+    message = (
+        rf"2 of 5 images are no originals of {index}, the first of digest {images.digest(batch[3]).hex()}: "
+        "anonymise them too and add them to it; those that were cropped"
+    )
+    with pytest.raises(DataError, match=message):
+        Outside(index).release(batch, NOISE)
+
+
+def test_an_index_that_is_not_there_is_refused(tmp_path: Path):
+    protection = Outside(str(tmp_path / "gone.csv"))
+    for ask in (protection.made_of, lambda: protection.release(pictures(0), NOISE)):
+        with pytest.raises(ArtefactError, match=r"gone\.csv: cannot be read \(No such file"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([""], r"index\.csv: no column 'file'"),
+        (["files,original"], r"index\.csv: no column 'file': did you mean 'files'"),
+        (["file,class"], r"index\.csv: of the columns 'original' and 'digest' one .*, and neither is there"),
+        (["file,original,digest"], r"index\.csv: of the columns .* one is needed, and both are there"),
+        (["file,original"], r"index\.csv: no rows: list at least one image"),
+        (["file,original", "a.png,b.png", "a.png,"], r"index\.csv, line 3: no value for 'original': fill"),
+        (["file,original", ",b.png"], r"index\.csv, line 2: no value for 'file': fill it in or remove"),
+        (["file,digest", "a.png,12ab"], r"index\.csv, line 2: '12ab' is no digest, of 64 hex"),
+        (["file,digest", f"a.png,{'xy' * 32}"], r"index\.csv, line 2: 'xyxy.* is no digest"),
+        (
+            ["file,digest", f"a.png,{'0' * 64}", f"b.png,{'0' * 64}"],
+            r"line 3: the same original as .*, line 2",
+        ),
+    ],
+)
+def test_an_index_that_says_nothing_clear_is_refused(tmp_path: Path, lines: list[str], message: str):
+    with pytest.raises(DataError, match=message):
+        Outside(write_index(tmp_path, *lines)).release(pictures(0), NOISE)
+
+
+def test_an_index_that_is_no_text_is_refused(tmp_path: Path):
+    path = tmp_path / "index.csv"
+    path.write_bytes(b"file,original\n\xff,a.png\n")
+    with pytest.raises(DataError, match=r"index\.csv: cannot be read as a CSV in UTF-8"):
+        Outside(str(path)).release(pictures(0), NOISE)
+
+
+@pytest.mark.parametrize("second", ["photos/0.png", "photos/../photos/0.png", "photos/copy.png"])
+def test_two_rows_for_one_original_are_refused(tmp_path: Path, index: str, second: str):
+    images.write(tmp_path / "photos/copy.png", pictures(0)[0])
+    with Path(index).open("a") as opened:
+        opened.write(f"anonymised/1.png,{second}\n")
+    with pytest.raises(
+        DataError, match=r"index\.csv, line 6: the same original as .*index\.csv, line 2: keep"
+    ):
+        Outside(index).release(pictures(0), NOISE)
+
+
+@pytest.mark.parametrize("folder", ["photos", "anonymised"])
+def test_a_file_that_is_not_there_is_refused_with_its_line(tmp_path: Path, index: str, folder: str):
+    (tmp_path / folder / "1.png").unlink()
+    message = rf"index\.csv, line 3: .*{folder}/1\.png: cannot be read \(No such file"
+    with pytest.raises(ImageError, match=message):
+        Outside(index).release(pictures(0), NOISE)
+    with pytest.raises(ArtefactError, match=message):
+        Outside(index).made_of()
+
+
+@pytest.mark.parametrize("folder", ["photos", "anonymised"])
+def test_a_file_that_is_no_image_is_refused_with_its_line(tmp_path: Path, index: str, folder: str):
+    (tmp_path / folder / "2.png").write_bytes(b"no image")
+    with pytest.raises(ImageError, match=rf"index\.csv, line 4: .*{folder}/2\.png: ") as caught:
+        Outside(index).release(pictures(0), NOISE)
+    assert caught.value.cause
+
+
+@pytest.mark.parametrize("path", ["", " a.csv", "a,b.csv"])
+def test_a_path_that_a_spec_could_not_be_read_back_with_is_refused(path: str):
+    with pytest.raises(SpecError, match=r"outside: index=.*: a path without commas"):
+        Outside(path)
+
+
+def test_a_spec_without_an_index_is_refused():
+    with pytest.raises(SpecError, match="outside: index is missing: write outside:index="):
+        parse("outside")
+
+
+def test_floats_are_no_images(index: str):
+    with pytest.raises(ImageError, match="uint8"):
+        Outside(index).release(pictures(0).float(), NOISE)
