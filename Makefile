@@ -70,6 +70,7 @@ benchmarks: $(VENV)/test.done
 	$(BIN)/python benchmarks/cells.py
 	$(BIN)/python benchmarks/meta.py
 	$(BIN)/python benchmarks/mask.py
+	$(BIN)/python benchmarks/edge.py
 	$(BIN)/python benchmarks/worlds.py
 	$(BIN)/python benchmarks/start.py
 
@@ -86,6 +87,10 @@ $(VENV)/study.done: pyproject.toml constraints.txt | $(BIN)/pip
 	$(PIP) -e '.[study]'
 	@touch $@
 
-$(VENV)/test.done: $(VENV)/study.done
+# onnxruntime-web, on which exported extractors are tested in a browser, where there is npm.
+$(VENV)/test.done: $(VENV)/study.done tests/edge/browser/package-lock.json
 	$(PIP) -e '.[study,test,lint]'
+	@mkdir -p $(VENV)/browser && cp tests/edge/browser/package*.json $(VENV)/browser/
+	@if command -v npm >/dev/null; then \
+		npm ci --prefix $(VENV)/browser --ignore-scripts --no-audit --no-fund --silent; fi
 	@touch $@

@@ -6,7 +6,8 @@ or foreign, and is then refused, but it cannot run code.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,21 @@ def load(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Tensor],
     Raises:
         ArtefactError: no such file, damaged, not written by sfumato, or of another kind.
     """
-    path = Path(path)
-    try:
-        with safe_open(path, framework="pt") as opened:
-            metadata = opened.metadata() or {}
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    except FileNotFoundError as error:
-        raise ArtefactError(f"{path}: no such file") from error
-    except (SafetensorError, OSError) as error:
-        raise ArtefactError(f"{path}: damaged or not a .safetensors file ({error})") from error
+    card = read_card(path)
+    if card.get("kind") != kind:
+        raise ArtefactError(f"{path}: is a {card.get('kind')!r}, and a {kind!r} is needed")
+    with _readable(path), safe_open(path, framework="pt") as opened:
+        return {name: opened.get_tensor(name) for name in opened.keys()}, card  # noqa: SIM118
+
+
+def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the card of an artefact of any kind.
+
+    Raises:
+        ArtefactError: no such file, damaged, or not written by sfumato.
+    """
+    with _readable(path), safe_open(path, framework="pt") as opened:
+        metadata = opened.metadata() or {}
     if _CARD not in metadata:
         raise ArtefactError(f"{path}: has no sfumato card: it was written by another program")
     try:
@@ -60,6 +67,14 @@ def load(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Tensor],
         raise ArtefactError(f"{path}: damaged: its card is not JSON") from error
     if not isinstance(card, dict):
         raise ArtefactError(f"{path}: damaged: its card is not a mapping")
-    if card.get("kind") != kind:
-        raise ArtefactError(f"{path}: is a {card.get('kind')!r}, and a {kind!r} is needed")
-    return tensors, card
+    return card
+
+
+@contextmanager
+def _readable(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ArtefactError(f"{path}: no such file") from error
+    except (SafetensorError, OSError) as error:
+        raise ArtefactError(f"{path}: damaged or not a .safetensors file ({error})") from error

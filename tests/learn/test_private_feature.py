@@ -534,6 +534,16 @@ def test_an_artefact_gives_the_same_model_back_without_adversary(tmp_path, varia
     assert loaded.card["privacy_spent"] is None
 
 
+def test_targets_keep_their_outputs_in_an_artefact_whatever_their_order(tmp_path):
+    model = trained(targets=["light", "kind"])
+    model.save(tmp_path / "feature.safetensors")
+    images = world(8, seed=1).images
+    loaded, kept = load(tmp_path / "feature.safetensors").classify(images), model.classify(images)
+    assert loaded.keys() == kept.keys()
+    for target in ("light", "kind"):
+        assert torch.equal(loaded[target], kept[target])
+
+
 def test_a_damaged_artefact_is_refused(tmp_path):
     trained().save(tmp_path / "feature.safetensors")
     tensors, card = artefacts.load(tmp_path / "feature.safetensors", kind="private feature")

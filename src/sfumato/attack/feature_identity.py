@@ -14,7 +14,7 @@ from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
 
 ADVERSARIES = ("discriminant", "network")
 
-_EPOCHS = 200
+_EPOCHS = 60
 
 
 def log_posteriors(

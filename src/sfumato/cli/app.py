@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import sfumato
-from sfumato.cli import audit, data, demo, ledger, protect, study, train
+from sfumato.cli import audit, data, demo, edge, export, ledger, protect, study, train
 
 app = typer.Typer(
     help="Privacy for images in machine learning: protect, learn, attack, measure, report.",
@@ -16,9 +16,11 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("audit")(audit.audit)
 app.command("protect")(protect.protect)
+app.command("export")(export.export)
 app.add_typer(study.app, name="study")
 app.add_typer(train.app, name="train")
 app.add_typer(data.app, name="data")
+app.add_typer(edge.app, name="edge")
 app.add_typer(ledger.app, name="ledger")
 
 

@@ -424,7 +424,8 @@ def trainable(
         raise DataError("no target: name the labels that the feature is to keep")
     if sensitive in targets:
         raise DataError(f"{sensitive!r} is a target and sensitive: a feature cannot both keep and remove it")
-    classes = {target: list(epochs.classes_of(data, target, _LEARNER)) for target in targets}
+    # Sorted, as an artefact's card has them: the order is that of the network's outputs.
+    classes = {target: list(epochs.classes_of(data, target, _LEARNER)) for target in sorted(targets)}
     _, counts = data.label(sensitive).codes.unique(return_counts=True)
     if config.variant not in ("network", "simple") and (len(counts) < 2 or int(counts.max()) < 2):
         raise DataError(

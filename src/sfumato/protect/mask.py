@@ -108,7 +108,8 @@ def load_masker(path: str) -> Masker:
     tensors, card = artefacts.load(path, kind=KIND)
     try:
         config, (channels, height, width) = card["config"], card["shape"]
-        network = untrained_masker(channels, width=config["masker_width"], levels=config["levels"])
+        with torch.random.fork_rng():
+            network = untrained_masker(channels, width=config["masker_width"], levels=config["levels"])
         prefix = "masker."
         own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
         network.load_state_dict(own)

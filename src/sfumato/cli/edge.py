@@ -1,0 +1,55 @@
+"""`sfumato edge`: what the device side of an artefact costs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="What an artefact costs on a device.", no_args_is_help=True)
+
+
+@app.callback()
+def _commands() -> None:
+    pass
+
+
+@app.command("profile")
+def profile(
+    artefacts: Annotated[list[Path], typer.Argument(help="Of masks or private features, of any cuts.")],
+    images: Annotated[int, typer.Option(min=2, help="Images to time.")] = 200,
+    json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each row.")] = False,
+) -> None:
+    """Measure time, memory and bytes sent of device sides, and of the whole models, on one core.
+
+    Each is run on onnxruntime in a process of its own, in float32. A whole model is both sides of a private
+    feature together, and sends nothing.
+    """
+    from dataclasses import asdict
+    from json import dumps
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from sfumato.edge.profile import profile as measured
+
+    costs = measured(artefacts, images=images)
+    if json:
+        for cost in costs:
+            print(dumps(asdict(cost)))
+        return
+    table = Table(title=f"one image on one core, medians of {images}")
+    table.add_column("artefact", overflow="fold")
+    table.add_column("part", overflow="fold")
+    for column in ("ms", "10% to 90%", "MiB", "parameters", "bytes sent"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for cost in costs:
+        table.add_row(
+            cost.artefact,
+            cost.part,
+            f"{cost.milliseconds:.2f}",
+            f"{cost.low:.2f} to {cost.high:.2f}",
+            f"{cost.memory:.1f}",
+            f"{cost.parameters:,}",
+            f"{cost.bytes:,}",
+        )
+    Console().print(table)

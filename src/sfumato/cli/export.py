@@ -1,0 +1,79 @@
+"""`sfumato export`: one side of an artefact as an ONNX file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_MOST = 256  # images of a data source
+_NOISE = 64  # images that are drawn
+
+_SOURCE = "faces, glyphs, omniglot:DIR, folder:DIR or table:FILE"
+
+
+def export(
+    artefact: Annotated[Path, typer.Argument(help="Of a mask or a private feature.")],
+    destination: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DST]", help="The .onnx file to write (default: beside the artefact)."),
+    ] = None,
+    side: Annotated[str, typer.Option(help="device, or cloud: what reads a private feature.")] = "device",
+    check: Annotated[
+        str | None, typer.Option(metavar="DATA", help=f"Check on the test split of {_SOURCE}.")
+    ] = None,
+    int8: Annotated[bool, typer.Option("--int8", help="Convolutions in 8 bits; with --calibrate.")] = False,
+    calibrate: Annotated[
+        str | None, typer.Option(metavar="DATA", help="The training split is like what the device will see.")
+    ] = None,
+) -> None:
+    """Export a mask or a private feature as ONNX, checked number by number against PyTorch.
+
+    A feature is exported WITHOUT noise: whoever runs the file draws it on the device. Nothing is written
+    where the file would compute something else; in int8 the difference is printed. Without --check, the
+    images to check on are noise.
+    """
+    from sfumato.edge import graphs
+    from sfumato.edge.export import export as export_side
+
+    shape = graphs.read(str(artefact)).shape
+    suffix = ".onnx" if side == "device" else f"-{side}.onnx"
+    exported = export_side(
+        artefact,
+        destination or artefact.with_name(artefact.stem + suffix),
+        check=_noise(shape) if check is None else _images(check, "test", shape),
+        side=side,
+        int8=int8,
+        calibration=None if calibrate is None else _images(calibrate, "train", shape),
+    )
+    of = "noise, drawn here: name data with --check" if check is None else f"{check}, test split"
+    print(f"checked on {exported.images} images of {of}")
+    mask, cloud = exported.pixels is not None, side == "cloud"
+    what = "score" if mask else "logit" if cloud else "number of a feature"
+    print(f"largest difference of a {what} from PyTorch: {exported.difference:.2g}")
+    if exported.pixels is not None:
+        print(f"pixels chosen otherwise: {100 * exported.pixels:.3g}% of all")
+    if exported.decisions is not None:
+        print(f"class decisions that stay: {100 * exported.decisions:.1f}%")
+    print(f"noise: {exported.card['noise']}")
+    print(f"exported: {exported.path} ({exported.bytes:,} bytes, {exported.card['precision']})")
+
+
+def _noise(shape: tuple[int, int, int]) -> "Tensor":
+    import torch
+
+    draw = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (_NOISE, *shape), generator=draw).to(torch.uint8)
+
+
+def _images(source: str, split: str, shape: tuple[int, int, int]) -> "Tensor":
+    """At most _MOST images of a split, from its beginning to its end; in squares of the artefact's size."""
+    import torch
+
+    from sfumato.data import load
+
+    images = load(source, size=shape[1]).split(split).images
+    count = min(_MOST, len(images))
+    return images[torch.linspace(0, len(images) - 1, count).long()]

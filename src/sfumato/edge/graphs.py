@@ -1,0 +1,220 @@
+"""Artefacts as ONNX graphs, which run without PyTorch.
+
+A graph of a device takes one uint8 image, and exactly one: in a larger batch numbers are rounded otherwise,
+and the release of an image would depend on the others (protect.mask.pixel_scores).
+"""
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from sfumato import artefacts
+from sfumato.errors import ArtefactError, needs_extra
+from sfumato.images import to_float
+from sfumato.learn.private_feature import FeatureModel
+from sfumato.protect import feature as features
+from sfumato.protect import mask as masks
+from sfumato.protect.feature import Extractor
+from sfumato.protect.mask import Masker, pixels_shown
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+EXTRA = ("exporting", "edge")
+
+SCORES = "scores"  # the output of a mask's graph that only checks read
+
+_OPSET = 18  # in which torch.onnx writes graphs, without a conversion
+
+
+def read(artefact: str) -> Masker | Extractor:
+    """The masker or extractor of an artefact.
+
+    Raises:
+        ArtefactError: damaged, not written by sfumato, or of a kind that has no device side.
+    """
+    kind = artefacts.read_card(artefact).get("kind")
+    if kind == masks.KIND:
+        return masks.load_masker(artefact)
+    if kind == features.KIND:
+        return features.load_extractor(artefact)
+    raise ArtefactError(
+        f"{artefact}: is a {kind!r}, and what can be exported is a {masks.KIND!r} or a {features.KIND!r}"
+    )
+
+
+def mask_graph(masker: Masker) -> "ModelProto":
+    """`images` (1, C, H, W) uint8 -> `values` (1, C, H, W) uint8, `shown` (1, 1, H, W) bool, and the scores.
+
+    Exactly ⌊keep·H·W⌋ pixels are shown, whatever the scores: ONNX promises of TopK that of equal values those
+    of the lower index come first. Values of the others are 0. The output SCORES, (1, 1, H, W) float32, tells
+    of hidden pixels: `without` removes it from what leaves for a device.
+
+    Raises:
+        ArtefactError: the share that the masker was trained to show is less than a pixel.
+        MissingExtraError: see to_onnx.
+    """
+    _, height, width = masker.shape
+    count = pixels_shown(masker.keep, (height, width))
+    if not count:
+        raise ArtefactError(f"keep={masker.keep:g} of {height}x{width} pixels is less than one: no mask")
+    return to_onnx(
+        _Masking(masker.network, count), _image(masker.shape), "images", ["values", "shown", SCORES]
+    )
+
+
+def device_graph(extractor: Extractor) -> "ModelProto":
+    """`images` (1, C, H, W) uint8 -> `feature` (1, d) float32, without noise. Raises: see to_onnx."""
+    return to_onnx(_Extracting(extractor.network), _image(extractor.shape), "images", ["feature"])
+
+
+def cloud_graph(model: FeatureModel) -> "ModelProto":
+    """`feature` (N, d) float32, N at least 1 -> for each target `logits.TARGET`, (N, classes) float32.
+
+    Raises: see to_onnx.
+    """
+    example = torch.zeros(2, model.device.encoder.out_features)
+    return to_onnx(_Reading(model), example, "feature", logit_names(model), any_batch=True)
+
+
+def whole_graph(model: FeatureModel) -> "ModelProto":
+    """Both sides in one: `images` (1, C, H, W) uint8 -> the outputs of cloud_graph. Raises: see to_onnx."""
+    channels, height, width = model.card["shape"]
+    return to_onnx(_Whole(model), _image((channels, height, width)), "images", logit_names(model))
+
+
+def logit_names(model: FeatureModel) -> list[str]:
+    """The outputs of a cloud side, in the order of the targets."""
+    return [f"logits.{target}" for target in model.classes]
+
+
+def to_onnx(
+    network: nn.Module, example: Tensor, name: str, outputs: Sequence[str], *, any_batch: bool = False
+) -> "ModelProto":
+    """A network in evaluation mode as an onnx.ModelProto, checked to be well formed.
+
+    Nothing is in it but the graph and its weights: torch.onnx also writes down the source lines that every
+    node comes from, with the paths of this machine.
+
+    Args:
+        network: of one tensor.
+        example: an input; the graph takes those of its shape.
+        name: of the input.
+        outputs: their names.
+        any_batch: take inputs of other lengths too, along the first axis.
+
+    Raises:
+        MissingExtraError: onnx or onnxscript is not installed.
+    """
+    with needs_extra(*EXTRA):
+        import onnx
+        import onnxscript  # noqa: F401, which torch.onnx needs, and would say so at length
+    shapes = ({0: torch.export.Dim("N")},) if any_batch else None
+    with torch.no_grad(), _quiet():
+        program = torch.onnx.export(
+            network.eval(),
+            (example,),
+            dynamo=True,
+            verbose=False,
+            opset_version=_OPSET,
+            input_names=[name],
+            output_names=list(outputs),
+            dynamic_shapes=shapes,
+        )
+    assert program is not None  # it is where no file is asked for
+    model = program.model_proto
+    graph = model.graph
+    for each in (
+        model,
+        graph,
+        *graph.node,
+        *graph.value_info,
+        *graph.input,
+        *graph.output,
+        *graph.initializer,
+    ):
+        del each.metadata_props[:]
+        each.doc_string = ""
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def without(model: "ModelProto", output: str) -> "ModelProto":
+    """A copy of a graph that does not put out one of its outputs."""
+    copied = type(model)()
+    copied.CopyFrom(model)
+    kept = [each for each in model.graph.output if each.name != output]
+    del copied.graph.output[:]
+    copied.graph.output.extend(kept)
+    return copied
+
+
+class _Masking(nn.Module):
+    """(1, C, H, W) uint8 -> values, shown and scores: protect.mask.reveal, with an order that ONNX has."""
+
+    def __init__(self, network: nn.Module, count: int) -> None:
+        super().__init__()
+        self.network = network
+        self.count = count
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        scores = self.network(to_float(images)).sigmoid()
+        flat = scores.flatten(1)
+        top = flat.topk(self.count, dim=1).indices  # of equal scores, PyTorch itself promises no order
+        shown = torch.zeros_like(flat, dtype=torch.bool).scatter(1, top, True).view_as(scores)
+        # Not a product: onnxruntime multiplies no uint8.
+        return torch.where(shown, images, torch.zeros_like(images)), shown, scores
+
+
+class _Extracting(nn.Module):
+    """(1, C, H, W) uint8 -> (1, d) float32."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.as_tensor(self.network(to_float(images)))
+
+
+class _Reading(nn.Module):
+    """(N, d) float32 -> the logits of each target."""
+
+    def __init__(self, model: FeatureModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, feature: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.model.by_target(self.model.cloud(feature)).values())
+
+
+class _Whole(_Reading):
+    """(1, C, H, W) uint8 -> the logits of each target."""
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        return super().forward(self.model.device(to_float(images)))
+
+
+def _image(shape: tuple[int, int, int]) -> Tensor:
+    return torch.zeros(1, *shape, dtype=torch.uint8)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what torch.onnx says of itself, to users who can do nothing about it."""
+    # One line for each function of torchvision, which is not needed here.
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            # torch.export copies its own LeafSpec (torch 2.13), in a way that torch calls deprecated.
+            warnings.filterwarnings("ignore", r".*LeafSpec.* is deprecated", FutureWarning)
+            yield
+    finally:
+        logger.setLevel(level)

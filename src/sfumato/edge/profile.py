@@ -1,0 +1,122 @@
+"""What the device side of an artefact costs: time, memory, and what it sends.
+
+Source: Osia et al. 2018 (docs/papers.md, "DPFE"), Fig. 11: inference time and memory of the layers that the
+network may be cut at, against the whole of it on the device, which sends nothing.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from sfumato.edge import graphs
+from sfumato.edge.graphs import SCORES
+from sfumato.edge.runtime import EXTRA
+from sfumato.errors import ConfigError, DataError, needs_extra
+from sfumato.learn import private_feature
+from sfumato.protect.mask import Masker, pixels_shown
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a graph costs on one core.
+
+    Attributes:
+        artefact: its path.
+        part: "mask"; "device", up to the private feature, with the layer of the cut; or "whole", the
+            device and the cloud side together.
+        milliseconds: the median over images.
+        low: the 10th percentile of these.
+        high: the 90th.
+        memory: MiB, by which the peak resident set of a fresh process grew since before the file was read:
+            the graph, its weights, and what lies between layers, but not the library that runs it.
+        parameters: how many numbers training set; statistics of batch norms are none.
+        bytes: what travels for one image, before any compression: of the whole model nothing.
+    """
+
+    artefact: str
+    part: str
+    milliseconds: float
+    low: float
+    high: float
+    memory: float
+    parameters: int
+    bytes: int
+
+
+def profile(artefacts: Sequence[str | os.PathLike[str]], *, images: int = 200) -> list[Cost]:
+    """What each artefact costs on one core in onnxruntime, in float32.
+
+    A mask has one line. A private feature has two: its device side, and the whole model, as it would be
+    without a cloud. Each is measured in a fresh child process, which imports onnxruntime and not PyTorch, on
+    seeded noise: neither network does other work for other images.
+
+    Args:
+        artefacts: of kind "mask" or "private feature", of any cuts.
+        images: to time, at least 2, after ten that are not timed.
+
+    Raises:
+        ArtefactError: damaged, foreign, or of another kind.
+        ConfigError: fewer than two images, or a system other than Linux, whose /proc has the peak of memory.
+        DataError: no artefacts.
+        MissingExtraError: the extra `edge` is not installed.
+    """
+    if images < 2:
+        raise ConfigError(f"images={images}: at least 2, of which there are percentiles")
+    if not Path("/proc/self/status").exists():
+        raise ConfigError("no /proc/self/status, where the peak of the memory is read: profile on Linux")
+    if not artefacts:
+        raise DataError("no artefacts: name at least one")
+    with needs_extra(*EXTRA):
+        import onnxruntime  # noqa: F401, which the child needs, and could not say so in a line
+    costs = []
+    for artefact in [os.fspath(each) for each in artefacts]:
+        source = graphs.read(artefact)
+        if isinstance(source, Masker):
+            channels, height, width = source.shape
+            count = pixels_shown(source.keep, (height, width))
+            sent = -(-height * width // 8) + channels * count  # as Release.packed has it
+            graph = graphs.without(graphs.mask_graph(source), SCORES)
+            costs.append(_cost(artefact, "mask", graph, source.network, sent=sent, images=images))
+        else:
+            model = private_feature.load(artefact)
+            part = f"device, cut at {model.card['config']['cut']}"
+            sent = 4 * source.network.encoder.out_features
+            graph = graphs.device_graph(source)
+            costs.append(_cost(artefact, part, graph, source.network, sent=sent, images=images))
+            costs.append(_cost(artefact, "whole", graphs.whole_graph(model), model, sent=0, images=images))
+    return costs
+
+
+def _cost(
+    artefact: str, part: str, graph: "ModelProto", network: nn.Module, *, sent: int, images: int
+) -> Cost:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "graph.onnx"
+        path.write_bytes(graph.SerializeToString())
+        words = [sys.executable, "-m", "sfumato.edge.measure", str(path), str(images)]
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+    said = json.loads(done.stdout)
+    times = said["milliseconds"]
+    tenths = statistics.quantiles(times, n=10, method="inclusive")
+    return Cost(
+        artefact=artefact,
+        part=part,
+        milliseconds=statistics.median(times),
+        low=tenths[0],
+        high=tenths[-1],
+        memory=said["memory"] / 2**20,
+        parameters=sum(each.numel() for each in network.parameters()),
+        bytes=sent,
+    )

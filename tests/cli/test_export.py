@@ -1,0 +1,97 @@
+"""`sfumato export` and `sfumato edge profile`: what they print, and that mistakes leave nothing."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from commands import Command
+from devices import pictures, remember_graphs, write_feature, write_mask
+
+from sfumato import images
+from sfumato.edge import profile
+from sfumato.edge.runtime import session
+
+SHAPE = (3, 16, 16)
+
+
+@pytest.fixture(autouse=True)
+def remembered(monkeypatch: pytest.MonkeyPatch):
+    remember_graphs(monkeypatch)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """Twelve images to train on and three to test on."""
+    (tmp_path / "photos").mkdir()
+    with (tmp_path / "photos" / "table.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["file", "colour", "split"])
+        for i, image in enumerate(pictures(15, shape=SHAPE)):
+            images.write(tmp_path / "photos" / f"{i}.png", image)
+            out.writerow([f"{i}.png", ("red", "green")[i % 2], "train" if i < 12 else "test"])
+    return "table:photos/table.csv"
+
+
+def test_a_feature_is_exported_and_said_to_be_without_noise(command: Command, tmp_path: Path):
+    write_feature(tmp_path / "f.safetensors")
+    said = command("export", "f.safetensors")
+    assert (said.code, said.err) == (0, "")
+    checked, difference, noise, exported = said.out.splitlines()
+    assert checked == "checked on 64 images of noise, drawn here: name data with --check"
+    assert difference.startswith("largest difference of a number of a feature from PyTorch: ")
+    assert noise == "noise: not in the graph: draw it on the device, before the feature leaves"
+    size = (tmp_path / "f.onnx").stat().st_size
+    assert exported == f"exported: f.onnx ({size:,} bytes, float32)"
+    (output,) = session(tmp_path / "f.onnx").get_outputs()
+    assert (output.name, output.shape) == ("feature", [1, 3])
+
+
+def test_an_int8_mask_is_checked_on_the_test_split(command: Command, tmp_path: Path, table: str):
+    write_mask(tmp_path / "m.safetensors", shape=SHAPE)
+    said = command("export", "m.safetensors", "out/m.onnx", "--int8", "--calibrate", table, "--check", table)
+    assert said.code == 0
+    lines = said.out.splitlines()
+    assert lines[0] == f"checked on 3 images of {table}, test split"
+    assert lines[1].startswith("largest difference of a score from PyTorch: ")
+    assert lines[2].startswith("pixels chosen otherwise: ")
+    assert lines[-1].endswith("bytes, int8)")
+    assert (tmp_path / "out" / "m.onnx").exists()
+
+
+def test_a_profile_is_a_table_or_lines_of_json(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write_mask(tmp_path / "m.safetensors", shape=SHAPE)
+    said = command("edge", "profile", "m.safetensors", "--images", "5", "--json")
+    assert said.code == 0
+    cost = json.loads(said.out)
+    assert (cost["artefact"], cost["part"], cost["bytes"]) == ("m.safetensors", "mask", 32 + 3 * 64)
+    monkeypatch.setattr(profile, "profile", lambda artefacts, images: [profile.Cost(**cost)])
+    said = command("edge", "profile", "m.safetensors", "--images", "5")
+    assert "m.safetensors" in said.out
+    assert f"{cost['parameters']:,}" in said.out
+    assert "bytes sent" in said.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["gone"], "gone: no such file"),
+        (["m.safetensors", "--int8"], "int8 needs calibration images"),
+        (["m.safetensors", "--side", "cloud"], "has no cloud side"),
+        (["m.safetensors", "--side", "clout"], "did you mean 'cloud'"),
+        (["m.safetensors", "m.safetensors"], "is the artefact itself"),
+        (["m.safetensors", "--check", "fases"], "did you mean 'faces'"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line_and_nothing_is_written(
+    command: Command, tmp_path: Path, words: list[str], message: str
+):
+    write_mask(tmp_path / "m.safetensors", shape=SHAPE)
+    said = command("export", *words)
+    assert (said.code, said.out) == (1, "")
+    (line,) = said.err.splitlines()
+    assert line.startswith("sfumato: ")
+    assert message in line
+    assert {each.name for each in tmp_path.iterdir()} == {"m.safetensors"}

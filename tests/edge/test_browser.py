@@ -1,0 +1,131 @@
+"""Exported files in a browser, on onnxruntime's WebAssembly: the release that PyTorch makes.
+
+onnxruntime-web is installed beside the virtual environment's libraries, as tests/edge/browser pins it:
+
+    mkdir -p .venv/browser && cp tests/edge/browser/package*.json .venv/browser/
+    npm ci --prefix .venv/browser --ignore-scripts --no-audit --no-fund
+"""
+
+import functools
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from devices import SHAPE, pictures, remember_graphs, write_feature, write_mask
+
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.edge.export import MOST_NUMBERS, export
+from sfumato.protect.feature import Feature
+from sfumato.protect.mask import Mask
+
+BROWSER, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
+RUNTIME = Path(sys.prefix) / "browser" / "node_modules" / "onnxruntime-web" / "dist"
+PAGE = Path(__file__).with_name("browser") / "page.html"
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SECONDS = 60
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (BROWSER.exists() and DRIVER.exists()), reason="needs Debian's chromium and chromium-driver"
+    ),
+    pytest.mark.skipif(not RUNTIME.exists(), reason="needs onnxruntime-web: see the docstring"),
+]
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves a folder, and prints nothing."""
+
+    extensions_map = SimpleHTTPRequestHandler.extensions_map | {
+        ".mjs": "text/javascript",
+        ".wasm": "application/wasm",
+    }
+
+    def log_message(self, *words: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """A page, the runtime, three images, and an exported file of each kind."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copy(PAGE, folder)
+    (folder / "ort").symlink_to(RUNTIME)
+    (folder / "images.bin").write_bytes(pictures(3).numpy().tobytes())
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        remember_graphs(monkeypatch)
+        for name, write in (("feature", write_feature), ("mask", write_mask)):
+            artefact = write(folder / f"{name}.safetensors")
+            export(artefact, folder / f"{name}.onnx", check=pictures(2, seed=1))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/page.html"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def page(address: str, tmp_path_factory) -> Iterator[Any]:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(BROWSER)
+    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+    driver.set_script_timeout(SECONDS)
+    driver.get(address)
+    WebDriverWait(driver, SECONDS).until(lambda page: page.execute_script("return window.run !== undefined"))
+    yield driver
+    driver.quit()
+
+
+def released(page: Any, file: str) -> list[dict[str, list[float]]]:
+    """What the page makes of the three images."""
+    script = """
+        const [file, shape, count, done] = arguments;
+        window.run(file, shape, count).then(done, (error) => done(String(error)));
+    """
+    found = page.execute_async_script(script, file, list(SHAPE), 3)
+    assert isinstance(found, list), found
+    return found
+
+
+def test_a_browser_extracts_the_feature_that_pytorch_does(page: Any, site: Path):
+    found = torch.tensor([each["feature"] for each in released(page, "feature.onnx")])
+    protection = Feature(str(site / "feature.safetensors"), noise=0.0)
+    expected = protection.release(pictures(3), seeded_noise(0)).values
+    torch.testing.assert_close(found, expected, atol=MOST_NUMBERS, rtol=0)
+
+
+def test_a_browser_shows_the_pixels_that_pytorch_does(page: Any, site: Path):
+    found = released(page, "mask.onnx")
+    expected = Mask(str(site / "mask.safetensors")).release(pictures(3), seeded_noise(0))
+    shown = torch.tensor([each["shown"] for each in found]).bool().view_as(expected.shown)
+    values = torch.tensor([each["values"] for each in found]).to(torch.uint8).view_as(expected.values)
+    assert shown.sum((1, 2, 3)).tolist() == [90] * 3
+    assert torch.equal(values, pictures(3) * shown)
+    assert (shown != expected.shown).double().mean() < 0.01  # another order of sums, and near ties

@@ -1,0 +1,351 @@
+"""Exported device sides: the release that PyTorch makes, in one file that says what it is."""
+
+import hashlib
+import json
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from devices import CLASSES, SHAPE, pictures, remember_graphs, write_feature, write_mask
+from torch import Tensor
+
+import sfumato
+from sfumato import artefacts
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.edge import graphs
+from sfumato.edge.export import MOST_NUMBERS, MOST_SCORES, Exported, export
+from sfumato.edge.runtime import session
+from sfumato.errors import ArtefactError, ConfigError, DataError, ImageError, MissingExtraError
+from sfumato.learn import private_feature
+from sfumato.protect import parse
+from sfumato.protect.feature import Feature
+from sfumato.protect.mask import load_masker, pixel_scores, top_pixels
+
+PIXELS = 90  # a quarter of 18x20
+
+
+@dataclass(frozen=True)
+class Made:
+    artefact: Path
+    exported: Exported
+
+    def run(self, images: Tensor) -> dict[str, Tensor]:
+        """What the file says of images, one by one."""
+        opened = session(self.exported.path)
+        names = [each.name for each in opened.get_outputs()]
+        rows = [opened.run(names, {"images": image.numpy()}) for image in images.split(1)]
+        return {
+            name: torch.from_numpy(np.concatenate(column))
+            for name, column in zip(names, zip(*rows, strict=True), strict=True)
+        }
+
+    @property
+    def card(self) -> dict[str, Any]:
+        metadata = {each.key: each.value for each in onnx.load(self.exported.path).metadata_props}
+        assert list(metadata) == ["sfumato"]
+        return json.loads(metadata["sfumato"])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def remembered():
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        remember_graphs(monkeypatch)
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("exports")
+
+
+def made(artefact: Path, name: str, **settings: Any) -> Made:
+    return Made(artefact, export(artefact, artefact.with_name(name), check=pictures(6, seed=1), **settings))
+
+
+@pytest.fixture(scope="module")
+def mask(folder: Path) -> Made:
+    return made(write_mask(folder / "mask.safetensors"), "mask.onnx")
+
+
+@pytest.fixture(scope="module")
+def feature(folder: Path) -> Made:
+    return made(write_feature(folder / "feature.safetensors"), "feature.onnx")
+
+
+@pytest.fixture(scope="module")
+def cloud(feature: Made) -> Made:
+    return made(feature.artefact, "cloud.onnx", side="cloud")
+
+
+@pytest.fixture(scope="module")
+def int8_mask(mask: Made) -> Made:
+    return made(mask.artefact, "mask8.onnx", int8=True, calibration=pictures(16, seed=2))
+
+
+@pytest.fixture(scope="module")
+def int8_feature(feature: Made) -> Made:
+    return made(feature.artefact, "feature8.onnx", int8=True, calibration=pictures(16, seed=2))
+
+
+# Masks
+
+
+def test_an_exported_mask_makes_the_release_of_the_protection(mask: Made):
+    images = pictures(20, seed=3)
+    release = parse(f"mask:artefact={mask.artefact}").release(images, seeded_noise(0))
+    found = mask.run(images)
+    assert torch.equal(found["shown"], release.shown)
+    assert torch.equal(found["values"], release.values)
+    assert list(found) == ["values", "shown"]  # scores tell of hidden pixels
+    assert (found["values"].dtype, found["shown"].dtype) == (torch.uint8, torch.bool)
+
+
+@pytest.mark.parametrize("flat", [0, 128, 255])
+def test_a_constant_image_shows_exactly_k_pixels(mask: Made, int8_mask: Made, flat: int):
+    for each in (mask, int8_mask):
+        found = each.run(torch.full((1, *SHAPE), flat, dtype=torch.uint8))
+        assert found["shown"].sum() == PIXELS
+        assert (found["values"][~found["shown"].expand(-1, 3, -1, -1)] == 0).all()
+
+
+@pytest.mark.parametrize("scale", [0, 1e5], ids=["all equal", "many equal"])
+def test_of_equal_scores_the_earlier_pixel_is_shown(mask: Made, tmp_path: Path, scale: float):
+    images, network = pictures(3), load_masker(str(mask.artefact)).network
+    network.last.weight.data *= scale  # scores of 0 and of 1, but for a few
+    scores = pixel_scores(network, images)
+    assert ((scores == scores.amax((1, 2, 3), keepdim=True)).sum((1, 2, 3)) > PIXELS).all()
+    model = onnx.load(mask.exported.path)
+    (last,) = [each for each in model.graph.initializer if each.name.endswith("last.weight")]
+    last.CopyFrom(onnx.numpy_helper.from_array(network.last.weight.detach().numpy(), last.name))
+    onnx.save(model, tmp_path / "equal.onnx")
+    equal = Made(mask.artefact, replace(mask.exported, path=tmp_path / "equal.onnx"))
+    assert torch.equal(equal.run(images)["shown"], top_pixels(scores, count=PIXELS))
+
+
+def test_a_mask_is_checked_by_its_scores_and_its_pixels(mask: Made):
+    exported = mask.exported
+    assert exported.difference <= MOST_SCORES
+    assert (exported.images, exported.pixels, exported.decisions) == (6, 0, None)
+    assert exported.bytes == exported.path.stat().st_size
+
+
+# Features
+
+
+def test_an_exported_feature_is_the_release_without_noise(feature: Made):
+    images = pictures(20, seed=3)
+    release = Feature(str(feature.artefact), noise=0.0).release(images, seeded_noise(0))
+    found = feature.run(images)
+    assert list(found) == ["feature"]
+    assert release.values.std(0).min() > 0.3  # what is compared differs from image to image
+    torch.testing.assert_close(found["feature"], release.values, atol=MOST_NUMBERS, rtol=0)
+    assert feature.exported.difference <= MOST_NUMBERS
+
+
+def test_the_same_image_has_the_same_feature_always_since_the_graph_draws_nothing(feature: Made):
+    one, two = feature.run(pictures(1).expand(2, *SHAPE))["feature"]
+    assert torch.equal(one, two)
+    assert not {node.op_type for node in onnx.load(feature.exported.path).graph.node} & {
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
+    assert "WITHOUT noise" in export.__doc__
+
+
+def test_a_cloud_side_decides_as_pytorch_does_for_any_number_of_features(feature: Made, cloud: Made):
+    model = private_feature.load(feature.artefact)
+    opened = session(cloud.exported.path)
+    for count in (1, 2, 7):
+        noisy = model.features(pictures(count)) + torch.randn(count, 3)
+        found = opened.run(["logits.kind", "logits.light"], {"feature": noisy.numpy()})
+        for ours, theirs in zip(found, model.attributes(noisy).values(), strict=True):
+            torch.testing.assert_close(torch.from_numpy(ours), theirs, atol=MOST_NUMBERS, rtol=0)
+            assert (ours.argmax(1) == theirs.numpy().argmax(1)).all()
+    assert cloud.exported.difference <= MOST_NUMBERS
+    assert cloud.exported.decisions == 1
+
+
+# One image, one file, nothing else
+
+
+def test_a_batch_of_two_is_refused_by_a_device_side(mask: Made, feature: Made, int8_feature: Made):
+    for each in (mask, feature, int8_feature):
+        with pytest.raises(Exception, match="invalid dimensions for input: images"):
+            session(each.exported.path).run(None, {"images": pictures(2).numpy()})
+
+
+def test_the_card_says_what_the_file_is(mask: Made, feature: Made, cloud: Made, int8_mask: Made):
+    common = {"shape": list(SHAPE), "precision": "float32", "version": sfumato.__version__}
+    of_mask, of_feature = (hashlib.sha256(each.artefact.read_bytes()).hexdigest() for each in (mask, feature))
+    assert mask.card == {
+        **common,
+        "kind": "mask",
+        "side": "device",
+        "artefact": of_mask,
+        "keep": 0.25,
+        "pixels": PIXELS,
+        "noise": "none: a mask has none",
+    }
+    assert feature.card == {
+        **common,
+        "kind": "private feature",
+        "side": "device",
+        "artefact": of_feature,
+        "dimension": 3,
+        "covariance": (torch.eye(3) / 2).tolist(),
+        "noise": "not in the graph: draw it on the device, before the feature leaves",
+    }
+    assert cloud.card == {
+        **common,
+        "kind": "private feature",
+        "side": "cloud",
+        "artefact": of_feature,
+        "dimension": 3,
+        "classes": CLASSES,
+        "noise": "none: the device has drawn it",
+    }
+    assert int8_mask.card == mask.card | {"precision": "int8"}
+
+
+def test_a_file_tells_nothing_of_the_machine_that_wrote_it(mask: Made, cloud: Made, int8_feature: Made):
+    for each in (mask, cloud, int8_feature):
+        written = each.exported.path.read_bytes()
+        for word in (b".py", str(Path.cwd()).encode(), str(each.artefact.parent).encode(), b"forward"):
+            assert word not in written
+
+
+def test_nothing_but_the_files_is_left(folder: Path, mask, feature, cloud, int8_mask, int8_feature):
+    names = {"mask.onnx", "mask8.onnx", "feature.onnx", "feature8.onnx", "cloud.onnx"}
+    assert {each.name for each in folder.iterdir()} == names | {"mask.safetensors", "feature.safetensors"}
+
+
+# int8
+
+
+def test_an_int8_mask_reports_what_it_chooses_otherwise(mask: Made, int8_mask: Made):
+    images = pictures(6, seed=1)  # those it was checked on
+    exact, found = (each.run(images) for each in (mask, int8_mask))
+    share = (exact["shown"] != found["shown"]).double().mean()
+    assert int8_mask.exported.pixels == pytest.approx(float(share))
+    assert 0 < int8_mask.exported.pixels < 0.2
+    assert 0 < int8_mask.exported.difference < 0.2
+    assert torch.equal(found["values"], images * found["shown"])
+
+
+def test_an_int8_feature_reports_its_difference_and_the_decisions_that_stay(
+    feature: Made, int8_feature: Made
+):
+    images = pictures(6, seed=1)
+    exact, found = (each.run(images)["feature"] for each in (feature, int8_feature))
+    assert int8_feature.exported.difference == pytest.approx(float((exact - found).abs().max()), abs=1e-5)
+    assert 0 < int8_feature.exported.difference < 1
+    model = private_feature.load(feature.artefact)
+    ours, theirs = (model.attributes(each) for each in (found, exact))
+    same = [ours[target].argmax(1) == theirs[target].argmax(1) for target in ours]
+    assert int8_feature.exported.decisions == pytest.approx(float(torch.cat(same).double().mean()))
+
+
+def test_int8_weights_take_a_byte_each(mask: Made, int8_mask: Made):
+    kinds = {each.data_type for each in onnx.load(int8_mask.exported.path).graph.initializer}
+    assert onnx.TensorProto.INT8 in kinds
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"int8": True}, "int8 needs calibration images"),
+        ({"calibration": pictures(2)}, "calibration images are for int8"),
+        ({"side": "clout"}, "no side 'clout': did you mean 'cloud'"),
+        ({"side": "cloud"}, "is a 'mask', which has no cloud side: export its device side"),
+        ({"side": "cloud", "int8": True, "calibration": pictures(2)}, "int8 is for the device side"),
+    ],
+)
+def test_impossible_settings_are_refused(mask: Made, tmp_path: Path, settings, message: str):
+    with pytest.raises(ConfigError, match=message):
+        export(mask.artefact, tmp_path / "m.onnx", check=pictures(), **settings)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("images", "error", "message"),
+    [
+        (pictures(0), DataError, "no check images: give at least one"),
+        (pictures(2, shape=(3, 20, 20)), DataError, "check images of 3x20x20: the artefact takes 3x18x20"),
+        (pictures(2).float(), ImageError, "uint8"),
+    ],
+)
+def test_images_that_say_nothing_of_the_artefact_are_refused(mask: Made, tmp_path, images, error, message):
+    with pytest.raises(error, match=message):
+        export(mask.artefact, tmp_path / "m.onnx", check=images)
+    assert not list(tmp_path.iterdir())
+
+
+def test_calibration_images_of_another_size_are_refused(
+    mask: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(graphs, "mask_graph", lambda masker: onnx.load(mask.exported.path))
+    with pytest.raises(DataError, match="calibration images of 3x8x8: the artefact takes 3x18x20"):
+        export(
+            mask.artefact, tmp_path / "m", check=pictures(), int8=True, calibration=pictures(shape=(3, 8, 8))
+        )
+
+
+def test_an_artefact_that_is_missing_damaged_or_foreign_is_refused(tmp_path: Path, mask: Made):
+    tensors, card = artefacts.load(mask.artefact, kind="mask")
+    (tmp_path / "text").write_text("dear diary")
+    artefacts.save(tmp_path / "other", {}, {"kind": "few-shot"})
+    artefacts.save(tmp_path / "no-weights", {}, card)
+    artefacts.save(tmp_path / "half", tensors, card | {"kind": "private feature"})
+    artefacts.save(tmp_path / "whole", tensors, card | {"config": card["config"] | {"keep": 1e-4}})
+    (tmp_path / "cut").write_bytes(mask.artefact.read_bytes()[:-100])
+    for name, message in {
+        "gone": "gone: no such file",
+        "text": "text: damaged or not a .safetensors file",
+        "cut": "cut: damaged or not a .safetensors file",
+        "other": "other: is a 'few-shot', and what can be exported is a 'mask' or a 'private feature'",
+        "no-weights": "no-weights: damaged: its card and its weights are of no masker",
+        "half": "half: damaged: its card and its weights are of no extractor",
+        "whole": "keep=0.0001 of 18x20 pixels is less than one",
+    }.items():
+        with pytest.raises(ArtefactError, match=message):
+            export(tmp_path / name, tmp_path / "out" / "m.onnx", check=pictures())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_graph_that_computes_something_else_is_not_written(
+    feature: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "f.onnx").write_bytes(b"what was there")
+    for error in (2 * MOST_NUMBERS, np.nan):
+        model = onnx.load(feature.exported.path)
+        (bias,) = [each for each in model.graph.initializer if each.name == model.graph.node[-1].input[2]]
+        moved = onnx.numpy_helper.to_array(bias) + np.float32(error)
+        bias.CopyFrom(onnx.numpy_helper.from_array(moved, bias.name))
+        monkeypatch.setattr(graphs, "to_onnx", lambda *words, model=model: model)
+        with pytest.raises(ArtefactError, match=r"onnxruntime differs from PyTorch by (0.002|nan) on the ch"):
+            export(feature.artefact, tmp_path / "f.onnx", check=pictures())
+    assert (tmp_path / "f.onnx").read_bytes() == b"what was there"
+    assert [each.name for each in tmp_path.iterdir()] == ["f.onnx"]
+
+
+def test_the_artefact_itself_is_never_overwritten(feature: Made):
+    before = feature.artefact.read_bytes()
+    with pytest.raises(ConfigError, match="is the artefact itself: name another file"):
+        export(feature.artefact, feature.artefact, check=pictures())
+    assert feature.artefact.read_bytes() == before
+
+
+def test_without_the_extra_its_name_is_said(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(MissingExtraError, match=r"exporting needs onnxscript: pip install 'sfumato\[edge\]'"):
+        graphs.to_onnx(torch.nn.Identity(), torch.zeros(1), "numbers", ["same"])

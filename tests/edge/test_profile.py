@@ -1,0 +1,102 @@
+"""What a device pays: counts that can be counted otherwise, and times and memory that are those of a run."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from devices import CLASSES, SHAPE, WIDTHS, pictures, remember_graphs, write_feature, write_mask
+
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.edge import graphs
+from sfumato.edge.profile import Cost, profile
+from sfumato.edge.runtime import session
+from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.learn import private_feature
+from sfumato.protect import parse
+from sfumato.protect.feature import Feature
+
+
+@pytest.fixture(autouse=True, scope="module")
+def remembered():
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        remember_graphs(monkeypatch)
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("profiles")
+
+
+@pytest.fixture(scope="module")
+def costs(folder: Path) -> list[Cost]:
+    return profile([write_mask(folder / "m.safetensors"), write_feature(folder / "f.safetensors")], images=20)
+
+
+def convolution(inputs: int, outputs: int, side: int) -> int:
+    """Weights of a convolution without bias, and scale and shift of its batch norm."""
+    return inputs * outputs * side**2 + 2 * outputs
+
+
+def test_a_mask_has_one_line_and_a_feature_two(costs: list[Cost]):
+    assert [each.part for each in costs] == ["mask", "device, cut at conv2", "whole"]
+    assert [Path(each.artefact).name for each in costs] == ["m.safetensors", *["f.safetensors"] * 2]
+
+
+def test_bytes_are_those_that_a_release_has(costs: list[Cost], folder: Path):
+    mask, device, whole = costs
+    released = parse(f"mask:artefact={folder / 'm.safetensors'}").release(pictures(1), seeded_noise(0))
+    assert mask.bytes == len(released.packed()[0]) == math.ceil(18 * 20 / 8) + 3 * 90
+    numbers = Feature(str(folder / "f.safetensors"), noise=1.0).release(pictures(1), seeded_noise(0))
+    assert device.bytes == len(numbers.packed()[0]) == 4 * 3
+    assert whole.bytes == 0
+
+
+def test_parameters_are_those_of_the_layers_added_up(costs: list[Cost]):
+    mask, device, whole = costs
+    first = convolution(3, 4, 3) + convolution(4, 4, 3)
+    below = convolution(4, 8, 3) + convolution(8, 8, 3)
+    assert mask.parameters == first + below + convolution(8 + 4, 4, 3) + convolution(4, 4, 3) + (4 + 1)
+
+    between = 4 * (18 // 2) * (20 // 2)
+    assert device.parameters == first + 3 * between + 3
+    stages, inputs = 0, WIDTHS[1]
+    for width in WIDTHS[2:5]:
+        for _ in range(2):  # a 1x1 convolution to an eighth of the width, and a 3x3 one
+            stages += convolution(inputs, width // 8, 1) + convolution(width // 8, width, 3)
+            inputs = width
+    stages += convolution(inputs, WIDTHS[5], 1) + convolution(WIDTHS[5], WIDTHS[6], 1)
+    outputs = sum(map(len, CLASSES.values()))
+    cloud = 4 * between + stages + (WIDTHS[6] + 1) * outputs
+    assert whole.parameters == device.parameters + cloud
+
+
+def test_the_whole_model_is_at_least_its_device_side(costs: list[Cost]):
+    _, device, whole = costs
+    assert whole.parameters >= device.parameters
+    assert whole.bytes < device.bytes < math.prod(SHAPE)
+
+
+def test_the_whole_model_that_is_timed_classifies_as_pytorch_does(costs: list[Cost], folder: Path):
+    model, images = private_feature.load(folder / "f.safetensors"), pictures(4)
+    opened = session(graphs.whole_graph(model).SerializeToString())
+    for image in images.split(1):
+        found = opened.run(graphs.logit_names(model), {"images": image.numpy()})
+        for ours, theirs in zip(found, model.classify(image).values(), strict=True):
+            torch.testing.assert_close(torch.from_numpy(ours), theirs, atol=1e-3, rtol=0)
+
+
+def test_times_are_in_order_and_memory_is_that_of_a_small_graph(costs: list[Cost]):
+    for cost in costs:
+        assert 0 < cost.low <= cost.milliseconds <= cost.high
+        assert 0 < cost.memory < 100  # MiB; a process with PyTorch in it has several hundred
+
+
+def test_mistakes_are_said_before_anything_is_measured(tmp_path: Path):
+    with pytest.raises(DataError, match="no artefacts: name at least one"):
+        profile([])
+    with pytest.raises(ConfigError, match="images=1: at least 2"):
+        profile([tmp_path / "m"], images=1)
+    with pytest.raises(ArtefactError, match="m: no such file"):
+        profile([tmp_path / "m"])
