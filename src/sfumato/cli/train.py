@@ -280,3 +280,64 @@ def classifier(
     channels, height, width = source.images.shape[1:]
     print(f"{protection.spec}: {protection.guarantee((channels, height, width)) or 'nothing is proved'}")
     print(f"artefact: {out}")
+
+
+@app.command("feature")
+def feature(
+    data: Annotated[str, typer.Option(help="faces, celeba:DIR, folder:DIR or table:FILE.")],
+    targets: Annotated[
+        list[str], typer.Option("--target", help="A label to keep; give the option again for another.")
+    ],
+    sensitive: Annotated[str, typer.Option(help="The label to remove, as identity.")],
+    out: Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")],
+    size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as cut=conv6_1 or beta=0.3."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
+) -> None:
+    """Train a private feature: a few numbers that keep some labels of an image, and lose another.
+
+    The splits of the data must have the same classes of what is kept. Stopped, the same command goes on.
+    `sfumato export OUT` writes the device side, `sfumato export OUT --side cloud` what reads its numbers.
+    """
+    from rich.console import Console
+
+    from sfumato.cli.show import bars
+    from sfumato.data import load
+    from sfumato.learn import epochs
+    from sfumato.learn import private_feature as method
+    from sfumato.protect.feature import Feature
+    from sfumato.study import grid
+
+    config = grid.settings_of(method.FeatureConfig, overrides or [])
+    protection = Feature(str(out), noise=0.0)
+    source = load(data, **({} if size is None else {"size": size}))
+    training, test = source.split("train"), source.split("test")
+    for target, names in method.trainable(training, config, targets, sensitive).items():
+        epochs.codes_of(test, target, tuple(names), "private feature")  # fails now, not after training
+    checkpoint = out.with_suffix(".checkpoint")
+    with bars(Console(stderr=True, soft_wrap=True)) as progress:
+        task = progress.add_task("epochs")
+        model = method.train(
+            training,
+            config,
+            targets=targets,
+            sensitive=sensitive,
+            validation=source.split("validation") if "validation" in source.splits else None,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    model.save(out)
+    checkpoint.unlink(missing_ok=True)
+    for name, accuracies in (
+        ("validation", model.card["accuracies"]),
+        ("test", method.evaluate(model, test)),
+    ):
+        for target, accuracy in (accuracies or {}).items():
+            print(f"{name}: {100 * accuracy:.1f}% ({target}, without noise)")
+    if not model.is_network:
+        print(f"{protection.spec}: {config.dimension} numbers an image; nothing is proved")
+    print(f"artefact: {out}")

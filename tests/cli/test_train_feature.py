@@ -1,0 +1,88 @@
+"""`sfumato train feature`, and what can be done with its artefact."""
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+from commands import Command
+
+from sfumato import images
+from sfumato.learn import private_feature
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """24 images of 16x16, of two colours and two shapes in each split, and of people in one split each."""
+    generator = torch.Generator().manual_seed(0)
+    (tmp_path / "photos").mkdir()
+    with (tmp_path / "photos" / "table.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["file", "colour", "shape", "who", "split"])
+        for i in range(24):
+            image = torch.randint(0, 100, (3, 16, 16), generator=generator).to(torch.uint8)
+            image[i % 2, :4, :4] = 255
+            image[:, 8:, 8 : 12 + i // 2 % 2 * 4] = 0
+            images.write(tmp_path / "photos" / f"{i}.png", image)
+            split = ("train", "train", "val", "test")[i // 6]
+            out.writerow([f"{i}.png", ("red", "green")[i % 2], "ab"[i // 2 % 2], f"p{i // 3}", split])
+    return tmp_path / "photos" / "table.csv"
+
+
+def train(command: Command, *more: str, targets: tuple[str, ...] = ("shape", "colour"), who: str = "who"):
+    words = ["train", "feature", "--data", "table:photos/table.csv", "--sensitive", who]
+    words += [word for target in targets for word in ("--target", target)]
+    epochs = [f"{stage}_epochs=1" for stage in ("attribute", "simple", "private")]
+    small = ["widths=[2,2,4,4,4,4,4]", "dimension=3", "batch=8", "pairs=2", *epochs]
+    return command(*words, "--out", "f.safetensors", *(f"--set={each}" for each in small), *more)
+
+
+def test_a_feature_is_trained_and_said_to_be(command: Command, table: Path, tmp_path: Path):
+    said = train(command)
+    assert said.code == 0, said.err
+    model = private_feature.load(tmp_path / "f.safetensors")
+    assert model.classes == {"colour": ("green", "red"), "shape": ("a", "b")}
+    lines = said.out.splitlines()
+    accuracies = model.card["accuracies"]
+    assert lines[:2] == [
+        f"validation: {100 * accuracies[target]:.1f}% ({target}, without noise)"
+        for target in ("colour", "shape")
+    ]
+    assert [line.partition("%")[2] for line in lines[2:4]] == [
+        " (colour, without noise)",
+        " (shape, without noise)",
+    ]
+    assert lines[4:] == [
+        "feature:artefact=f.safetensors,noise=0: 3 numbers an image; nothing is proved",
+        "artefact: f.safetensors",
+    ]
+    assert not (tmp_path / "f.checkpoint").exists()
+
+
+def test_what_was_trained_is_exported_with_its_own_test_images(command: Command, table: Path, tmp_path: Path):
+    assert train(command).code == 0
+    for side, file in (("device", "f.onnx"), ("cloud", "f-cloud.onnx")):
+        said = command("export", "f.safetensors", "--side", side, "--check", "table:photos/table.csv")
+        assert said.code == 0, said.err
+        assert "checked on 6 images of table:photos/table.csv, test split" in said.out
+        assert (tmp_path / file).exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "settings", "message"),
+    [
+        ([], {"targets": ("color",)}, "no label 'color': did you mean 'colour'"),
+        ([], {"who": "colour"}, "'colour' is a target and sensitive"),
+        (["--set", "cut=conv9"], {}, "no layer 'conv9'"),
+        (["--set", "variant=dfpe"], {}, "variant=dfpe: choose network, simple, dpfe"),
+        (["--size", "8"], {}, "images of 8x8: "),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line_before_training(
+    command: Command, table: Path, tmp_path: Path, more: list[str], settings: dict, message: str
+):
+    said = train(command, *more, **settings)
+    assert (said.code, said.out) == (1, "")
+    (line,) = [line for line in said.err.splitlines() if line.startswith("sfumato: ")]
+    assert message in line
+    assert not list(tmp_path.glob("*.safetensors"))
