@@ -15,6 +15,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import chromium
 import pytest
 import torch
 from devices import SHAPE, pictures, remember_graphs, write_feature, write_mask
@@ -24,25 +25,10 @@ from sfumato.edge.export import MOST_NUMBERS, export
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask
 
-BROWSER, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 RUNTIME = Path(sys.prefix) / "browser" / "node_modules" / "onnxruntime-web" / "dist"
 PAGE = Path(__file__).with_name("browser") / "page.html"
-FLAGS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-SECONDS = 60
-
 pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not (BROWSER.exists() and DRIVER.exists()), reason="needs Debian's chromium and chromium-driver"
-    ),
+    *chromium.MARKS,
     pytest.mark.skipif(not RUNTIME.exists(), reason="needs onnxruntime-web: see the docstring"),
 ]
 
@@ -87,20 +73,9 @@ def address(site: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def page(address: str, tmp_path_factory) -> Iterator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-    from selenium.webdriver.support.wait import WebDriverWait
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(BROWSER)
-    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
-    driver.set_script_timeout(SECONDS)
-    driver.get(address)
-    WebDriverWait(driver, SECONDS).until(lambda page: page.execute_script("return window.run !== undefined"))
-    yield driver
-    driver.quit()
+    with chromium.started(tmp_path_factory.mktemp("profile")) as driver:
+        chromium.go_to(driver, address)
+        yield driver
 
 
 def released(page: Any, file: str) -> list[dict[str, list[float]]]:

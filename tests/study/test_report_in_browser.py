@@ -3,31 +3,15 @@
 import base64
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+import chromium
 import pytest
 import synthetic
 
 from sfumato.study import report
 
-BROWSER, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-FLAGS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not (BROWSER.exists() and DRIVER.exists()), reason="needs Debian's chromium and chromium-driver"
-    ),
-]
+pytestmark = chromium.MARKS
 
 
 @pytest.fixture(scope="module")
@@ -40,32 +24,8 @@ def address(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory) -> Iterator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(BROWSER)
-    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
-    driver.get("about:blank")
-    driver.get_log("performance")  # what the browser's own start page asked for
-    yield driver
-    driver.quit()
-
-
-def _open(browser: Any, address: str) -> None:
-    """`get` may come back before a page of this size has been read to its end."""
-    from selenium.webdriver.support.wait import WebDriverWait
-
-    browser.get("about:blank")  # or the page before, which is whole, could be taken for it
-    browser.get(address)
-    WebDriverWait(browser, 60).until(
-        lambda page: (
-            page.execute_script("return location.href != 'about:blank' && document.readyState") == "complete"
-        )
-    )
+    with chromium.started(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 @pytest.fixture(params=[360, 1200], ids=["telephone", "desk"])
@@ -73,7 +33,7 @@ def width(request, browser, address) -> int:
     """The report is open at this width."""
     size = {"width": request.param, "height": 800, "deviceScaleFactor": 1, "mobile": request.param < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    _open(browser, address)
+    chromium.go_to(browser, address)
     return request.param
 
 
@@ -180,7 +140,7 @@ def test_all_that_scrolls_or_opens_is_reached_by_the_keyboard(browser, width):
 
 
 def test_it_prints_to_a_pdf_of_a_few_pages(browser, address):
-    _open(browser, address)
+    chromium.go_to(browser, address)
     printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True, "preferCSSPageSize": True})
     pdf = base64.b64decode(printed["data"])
     assert pdf.startswith(b"%PDF")

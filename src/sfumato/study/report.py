@@ -531,7 +531,10 @@ def _summary(study: Study, records: Sequence[Record]) -> list[str]:
     count = sum(spec != "none" for spec in study["protections"])
     channels, height, width = data["shape"]
     colour = "grey" if channels == 1 else "colour"
-    examples = f", with {task['shot']} examples of each of {task['way']} classes" if episodic(study) else ""
+    examples = ""
+    if episodic(study):
+        plural = "" if task["shot"] == 1 else "s"
+        examples = f", with {task['shot']} example{plural} of each of {task['way']} classes"
     first = (
         f"Images are protected on the device before they leave it, and a service learns to tell "
         f"{task['target']} from what it receives{examples}. This study tries {count} ways to "

@@ -1,0 +1,58 @@
+"""Debian's Chromium, for the tests that look at pages as a user does."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_BROWSER, _DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
+_FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+_SECONDS = 60
+
+MARKS = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (_BROWSER.exists() and _DRIVER.exists()), reason="needs Debian's chromium and chromium-driver"
+    ),
+]
+
+
+@contextmanager
+def started(profile: Path) -> Iterator[Any]:
+    """A browser with a profile of its own, which keeps a log of its console and of what it asked for."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(_BROWSER)
+    for flag in [*_FLAGS, f"--user-data-dir={profile}"]:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(str(_DRIVER)))
+    driver.set_script_timeout(_SECONDS)
+    driver.get("about:blank")
+    driver.get_log("performance")  # what the browser's own start page asked for
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def go_to(browser: Any, address: str) -> None:
+    """Open a page, and wait until all of it is there: `get` may come back before it has been read."""
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    browser.get("about:blank")  # or the page before, which is whole, could be taken for it
+    browser.get(address)
+    loaded = "return location.href != 'about:blank' && document.readyState == 'complete'"
+    WebDriverWait(browser, _SECONDS).until(lambda page: page.execute_script(loaded))
