@@ -23,6 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,6 +35,9 @@ from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.data import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
+from sfumato.edge.export import SIDES, export
+from sfumato.edge.profile import profile
+from sfumato.edge.runtime import session
 from sfumato.episodes import seed_of
 from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureConfig, FeatureModel
@@ -171,7 +175,7 @@ class Study:
             trained = time.perf_counter()
             found = self.measure(model)
             if part.attributes == next(iter(self.world.sets)):
-                found["inversion"] = self.invert(model, part)
+                found |= {"inversion": self.invert(model, part), "device": self.export(model, part)}
             write_json(
                 record,
                 {
@@ -303,6 +307,31 @@ class Study:
             scores[name] = {"top1": best / len(truth), "low": low, "high": high}
         chance = codes[self._asked].bincount().max().item() / len(self._asked)
         return {**alike, "chance": chance, **scores}
+
+    def export(self, model: FeatureModel, part: Part) -> dict[str, Any]:
+        """What the device side costs beside the whole model, and whether both halves decide as PyTorch does."""
+        path = RUNS / f"{self._name}-{self._seed}" / f"{part.name}.safetensors"
+        model.save(path)
+        pixels = self._test.images
+        halves = {side: path.with_name(f"{path.stem}-{side}.onnx") for side in SIDES}
+        exported = {side: export(path, file, side=side, check=pixels) for side, file in halves.items()}
+        device, cloud = session(halves["device"]), session(halves["cloud"])
+        numbers = [device.run(None, {"images": image.numpy()})[0] for image in pixels.split(1)]
+        logits = cloud.run(
+            [f"logits.{target}" for target in model.classes], {"feature": np.concatenate(numbers)}
+        )
+        expected = model.classify(pixels).values()
+        same = [
+            torch.from_numpy(ours).argmax(1) == theirs.argmax(1)
+            for ours, theirs in zip(logits, expected, strict=True)
+        ]
+        return {
+            "difference": exported["device"].difference,
+            "same_decisions": torch.stack(same).double().mean().item(),
+            "images": len(pixels),
+            "bytes_of_file": exported["device"].bytes,
+            "costs": {cost.part.partition(",")[0]: asdict(cost) for cost in profile([path])},
+        }
 
     def _recogniser(self) -> tuple[reidentify.Recogniser, Callable[[Tensor], Tensor]]:
         """Who recognises people on restored images, and what of an image he is shown."""

@@ -21,6 +21,7 @@ import audit
 import audit_training
 import features as studied
 import meta
+from matplotlib.figure import Figure
 from scipy import stats
 
 from sfumato import protect
@@ -795,6 +796,7 @@ def features_of(world: str) -> list[str]:
         for name in (f"{first}-{studied.LAST}-{variant}" for variant in ("simple", *studied.BETAS))
         if name in by_part
     ]
+    draw_tradeoff(world, by_part)
     return [
         f"### {world}: {one['people']} people, {one['known']} known photographs, {one['asked']} to name",
         "",
@@ -807,6 +809,8 @@ def features_of(world: str) -> list[str]:
         "named first, % | mean rank (deviation), of 1 | decoder's images named: static / adaptive, % | their SSIM |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
         *rows,
+        "",
+        *costs_of(world, by_part),
         "",
         "The curve, as noise of r times the feature's covariance is added: mean accuracy in %, log-rank privacy.",
         "",
@@ -823,6 +827,75 @@ def features_of(world: str) -> list[str]:
         + f"; {sum(sum(r['seconds'].values()) for rs in by_part.values() for r in rs) / 60:.0f} min on one thread.",
         "",
     ]
+
+
+def costs_of(world: str, by_part: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """What each cut costs on a device."""
+    first = next(iter(studied.WORLDS[world].sets))
+    rows, same, largest = [], [], []
+    for cut in studied.CUTS:
+        devices = [record["device"] for record in by_part.get(f"{first}-{cut}-dpfe", [])]
+        if not devices:
+            continue
+        same += [device["same_decisions"] for device in devices]
+        largest += [device["difference"] for device in devices]
+        device, whole = (
+            {
+                key: statistics.median(each["costs"][side][key] for each in devices)
+                for key in ("milliseconds", "memory", "parameters", "bytes")
+            }
+            for side in ("device", "whole")
+        )
+        rows.append(
+            f"| {cut} | {device['milliseconds']:.2f} ({100 * device['milliseconds'] / whole['milliseconds']:.0f}%) | "
+            f"{device['memory']:.1f} / {whole['memory']:.1f} | {device['parameters']:,.0f} / {whole['parameters']:,.0f} | {device['bytes']:.0f} |"
+        )
+    return [
+        "What runs on the device (paper: Fig. 11), exported to ONNX, on one core, beside the whole model on the device; of "
+        f"{devices[0]['images']} test images exported halves decide as PyTorch does in {100 * min(same):.2f}% "
+        f"(features differ by at most {max(largest):.1g}):",
+        "",
+        "| cut | ms an image (of the whole model's) | MiB: device / whole | parameters: device / whole | bytes sent |",
+        "|---|---|---|---|---|",
+        *rows,
+        "",
+        f"![Accuracy, privacy and cost of each cut](images/features-{world}.png)",
+    ]
+
+
+def draw_tradeoff(world: str, by_part: dict[str, list[dict[str, Any]]]) -> None:
+    """Accuracy against log-rank privacy as noise grows, a line for each cut, which its cost is beside."""
+    first = next(iter(studied.WORLDS[world].sets))
+    figure = Figure(figsize=(7, 4.5), dpi=110, layout="constrained")
+    axes = figure.subplots()
+    for number, cut in enumerate(studied.CUTS):
+        for variant, style in (("dpfe", "-o"), ("simple", ":s")):
+            records = by_part.get(f"{first}-{cut}-{variant}", [])
+            if not records:
+                continue
+            points = [
+                [
+                    statistics.mean(of(record["curve"][at]) for record in records)
+                    for of in (mean_accuracy, strongest_privacy)
+                ]
+                for at in range(len(studied.RATIOS))
+            ]
+            cost = statistics.median(
+                record["device"]["costs"]["device"]["milliseconds"] for record in records
+            )
+            axes.plot(
+                *zip(*points, strict=True),
+                style,
+                color=f"C{number}",
+                markersize=4,
+                label=f"{cut}, {variant}: {cost:.2f} ms",
+            )
+    guessing = next(iter(by_part.values()))[0]["curve"][0]["adversaries"]["density"]["guessing"]
+    axes.axhline(guessing, color="0.5", linestyle="--", linewidth=1, label="blind guessing")
+    axes.set_xlabel("accuracy, as noise grows from right to left")
+    axes.set_ylabel("log-rank privacy, strongest adversary")
+    axes.legend(fontsize=8, frameon=False)
+    figure.savefig(ROOT / "docs" / "images" / f"features-{world}.png", metadata={"Software": None})
 
 
 def superiority(by_part: dict[str, list[dict[str, Any]]], ours: str, theirs: str) -> str:
