@@ -3,10 +3,12 @@
     python studies/unpack.py omniglot ../shared/data runs/data/omniglot
     python studies/unpack.py lfw ../shared/data runs/data/lfw
     python studies/unpack.py caltech101 ../shared/data runs/data/caltech101
+    python studies/unpack.py cmu ../shared/data runs/data/cmu
+    python studies/unpack.py fer ../shared/data runs/data/fer
 
 The packed files are not part of the library. Omniglot gets its official layout; the 84x84 crops of LFW and
 Caltech-101 become a table.csv with splits beside their pictures, LFW a second one for tasks other than who it
-is. An unpacked folder that is complete is left as it is.
+is; so do CMU's faces, and the part of FER2013 that there is. An unpacked folder that is complete is left as it is.
 """
 
 import argparse
@@ -86,9 +88,52 @@ def caltech101(packed: Path, root: Path) -> int:
     return write_table(table, rows, root)
 
 
-def write_table(table: dict[str, np.ndarray], rows: list[dict[str, str]], root: Path) -> int:
-    """Write pictures without loss, and table.csv."""
-    for i, row in enumerate(rows):
+def cmu(packed: Path, root: Path) -> int:
+    """Write the faces with identity, pose, expression and sunglasses; of 20 people 12, 3 and 5 in the splits."""
+    table = np.load(packed / "cmu_faces_32x30.npz")
+    people = np.random.default_rng(0).permutation(len(table["person_names"]))
+    split_of = dict(zip(people.tolist(), ["train"] * 12 + ["validation"] * 3 + ["test"] * 5, strict=True))
+    rows = []
+    for i, person in enumerate(table["person"].tolist()):
+        name = str(table["person_names"][person])
+        row = {"file": f"{name}/{i:03d}.png", "identity": name}
+        for label in ("pose", "expression"):
+            row[label] = str(table[f"{label}_names"][table[label][i]])
+        row |= {"sunglasses": ("no", "yes")[table["sunglasses"][i]], "split": split_of[person]}
+        (root / name).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(table["images"][i]).save(root / row["file"])
+        rows.append(row)
+    write_csv(rows, root / "table.csv")
+    return len(rows)
+
+
+def fer(packed: Path, root: Path) -> int:
+    """Write the faces that FER+ calls neutral, happiness or surprise by a majority of votes.
+
+    Train and validation: the training images, nine to one; test: those of the private test.
+    """
+    table = dict(np.load(packed / "fer2013_48_subset.npz"))
+    votes = table["ferplus_votes"].astype(int)
+    emotion = np.where(votes.max(1) > votes.sum(1) / 2, votes.argmax(1), -1)
+    kept = [i for i, name in enumerate(table["vote_names"]) if name in ("neutral", "happiness", "surprise")]
+    held_back = np.random.default_rng(0).random(len(emotion)) < 0.1
+    chosen = np.isin(emotion, kept).nonzero()[0]
+    rows = [
+        {
+            "file": f"{i:04d}.png",
+            "emotion": str(table["vote_names"][emotion[i]]),
+            "split": "test" if table["usage"][i] == 2 else "validation" if held_back[i] else "train",
+        }
+        for i in chosen.tolist()
+    ]
+    return write_table(table, rows, root, of=chosen.tolist())
+
+
+def write_table(
+    table: dict[str, np.ndarray], rows: list[dict[str, str]], root: Path, of: list[int] | None = None
+) -> int:
+    """Write pictures without loss, and table.csv; `of`: which picture each row is of, by default all in order."""
+    for i, row in zip(of or range(len(rows)), rows, strict=True):
         path = root / row["file"]
         path.parent.mkdir(parents=True, exist_ok=True)
         start, end = table["offset"][i], table["offset"][i + 1]
@@ -105,7 +150,7 @@ def write_csv(rows: list[dict[str, str]], path: Path) -> None:
         writer.writerows(rows)
 
 
-UNPACKERS = {"omniglot": omniglot, "lfw": lfw, "caltech101": caltech101}
+UNPACKERS = {"omniglot": omniglot, "lfw": lfw, "caltech101": caltech101, "cmu": cmu, "fer": fer}
 
 
 def main() -> None:
