@@ -1,11 +1,15 @@
-"""Learned masks against classical obfuscations on drawn faces: what they keep, hide, show, and tell by their shape.
+"""Learned masks and classical obfuscations: what they keep, hide, show, and tell by their shape (paper: Mask).
 
-    python studies/masks.py             # about 9 hours on one core; stopped, it goes on
-    python studies/masks.py --small     # the same on a few images, with settings too small to learn: a minute
+    python studies/masks.py faces           # some three hours on one core; stopped, it goes on
+    python studies/masks.py lfw             # photographs: smile and gender, against who it is
+    python studies/masks.py cmu             # 20 people: sunglasses and expression
+    python studies/masks.py fer             # emotion; of people who are unknown
+    python studies/masks.py faces --small   # settings too small to learn: a minute
 
-For each target and seed: masks with an adversary and without, of three shares, then a study of them beside every
-classical obfuscation (report.html under OUT/TARGET-SEED). Then what each mask shows of the world's own knowledge of
-which pixels carry what, and the mean mask as a picture. The record is studies/results/masks.json.
+For each target and seed: masks with an adversary and without, then a study of them beside every classical
+obfuscation (report.html under runs/masks/WORLD/TARGET-SEED); the first seed has other shares of pixels, too. On drawn
+faces it is then held against the world's own knowledge of which pixels carry what. Records are
+studies/results/masks/WORLD-TARGET-SEED.json, pictures docs/images/masks-WORLD.png and mean masks beside the reports.
 """
 
 import argparse
@@ -31,107 +35,183 @@ from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.protect import parse
 from sfumato.protect.mask import KIND
 from sfumato.study import grid, report, run
+from sfumato.study.records import write_json
 
-RECORD = Path(__file__).parent / "results" / "masks.json"
-TARGETS = ("hair_color", "expression")
-SHOWN = 500  # test images whose masks are held against the world
+RECORDS = Path(__file__).parent / "results" / "masks"
+RUNS = Path("runs/masks")
+PICTURES = Path(__file__).parents[1] / "docs" / "images"
+SEEDS = (0, 1, 2)
+KEEP, OTHERS = 0.25, (0.1, 0.5)
+SHOWN = 500  # test images whose masks are looked at
+STRIP = 8  # of them in the pictures
+CLASSICAL = [
+    "block:share=0.6",
+    "centre-blur:radius=8",
+    "blur:radius=4",
+    "pixelize:cell=8",
+    "gaussian:sigma=160",
+    "dp-pix:cell=8,epsilon=3",
+]
+ATTACKS = ["reidentify-static", "reidentify-adaptive", "reidentify-shape", "reidentify-restored-adaptive"]
+PUBLIC = """recogniser: mobile-face-net, weights: ../shared/data/weights/mobilefacenet_casia_112x96.safetensors,
+          detector: ../shared/data/weights/mtcnn.safetensors, steps: 0, adaptive_steps: 30, batch: 64,
+          learning_rate: 0.0005, copies: 2"""
 
 
 @dataclass(frozen=True)
-class Scale:
-    """How much of it: the world, the training of masks, and the study, which is a study file."""
+class World:
+    """Where images come from, and who looks for what.
 
-    world: dict[str, int]
-    keeps: tuple[float, ...]
-    seeds: tuple[int, ...]
+    Attributes:
+        source: the `data` of a study.
+        targets: label -> the classes of it that count; none for all.
+        sensitive: the label to hide, where it is known.
+        adversary: settings, as a study has them.
+        mask: how masks are trained.
+    """
+
+    source: dict[str, Any]
+    targets: dict[str, tuple[str, ...]]
+    sensitive: str | None
+    adversary: str
     mask: MaskConfig
-    study: str
 
 
-FULL = Scale(
-    world={"identities": 160, "images_per_identity": 20, "headwear": 150, "size": 64},
-    keeps=(0.1, 0.25, 0.5),
-    seeds=(0, 1, 2),
-    mask=MaskConfig(epochs=12),
-    study="""
-        title: Learned masks and classical obfuscations, {target} against identity
-        data: {{source: faces, {world}}}
-        task: {{target: {target}, sensitive: identity}}
-        protections: {protections}
-        learners: [classifier-clean, classifier-protected, classifier-shape]
-        attacks: [reidentify-static, reidentify-adaptive, reidentify-shape]
-        measures: [ssim, psnr, face-similarity]
-        classifier: {{network: conv4, epochs: 8, patience: 3}}
-        adversary: {{steps: 400, adaptive_steps: 80, gallery: 10, probes: 10, copies: 2}}
-        seeds: [{seed}]
-        embeddings: false
-    """,
-)
-CLASSICAL = [
-    "block:share=0.4,0.6",
-    "centre-blur:radius=4,8",
-    "blur:radius=2,4",
-    "pixelize:cell=4,8",
-    "gaussian:sigma=80,160",
-    "dp-pix:cell=4,8,epsilon=3",
-]
-SMALL = Scale(
-    world={"identities": 40, "images_per_identity": 4, "headwear": 9, "size": 32},
-    keeps=(0.1, 0.25, 0.5),
-    seeds=(0,),
-    mask=MaskConfig(epochs=1, batch=16, masker_width=4, levels=2),
-    study=FULL.study.replace("epochs: 8, patience: 3", "epochs: 1, batch: 16").replace(
-        "steps: 400, adaptive_steps: 80, gallery: 10, probes: 10",
-        "steps: 2, adaptive_steps: 1, batch: 8, gallery: 2, probes: 2",
+WORLDS = {
+    "faces": World(
+        {"source": "faces", "identities": 160, "images_per_identity": 20, "headwear": 150, "size": 64},
+        {"hair_color": (), "expression": ()},
+        "identity",
+        "steps: 400, adaptive_steps: 80, gallery: 10, probes: 10, copies: 2",
+        MaskConfig(epochs=12),
     ),
-)
+    "lfw": World(
+        {"source": "table:runs/data/lfw/attributes.csv", "size": 64},
+        {"smile": ("no", "yes"), "gender": ()},
+        "identity",
+        PUBLIC,
+        MaskConfig(epochs=12, flips=True),
+    ),
+    "cmu": World(
+        {"source": "table:runs/data/cmu/table.csv", "size": 32},
+        {"sunglasses": (), "expression": ()},
+        "identity",
+        "steps: 300, adaptive_steps: 80, gallery: 10, probes: 20, copies: 2",
+        MaskConfig(epochs=60, flips=True),
+    ),
+    "fer": World(
+        {"source": "table:runs/data/fer/table.csv", "size": 48},
+        {"emotion": ()},
+        None,
+        "",
+        MaskConfig(epochs=30, flips=True),
+    ),
+}
 
 
-def masks(scale: Scale, target: str, seed: int, out: Path) -> Iterator[tuple[str, MaskConfig, Path]]:
-    """Name, settings and artefact of each mask."""
-    for adversarial in (True, False):
-        for keep in scale.keeps:
-            name = f"{'adversarial' if adversarial else 'plain'} {keep:g}"
-            config = replace(scale.mask, keep=keep, adversarial=adversarial)
-            yield name, config, out / "models" / f"{target}-{seed}" / f"{name.replace(' ', '-')}.safetensors"
+@dataclass(frozen=True)
+class Part:
+    """One target and seed of a world."""
+
+    world: str
+    target: str
+    seed: int
+    small: bool
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"{self.target}-{self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        """Where its masks and its study are."""
+        return RUNS / f"{self.world}{'-small' if self.small else ''}"
+
+    def masks(self) -> Iterator[tuple[str, MaskConfig, Path]]:
+        """Name, settings and artefact of each mask."""
+        base = WORLDS[self.world].mask
+        if self.small:
+            base = replace(base, epochs=1, batch=16, masker_width=4, levels=2)
+        for keep in (KEEP, *(OTHERS if self.seed == SEEDS[0] else ())):
+            for adversarial in (True, False):
+                name = f"{'adversarial' if adversarial else 'plain'} {keep:g}"
+                config = replace(base, keep=keep, adversarial=adversarial)
+                yield (
+                    name,
+                    config,
+                    self.folder / "models" / self.name / f"{name.replace(' ', '-')}.safetensors",
+                )
+
+    def load(self) -> dict[str, LabelledImages]:
+        """The splits, of images whose class is known."""
+        world = WORLDS[self.world]
+        source = {key: each for key, each in world.source.items() if key != "source"}
+        loaded = data.load(world.source["source"], **source)
+        splits = {}
+        for name in ("train", "validation", "test"):
+            part = loaded.split(name)
+            label = part.label(self.target)
+            wanted = world.targets[self.target] or label.names
+            known = torch.tensor([label.names[code] in wanted for code in label.codes.tolist()])
+            splits[name] = part.rows(known.nonzero().flatten())
+        return splits
 
 
-def train(loaded: LabelledImages, target: str, config: MaskConfig, seed: int, path: Path) -> dict[str, Any]:
+def train(part: Part, splits: dict[str, LabelledImages], config: MaskConfig, path: Path) -> dict[str, Any]:
     """Train a mask where it is not there yet, and return its card."""
-    training = loaded.split("train")
     if path.exists():
         _, card = artefacts.load(path, kind=KIND)
-        if (card["config"], card["data"]["digest"]) != (asdict(config), training.digest):
+        if (card["config"], card["data"]["digest"]) != (asdict(config), splits["train"].digest):
             raise ArtefactError(f"{path}: trained with other settings, or on other data: delete it")
         return card
     started, checkpoint = time.perf_counter(), path.with_suffix(".checkpoint")
     model = adversarial_mask.train(
-        training,
+        splits["train"],
         config,
-        target=target,
-        validation=loaded.split("validation"),
-        seed=seed,
+        target=part.target,
+        validation=splits["validation"],
+        seed=part.seed,
         checkpoint=checkpoint,
     )
+    model.card["seconds"] = round(time.perf_counter() - started)
     model.save(path)
     checkpoint.unlink(missing_ok=True)
-    print(f"{path}: {time.perf_counter() - started:.0f} s", flush=True)
+    print(f"{path}: {model.card['seconds']} s", flush=True)
     return model.card
 
 
-def study(scale: Scale, target: str, seed: int, out: Path) -> dict[str, Any]:
+def study(part: Part) -> dict[str, Any]:
     """Run the study of one target and seed, and return what it found of each setting, by its name."""
-    named = {f"mask:artefact={path}": name for name, _, path in masks(scale, target, seed, out)}
-    file = out / f"{target}-{seed}.yaml"
-    text = scale.study.format(
-        target=target,
-        seed=seed,
-        protections=json.dumps([*CLASSICAL, *named]),
-        world=", ".join(f"{key}: {value}" for key, value in scale.world.items()),
-    )
+    world = WORLDS[part.world]
+    named = {f"mask:artefact={path}": name for name, _, path in part.masks()}
+    task: dict[str, Any] = {"target": part.target}
+    measures = ["ssim", "psnr"]
+    if world.targets[part.target]:
+        task["classes"] = list(world.targets[part.target])
+    if world.sensitive is not None:
+        task["sensitive"] = world.sensitive
+        measures.append("face-similarity")
+    settings = f"""
+        title: {json.dumps(f"Masks on {part.world}: {part.target}")}
+        data: {json.dumps(world.source)}
+        task: {json.dumps(task)}
+        protections: {json.dumps([*CLASSICAL, *named])}
+        learners: [classifier-clean, classifier-protected, classifier-shape]
+        attacks: {json.dumps(ATTACKS if world.sensitive else [])}
+        measures: {json.dumps(measures)}
+        classifier: {{network: conv4, epochs: {1 if part.small else 8}, patience: 3}}
+        restoration: {{network: unet, steps: {2 if part.small else 200}, batch: 16}}
+        seeds: [{part.seed}]
+        embeddings: false
+    """
+    if world.adversary:
+        small = ", steps: 2, adaptive_steps: 1, batch: 8, gallery: 2, probes: 2"
+        settings += f"    adversary: {{{small[2:] if part.small else world.adversary}}}\n"
+    file = part.folder / f"{part.name}.yaml"
     with whole(file) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    directory = out / f"{target}-{seed}"
+        temporary.write_text(settings, encoding="utf-8")
+    directory = part.folder / part.name
     run.run(grid.load(file), directory, progress=run.Progress(cell=_say))
     report.write(directory)
     listed = json.loads((directory / "study.json").read_text(encoding="utf-8"))["cells"]
@@ -147,10 +227,9 @@ def study(scale: Scale, target: str, seed: int, out: Path) -> dict[str, Any]:
             case "attack":
                 best = max(result["scores"], key=lambda score: score["top1"])
                 of[cell["attack"]] = {"chance": result["chance"], **best}
-            case "similarity":
-                of |= {
-                    key: result[key] for key in ("ssim", "psnr", "face-similarity", "face-similarity_of_two")
-                }
+            case "similarity" if cell["view"] == "released":
+                keys = ("ssim", "psnr", "face-similarity", "face-similarity_of_two")
+                of |= {key: result[key] for key in keys if key in result}
     return found
 
 
@@ -183,93 +262,64 @@ def held_against(parts: Tensor, shown: Tensor) -> dict[str, dict[str, float]]:
     return found
 
 
-def measure(scale: Scale, target: str, seed: int, out: Path) -> dict[str, Any]:
+def measure(part: Part) -> dict[str, Any]:
     """Masks, study and ground truth of one target and seed."""
-    loaded = data.load("faces", **scale.world)
-    trained = {}
-    for name, config, path in masks(scale, target, seed, out):
-        card = train(loaded, target, config, seed, path)
-        trained[name] = {"epochs": card["epochs"], "validation_accuracy": card["validation_accuracy"]}
-    settings = study(scale, target, seed, out)
-    world = people(**{key: value for key, value in scale.world.items() if key != "size"})
-    drawn, parts = draw(world.rows(loaded.splits["test"][:SHOWN]), size=scale.world["size"])
-    for name, _, path in masks(scale, target, seed, out):
-        shown = parse(f"mask:artefact={path}").release(drawn, seeded_noise(seed)).shown
-        assert shown is not None
-        mean = shown.double().mean(0)  # (1, H, W)
-        picture = out / "pictures" / f"{path.parent.name}-{path.stem}.png"
-        images.write(picture, (255 * mean).round().to(torch.uint8))
-        truth = {"world": held_against(parts, shown), "mean_mask": str(picture)}
+    splits = part.load()
+    cards = {name: train(part, splits, config, path) for name, config, path in part.masks()}
+    settings = study(part)
+    shown_of = splits["test"].images[:SHOWN]
+    parts = None
+    if part.world == "faces":
+        source = {key: each for key, each in WORLDS["faces"].source.items() if key not in ("source", "size")}
+        rows = people(**source).rows(data.load("faces", **source).splits["test"][:SHOWN])
+        shown_of, parts = draw(rows, size=WORLDS["faces"].source["size"])
+    strips = [torch.cat(list(shown_of[:STRIP]), dim=2)]
+    for name, _, path in part.masks():
+        release = parse(f"mask:artefact={path}").release(shown_of, seeded_noise(part.seed))
+        assert release.shown is not None
+        mean = release.shown.double().mean(0)  # (1, H, W)
+        images.write(
+            part.folder / "pictures" / f"{part.name}-{path.stem}.png", (255 * mean).round().to(torch.uint8)
+        )
+        strips.append(torch.cat(list(release.images()[:STRIP]), dim=2))
+        strips[-1][..., -mean.shape[2] :] = (255 * mean).round().to(torch.uint8)  # the last is the mean mask
         # How much the mask is the same for everybody: 1 for one mask for all, and `keep` for masks by lot.
-        truth["mean_where_shown"] = (mean.square().sum() / mean.sum()).item()
-        settings[name] |= {"training": trained[name], **truth}
-    return {"target": target, "seed": seed, "settings": settings}
-
-
-def table(found: list[dict[str, Any]]) -> str:
-    """A row a setting, means over seeds in percent."""
-
-    def mean(target: str, name: str, *keys: str) -> str:
-        values = []
-        for one in found:
-            value = one["settings"].get(name)
-            for key in keys:
-                value = value.get(key) if isinstance(value, dict) else None
-            if one["target"] == target and value is not None:
-                values.append(value)
-        return f"{100 * sum(values) / len(values):.1f}" if values else "–"
-
-    columns = {
-        "accuracy": ("classifier-protected", "accuracy"),
-        "clean classifier": ("classifier-clean", "accuracy"),
-        "by shape": ("classifier-shape", "accuracy"),
-        "static": ("reidentify-static", "top1"),
-        "adaptive": ("reidentify-adaptive", "top1"),
-        "its shape": ("reidentify-shape", "top1"),
-        "face similarity": ("face-similarity",),
+        found = {
+            "mean_where_shown": (mean.square().sum() / mean.sum()).item(),
+            "bytes": release.bytes_per_image,
+        }
+        if parts is not None:
+            found["world"] = held_against(parts, release.shown)
+        known = {key: cards[name].get(key) for key in ("epochs", "validation_accuracy", "seconds")}
+        settings[name] |= {"training": known, **found}
+    if not part.small and part.seed == SEEDS[0]:
+        images.write(PICTURES / f"masks-{part.world}-{part.target}.png", torch.cat(strips, dim=1))
+    return {
+        "world": part.world,
+        "target": part.target,
+        "seed": part.seed,
+        "mask": asdict(WORLDS[part.world].mask),
+        "images": {name: len(split) for name, split in splits.items()},
+        "settings": settings,
+        "version": sfumato.__version__,
+        "threads": torch.get_num_threads(),
     }
-    lines = []
-    for target in dict.fromkeys(one["target"] for one in found):
-        lines += [
-            f"| {target} | {' | '.join(columns)} | shown of it | of shown |",
-            "| --- " * (len(columns) + 3) + "|",
-        ]
-        for name in dict.fromkeys(name for one in found for name in one["settings"]):
-            world = [mean(target, name, "world", target, key) for key in ("of_it", "of_shown")]
-            cells = [mean(target, name, *keys) for keys in columns.values()] + world
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 def main() -> None:
-    """Train, study, hold against the world, and write the record."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure what has no record yet."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("world", choices=list(WORLDS))
     parser.add_argument("--small", action="store_true", help="settings too small to learn, to try it out")
-    parser.add_argument("--out", type=Path, help="where masks and studies are kept (default: runs/masks)")
-    parser.add_argument("--only", choices=TARGETS, help="this target alone")
+    parser.add_argument("--only", help="this target alone")
     given = parser.parse_args()
-    scale = SMALL if given.small else FULL
-    out = given.out or Path("runs/masks-small" if given.small else "runs/masks")
-    out.mkdir(parents=True, exist_ok=True)
-    found = [
-        measure(scale, target, seed, out)
-        for target in ([given.only] if given.only else TARGETS)
-        for seed in scale.seeds
-    ]
-    whole_run = not given.small and given.only is None
-    record = {
-        "world": scale.world,
-        "mask": asdict(scale.mask),
-        "found": found,
-        "version": sfumato.__version__,
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-    }
-    path = RECORD if whole_run else out / "masks.json"
-    with whole(path) as temporary:
-        temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print(table(found))
-    print(f"record: {path}")
+    for seed in SEEDS[:1] if given.small else SEEDS:
+        for target in WORLDS[given.world].targets:
+            part = Part(given.world, target, seed, given.small)
+            record = (part.folder if given.small else RECORDS) / f"{given.world}-{part.name}.json"
+            if given.only in (None, target) and not record.exists():
+                write_json(record, measure(part))
+                print(f"record: {record}", flush=True)
 
 
 if __name__ == "__main__":
