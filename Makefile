@@ -33,7 +33,7 @@ format: $(VENV)/test.done
 results: $(VENV)/test.done
 	$(BIN)/python studies/results.py
 
-# The studies behind docs/results.md: some twelve hours on two cores, each at most two; stopped, they go on.
+# The studies behind docs/results.md: a day on two cores, each at most two; stopped, they go on.
 studies: $(VENV)/test.done
 	$(BIN)/python studies/unpack.py omniglot ../shared/data runs/data/omniglot
 	$(BIN)/sfumato study run studies/omniglot-5shot.yaml
@@ -55,6 +55,10 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/meta.py clean
 	$(BIN)/python studies/meta.py private
 	$(BIN)/python studies/audit_training.py
+	$(BIN)/python studies/unpack.py cmu ../shared/data runs/data/cmu
+	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer
+	for world in faces lfw cmu fer; do $(BIN)/python studies/masks.py $$world || exit 1; done
+	for world in faces lfw; do $(BIN)/python studies/features.py $$world || exit 1; done
 	$(BIN)/sfumato demo
 	$(BIN)/python studies/audit.py
 	$(BIN)/python studies/kills.py

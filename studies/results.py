@@ -20,6 +20,7 @@ from typing import Any
 import audit
 import audit_training
 import features as studied
+import masks
 import meta
 from matplotlib.figure import Figure
 from scipy import stats
@@ -723,6 +724,114 @@ def half_width(found: list[float]) -> float:
     return float(stats.t.ppf(0.975, len(found) - 1)) * statistics.stdev(found) / math.sqrt(len(found))
 
 
+def masked() -> list[str]:
+    """Learned masks beside classical obfuscations."""
+    lines = [
+        line
+        for world in masks.WORLDS
+        for target in masks.WORLDS[world].targets
+        for line in masks_of(world, target)
+    ]
+    if not lines:
+        return []
+    return [
+        "## Learned masks and classical obfuscations (paper: Mask, Table I and II, Fig. 2 and 3)",
+        "",
+        "In %, means over seeds with the 95% interval of Student's t where there are three. Accuracy is that of a "
+        "classifier that knows nothing of the mask, trained on releases, and of one trained on clean images; `by shape` "
+        "of one that sees only WHICH pixels are shown. Re-identification is the first guess of the strongest of three "
+        "classifiers. Face similarity is the mean cosine of embeddings of release and original; that of two strangers "
+        "is beside it.",
+        "",
+        *lines,
+    ]
+
+
+def masks_of(world: str, target: str) -> list[str]:
+    """The table of one task."""
+    paths = [masks.RECORDS / f"{world}-{target}-{seed}.json" for seed in masks.SEEDS]
+    records = [json.loads(path.read_text()) for path in paths if path.exists()]
+    if not records:
+        return []
+    columns = {
+        "accuracy": ("classifier-protected", "accuracy"),
+        "clean classifier": ("classifier-clean", "accuracy"),
+        "by shape": ("classifier-shape", "accuracy"),
+        "static": ("reidentify-static", "top1"),
+        "adaptive": ("reidentify-adaptive", "top1"),
+        "restored, adaptive": ("reidentify-restored-adaptive", "top1"),
+        "shape alone": ("reidentify-shape", "top1"),
+        "face similarity": ("face-similarity",),
+        "task's pixels shown": ("world", target, "of_it"),
+        "of what is shown": ("world", target, "of_shown"),
+    }
+
+    def found(name: str, *keys: str) -> list[float]:
+        values = []
+        for record in records:
+            value: Any = record["settings"].get(name)
+            for key in keys:
+                value = value.get(key) if isinstance(value, dict) else None
+            if value is not None:
+                values.append(float(value))
+        return values
+
+    names = list(records[0]["settings"])
+    used = {column: keys for column, keys in columns.items() if any(found(name, *keys) for name in names)}
+    rows = []
+    for name in names:
+        cells = [averaged(values) if (values := found(name, *keys)) else "" for keys in used.values()]
+        rows.append(f"| {name} | " + " | ".join(cells) + " |")
+    ours, plain = f"adversarial {masks.KEEP:g}", f"plain {masks.KEEP:g}"
+    clean = statistics.mean(found("none", "classifier-clean", "accuracy"))
+    kept = [accuracy / clean for accuracy in found(ours, "classifier-protected", "accuracy")]
+    said = [
+        f"At K = {100 * masks.KEEP:g}% the adversarial mask keeps {averaged(kept)}% of the clean accuracy (wanted: 95)"
+    ]
+    for column in ("face similarity", "adaptive"):
+        if column in used:
+            pairs = zip(found(ours, *used[column]), found(plain, *used[column]), strict=True)
+            less = [theirs - own for own, theirs in pairs]
+            said.append(f"its {column} is {averaged(less)} points below that of the mask without adversary")
+            accuracy = statistics.mean(found(ours, *used["accuracy"]))
+            hidden = statistics.mean(found(ours, *used[column]))
+            better = [
+                f"`{name}`"
+                for name in names
+                if name not in (ours, "none")
+                and not name.startswith(("plain", "adversarial"))
+                and statistics.mean(found(name, *used["accuracy"])) >= accuracy
+                and statistics.mean(found(name, *used[column])) <= hidden
+            ]
+            said.append(
+                f"at no lower accuracy, {', '.join(better) or 'no classical obfuscation'} "
+                f"{'have' if len(better) > 1 else 'has'} as little"
+            )
+    chance = found("none", "reidentify-static", "chance")
+    strangers = found("none", "face-similarity_of_two")
+    count = records[0]["images"]
+    return [
+        f"### {world}: {target}",
+        "",
+        f"| setting | {' | '.join(used)} |",
+        "|---|" + "---|" * len(used),
+        *rows,
+        "",
+        "; ".join(said) + ".",
+        "",
+        *(
+            [f"Chance is {100 * chance[0]:.1f}%; the similarity of two strangers {averaged(strangers)}.", ""]
+            if chance and strangers
+            else []
+        ),
+        f"![Originals, and what each mask shows](images/masks-{world}-{target}.png)",
+        "",
+        f"- `python studies/masks.py {world}`, {len(records)} seed(s): {count['train']:,} training and {count['test']:,} test images; a "
+        f"mask is trained in {statistics.mean(found(ours, 'training', 'seconds')) / 60:.1f} min on one thread.",
+        "",
+    ]
+
+
 def features() -> list[str]:
     """Private features: what they keep, and whom they tell of."""
     lines = [line for world in studied.WORLDS for line in features_of(world)]
@@ -1155,6 +1264,7 @@ def main() -> None:
             *meta_private(),
             *audits(),
             *training_audits(),
+            *masked(),
             *features(),
             *kills(),
             *mutants(),

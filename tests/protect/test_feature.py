@@ -13,6 +13,7 @@ from sfumato import artefacts
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.protect import feature as features
+from sfumato.protect import parse, parse_feature
 from sfumato.protect.feature import (
     GRID,
     Feature,
@@ -238,3 +239,32 @@ def test_packets_of_another_length_are_refused():
     with pytest.raises(DataError, match="a packet of 11 bytes is no feature of 3 numbers, which has 12"):
         unpack([b"x" * 12, b"x" * 11], spec="feature", dimension=3)
     assert unpack([], spec="feature", dimension=3).values.shape == (0, 3)
+
+
+# Its spec
+
+
+def test_a_spec_names_a_feature_and_is_what_it_says_of_itself():
+    feature = parse_feature("feature:noise=0.50,artefact=f.safetensors")
+    assert feature == Feature("f.safetensors", noise=0.5)
+    assert parse_feature(feature.spec) == feature
+    assert parse_feature("feature:artefact=f.safetensors,noise=1,norm=3").norm == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("feature:artefact=f.safetensors", "noise is missing"),
+        ("feature:artefact=f.safetensors,noise=1,2", "names 2 protections: give one value"),
+        ("feature:artefact=f.safetensors,nois=1", "did you mean 'noise'"),
+        ("blur:radius=3", "is no private feature"),
+    ],
+)
+def test_a_spec_of_no_feature_is_refused(spec: str, message: str):
+    with pytest.raises(SpecError, match=message):
+        parse_feature(spec)
+
+
+def test_a_protection_of_images_is_no_feature():
+    with pytest.raises(SpecError, match="its releases are numbers and no images"):
+        parse("feature:artefact=f.safetensors,noise=1")

@@ -2,21 +2,24 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from sfumato.errors import SpecError, did_you_mean
 from sfumato.protect.block import Block
 from sfumato.protect.blur import Blur, CentreBlur
 from sfumato.protect.dp_pix import DPPix, DPPixGaussian
+from sfumato.protect.feature import Feature
 from sfumato.protect.gaussian import Gaussian
 from sfumato.protect.mask import Mask
 from sfumato.protect.none import Clear
 from sfumato.protect.outside import Outside
 from sfumato.protect.pixelize import Pixelize
 from sfumato.protect.release import Protection
+
+_Named = TypeVar("_Named")
 
 PROTECTIONS: dict[str, Any] = {
     "none": Clear,
@@ -39,10 +42,21 @@ def parse(spec: str) -> Protection:
         SpecError: an unknown name or key (the nearest is named), a missing or impossible value, or a
             list of values, which only a study takes.
     """
-    protections = expand(spec)
-    if len(protections) > 1:
-        raise SpecError(f"{spec!r} names {len(protections)} protections: give one value for each key")
-    return protections[0]
+    return _only(spec, expand(spec))
+
+
+def parse_feature(spec: str) -> Feature:
+    """The private feature that a spec such as "feature:artefact=f.safetensors,noise=0.5" names.
+
+    Apart from the protections, since its releases are numbers, and nothing that takes images takes them.
+
+    Raises:
+        SpecError: as parse does.
+    """
+    name, _, rest = spec.strip().partition(":")
+    if name != "feature":
+        raise SpecError(f"{spec!r} is no private feature: write feature:artefact=FILE,noise=0.5")
+    return _only(spec, _each(name, Feature, rest))
 
 
 def expand(spec: str) -> list[Protection]:
@@ -51,11 +65,26 @@ def expand(spec: str) -> list[Protection]:
     With several lists, every combination in turn; the last key varies fastest.
     """
     name, _, rest = spec.strip().partition(":")
+    if name == "feature":
+        raise SpecError(
+            "feature: its releases are numbers and no images: read it with protect.parse_feature, or put it "
+            "on a device with `sfumato export`"
+        )
     if name not in PROTECTIONS:
         raise SpecError(f"no protection is called {name!r}: {did_you_mean(name, PROTECTIONS)}")
-    kind = PROTECTIONS[name]
+    return _each(name, PROTECTIONS[name], rest)
+
+
+def _only(spec: str, found: list[_Named]) -> _Named:
+    if len(found) > 1:
+        raise SpecError(f"{spec!r} names {len(found)} protections: give one value for each key")
+    return found[0]
+
+
+def _each(name: str, kind: Callable[..., _Named], rest: str) -> list[_Named]:
+    """Every combination of the values that follow a name."""
     types = {key: _plain(hint) for key, hint in get_type_hints(kind).items()}
-    fields = {field.name: field for field in dataclasses.fields(kind)}
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values: dict[str, list[Any]] = {}
     for key, text in _pairs(name, rest):
         if key not in fields:
