@@ -2,6 +2,7 @@
 
     python studies/features.py faces          # about an hour on one core; stopped, it goes on
     python studies/features.py lfw            # the same on photographs, for gender
+    python studies/features.py celeba         # the paper's attributes, where runs/data/celeba has its files
     python studies/features.py faces --small  # settings too small to learn, to try it out: a minute
 
 For each seed an attribute network is trained once, cut at four layers, and embedded ("simple"); each of these is
@@ -93,6 +94,18 @@ WORLDS = {
     "lfw": World(
         lambda: data.load("table:runs/data/lfw/attributes.csv", size=64),
         {"G": ("gender",)},
+        faces=True,
+    ),
+    # The paper's, for whoever has the files under runs/data/celeba.
+    "celeba": World(
+        lambda: data.load("celeba:runs/data/celeba", size=64),
+        {
+            "G": ("male",),
+            "GA": ("male", "young"),
+            "GAS": ("male", "young", "smiling"),
+            "GASL": ("male", "young", "smiling", "big_lips"),
+            "GASLN": ("male", "young", "smiling", "big_lips", "big_nose"),
+        },
         faces=True,
     ),
 }
@@ -336,7 +349,7 @@ class Study:
     def _recogniser(self) -> tuple[reidentify.Recogniser, Callable[[Tensor], Tensor]]:
         """Who recognises people on restored images, and what of an image he is shown."""
         if self.world.faces:
-            return _public()
+            return _public(self._name)
         return _trained(self._name, self._scale, self._seed), lambda whole: whole
 
     def _picture(self, restored: Tensor, part: Part) -> None:
@@ -362,10 +375,10 @@ def _trained(name: str, scale: Scale, seed: int) -> reidentify.Recogniser:
 
 
 @cache
-def _public() -> tuple[reidentify.Recogniser, Callable[[Tensor], Tensor]]:
+def _public(name: str) -> tuple[reidentify.Recogniser, Callable[[Tensor], Tensor]]:
     kind, size = reidentify.FACE_NETWORKS["mobile-face-net"]
     network = reidentify.Recogniser(kind.load(WEIGHTS / "mobilefacenet_casia_112x96.safetensors"))
-    finder = FaceFinder(MTCNN.load(WEIGHTS / "mtcnn.safetensors"), _loaded("lfw").split("train").images[:200])
+    finder = FaceFinder(MTCNN.load(WEIGHTS / "mtcnn.safetensors"), _loaded(name).split("train").images[:200])
     return network, lambda photographs: align(photographs, finder.find(photographs).landmarks, size)
 
 
