@@ -8,8 +8,8 @@
 For each seed an attribute network is trained once, cut at four layers, and embedded ("simple"); each of these is
 fine-tuned for privacy ("dpfe"); at one cut also by an adversary and by a bound of the information, and for larger
 sets of attributes. How much privacy weighs (beta) is chosen on validation images of the first seed: the largest of
-a list that costs no more than half a point of accuracy there. Test people are in no training image. One half of
-their photographs is known to the adversaries, who protect them as the device does; the other half they are to name.
+a list that costs no more than half a point of accuracy there, or the least. Test people are in no training image.
+Some of their photographs are known to the adversaries, who protect them as the device does; others they are to name.
 Noise of a growing share of the feature's variance gives a curve of accuracy and privacy from one model (Procedure 2).
 
 Records are studies/results/features/*.json, pictures of what a decoder restores runs/features/WORLD-SEED.png.
@@ -259,12 +259,14 @@ class Study:
     def measure(self, model: FeatureModel) -> dict[str, Any]:
         """The curve of accuracy and privacy on test people."""
         codes = self._test.label("identity").codes
-        known, asked = codes[self._known].repeat(COPIES), codes[self._asked]
+        asked = codes[self._asked]
         features = model.features(self._test.images)
-        everyone = self._test.rows(torch.arange(len(self._test)).repeat(COPIES))
         curve = []
         for ratio in RATIOS:
-            released = torch.stack([self._noisy(model, features, ratio, copy) for copy in range(COPIES)])
+            copies = COPIES if ratio else 1  # without noise they would be the same
+            known = codes[self._known].repeat(copies)
+            everyone = self._test.rows(torch.arange(len(self._test)).repeat(copies))
+            released = torch.stack([self._noisy(model, features, ratio, copy) for copy in range(copies)])
             ours, theirs = released[:, self._known].flatten(0, 1), released[0, self._asked]
             columns = torch.searchsorted(known.unique(), asked)
             adversaries = {"density": log_rank.judge_features(ours, known, theirs, asked)}

@@ -840,11 +840,11 @@ def features() -> list[str]:
     return [
         "## Private features: attributes kept, identity lost (paper: DPFE, Fig. 6 to 10)",
         "",
-        "Test people are in no training image; half of their photographs is known to the adversaries, the other half they "
-        "are to name. Log-rank privacy against the strongest of three adversaries: the paper's kernel density, a linear "
+        "Test people are in no training image; some of their photographs are known to the adversaries, others they are to "
+        "name. Log-rank privacy against the strongest of three adversaries: the paper's kernel density, a linear "
         "discriminant and a network, the latter two trained on features with the noise of those to name. 0: always "
         "named; what blind guessing has is given beside. Means over seeds, with the 95% interval of Student's t where "
-        "there are three.",
+        "there are three: of weights, order, noise and which photographs are known; the people are the same.",
         "",
         *lines,
     ]

@@ -94,7 +94,7 @@ def test_an_adversary_who_finds_all_equally_likely_has_what_blind_guessing_has(i
 
 def test_random_posteriors_are_about_blind_guessing():
     logs = torch.randn(20_000, 50, generator=torch.Generator().manual_seed(0))
-    result = judge(logs, torch.zeros(20_000, dtype=torch.int64))
+    result = judge(logs, torch.arange(20_000) % 50)
     assert result.low < guessing(50) < result.high  # an interval of 95%, and this seed is within
     assert result.high - result.low < 0.01
     assert result.deviation == pytest.approx(0.29, abs=0.005)
@@ -123,9 +123,30 @@ def test_the_interval_covers_the_log_rank_privacy_of_the_population_as_often_as_
     generator = torch.Generator().manual_seed(0)
     covered = 0
     for _ in range(400):
-        result = judge(torch.randn(200, 20, generator=generator), torch.zeros(200, dtype=torch.int64))
-        covered += result.low < guessing(20) < result.high
+        result = judge(torch.randn(200, 60, generator=generator), torch.arange(200) % 60)
+        covered += result.low < guessing(60) < result.high
     assert covered / 400 == pytest.approx(0.95, abs=0.035)  # three standard deviations
+
+
+def test_the_interval_covers_it_where_features_of_one_person_are_alike():
+    """Ten features of each of 60 people, some of whom are easier to find than others."""
+    generator = torch.Generator().manual_seed(0)
+    identities = torch.arange(600) % 60
+
+    def found():
+        ease = 1.5 * torch.randn(60, generator=generator)
+        logs = torch.randn(600, 60, generator=generator)
+        logs[torch.arange(600), identities] += ease[identities]
+        return judge(logs, identities)
+
+    results = [found() for _ in range(300)]
+    truth = sum(result.lrp for result in results) / 300
+    assert sum(result.low < truth < result.high for result in results) / 300 > 0.91
+
+
+def test_of_one_person_alone_nothing_is_known_of_others():
+    result = judge(torch.randn(50, 10, generator=torch.Generator().manual_seed(0)), torch.zeros(50).long())
+    assert (result.low, result.high) == (0, 1)
 
 
 # The density
@@ -266,8 +287,17 @@ def test_curves_that_cross_are_neither():
 
 
 def test_a_crossing_between_the_ends_is_found():
-    assert not superior([(0.5, 0.9), (0.7, 0.3), (0.9, 0.9)], [(0.5, 0.5), (0.9, 0.5)])
     assert not superior([(0.5, 0.9), (0.9, 0.9)], [(0.5, 0.5), (0.7, 0.95), (0.9, 0.5)])
+
+
+def test_a_point_that_another_beats_in_both_does_not_count():
+    """Measured accuracies need not fall as noise grows."""
+    assert superior([(0.5, 0.9), (0.7, 0.3), (0.9, 0.9)], [(0.5, 0.5), (0.9, 0.5)])
+    assert not superior([(0.8, 0.52), (0.7, 0.7)], [(0.8, 0.5), (0.81, 0.55), (0.7, 0.6)])
+
+
+def test_at_a_single_accuracy_no_curve_is_superior():
+    assert not superior([(0.5, 0.9), (0.7, 0.8)], [(0.7, 0.1), (0.9, 0.1)])
 
 
 def test_of_equal_accuracies_the_best_privacy_counts_and_the_order_is_no_matter():
@@ -282,6 +312,14 @@ def test_no_curve_is_superior_to_itself():
 
 
 # Mistakes
+
+
+def test_nothing_is_judged_without_features():
+    train, identities, test, truth = world()
+    with pytest.raises(DataError, match="at least one"):
+        judge(torch.zeros(0, 5), torch.zeros(0).long())
+    with pytest.raises(DataError, match="no test features"):
+        judge_features(train, identities, test[:0], truth[:0])
 
 
 def test_what_cannot_be_judged_is_refused():

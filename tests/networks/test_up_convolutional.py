@@ -20,7 +20,7 @@ def test_it_is_three_dense_layers_and_up_convolutions_with_leaky_relu_between():
     torch.testing.assert_close(network(vectors), expected)
 
 
-def test_128_pixels_have_the_filters_of_the_paper():
+def test_128_pixels_have_the_filters_that_the_docstring_says():
     # Dosovitskiy & Brox 2016, Table 1: three dense layers, 4x4x256, five up-convolutions of 5x5.
     network = UpConvolutional(1000, (3, 128, 128))
     assert len(network.dense) == 3

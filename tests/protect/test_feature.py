@@ -100,15 +100,21 @@ def test_a_direction_without_variance_gets_no_noise():
     torch.testing.assert_close(drawn[:, 0], drawn[:, 1], atol=1e-4, rtol=0)
 
 
-def test_the_covariance_is_that_of_the_artefact(artefact: str):
-    originals = pictures(1).expand(3000, *SHAPE)
-    network = load_extractor(artefact).network
-    with torch.no_grad():
-        feature = network(originals[:1] / 255)
-    drawn = noisy(feature.expand(3000, 3), network.covariance, seeded_noise(0), ratio=2.0)
-    released = Feature(artefact, noise=2.0).release(originals[:4], seeded_noise(1)).values
-    torch.testing.assert_close(drawn.T.cov(), 2 * COVARIANCE, atol=0.4, rtol=0)
-    assert len(released.unique(dim=0)) == 4
+def test_a_release_has_the_noise_that_its_spec_says_of_the_covariance_of_the_artefact(artefact: str):
+    clear = Feature(artefact, noise=0.0).release(pictures(), seeded_noise(0)).values
+    released = Feature(artefact, noise=2.0).release(pictures(), seeded_noise(1)).values
+    assert torch.equal(released, noisy(clear, COVARIANCE, seeded_noise(1), ratio=2.0))
+    assert not torch.equal(released, clear)
+
+
+def test_a_release_with_a_norm_is_clipped_to_it_and_has_the_noise_of_its_guarantee(artefact: str):
+    clear = Feature(artefact, noise=0.0).release(pictures(), seeded_noise(0)).values
+    norm = clear.norm(dim=1).median().item()
+    released = Feature(artefact, noise=0.5, norm=norm).release(pictures(), seeded_noise(1)).values
+    assert torch.equal(released, clipped_noisy(clear, seeded_noise(1), norm=norm, variance=0.5))
+    clipped = Feature(artefact, noise=0.0, norm=norm).release(pictures(), seeded_noise(1)).values
+    assert clipped.norm(dim=1).max() <= norm * (1 + 1e-6)
+    torch.testing.assert_close(clipped[clear.norm(dim=1) <= norm], clear[clear.norm(dim=1) <= norm])
 
 
 def test_fresh_noise_for_every_image_and_the_same_for_one_seed(artefact: str):
@@ -228,6 +234,16 @@ def test_a_damaged_artefact_is_refused(artefact: str, tmp_path: Path):
 def test_impossible_settings_are_refused(settings, message: str):
     with pytest.raises(SpecError, match=message):
         Feature(**settings)
+
+
+def test_a_covariance_of_other_features_is_refused():
+    with pytest.raises(DataError, match=r"covariance of \(3, 3\) for features of 4 numbers"):
+        noisy(torch.zeros(2, 4), torch.eye(3), seeded_noise(0), ratio=1.0)
+
+
+def test_a_guarantee_is_about_at_least_one_pixel():
+    with pytest.raises(SpecError, match="pixels=0"):
+        Feature("f.safetensors", noise=1.0, norm=3.0).guarantee((3, 8, 8), pixels=0)
 
 
 def test_images_of_another_size_are_refused(artefact: str):

@@ -104,8 +104,9 @@ class LogRank:
 
     Attributes:
         lrp: log-rank privacy, 0 to 1.
-        low, high: its 95% interval over test features, by their standard error. Those of one person are
-            taken to be independent.
+        low, high: its 95% interval over people, by the standard error of sums over the features of each:
+            those of one person are alike. 0 and 1 with features of one person alone; of no width where no
+            rank differs, which is no proof that none would.
         guessing: what blind guessing has, ln(c!) / (c ln c).
         mean, deviation: of r / c; blind guessing has (c + 1) / 2c and about 0.29.
         beyond: k -> how often the right identity is not among the k best: k-anonymity as the paper reads it.
@@ -153,10 +154,12 @@ def judge(log_posteriors: Tensor | Iterable[Tensor], identities: Tensor) -> LogR
     for part in parts:
         ranks.append(log_ranks(part, identities[start : start + len(part)]))
         start += len(part)
-    if start != len(identities) or not ranks:
-        raise DataError(f"log-posteriors of {start} features for {len(identities)} identities: one each")
+    if start != len(identities) or not start:
+        raise DataError(
+            f"log-posteriors of {start} features for {len(identities)} identities: one each, and at least one"
+        )
     above, equal = (torch.cat([getattr(each, name) for each in ranks]) for name in ("above", "equal"))
-    return _result(Ranks(above, equal, ranks[0].identities))
+    return _result(Ranks(above, equal, ranks[0].identities), identities)
 
 
 def judge_features(
@@ -258,7 +261,7 @@ def nearest_neighbour_error(
 class Superiority:
     """How much more privacy one curve has than another, at the accuracies that both reach.
 
-    True where it is more at every one of them (Osia et al. 2018, Definition 11).
+    True where it is more at every one of them (Osia et al. 2018, Definition 11), and there are several.
 
     Attributes:
         low, high: the accuracies that both reach.
@@ -272,13 +275,15 @@ class Superiority:
     most: float
 
     def __bool__(self) -> bool:
-        return self.least > 0
+        return self.least > 0 and self.low < self.high
 
 
 def superior(curve: Sequence[tuple[float, float]], other: Sequence[tuple[float, float]]) -> Superiority:
     """Whether an accuracy-privacy curve has Acc-Priv superiority over another, and by how much.
 
-    Between the points of a curve privacy is interpolated; of several with one accuracy the best counts.
+    The privacy of a curve at an accuracy is the best that it has at this accuracy or a higher one: a point
+    that another one beats in both is nobody's choice, and measured accuracies need not fall as noise grows.
+    Between these points privacy is interpolated.
 
     Args:
         curve, other: (accuracy, privacy) for each amount of noise, in any order.
@@ -302,21 +307,26 @@ def superior(curve: Sequence[tuple[float, float]], other: Sequence[tuple[float, 
 
 
 def _best_of_each(curve: Sequence[tuple[float, float]]) -> np.ndarray:
-    """(P, 2), accuracies ascending, each with its highest privacy."""
+    """(P, 2), accuracies ascending, each with the highest privacy at it or above."""
     points = np.array(curve, dtype=np.float64).reshape(-1, 2)
     if not len(points) or not np.isfinite(points).all():
         raise DataError(
             "a curve is (accuracy, privacy) of each amount of noise, all numbers, and at least one"
         )
     points = points[np.lexsort((-points[:, 1], points[:, 0]))]
-    return points[np.unique(points[:, 0], return_index=True)[1]]
+    points = points[np.unique(points[:, 0], return_index=True)[1]]
+    points[:, 1] = np.maximum.accumulate(points[::-1, 1])[::-1]
+    return points
 
 
-def _result(ranks: Ranks) -> LogRank:
+def _result(ranks: Ranks, identities: Tensor) -> LogRank:
     c, count = ranks.identities, len(ranks.above)
     shares = ranks.logs / math.log(c)
     lrp = shares.mean().item()
-    half = 1.96 * shares.std().item() / math.sqrt(count) if count > 1 else math.inf
+    people, rows = identities.unique(return_inverse=True)
+    sums = torch.zeros(len(people), dtype=torch.float64).index_add_(0, rows, shares - lrp)
+    scale = len(people) / (len(people) - 1) if len(people) > 1 else math.inf
+    half = 1.96 * math.sqrt(scale * sums.square().sum().item()) / count if len(people) > 1 else math.inf
     # Over which feature it is, and over which of the places that equally likely identities share.
     variance = ranks.means.var(correction=0) + ((ranks.equal.double() ** 2 - 1) / 12).mean()
     return LogRank(
@@ -345,6 +355,8 @@ def _whitened(train: Tensor, identities: Tensor, test: Tensor) -> tuple[Tensor, 
     Returns:
         train (N, d) and test (M, d), float64; the column of each training identity (N,); their counts (c,).
     """
+    if not len(test):
+        raise DataError("no test features: give at least one")
     if train.ndim != 2 or test.ndim != 2 or train.shape[1] != test.shape[1] or not train.shape[1]:
         raise DataError(
             f"training features of {tuple(train.shape)} and test features of {tuple(test.shape)}: "

@@ -57,6 +57,8 @@ def log_posteriors(
         raise DataError(f"{len(features)} known features for {len(identities)} identities: one each")
     if not (features.isfinite().all() and test_features.isfinite().all()):
         raise DataError("features that are no finite numbers: leave these images out")
+    if not len(test_features):
+        raise DataError("no test features: give at least one")
     people = len(identities.unique())
     if people < 2 or people == len(identities):
         raise DataError(

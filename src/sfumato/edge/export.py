@@ -161,7 +161,7 @@ def export(
             decisions = _decisions(private_feature.load(artefact), numbers, expected)
     else:
         difference, decisions = _compare_logits(cloud, written, _features(source, check))
-    if math.isnan(difference) or difference > bound:
+    if not math.isfinite(difference) or difference > bound:
         raise ArtefactError(
             f"{artefact}: onnxruntime differs from PyTorch by {difference:.2g} on the check images, and "
             f"{bound:g} is allowed: nothing was written. Numbers that are this large, or none, come of a "

@@ -118,7 +118,8 @@ def privacy_loss(features: Tensor, identities: Tensor, *, beta: float, sigma: fl
     """β / (2σN²) · [Σ_{y_i≠y_j} |f_i - f_j|² + Σ_{y_i=y_j} (c - |f_i - f_j|²)], over pairs of a batch.
 
     Source: Osia et al. 2018, Eq. (7), second term, with i and j in both orders, as the paper's U2 in Eq. (5)
-    has them, and i ≠ j. c = 2dN(N - 1) / k, k the number of pairs of one identity (Appendix B.4): it has no
+    has them, and i ≠ j. Its B.3 is an identity with each pair once: β here is half of β there. c =
+    2dN(N - 1) / k, k the number of pairs of one identity (Appendix B.4): it has no
     gradient, and makes both sums estimates of the same.
 
     Promises: its gradient pulls images of different identities together, and pushes images of one apart.
@@ -281,7 +282,21 @@ class FeatureModel(nn.Module):
 
     @torch.no_grad()
     def attributes(self, features: Tensor) -> dict[str, Tensor]:
-        """(N, d) features, noisy or not -> target -> (N, classes) float32 logits."""
+        """(N, d) features, noisy or not -> target -> (N, classes) float32 logits.
+
+        Raises:
+            ConfigError: this is a network, which reads no features.
+            DataError: features of another dimension, or that are no finite numbers.
+        """
+        if self.is_network:
+            raise ConfigError(
+                "a network without auto-encoder reads no features: train a simple variant of it"
+            )
+        wanted = self.card["config"]["dimension"]
+        if features.ndim != 2 or features.shape[1] != wanted:
+            raise DataError(f"features of {tuple(features.shape)}: this model reads (N, {wanted})")
+        if not features.isfinite().all():
+            raise DataError("features that are no finite numbers: leave these images out")
         self.eval()
         return self.by_target(torch.cat([self.cloud(part) for part in features.split(_BATCH)]))
 
@@ -403,9 +418,13 @@ def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None 
         features: (N, d) of these images, with noise for example; None for those without.
 
     Raises:
-        DataError: images of another size, or of classes that were never trained on.
+        DataError: no images, or of another size, or of classes that were never trained on; features that are
+            not one an image, or as `attributes` says.
     """
     codes = _codes(model, data)
+    if not len(data) or (features is not None and len(features) != len(data)):
+        count = len(data) if features is None else len(features)
+        raise DataError(f"{count} features of {len(data)} images: one of each, and at least one")
     logits = model.classify(data.images) if features is None else model.attributes(features)
     guesses = torch.stack([each.argmax(1) for each in logits.values()], 1)  # (N, T)
     return dict(zip(logits, (guesses == codes).double().mean(0).tolist(), strict=True))

@@ -17,9 +17,9 @@ from sfumato.networks.conv4 import check_size
 def cut(module: nn.Module, at: str) -> tuple[nn.Module, nn.Module]:
     """The part of a network up to the output of a layer, and the part after it.
 
-    Promises: analyser(extractor(x)) computes what module(x) does, by the same operations in the same order;
-    and both halves hold the parameters and buffers of `module` itself, under the same names: training them
-    trains it.
+    Promises: analyser(extractor(x)) computes what module(x) does, by the same operations in the same order,
+    for modules whose forward neither asks `self.training` nor changes the layer's output in place; and both
+    halves hold the parameters and buffers of `module` itself, under the same names: training them trains it.
 
     Args:
         module: with one input, and a forward that torch.fx can trace.

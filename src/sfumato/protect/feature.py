@@ -24,11 +24,13 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.images import check_batch, to_float
 from sfumato.networks import TinyDarknet, cut
-from sfumato.protect.parameters import artefact_digest, canonical, check_above_zero, check_path
+from sfumato.protect.parameters import artefact_digest, canonical, check_above_zero, check_path, check_pixels
 
 KIND = "private feature"  # of the artefact
 
 GRID = 1024  # steps of a released number in a unit, where something is proved
+
+_MOST_NORM = 1e6
 
 _FINE = 1 << 16  # steps of the noise in a standard deviation, where nothing is
 
@@ -131,7 +133,15 @@ def noisy(features: Tensor, covariance: Tensor, noise: Noise, *, ratio: float) -
         covariance: C, (d, d), which need not have full rank.
         noise: draws the numbers.
         ratio: r, at least 0.
+
+    Raises:
+        DataError: a covariance of another dimension than the features.
     """
+    if covariance.shape != (features.shape[1], features.shape[1]):
+        raise DataError(
+            f"a covariance of {tuple(covariance.shape)} for features of {features.shape[1]} numbers: give "
+            "that of the model which the features are of"
+        )
     if not ratio:
         return features.float()
     values, vectors = torch.linalg.eigh(covariance.double())
@@ -186,7 +196,8 @@ def load_extractor(path: str) -> Extractor:
         ArtefactError: damaged, foreign, or of another kind.
     """
     tensors, card = artefacts.load(path, kind=KIND)
-    if card.get("config", {}).get("variant") == "network":
+    config = card.get("config")
+    if isinstance(config, dict) and config.get("variant") == "network":
         raise ArtefactError(f"{path}: an attribute network without a feature: train a simple variant of it")
     try:
         with torch.random.fork_rng():
@@ -224,6 +235,10 @@ class Feature:
             raise SpecError(f"feature: noise={self.noise:g}: at least 0, for none (such as 0.5)")
         if self.norm is not None:
             check_above_zero("feature", "norm", self.norm, "choose about the root of the dimension")
+            if self.norm > _MOST_NORM:
+                raise SpecError(
+                    f"feature: norm={self.norm:g}: at most {_MOST_NORM:g}, of features of variance 1"
+                )
 
     @property
     def draws_noise(self) -> bool:
@@ -287,11 +302,12 @@ class Feature:
         """
         if self.norm is None or not self.noise:
             return None
+        count = 1 if pixels is None else check_pixels("feature", pixels)
         rho = float(2 * Fraction(str(self.norm)) ** 2 / Fraction(str(self.noise)))
         return Guarantee(
             definition="concentrated",
             value=rho,
-            pixels=1 if pixels is None else pixels,
+            pixels=count,
             whole_image=rho,
             source="discrete Gaussian: Canonne, Kamath & Steinke 2020, Thm. 4",
         )
