@@ -861,7 +861,7 @@ def features_of(world: str) -> list[str]:
     if not by_part:
         return []
     first = next(iter(studied.WORLDS[world].sets))
-    chosen = json.loads((studied.RECORDS / f"{world}-betas.json").read_text())["chosen"]
+    betas = json.loads((studied.RECORDS / f"{world}-betas.json").read_text())
     rows = []
     for records in by_part.values():
         part, clear = records[0]["part"], [record["curve"][0] for record in records]
@@ -883,7 +883,7 @@ def features_of(world: str) -> list[str]:
         )
     one = next(iter(by_part.values()))[0]
     guessing = one["curve"][0]["adversaries"]["density"]["guessing"]
-    network = [record["network"] for record in by_part[f"{first}-{studied.LAST}-simple"]]
+    network = [record["network"] for record in next(iter(by_part.values()))]
     compared = [
         *((f"{first}-{cut}-dpfe", f"{first}-{cut}-simple") for cut in studied.CUTS),
         *(
@@ -906,6 +906,7 @@ def features_of(world: str) -> list[str]:
         if name in by_part
     ]
     draw_tradeoff(world, by_part)
+    chosen, tried = betas["chosen"], betas["tried"]
     return [
         f"### {world}: {one['people']} people, {one['known']} known photographs, {one['asked']} to name",
         "",
@@ -931,8 +932,13 @@ def features_of(world: str) -> list[str]:
         + "; ".join(verdict for verdict in verdicts if verdict)
         + ".",
         "",
-        f"- `python studies/features.py {world}`: beta was chosen on validation images of seed 0: "
-        + ", ".join(f"{variant} {beta:g}" for variant, beta in chosen.items())
+        f"- `python studies/features.py {world}`: beta was chosen on validation images of seed 0, few enough people that "
+        f"their accuracies order it badly (simple: {100 * betas['simple']:.1f}%): "
+        + "; ".join(
+            f"{variant} {chosen[variant]:g} of "
+            + ", ".join(f"{beta} ({100 * found:.1f}%)" for beta, found in tried[variant].items())
+            for variant in chosen
+        )
         + f"; {sum(sum(r['seconds'].values()) for rs in by_part.values() for r in rs) / 60:.0f} min on one thread.",
         "",
     ]
@@ -942,8 +948,9 @@ def costs_of(world: str, by_part: dict[str, list[dict[str, Any]]]) -> list[str]:
     """What each cut costs on a device."""
     first = next(iter(studied.WORLDS[world].sets))
     rows, same, largest = [], [], []
-    for cut in studied.CUTS:
-        devices = [record["device"] for record in by_part.get(f"{first}-{cut}-dpfe", [])]
+    by_cut = {cut: by_part.get(f"{first}-{cut}-dpfe", []) for cut in studied.CUTS}
+    for cut, records in by_cut.items():
+        devices = [record["device"] for record in records]
         if not devices:
             continue
         same += [device["same_decisions"] for device in devices]
@@ -959,9 +966,11 @@ def costs_of(world: str, by_part: dict[str, list[dict[str, Any]]]) -> list[str]:
             f"| {cut} | {device['milliseconds']:.2f} ({100 * device['milliseconds'] / whole['milliseconds']:.0f}%) | "
             f"{device['memory']:.1f} / {whole['memory']:.1f} | {device['parameters']:,.0f} / {whole['parameters']:,.0f} | {device['bytes']:.0f} |"
         )
+    if not rows:
+        return []
     return [
         "What runs on the device (paper: Fig. 11), exported to ONNX, on one core, beside the whole model on the device; of "
-        f"{devices[0]['images']} test images exported halves decide as PyTorch does in {100 * min(same):.2f}% "
+        f"{by_part[f'{first}-{studied.CUTS[0]}-dpfe'][0]['device']['images']} test images exported halves decide as PyTorch does in {100 * min(same):.2f}% "
         f"(features differ by at most {max(largest):.1g}):",
         "",
         "| cut | ms an image (of the whole model's) | MiB: device / whole | parameters: device / whole | bytes sent |",
