@@ -95,6 +95,6 @@ $(VENV)/study.done: pyproject.toml constraints.txt | $(BIN)/pip
 $(VENV)/test.done: $(VENV)/study.done tests/edge/browser/package-lock.json
 	$(PIP) -e '.[study,test,lint]'
 	@mkdir -p $(VENV)/browser && cp tests/edge/browser/package*.json $(VENV)/browser/
-	@if command -v npm >/dev/null; then \
-		npm ci --prefix $(VENV)/browser --ignore-scripts --no-audit --no-fund --silent; fi
+	@npm ci --prefix $(VENV)/browser --ignore-scripts --no-audit --no-fund --silent || \
+		echo "no onnxruntime-web: the tests that run exported files in a browser are skipped"
 	@touch $@
