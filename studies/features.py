@@ -54,9 +54,9 @@ CUTS = ("conv4_2", "conv5_1", "conv6_1", "conv7")  # the paper's
 LAST = "conv7"
 RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
 BETAS = {
-    "dpfe": (0.01, 0.03, 0.1, 0.3, 1.0),
-    "adversarial": (0.1, 0.3, 1.0, 3.0),
-    "information": (0.03, 0.1, 0.3, 1.0),
+    "dpfe": (0.1, 0.3, 1.0, 3.0),
+    "adversarial": (0.3, 1.0, 3.0, 10.0),
+    "information": (0.1, 0.3, 1.0, 3.0),
 }
 ALLOWED = 0.005  # of validation accuracy that privacy may cost
 COPIES = 3  # of the noisy features of known photographs
@@ -82,7 +82,7 @@ class World:
 
 WORLDS = {
     "faces": World(
-        lambda: data.load("faces", identities=240, images_per_identity=20, headwear=150, size=64),
+        lambda: data.load("faces", identities=600, images_per_identity=8, headwear=150, size=64),
         {
             "G": ("gender",),
             "GA": ("gender", "age"),
@@ -122,7 +122,7 @@ class Scale:
 
 
 FULL = Scale(
-    FeatureConfig(attribute_epochs=12, simple_epochs=4, private_epochs=8),
+    FeatureConfig(attribute_epochs=16, simple_epochs=4, private_epochs=8),
     InversionConfig(steps=600, width=16),
     AdversaryConfig(steps=400),
     SEEDS,
