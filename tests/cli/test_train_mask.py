@@ -1,6 +1,8 @@
 """`sfumato train mask`, and `sfumato protect` with what it wrote."""
 
 import csv
+import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +61,21 @@ def test_a_folder_is_protected_by_what_was_trained(command: Command, table: Path
     with Image.open(tmp_path / "out" / "0.png") as opened:
         assert opened.mode == "RGBA"
         assert (np.asarray(opened)[..., 3] == 255).sum() == 64
+
+
+def test_a_folder_of_a_mask_that_was_trained_again_is_another_run(
+    command: Command, table: Path, tmp_path: Path
+):
+    train(command)
+    words = ["protect", "photos", "out", "--with", "mask:artefact=m.safetensors", "--workers", "1"]
+    assert command(*words).code == 0
+    digest = hashlib.sha256((tmp_path / "m.safetensors").read_bytes()).hexdigest()
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["made_of"] == digest
+    assert command(*words).code == 0  # goes on
+    train(command, "--seed", "1")
+    said = command(*words)
+    assert said.code == 1
+    assert f"holds a run with files of the protection {digest}, not " in said.err
 
 
 def test_jpeg_is_refused_with_the_cure(command: Command, table: Path, tmp_path: Path):

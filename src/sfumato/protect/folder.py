@@ -28,7 +28,7 @@ from sfumato.files import PART, whole
 from sfumato.protect import device
 from sfumato.protect.journal import Journal, Row, by_shape
 from sfumato.protect.mask import Mask
-from sfumato.protect.release import Protection
+from sfumato.protect.release import Protection, made_of
 from sfumato.protect.worker import SHARDS, FolderConfig, Item, Job, Worker, encoded, is_shard, start, work
 
 __all__ = ["MANIFEST", "FolderConfig", "Outcome", "dry_run", "protect_folder", "protect_image"]
@@ -121,6 +121,9 @@ def protect_folder(
             "cells": str(config.cells),
             "rename": str(config.rename),
         }
+        made = made_of(protection)
+        if made is not None:  # a mask that was trained again is another, under the same spec
+            settings["files of the protection"] = made
         secret = journal.settle(settings, target)
         for leftover in target.rglob(PART):
             leftover.unlink()
@@ -420,6 +423,7 @@ def _write_manifest(outcome: Outcome, protection: Protection, config: FolderConf
     assert outcome.manifest is not None
     head = {
         "spec": protection.spec,
+        "made_of": made_of(protection),
         "neighbours": "two images of one shape that differ in any m pixels, each in all of its channels",
         "guarantees": [
             {

@@ -100,9 +100,10 @@ class Journal:
             self._database.executemany("insert into settings values (?, ?)", known.items())
             self._database.execute("commit")
         for key, value in settings.items():
-            if known[key] != value:
+            earlier = known.get(key, "")
+            if earlier != value:
                 raise DataError(
-                    f"{target}: holds a run with {key} {_shown(key, known[key])}, not "
+                    f"{target}: holds a run with {key} {_shown(key, earlier)}, not "
                     f"{_shown(key, value)}: name a new folder, or empty it"
                 )
         return bytes.fromhex(known["secret"])
