@@ -75,6 +75,7 @@ benchmarks: $(VENV)/test.done
 	$(BIN)/python benchmarks/meta.py
 	$(BIN)/python benchmarks/mask.py
 	$(BIN)/python benchmarks/edge.py
+	OMP_NUM_THREADS=2 $(BIN)/python benchmarks/log_rank.py 1
 	$(BIN)/python benchmarks/worlds.py
 	$(BIN)/python benchmarks/start.py
 
