@@ -932,11 +932,14 @@ def features_of(world: str) -> list[str]:
         + "; ".join(verdict for verdict in verdicts if verdict)
         + ".",
         "",
-        f"- `python studies/features.py {world}`: beta was chosen on validation images of seed 0, few enough people that "
+        f"- `python studies/features.py {world}`, up to {max(map(len, by_part.values()))} seed(s) so far: beta was chosen on validation images of seed 0, few enough people that "
         f"their accuracies order it badly (simple: {100 * betas['simple']:.1f}%): "
         + "; ".join(
             f"{variant} {chosen[variant]:g} of "
-            + ", ".join(f"{beta} ({100 * found:.1f}%)" for beta, found in tried[variant].items())
+            + ", ".join(
+                f"{beta} ({100 * found:.1f}%)"
+                for beta, found in sorted(tried[variant].items(), key=lambda each: float(each[0]))
+            )
             for variant in chosen
         )
         + f"; {sum(sum(r['seconds'].values()) for rs in by_part.values() for r in rs) / 60:.0f} min on one thread.",
