@@ -1,5 +1,7 @@
 """`sfumato train`: train a model, save it as an artefact, and say how good it is."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -43,10 +45,7 @@ def few_shot(
 
     Stopped, the same command goes on from the last finished epoch.
     """
-    from rich.console import Console
-
     from sfumato import protect
-    from sfumato.cli.show import bars
     from sfumato.data import load
     from sfumato.episodes import Sampler, Shape
     from sfumato.learn import few_shot as method
@@ -57,9 +56,7 @@ def few_shot(
     source = load(data, **({} if size is None else {"size": size}))
     test = source.split("test")
     Sampler(test.label(target), Shape(way=way, shot=shot, queries=queries))  # fails now, not after training
-    checkpoint = out.with_suffix(".checkpoint")
-    with bars(Console(stderr=True, soft_wrap=True)) as progress:
-        task = progress.add_task("episodes")
+    with _training(out, "episodes") as (checkpoint, progress):
         model = method.train(
             source.split("train"),
             protections,
@@ -68,10 +65,9 @@ def few_shot(
             validation=source.split("validation") if "validation" in source.splits else None,
             seed=seed,
             checkpoint=checkpoint,
-            progress=lambda done, total: progress.update(task, completed=done, total=total),
+            progress=progress,
         )
-    model.save(out)
-    checkpoint.unlink(missing_ok=True)
+        model.save(out)
     tested = method.evaluate(
         model, test, way=way, shot=shot, queries=queries, episodes=episodes, target=target, seed=seed
     )
@@ -190,9 +186,6 @@ def mask(
     The splits of the data must have the same classes. `sfumato protect --with mask:artefact=OUT` applies the
     mask, to images of the size it was trained on. Stopped, the same command goes on.
     """
-    from rich.console import Console
-
-    from sfumato.cli.show import bars
     from sfumato.data import load
     from sfumato.learn import adversarial_mask as method
     from sfumato.protect.mask import Mask
@@ -203,9 +196,7 @@ def mask(
     source = load(data, **({} if size is None else {"size": size}))
     training, test = source.split("train"), source.split("test")
     method.codes_of(test, target, method.trainable(training, config, target))  # fails now, not after training
-    checkpoint = out.with_suffix(".checkpoint")
-    with bars(Console(stderr=True, soft_wrap=True)) as progress:
-        task = progress.add_task("steps")
+    with _training(out, "steps") as (checkpoint, progress):
         model = method.train(
             training,
             config,
@@ -213,10 +204,9 @@ def mask(
             validation=source.split("validation") if "validation" in source.splits else None,
             seed=seed,
             checkpoint=checkpoint,
-            progress=lambda done, total: progress.update(task, completed=done, total=total),
+            progress=progress,
         )
-    model.save(out)
-    checkpoint.unlink(missing_ok=True)
+        model.save(out)
     shown = f"{100 * config.keep:g}% of the pixels shown"
     if model.card["validation_accuracy"] is not None:
         print(f"validation: {100 * model.card['validation_accuracy']:.1f}% ({target}, {shown})")
@@ -244,10 +234,7 @@ def classifier(
 
     The splits of the data must have the same classes. Stopped, the same command goes on.
     """
-    from rich.console import Console
-
     from sfumato import protect
-    from sfumato.cli.show import bars
     from sfumato.data import load
     from sfumato.learn import classifier as method
     from sfumato.learn import epochs
@@ -259,9 +246,7 @@ def classifier(
     training, test = source.split("train"), source.split("test")
     # Fails now, not after training.
     epochs.codes_of(test, target, method.trainable(training, target), "classifier")
-    checkpoint = out.with_suffix(".checkpoint")
-    with bars(Console(stderr=True, soft_wrap=True)) as progress:
-        task = progress.add_task("steps")
+    with _training(out, "steps") as (checkpoint, progress):
         model = method.train(
             training,
             protection,
@@ -270,10 +255,9 @@ def classifier(
             validation=source.split("validation") if "validation" in source.splits else None,
             seed=seed,
             checkpoint=checkpoint,
-            progress=lambda done, total: progress.update(task, completed=done, total=total),
+            progress=progress,
         )
-    model.save(out)
-    checkpoint.unlink(missing_ok=True)
+        model.save(out)
     if model.card["validation_accuracy"] is not None:
         print(f"validation: {100 * model.card['validation_accuracy']:.1f}% ({target})")
     print(f"test: {method.evaluate(model, test, target=target, protection=protection, seed=seed)}")
@@ -302,9 +286,6 @@ def feature(
     The splits of the data must have the same classes of what is kept. Stopped, the same command goes on.
     `sfumato export OUT` writes the device side, `sfumato export OUT --side cloud` what reads its numbers.
     """
-    from rich.console import Console
-
-    from sfumato.cli.show import bars
     from sfumato.data import load
     from sfumato.learn import epochs
     from sfumato.learn import private_feature as method
@@ -317,9 +298,7 @@ def feature(
     training, test = source.split("train"), source.split("test")
     for target, names in method.trainable(training, config, targets, sensitive).items():
         epochs.codes_of(test, target, tuple(names), "private feature")  # fails now, not after training
-    checkpoint = out.with_suffix(".checkpoint")
-    with bars(Console(stderr=True, soft_wrap=True)) as progress:
-        task = progress.add_task("epochs")
+    with _training(out, "epochs") as (checkpoint, progress):
         model = method.train(
             training,
             config,
@@ -328,10 +307,9 @@ def feature(
             validation=source.split("validation") if "validation" in source.splits else None,
             seed=seed,
             checkpoint=checkpoint,
-            progress=lambda done, total: progress.update(task, completed=done, total=total),
+            progress=progress,
         )
-    model.save(out)
-    checkpoint.unlink(missing_ok=True)
+        model.save(out)
     for name, accuracies in (
         ("validation", model.card["accuracies"]),
         ("test", method.evaluate(model, test)),
@@ -341,3 +319,17 @@ def feature(
     if not model.is_network:
         print(f"{protection.spec}: {config.dimension} numbers an image; nothing is proved")
     print(f"artefact: {out}")
+
+
+@contextmanager
+def _training(out: Path, unit: str) -> Iterator[tuple[Path, Callable[[int, int], None]]]:
+    """A checkpoint beside the artefact, removed once that is written, and what moves a progress bar."""
+    from rich.console import Console
+
+    from sfumato.cli.show import bars
+
+    checkpoint = out.with_suffix(".checkpoint")
+    with bars(Console(stderr=True, soft_wrap=True)) as progress:
+        task = progress.add_task(unit)
+        yield checkpoint, lambda done, total: progress.update(task, completed=done, total=total)
+    checkpoint.unlink(missing_ok=True)
