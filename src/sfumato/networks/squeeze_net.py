@@ -39,7 +39,7 @@ class SqueezeNet(nn.Module):
         self.conv1 = nn.Conv2d(3, 96, 7, stride=2)
         channels = 96
         for name, squeezed in zip(STAGES[1:], _SQUEEZED, strict=True):
-            self.add_module(name, _Fire(channels, squeezed))
+            self.add_module(name, Fire(channels, squeezed))
             channels = 8 * squeezed
         self.conv10 = nn.Conv2d(channels, 1000, 1, padding=1)
 
@@ -76,7 +76,9 @@ class SqueezeNet(nn.Module):
         return torch.cat([self(to_float(part)).softmax(1) for part in images.split(_BATCH)])
 
 
-class _Fire(nn.Module):
+class Fire(nn.Module):
+    """Squeeze by 1x1 convolutions, expand by 1x1 and 3x3 ones to eight times as many channels."""
+
     def __init__(self, inputs: int, squeezed: int) -> None:
         super().__init__()
         self.squeeze = nn.Conv2d(inputs, squeezed, 1)
@@ -84,5 +86,6 @@ class _Fire(nn.Module):
         self.expand3x3 = nn.Conv2d(squeezed, 4 * squeezed, 3, padding=1)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Maps of as many places."""
         small = functional.relu(self.squeeze(features))
         return functional.relu(torch.cat([self.expand1x1(small), self.expand3x3(small)], 1))

@@ -1,0 +1,209 @@
+"""What a campaign asks: items made from originals and their reconstructions, each with its answers.
+
+Source: the SemSim paper (docs/papers.md, "SemSim"), Sec. 4.1. Of objects, people see a reconstruction and
+choose among 20 classes; of faces and fine-grained classes, they see original and reconstruction side by side
+and say whether both show the same, and some of these pairs, the decoys, do not belong together.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from sfumato.data.listing import read_rows
+from sfumato.episodes import seed_of
+from sfumato.errors import ConfigError, DataError, did_you_mean
+
+CHOOSE, SAME = "choose", "same"
+TASKS = (CHOOSE, SAME)
+
+CANNOT_TELL = "cannot tell"
+THE_SAME, DIFFERENT = "same", "different"
+
+COLUMNS = ("original", "reconstruction", "class", "model", "source")
+
+# Each class has a key: the digits, then letters up to the one that undoes.
+MOST_OPTIONS = len("1234567890abcdefghijklmnopqrst")
+
+_OPTIONS_STREAM, _DECOYS_STREAM, _ORDER_STREAM = range(3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignConfig:
+    """What is asked, and of how many.
+
+    Attributes:
+        task: "choose", the class of a reconstruction among several, or "same", whether original and
+            reconstruction show the same.
+        annotators: how many answer every item; 5 in the paper.
+        options: of "choose": how many classes an item offers, the true one among them; 20 in the paper.
+        decoys: of "same": the share of items whose reconstruction is of another original. The paper has some
+            and does not say how many.
+        seed: of options, decoys and orders.
+    """
+
+    task: str
+    annotators: int = 5
+    options: int = 20
+    decoys: float = 0.2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.task not in TASKS:
+            raise ConfigError(f"no task is called {self.task!r}: {did_you_mean(self.task, TASKS)}")
+        if self.annotators < 1:
+            raise ConfigError(f"annotators={self.annotators}: at least 1 (5 in the paper)")
+        if not 2 <= self.options <= MOST_OPTIONS:
+            raise ConfigError(
+                f"options={self.options}: 2 to {MOST_OPTIONS}, a key for each (20 in the paper)"
+            )
+        if not 0 <= self.decoys <= 0.5:
+            raise ConfigError(f"decoys={self.decoys:g}: a share of all items, 0 to 0.5 (such as 0.2)")
+        if self.seed < 0:
+            raise ConfigError(f"seed={self.seed}: at least 0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """A reconstruction and what it was made from.
+
+    Attributes:
+        original: image file.
+        reconstruction: image file.
+        true_class: what the original shows: a class, or who it is.
+        model: the attacked model, or whatever results are to be compared by.
+        source: the data set. Options and decoys are drawn within one source.
+    """
+
+    original: Path
+    reconstruction: Path
+    true_class: str
+    model: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question: what is shown, and which answers are offered beside "cannot tell"."""
+
+    pair: Pair
+    options: tuple[str, ...]
+    decoy: bool = False
+
+    @property
+    def right(self) -> str:
+        """The answer of one who recognises what there is to recognise."""
+        if self.options != (THE_SAME, DIFFERENT):  # no classes of these names: those are sorted
+            return self.pair.true_class
+        return DIFFERENT if self.decoy else THE_SAME
+
+
+def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
+    """Read a CSV in UTF-8 with a header of COLUMNS; image files are relative to its folder.
+
+    Raises:
+        DataError: no such file, a column that is missing, no rows, or a row with an empty value or a file
+            that does not exist, named by its line.
+    """
+    path = Path(path)
+    _, rows = read_rows(path, columns=COLUMNS, of="reconstruction")
+    pairs = []
+    for line, row in rows:
+        files = [path.parent.absolute() / row[name] for name in COLUMNS[:2]]
+        for file in files:
+            if not file.is_file():
+                raise DataError(f"{line}: {file}: no such file: correct or remove the row")
+        original, reconstruction = files
+        pairs.append(
+            Pair(
+                original=original,
+                reconstruction=reconstruction,
+                true_class=row["class"],
+                model=row["model"],
+                source=row["source"],
+            )
+        )
+    return pairs
+
+
+def items(pairs: Sequence[Pair], config: CampaignConfig) -> list[Item]:
+    """Make the questions of a campaign; the same seed makes the same ones.
+
+    "choose": one item a pair. Its options are the true class and others of the same source, drawn for the
+    item and sorted; all classes of the source where these are no more than `options`.
+
+    "same": one item a pair, and decoys behind them until these are the share `decoys` of all, one at least. A
+    decoy shows the reconstruction of another original of the same source AND of another class: whichever of
+    "the same picture", "person" or "category" an annotator has in mind, it is not the same.
+
+    Raises:
+        DataError: no pairs, a source of one class where options or decoys are drawn, or a class with the
+            name of an answer.
+    """
+    if not pairs:
+        raise DataError("a campaign has no pairs: list at least one reconstruction")
+    classes: dict[str, set[str]] = defaultdict(set)
+    for pair in pairs:
+        classes[pair.source].add(pair.true_class)
+    if config.task == CHOOSE:
+        return _choices(pairs, {source: sorted(names) for source, names in classes.items()}, config)
+    both = (THE_SAME, DIFFERENT)
+    decoys = _decoys(pairs, config) if config.decoys else []
+    return [Item(pair, both) for pair in pairs] + [Item(pair, both, decoy=True) for pair in decoys]
+
+
+def order(count: int, annotator: int, *, seed: int) -> list[int]:
+    """The places of all items in the random order of one annotator."""
+    generator = _generator(seed, _ORDER_STREAM, annotator)
+    places: list[int] = torch.randperm(count, generator=generator).tolist()
+    return places
+
+
+def _choices(pairs: Sequence[Pair], classes: dict[str, list[str]], config: CampaignConfig) -> list[Item]:
+    for source, names in classes.items():
+        if len(names) < 2:
+            raise DataError(
+                f"source {source!r} has one class only, {names[0]!r}, and whoever chooses is right: add "
+                "pairs of other classes, or ask with the task 'same'"
+            )
+        if CANNOT_TELL in names:
+            raise DataError(f"source {source!r}: a class is called {CANNOT_TELL!r}, an answer: rename it")
+    generator = _generator(config.seed, _OPTIONS_STREAM)
+    made = []
+    for pair in pairs:
+        others = [name for name in classes[pair.source] if name != pair.true_class]
+        drawn = torch.randperm(len(others), generator=generator)[: config.options - 1]
+        made.append(Item(pair, tuple(sorted([pair.true_class, *(others[i] for i in drawn)]))))
+    return made
+
+
+def _decoys(pairs: Sequence[Pair], config: CampaignConfig) -> list[Pair]:
+    generator = _generator(config.seed, _DECOYS_STREAM)
+    count = max(1, round(len(pairs) * config.decoys / (1 - config.decoys)))
+    made = []
+    for row in torch.randperm(len(pairs), generator=generator)[:count]:
+        mine = pairs[row]
+        others = [one for one in pairs if one.source == mine.source and one.true_class != mine.true_class]
+        if not others:
+            raise DataError(
+                f"source {mine.source!r} has one class only, {mine.true_class!r}, of which no decoy can be "
+                "made: add pairs of other classes, or set decoys=0"
+            )
+        other = others[int(torch.randint(len(others), (), generator=generator))]
+        made.append(
+            Pair(
+                original=mine.original,
+                reconstruction=other.reconstruction,
+                true_class=mine.true_class,
+                model=other.model,
+                source=mine.source,
+            )
+        )
+    return made
+
+
+def _generator(*seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed_of(*seed))

@@ -1,0 +1,172 @@
+"""Proxy annotators: recognisers that stand in for people where there are none.
+
+Source: the SemSim paper (docs/papers.md, "SemSim"), Sec. 4.4: ranking models by what classifiers of 82% and
+65% accuracy recognise agrees with people by a Kendall correlation of 0.70 and 0.50. Proxies are not people:
+campaign, page and tables say which of the two answered, and no campaign holds both.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sfumato import images
+from sfumato.annotate.campaign import CANNOT_TELL, CHOOSE, DIFFERENT, SAME, THE_SAME
+from sfumato.annotate.store import Store
+from sfumato.errors import ConfigError, DataError
+
+_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """Answers "choose".
+
+    Attributes:
+        name: under which its answers are kept.
+        classify: (N, C, H, W) uint8 -> N class names, None where it cannot tell. A class that an item does
+            not offer counts as "cannot tell" there, as for people who do not find in the list what they see.
+    """
+
+    name: str
+    classify: Callable[[Tensor], Sequence[str | None]]
+
+
+@dataclass(frozen=True)
+class PairProxy:
+    """Answers "same".
+
+    Attributes:
+        name: under which its answers are kept.
+        compare: (N, C, H, W) uint8 originals and as many reconstructions -> N bools, None where it cannot
+            tell.
+    """
+
+    name: str
+    compare: Callable[[Tensor, Tensor], Sequence[bool | None]]
+
+
+def by_classifier(path: Path, *, threshold: float) -> Proxy:
+    """A proxy from an artefact of `sfumato.learn.classifier`, named as the file.
+
+    Args:
+        path: of the artefact.
+        threshold: it cannot tell where the softmax of its best class is below this, 0 to 1.
+
+    Raises:
+        ConfigError: a threshold outside.
+        ArtefactError: damaged, foreign, or no classifier.
+    """
+    from sfumato.learn import classifier
+
+    if not 0 <= threshold <= 1:
+        raise ConfigError(f"threshold={threshold:g}: a probability, 0 to 1 (such as 0.5)")
+    model = classifier.load(path).eval()
+    wanted = tuple(model.card["shape"])
+
+    @torch.no_grad()
+    def classify(shown: Tensor) -> list[str | None]:
+        if tuple(shown.shape[1:]) != wanted:
+            found, needed = ("x".join(map(str, each)) for each in (shown.shape[1:], wanted))
+            raise DataError(
+                f"{path}: trained on images of {needed}, and the campaign shows {found}: name a classifier "
+                "of that size"
+            )
+        confidence, best = model(shown).softmax(1).max(1)
+        return [
+            model.classes[code] if sure >= threshold else None
+            for sure, code in zip(confidence.tolist(), best.tolist(), strict=True)
+        ]
+
+    return Proxy(path.stem, classify)
+
+
+def by_embedding(name: str, embed: Callable[[Tensor], Tensor], *, threshold: float) -> PairProxy:
+    """A proxy for which two images are the same where the cosine of their embeddings is high enough.
+
+    Args:
+        name: of the proxy.
+        embed: (N, C, H, W) uint8 -> (N, D) float, of any length.
+        threshold: from this cosine on, -1 to 1. It always has an opinion.
+
+    Raises:
+        ConfigError: a threshold outside.
+    """
+    if not -1 <= threshold <= 1:
+        raise ConfigError(f"threshold={threshold:g}: a cosine, -1 to 1 (such as 0.5)")
+
+    def compare(originals: Tensor, reconstructions: Tensor) -> list[bool | None]:
+        cosines = functional.cosine_similarity(embed(originals), embed(reconstructions))
+        return [cosine >= threshold for cosine in cosines.tolist()]
+
+    return PairProxy(name, compare)
+
+
+def by_encoder(path: Path, *, threshold: float) -> PairProxy:
+    """A proxy from an artefact of `sfumato.learn.few_shot`, named as the file; see `by_embedding`.
+
+    Raises:
+        ArtefactError: damaged, foreign, or of another kind.
+    """
+    from sfumato.learn import few_shot
+
+    model = few_shot.load(path)
+
+    def embed(shown: Tensor) -> Tensor:
+        if shown.shape[1] != model.card["channels"]:
+            raise DataError(
+                f"{path}: trained on images of {model.card['channels']} channels, and the campaign shows "
+                f"{shown.shape[1]}: name an encoder of these"
+            )
+        return model.embed(shown)
+
+    return by_embedding(path.stem, embed, threshold=threshold)
+
+
+def fill(store: Store, proxies: Sequence[Proxy] | Sequence[PairProxy]) -> None:
+    """Let proxies answer every item of a campaign, all of them or none.
+
+    Raises:
+        ConfigError: no proxies, two of one name, or of the other task.
+        DataError: people have answered, or one of these proxies; a proxy whose images have another size.
+    """
+    kind = Proxy if store.config.task == CHOOSE else PairProxy
+    if not proxies:
+        raise ConfigError("no proxies: name at least one recogniser (the paper asks 5 people)")
+    names = [one.name for one in proxies]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"proxies are told apart by their names, got {', '.join(names)}: rename one")
+    for one in proxies:
+        if not isinstance(one, kind):
+            raise ConfigError(
+                f"{one.name}: a {type(one).__name__} cannot answer {store.config.task!r}: "
+                f"a classifier answers {CHOOSE!r}, an encoder {SAME!r}"
+            )
+    answers: dict[str, dict[int, str]] = {name: {} for name in names}
+    asked = store.items()
+    numbers = list(asked)
+    for start in range(0, len(numbers), _BATCH):
+        # Images of one shape make a batch.
+        alike: dict[tuple[torch.Size, ...], list[tuple[int, list[Tensor]]]] = defaultdict(list)
+        for number in numbers[start : start + _BATCH]:
+            shown = [images.read(png, channels=None) for png in store.shown(number)]
+            alike[tuple(image.shape for image in shown)].append((number, shown))
+        for group in alike.values():
+            batches = [torch.stack(each) for each in zip(*(shown for _, shown in group), strict=True)]
+            for one in proxies:
+                said = _answers(one, batches)
+                for (number, _), answer in zip(group, said, strict=True):
+                    offered = answer in asked[number].options
+                    answers[one.name][number] = str(answer) if offered else CANNOT_TELL
+    store.add_proxies(answers)
+
+
+def _answers(proxy: Proxy | PairProxy, batches: list[Tensor]) -> Sequence[str | None]:
+    if isinstance(proxy, Proxy):
+        return proxy.classify(*batches)
+    said = proxy.compare(*batches)
+    return [None if one is None else (DIFFERENT, THE_SAME)[one] for one in said]

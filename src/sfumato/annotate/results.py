@@ -1,0 +1,246 @@
+"""What the answers of a campaign say: what was recognised, by which model's leak, and who agrees.
+
+Source: the SemSim paper (docs/papers.md, "SemSim"), Sec. 4.1: "binary labels, i.e., whether a reconstructed
+image is recognizable, are obtained via majority voting". The paper does not say what a tie gives. Here a
+reconstruction is recognised where MORE THAN HALF of those who answered gave the right answer: a tie, mostly
+"cannot tell", and votes that scatter over classes are not recognised.
+"""
+
+import csv
+import importlib
+import io
+import os
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sfumato.annotate.campaign import DIFFERENT, THE_SAME
+from sfumato.annotate.store import Store
+from sfumato.assess.agreement import krippendorff_alpha, majority
+from sfumato.errors import ConfigError, needs_extra
+from sfumato.files import whole
+from sfumato.proportions import wilson
+
+NO_MAJORITY = "no majority"
+
+TABLES = ("results", "semsim", "answers")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What people, or proxies, made of one item. The fields are the columns of the table of results.
+
+    Attributes:
+        item: its number.
+        original: image file.
+        reconstruction: image file; of a decoy, that of another original.
+        true_class: what the original shows.
+        model: the attacked model.
+        source: the data set.
+        decoy: whether original and reconstruction do not belong together.
+        answers: how many answers count.
+        right: how many of them are the right one; of a decoy, "different".
+        majority: the answer of more than half, or "no majority"; empty where nobody answered.
+        recognised: whether the majority is the right answer; None of a decoy, which is no leak whatever is
+            said of it, and where nobody answered.
+        annotators: "people" or "proxy".
+    """
+
+    item: int
+    original: str
+    reconstruction: str
+    true_class: str
+    model: str
+    source: str
+    decoy: bool
+    answers: int
+    right: int
+    majority: str
+    recognised: bool | None
+    annotators: str
+
+
+@dataclass(frozen=True)
+class Share:
+    """How much of one model's reconstructions was recognised, with the 95% interval (Wilson 1927)."""
+
+    model: str
+    recognised: int
+    items: int
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        share, low, high = (100 * each for each in (self.recognised / self.items, self.low, self.high))
+        return f"{share:.1f}% ({low:.1f} to {high:.1f}; {self.recognised:,} of {self.items:,})"
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """What one annotator said of the decoys, which nobody can recognise.
+
+    Attributes:
+        annotator: his name.
+        answered: items, decoys among them.
+        items: of the campaign.
+        right: decoys called "different".
+        wrong: decoys called "same".
+    """
+
+    annotator: str
+    answered: int
+    items: int
+    right: int
+    wrong: int
+
+    @property
+    def share(self) -> float | None:
+        """Right ones among those with an opinion: "cannot tell" is honest. None where there is no opinion."""
+        return self.right / (self.right + self.wrong) if self.right + self.wrong else None
+
+
+def results(store: Store) -> list[Result]:
+    """One result an item. An item with fewer answers than annotators is judged by those it has."""
+    kind = store.kind
+    given: dict[int, list[str]] = defaultdict(list)
+    for mine in store.answers().values():
+        for number, answer in mine.items():
+            given[number].append(answer)
+    found = []
+    for number, item in store.items().items():
+        answers, pair = given[number], item.pair
+        (most,) = majority([answers])
+        found.append(
+            Result(
+                item=number,
+                original=os.fspath(pair.original),
+                reconstruction=os.fspath(pair.reconstruction),
+                true_class=pair.true_class,
+                model=pair.model,
+                source=pair.source,
+                decoy=item.decoy,
+                answers=len(answers),
+                right=answers.count(item.right),
+                majority=(most or NO_MAJORITY) if answers else "",
+                recognised=None if item.decoy or not answers else most == item.right,
+                annotators=kind,
+            )
+        )
+    return found
+
+
+def shares(found: Sequence[Result]) -> list[Share]:
+    """The share of recognised reconstructions of each model, sorted by name; decoys are none of them."""
+    recognised: dict[str, list[bool]] = defaultdict(list)
+    for one in found:
+        if one.recognised is not None:
+            recognised[one.model].append(one.recognised)
+    return [
+        Share(model, sum(each), len(each), *wilson(sum(each), len(each)))
+        for model, each in sorted(recognised.items())
+    ]
+
+
+def reliability(store: Store) -> list[Reliability]:
+    """What each annotator said of the decoys."""
+    asked = store.items()
+    found = []
+    answers = store.answers()
+    for one in store.annotators():
+        mine = answers[one.id]
+        said = Counter(answer for number, answer in mine.items() if asked[number].decoy)
+        found.append(Reliability(one.name, len(mine), len(asked), said[DIFFERENT], said[THE_SAME]))
+    return found
+
+
+def agreement(store: Store) -> float | None:
+    """Krippendorff's alpha of the answers, see `krippendorff_alpha`; None where it says nothing.
+
+    "Cannot tell" is an answer like others; decoys are left out, as of all that is counted.
+    """
+    columns = list(store.answers().values())
+    return krippendorff_alpha(
+        [
+            [column.get(number) for column in columns]
+            for number, item in store.items().items()
+            if not item.decoy
+        ]
+    )
+
+
+def export(store: Store, table: str, path: str | os.PathLike[str]) -> int:
+    """Write a table as CSV, or as Parquet where the suffix is .parquet. -> how many rows.
+
+    Args:
+        store: the campaign.
+        table: "results", one row an item; "semsim", what `sfumato.learn.semsim` reads; "answers", every
+            answer and undo that was ever given.
+        path: the file; it appears whole or not at all.
+
+    Raises:
+        ConfigError: no such table.
+        MissingExtraError: Parquet, and pyarrow is not installed.
+    """
+    path = Path(path)
+    header, rows = columns_of(store, table)
+    if path.suffix == ".parquet":
+        with needs_extra("a Parquet file", "parquet"):
+            pyarrow = importlib.import_module("pyarrow")
+            parquet = importlib.import_module("pyarrow.parquet")
+        columns = {name: [row[place] for row in rows] for place, name in enumerate(header)}
+        with whole(path) as temporary:
+            parquet.write_table(pyarrow.table(columns), temporary)
+    else:
+        with whole(path) as temporary:
+            temporary.write_text(to_csv(header, rows), encoding="utf-8", newline="")
+    return len(rows)
+
+
+def columns_of(store: Store, table: str) -> tuple[list[str], list[list[object]]]:
+    """The header and the rows of a table, see `export`."""
+    match table:
+        case "results":
+            return _results(store)
+        case "semsim":
+            return _semsim(store)
+        case "answers":
+            return _answers(store)
+    raise ConfigError(f"no table is called {table!r}: {', '.join(TABLES)}")
+
+
+def to_csv(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table as text; bools are true and false, and None is empty."""
+    text = io.StringIO()
+    out = csv.writer(text, lineterminator="\n")
+    out.writerow(header)
+    for row in rows:
+        out.writerow([str(value).lower() if isinstance(value, bool) else value for value in row])
+    return text.getvalue()
+
+
+def _results(store: Store) -> tuple[list[str], list[list[object]]]:
+    header = [name if name != "true_class" else "class" for name in Result.__dataclass_fields__]
+    return header, [list(vars(one).values()) for one in results(store)]
+
+
+def _semsim(store: Store) -> tuple[list[str], list[list[object]]]:
+    """The items that are no decoys and have an answer."""
+    header = ["original", "reconstruction", "recognised", "source", "annotators"]
+    return header, [
+        [getattr(one, name) for name in header] for one in results(store) if one.recognised is not None
+    ]
+
+
+def _answers(store: Store) -> tuple[list[str], list[list[object]]]:
+    kind = store.kind
+    asked = store.items()
+    rows: list[list[object]] = []
+    for given in store.history():
+        item = asked[given.item]
+        when = datetime.fromtimestamp(given.time, UTC).isoformat(timespec="milliseconds")
+        action = "undo" if given.answer is None else "answer"
+        right = None if given.answer is None else given.answer == item.right
+        rows.append([when, given.annotator, given.item, item.decoy, action, given.answer, right, kind])
+    return ["time", "annotator", "item", "decoy", "action", "answer", "right", "annotators"], rows

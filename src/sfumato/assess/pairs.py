@@ -1,0 +1,459 @@
+"""Two folders held against each other: every pair of images by every measure, and which pairs leak most."""
+
+import csv
+import json
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional
+
+from sfumato import images
+from sfumato.assess import similarity
+from sfumato.assess.frechet import Frechet, Moments, between
+from sfumato.assess.perceptual import Perceptual
+from sfumato.errors import ConfigError, DataError, ImageError, needs_extra
+from sfumato.files import printable, whole
+from sfumato.networks import MTCNN, MobileFaceNet, align
+
+_NAMED = 3  # how many names an error lists
+_VALUES = 1 << 20  # of the originals together in one step: SSIM takes 500 bytes for each
+_FACE = (112, 96)
+_SHOWN, _COLUMNS = 24, 6  # pairs in a picture
+_THUMBNAIL = 160  # pixels
+_LETTERS = 22  # of a name in a picture
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An original and what was made of it, under their common name."""
+
+    name: str
+    original: Path
+    other: Path
+
+
+class _Listed(Sequence[Pair]):
+    """Pairs of two folders, made when they are asked for: as paths they would take a kilobyte each."""
+
+    def __init__(self, folders: tuple[Path, Path], names: list[str], suffixes: list[tuple[str, str]]) -> None:
+        self._folders, self._names, self._suffixes = folders, names, suffixes
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, row: Any) -> Any:
+        """The pair of that number."""
+        name = self._names[row]
+        original, other = (
+            folder / f"{name}{suffix}"
+            for folder, suffix in zip(self._folders, self._suffixes[row], strict=True)
+        )
+        return Pair(name, original, other)
+
+    def chosen(self, rows: list[int]) -> "_Listed":
+        """Those pairs."""
+        return _Listed(self._folders, [self._names[i] for i in rows], [self._suffixes[i] for i in rows])
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What two folders have in common.
+
+    Attributes:
+        rows: the pairs, by name.
+        alone: how many images have no partner.
+        spec: the protection, where the others are a release of `sfumato protect`.
+        cell: the side of the square of pixels that a pixel of the others stands for.
+    """
+
+    rows: Sequence[Pair]
+    alone: int = 0
+    spec: str | None = None
+    cell: int = 1
+
+
+def find(originals: str | os.PathLike[str], others: str | os.PathLike[str], *, common: bool = False) -> Pairs:
+    """Pair the images below two folders by their path without the suffix; hidden files are left out.
+
+    Args:
+        originals: the one folder.
+        others: reconstructions; or a release of `sfumato protect`, with the manifest that it wrote.
+        common: take those that pair, where some images have no partner.
+
+    Raises:
+        DataError: no such folder, no images, two images of one name in a folder, images without a partner, a
+            release under names that say nothing of the originals, or a damaged manifest.
+    """
+    spec, cell = _release(Path(others))
+    ours, theirs = _listed(Path(originals)), _listed(Path(others))
+    names = sorted(ours.keys() & theirs.keys())
+    alone = sorted(ours.keys() - theirs.keys()), sorted(theirs.keys() - ours.keys())
+    lonely = [*alone[0], *alone[1]]
+    if not names or (lonely and not common):
+        raise DataError(
+            f"{len(alone[0])} of {len(ours)} images in {originals} and {len(alone[1])} of {len(theirs)} in "
+            f"{others} have no partner of the same name, such as {', '.join(lonely[:_NAMED])}: "
+            + ("take those that pair with --common" if names else "name folders with the same names below")
+        )
+    kinds: dict[tuple[str, str], tuple[str, str]] = {}  # one tuple for all pairs of a kind
+    suffixes = [kinds.setdefault(kind, kind) for kind in ((ours[name], theirs[name]) for name in names)]
+    rows = _Listed((Path(originals), Path(others)), names, suffixes)
+    return Pairs(rows, len(lonely), spec, cell)
+
+
+def _listed(folder: Path) -> dict[str, str]:
+    """The images below a folder: their path in it without the suffix -> the suffix."""
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder")
+    found: dict[str, str] = {}
+    for place, below, files in os.walk(folder):
+        below[:] = [each for each in below if not each.startswith(".")]
+        for file in files:
+            path = Path(place, file)
+            if file.startswith(".") or path.suffix.lower() not in images.SUFFIXES:
+                continue
+            name = path.relative_to(folder).with_suffix("").as_posix()
+            if name in found:
+                other = Path(name + found[name]).name
+                raise DataError(f"{path} and {other} have one name: pairs go by it: move one away")
+            found[name] = sys.intern(path.suffix)
+    if not found:
+        raise DataError(f"{folder}: no images in it, by their suffixes: {', '.join(sorted(images.SUFFIXES))}")
+    return found
+
+
+def _release(folder: Path) -> tuple[str | None, int]:
+    """The protection that made a folder, and the side of a cell, where a pixel of it is one."""
+    path = folder / "manifest.json"
+    if not path.is_file():
+        return None, 1
+    try:
+        manifest = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise DataError(f"{path}: damaged ({error}): release again, or move it away") from error
+    if not isinstance(manifest, dict) or not {"spec", "one_pixel_is", "renamed"} <= manifest.keys():
+        return None, 1
+    if manifest["renamed"]:
+        raise DataError(
+            f"{folder}: its names say nothing of the originals, so that there are no pairs: release again "
+            "without --rename"
+        )
+    spec = str(manifest["spec"])
+    cells = re.search(r"\bcell=(\d+)", spec) if manifest["one_pixel_is"] == "a cell" else None
+    return spec, int(cells[1]) if cells else 1
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number for a pair of images.
+
+    Attributes:
+        name: of its column.
+        title: what it is called.
+        of: (N, C, H, W) float pairs in [0, 1] -> (N,); NaN for a pair without that number.
+        alike: 1 where more alike images have a higher number, -1 where they have a lower one.
+    """
+
+    name: str
+    title: str
+    of: Callable[[Tensor, Tensor], Tensor]
+    alike: int
+
+
+PIXELS = (
+    Measure("mse", "MSE", similarity.mse, -1),
+    Measure("psnr", "PSNR (dB)", similarity.psnr, 1),
+    Measure("ssim", "SSIM", similarity.ssim, 1),
+)
+
+
+class OfSqueezeNet:
+    """The unweighted distance of SqueezeNet 1.0.
+
+    State: the moments of the features that it saw, of both sides, for the Fréchet distance of all.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Read the weights. Raises ArtefactError as SqueezeNet.load does."""
+        self._perceptual = Perceptual.of_squeezenet(path)
+        self._moments = Moments(), Moments()
+
+    def measure(self) -> Measure:
+        """The distance, as a measure."""
+        return Measure("squeezenet", self._perceptual.name, self._distance, -1)
+
+    def frechet(self) -> Frechet:
+        """Of all images that were measured. Raises DataError where it was one pair."""
+        return between(*self._moments)
+
+    def _distance(self, originals: Tensor, others: Tensor) -> Tensor:
+        compared = self._perceptual.compare(originals, others)
+        for moments, features in zip(self._moments, (compared.originals, compared.others), strict=True):
+            moments.add(features)
+        return compared.distances
+
+
+def face_similarity(recogniser: MobileFaceNet, detector: MTCNN | None = None) -> Measure:
+    """The cosine between the faces of a pair, see similarity.embedding_similarity.
+
+    Args:
+        recogniser: with weights.
+        detector: cuts both images of a pair where it finds the face on the ORIGINAL, for one that misses the
+            other is no protection; a pair without a face in the middle of the original has no number. Without
+            a detector images are faces already, framed as networks.align does it, and are resized to 112x96.
+    """
+
+    def of(originals: Tensor, others: Tensor) -> Tensor:
+        pair = [each.expand(-1, 3, -1, -1) for each in (originals, others)]
+        cosines = torch.full((len(originals),), torch.nan)
+        if detector is None:
+            faces = [functional.interpolate(each, _FACE, mode="bilinear", antialias=True) for each in pair]
+            first, second = (recogniser.embed(images.to_uint8(each)) for each in faces)
+            return similarity.embedding_similarity(first, second)
+        clean, other = (images.to_uint8(each) for each in pair)
+        found = detector.detect(clean)
+        central = [faces.central(clean.shape[2], clean.shape[3]) for faces in found]
+        seen = [row for row, face in enumerate(central) if face is not None]
+        if seen:
+            landmarks = torch.stack([found[row].landmarks[central[row]] for row in seen])
+            first, second = (recogniser.embed(align(each[seen], landmarks)) for each in (clean, other))
+            cosines[seen] = similarity.embedding_similarity(first, second)
+        return cosines
+
+    return Measure("face-similarity", "face similarity (MobileFaceNet)", of, 1)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The numbers of all pairs that could be read.
+
+    Attributes:
+        pairs: in their order.
+        values: name of a measure -> (N,) float64.
+        failures: what was wrong with each pair that is left out.
+    """
+
+    pairs: Sequence[Pair]
+    values: dict[str, Tensor]
+    failures: list[str]
+
+
+def measure(
+    pairs: Pairs,
+    measures: Sequence[Measure],
+    *,
+    resize: bool = False,
+    report: Callable[[int], None] = lambda done: None,
+) -> Scores:
+    """Measure every pair. Images are read as they are needed: of each, its name and numbers are kept.
+
+    Where one image of a pair is grey, its channel is repeated. Cells of a release are enlarged to pixels.
+
+    Args:
+        pairs: of `find`.
+        measures: at least one.
+        resize: bring the other image of a pair to the size of its original (Lanczos).
+        report: called now and then with the number of pairs that are done.
+
+    Raises:
+        DataError: images of a pair have different sizes, or no pair could be read.
+        ConfigError: images are too small for a measure.
+    """
+    # Room for all at once: a tensor for each step takes more than its numbers.
+    columns = {each.name: torch.empty(len(pairs.rows), dtype=torch.float64) for each in measures}
+    failures: dict[int, str] = {}
+    done = 0
+    for batch, originals, others in _batches(pairs, resize, failures):
+        for each in measures:
+            try:
+                columns[each.name][done : done + len(batch)] = each.of(originals, others)
+            except ConfigError as error:
+                raise ConfigError(f"{batch[0].original}: {error}") from error
+        done += len(batch)
+        report(done + len(failures))
+    told = list(failures.values())
+    if not done:
+        raise DataError(f"none of {len(pairs.rows)} pairs could be read; the first: {told[0]}")
+    return Scores(
+        _without(pairs.rows, failures), {name: column[:done] for name, column in columns.items()}, told
+    )
+
+
+def _without(rows: Sequence[Pair], left_out: Collection[int]) -> Sequence[Pair]:
+    if not left_out:
+        return rows
+    kept = [row for row in range(len(rows)) if row not in left_out]
+    return rows.chosen(kept) if isinstance(rows, _Listed) else [rows[row] for row in kept]
+
+
+def _batches(
+    pairs: Pairs, resize: bool, failures: dict[int, str]
+) -> Iterator[tuple[list[Pair], Tensor, Tensor]]:
+    """Pairs that follow each other and have one shape, up to _VALUES together, as floats."""
+    batch: list[Pair] = []
+    loaded: list[tuple[Tensor, Tensor]] = []
+
+    def joined() -> tuple[list[Pair], Tensor, Tensor]:
+        originals, others = (images.to_float(torch.stack(each)) for each in zip(*loaded, strict=True))
+        return batch, originals, others
+
+    for row, pair in enumerate(pairs.rows):
+        try:
+            both = _read(pair, pairs.cell, resize)
+        except ImageError as error:
+            failures[row] = str(error)
+            continue
+        full = (len(batch) + 1) * both[0].numel() > _VALUES
+        if batch and (full or both[0].shape != loaded[0][0].shape):
+            yield joined()
+            batch, loaded = [], []
+        batch.append(pair)
+        loaded.append(both)
+    if batch:
+        yield joined()
+
+
+def _read(pair: Pair, cell: int, resize: bool) -> tuple[Tensor, Tensor]:
+    """Both images of a pair, (C, H, W) uint8 of one shape. Raises ImageError where one cannot be read."""
+    original, other = (images.read(path, channels=None) for path in (pair.original, pair.other))
+    channels = max(len(original), len(other))
+    original, other = original.expand(channels, -1, -1), other.expand(channels, -1, -1)
+    height, width = original.shape[1:]
+    if cell > 1:
+        other = other.repeat_interleave(cell, 1).repeat_interleave(cell, 2)[:, :height, :width]
+    if other.shape != original.shape:
+        if not resize:
+            raise DataError(
+                f"{pair.original} has {height}x{width} pixels and {pair.other} {other.shape[1]}x"
+                f"{other.shape[2]}: pass --resize to bring the second to the size of the first"
+            )
+        planes = [Image.fromarray(plane) for plane in other.contiguous().numpy()]
+        fitted = [np.asarray(plane.resize((width, height), Image.Resampling.LANCZOS)) for plane in planes]
+        other = torch.from_numpy(np.stack(fitted))
+    return original, other
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one measure says of all pairs.
+
+    Attributes:
+        pairs: how many have a number.
+        mean: of them; infinite where the PSNR of equal images is.
+        low, high: its 95% interval over pairs, by Student's t; NaN for one pair, or an infinite mean.
+        worst: the pair of the most alike images, where there is a number.
+        worst_value: its number.
+    """
+
+    pairs: int
+    mean: float
+    low: float
+    high: float
+    worst: Pair | None
+    worst_value: float
+
+
+def summarise(scores: Scores, measure: Measure) -> Summary:
+    """Sum up one measure."""
+    with needs_extra("an interval over pairs", "study"):
+        from scipy.stats import t  # type: ignore[import-untyped]
+
+    values = scores.values[measure.name]
+    values = values[~values.isnan()]
+    count, mean, half = len(values), values.mean().item(), float("nan")
+    if count > 1:
+        half = t.ppf(0.975, count - 1) * values.std().item() / count**0.5
+    worst = most_alike(scores, measure, 1)
+    if not worst:
+        return Summary(0, mean, half, half, None, mean)
+    value = scores.values[measure.name][worst[0]].item()
+    return Summary(count, mean, mean - half, mean + half, scores.pairs[worst[0]], value)
+
+
+def most_alike(scores: Scores, measure: Measure, count: int) -> list[int]:
+    """The places of the pairs that leak most by a measure, the worst first; equal ones by name."""
+    values = measure.alike * scores.values[measure.name]
+    order = values.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).argsort(
+        descending=True, stable=True
+    )
+    known: list[int] = order[~values[order].isnan()].tolist()
+    return known[:count]
+
+
+def write_table(path: str | os.PathLike[str], scores: Scores) -> None:
+    """Write a CSV with a line a pair: its name, its two files, and every measure."""
+    with (
+        whole(Path(path)) as temporary,
+        # A name that is no text goes out as it came from the file system.
+        temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
+    ):
+        out = csv.writer(file)
+        out.writerow(["name", "original", "other", *scores.values])
+        for row, pair in enumerate(scores.pairs):
+            numbers = [f"{column[row].item():.6g}" for column in scores.values.values()]
+            out.writerow([pair.name, pair.original, pair.other, *numbers])
+
+
+def draw(
+    path: str | os.PathLike[str], scores: Scores, measure: Measure, *, cell: int = 1, resize: bool = False
+) -> None:
+    """Draw the 24 pairs that leak most by a measure as a PNG: name and number, the original, the other.
+
+    Args:
+        path: of the picture.
+        scores: of `measure`.
+        measure: which one.
+        cell, resize: as the pairs were measured.
+
+    Raises:
+        DataError: no pair has a number.
+    """
+    with needs_extra("the picture of the worst pairs", "study"):
+        import matplotlib
+        from matplotlib.figure import Figure
+
+    chosen = most_alike(scores, measure, _SHOWN)
+    if not chosen:
+        raise DataError(f"no pair has a number of {measure.title} to choose pictures by: choose by another")
+    lines = -(-len(chosen) // _COLUMNS)
+    with (
+        matplotlib.rc_context({"text.parse_math": False, "font.family": "DejaVu Sans", "font.size": 7}),
+        warnings.catch_warnings(),
+        whole(Path(path)) as temporary,
+    ):
+        warnings.filterwarnings("ignore", "Glyph")  # of a name in letters that the font lacks
+        figure = Figure(figsize=(1.5 * _COLUMNS, 3.4 * lines + 0.4), layout="constrained")
+        title = f"The most alike of {len(scores.pairs):,} pairs by {measure.title}: originals above"
+        figure.suptitle(title, fontsize=10)
+        grid = figure.subplots(lines, _COLUMNS, squeeze=False)
+        for axes in grid.flat:
+            axes.set_axis_off()
+        for axes, row in zip(grid.flat, chosen, strict=False):
+            pair, value = scores.pairs[row], scores.values[measure.name][row].item()
+            above, below = (_thumbnail(image) for image in _read(pair, cell, resize))
+            gap = np.full_like(above[: 1 + len(above) // 20], 255)
+            axes.imshow(np.concatenate([above, gap, below]), interpolation="nearest")
+            axes.set_title(f"{_short(pair.name)}\n{value:.4g}", fontsize=7)
+        figure.savefig(temporary, format="png", dpi=120, metadata={"Software": None})
+
+
+def _thumbnail(image: Tensor) -> Any:
+    picture = Image.fromarray(image.expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy())
+    picture.thumbnail((_THUMBNAIL, _THUMBNAIL))
+    return np.asarray(picture)
+
+
+def _short(name: str) -> str:
+    """The end of a name."""
+    shown = printable(name)
+    return shown if len(shown) <= _LETTERS else f"…{shown[1 - _LETTERS :]}"

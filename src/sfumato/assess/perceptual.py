@@ -1,0 +1,211 @@
+"""How far apart two images are to a network that names objects: LPIPS, and its unweighted form.
+
+LPIPS is a measure of one network with one file of trained heads, and figures of two networks do not compare.
+Neither weights nor heads come with this library; each error says where they are to be had.
+"""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato.errors import ConfigError, did_you_mean
+from sfumato.networks import SqueezeNet
+from sfumato.networks.backbones import VGG16, AlexNet, SqueezeNet11
+from sfumato.networks.weights import load_weights
+
+BACKBONES: dict[str, type[AlexNet] | type[VGG16] | type[SqueezeNet11]] = {
+    "alex": AlexNet,
+    "vgg": VGG16,
+    "squeeze": SqueezeNet11,
+}
+HEADS_SOURCE = (
+    "The heads of LPIPS v0.1 are alex.pth, vgg.pth and squeeze.pth in lpips/weights/v0.1 of "
+    "github.com/richzhang/PerceptualSimilarity (BSD), and come with torchmetrics in "
+    "functional/image/lpips_models; an .npz has all three, with names that begin alex., vgg. and squeeze."
+)
+
+_LEAST_SQUEEZENET = 21  # H and W, of SqueezeNet.features
+_ENLARGED = 64  # side in pixels of the patches that the heads were trained on (Zhang et al. 2018, Sec. 2)
+_PIXELS = 1 << 18  # of images together in one step: stages hold a hundred times as many values
+_TINY = 1e-10  # in the length of a place's channels, as published
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a network makes of image pairs.
+
+    Attributes:
+        distances: (N,).
+        originals, others: (N, D) features: the last stage, averaged over places.
+    """
+
+    distances: Tensor
+    originals: Tensor
+    others: Tensor
+
+
+class Perceptual:
+    """A distance of image pairs by the features of a network. State: its weights, and those of the heads.
+
+    Source: Zhang et al. 2018, Sec. 3.1, Eq. (1): features of each stage are brought to unit length over their
+    channels at each place; the squared differences are weighed by channel, averaged over places, and summed
+    over stages. The weights are those of the published heads, which hold the squares of the equation's w.
+
+    Images whose shorter side is below what the network can read are enlarged, both of a pair alike, until it
+    has 64 pixels (bilinear). Published implementations fail on these, so that no figure of theirs is changed.
+
+    Attributes:
+        name: what this distance is to be called.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        stages: Callable[[Tensor], list[Tensor]],
+        *,
+        least: int,
+        heads: Sequence[Tensor] | None = None,
+    ) -> None:
+        """Make a distance of its parts.
+
+        Args:
+            name: see the attribute.
+            stages: (N, 3, H, W) float in [0, 1] -> maps, (N, C_l, H_l, W_l) each.
+            least: the smallest H and W that `stages` reads.
+            heads: for each stage (C_l,) weights; None weighs all channels as 1.
+        """
+        self.name = name
+        self._stages = stages
+        self._least = least
+        self._heads = heads
+
+    @classmethod
+    def load(
+        cls, *, network: str, backbone: str | os.PathLike[str], heads: str | os.PathLike[str]
+    ) -> "Perceptual":
+        """LPIPS, version 0.1.
+
+        Args:
+            network: "alex" (what is mostly reported), "vgg" or "squeeze" (version 1.1).
+            backbone: file of torchvision's weights of that network.
+            heads: file of the trained heads: an .npz of all three, or the published .pth of that one.
+
+        Raises:
+            ConfigError: no such network.
+            ArtefactError: a file is missing, or another than it should be; says where it is to be had.
+        """
+        if network not in BACKBONES:
+            raise ConfigError(f"LPIPS has no network {network!r}: {did_you_mean(network, BACKBONES)}")
+        loaded = BACKBONES[network].load(backbone)
+        trained = LPIPSHeads(loaded.widths, network if os.fspath(heads).endswith(".npz") else None)
+        others = [f"{each}.{name}" for each in BACKBONES if each != network for name in _NAMES]
+        load_weights(trained, heads, source=HEADS_SOURCE, unused=others)
+        weights = [weight.detach().flatten() for weight in trained.parameters()]
+        return cls(f"LPIPS v0.1 ({network})", loaded, least=loaded.least, heads=weights)
+
+    @classmethod
+    def of_squeezenet(cls, path: str | os.PathLike[str]) -> "Perceptual":
+        """The unweighted distance of all nine stages of SqueezeNet 1.0. This is not LPIPS: no head fits it.
+
+        All channels weigh the same, w = 1: at each place this is twice the cosine distance of the features.
+
+        Args:
+            path: the weights, see sfumato.networks.SqueezeNet.
+
+        Raises:
+            ArtefactError: the file is missing, or another.
+        """
+        network = SqueezeNet.load(path)
+        name = "unweighted distance of SqueezeNet 1.0 features"
+        return cls(name, network.features, least=_LEAST_SQUEEZENET)
+
+    def distance(self, originals: Tensor, others: Tensor) -> Tensor:
+        """The distance of each pair, 0 when equal. -> (N,). Arguments and errors: see compare."""
+        return self.compare(originals, others).distances
+
+    @torch.no_grad()
+    def compare(self, originals: Tensor, others: Tensor) -> Compared:
+        """The distance of each pair, and the features of both images, which have been computed for it.
+
+        Args:
+            originals, others: (N, C, H, W) float in [0, 1], RGB or grey, of which the channel is repeated.
+                What the network was trained with, for LPIPS [-1, 1] less a shift, is made of them here.
+
+        Raises:
+            ConfigError: other shapes, or values outside [0, 1].
+        """
+        _check(originals, others)
+        size = self._size(originals.shape[2], originals.shape[3])
+        together = max(1, _PIXELS // (size[0] * size[1]))
+        parts = [
+            self._compare(_prepared(a, size), _prepared(b, size))
+            for a, b in zip(originals.split(together), others.split(together), strict=True)
+        ]
+        return Compared(*(torch.cat(each) for each in zip(*parts, strict=True)))
+
+    def _size(self, height: int, width: int) -> tuple[int, int]:
+        side = min(height, width)
+        if side >= self._least:
+            return height, width
+        return math.ceil(height * _ENLARGED / side), math.ceil(width * _ENLARGED / side)
+
+    def _compare(self, originals: Tensor, others: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        distances = originals.new_zeros(len(originals))
+        ours, theirs = self._stages(originals), self._stages(others)
+        for stage, (first, second) in enumerate(zip(ours, theirs, strict=True)):
+            squares = (_unit(first) - _unit(second)).square()  # (n, C_l, H_l, W_l)
+            if self._heads is not None:
+                squares = squares * self._heads[stage][:, None, None]
+            distances += squares.sum(1).mean((1, 2))
+        return distances, ours[-1].mean((2, 3)), theirs[-1].mean((2, 3))
+
+
+def _unit(maps: Tensor) -> Tensor:
+    return functional.normalize(maps, dim=1, eps=_TINY)
+
+
+def _prepared(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """In three channels, and of the size at which they are compared."""
+    images = images.expand(-1, 3, -1, -1)
+    if images.shape[2:] == size:
+        return images
+    return functional.interpolate(images, size, mode="bilinear", align_corners=False)
+
+
+def _check(originals: Tensor, others: Tensor) -> None:
+    if originals.shape != others.shape or originals.ndim != 4 or originals.shape[1] not in (1, 3):
+        raise ConfigError(
+            "a perceptual distance is of (N, C, H, W) pairs with 1 or 3 channels, got "
+            f"{tuple(originals.shape)} and {tuple(others.shape)}"
+        )
+    for images in (originals, others):
+        if not images.is_floating_point():
+            raise ConfigError(
+                f"a perceptual distance is of floats in [0, 1], got {images.dtype}: use images.to_float"
+            )
+        if not bool(((images >= 0) & (images <= 1)).all()):
+            raise ConfigError(
+                f"a perceptual distance is of floats in [0, 1], got {images.min().item():g} to "
+                f"{images.max().item():g}: clamp them, and leave the scaling to [-1, 1] to it"
+            )
+
+
+_NAMES = [f"lin{stage}.model.1.weight" for stage in range(7)]
+
+
+class LPIPSHeads(nn.Module):
+    """A 1x1 convolution a stage, under the published names; in an .npz below the name of the network."""
+
+    def __init__(self, widths: Sequence[int], network: str | None) -> None:
+        super().__init__()
+        holder = self if network is None else nn.Module()
+        for stage, width in enumerate(widths):
+            layers = nn.Sequential(nn.Identity(), nn.Conv2d(width, 1, 1, bias=False))  # the first: a dropout
+            holder.add_module(f"lin{stage}", nn.ModuleDict({"model": layers}))
+        if network is not None:
+            self.add_module(network, holder)

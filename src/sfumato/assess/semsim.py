@@ -1,0 +1,74 @@
+"""SemSim: how far a reconstruction is from showing people what its original shows.
+
+Source: SemSim (docs/papers.md, "SemSim"), Sec. 4.3. The network is trained on what people recognised
+(`sfumato.learn.semsim`) and read from its artefact.
+"""
+
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfumato import artefacts
+from sfumato.errors import ArtefactError, ConfigError
+from sfumato.networks.embedding import Embedding
+
+_BATCH = 256
+
+
+class SemSim:
+    """A trained SemSim. State: none that changes.
+
+    Attributes:
+        card: what is known of its making: settings, data digest, version.
+    """
+
+    def __init__(self, embedding: Embedding, *, card: dict[str, Any]) -> None:
+        self._embedding = embedding.eval()
+        self.card = card
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "SemSim":
+        """Read what `sfumato.learn.semsim` wrote.
+
+        Raises:
+            ArtefactError: damaged, foreign, or of another kind.
+        """
+        tensors, card = artefacts.load(path, kind="semsim")
+        try:
+            config = card["config"]
+            embedding = Embedding(config["network"], size=config["size"], normalised=config["normalised"])
+            embedding.load_state_dict(tensors)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ArtefactError(f"{path}: damaged: its card and its weights are of no SemSim") from error
+        return cls(embedding, card=card)
+
+    @torch.no_grad()
+    def distance(self, originals: Tensor, others: Tensor) -> Tensor:
+        """The Euclidean distance between the embeddings of each pair; low where what is seen leaks.
+
+        The score of a model under attack is the mean over its pairs: average them yourself.
+
+        Args:
+            originals, others: (N, C, H, W) float pairs in [0, 1], of 1 or 3 channels and any size: they are
+                brought to the size that SemSim was trained for, see `networks.embedding.to_squares`.
+
+        Returns:
+            (N,) float32 from 0; at most 2 where embeddings are normalised.
+
+        Raises:
+            ConfigError: the two are not alike, or no such images.
+        """
+        if originals.shape != others.shape or originals.ndim != 4 or originals.shape[1] not in (1, 3):
+            raise ConfigError(
+                "SemSim compares (N, C, H, W) pairs of 1 or 3 channels, "
+                f"got {tuple(originals.shape)} and {tuple(others.shape)}"
+            )
+        for images in (originals, others):
+            if not images.is_floating_point():
+                raise ConfigError(
+                    f"SemSim compares floats in [0, 1], got {images.dtype}: use images.to_float"
+                )
+        parts = zip(originals.split(_BATCH), others.split(_BATCH), strict=True)
+        return torch.cat([(self._embedding(a) - self._embedding(b)).norm(dim=1) for a, b in parts])

@@ -1,0 +1,175 @@
+"""What is asked: options and decoys that are drawn once, and pairs that are refused with their line."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sfumato.annotate.campaign import CampaignConfig, Pair, items, order, read_pairs
+from sfumato.errors import ConfigError, DataError
+
+CHOOSE = CampaignConfig(task="choose")
+SAME = CampaignConfig(task="same")
+
+
+def many(classes: int, *, of_each: int = 4, source: str = "zoo") -> list[Pair]:
+    return [
+        Pair(
+            original=Path(f"{source}-{number}.png"),
+            reconstruction=Path(f"{source}-{number}-rebuilt.png"),
+            true_class=f"{source} {number % classes:03d}",
+            model="lenet",
+            source=source,
+        )
+        for number in range(classes * of_each)
+    ]
+
+
+def test_the_defaults_are_those_of_the_paper():
+    assert (CHOOSE.annotators, CHOOSE.options) == (5, 20)
+
+
+def test_twenty_classes_are_offered_and_the_true_one_is_among_them():
+    for item in items(many(50), CHOOSE):
+        assert len(set(item.options)) == 20
+        assert item.pair.true_class in item.options
+        assert item.right == item.pair.true_class
+
+
+def test_options_are_sorted_so_that_their_place_tells_nothing():
+    assert all(list(item.options) == sorted(item.options) for item in items(many(50), CHOOSE))
+
+
+def test_every_other_class_is_offered_about_equally_often():
+    pairs = many(50, of_each=40)
+    counts = Counter(
+        name for item in items(pairs, CHOOSE) for name in item.options if name != item.pair.true_class
+    )
+    expected = 2000 * 19 / 50
+    # Binomial(1960, 19/49) of each class has a standard deviation of 21.6; 5 of them for the worst of 50.
+    assert all(abs(counts[pair.true_class] - expected) < 5 * 21.6 for pair in pairs)
+
+
+def test_where_there_are_fewer_classes_all_are_offered():
+    every = tuple(f"zoo {number:03d}" for number in range(7))
+    assert {item.options for item in items(many(7), CHOOSE)} == {every}
+
+
+def test_options_come_from_the_same_source():
+    for item in items(many(30) + many(30, source="park"), CHOOSE):
+        assert all(name.startswith(item.pair.source) for name in item.options)
+
+
+@pytest.mark.parametrize("config", [CHOOSE, SAME])
+def test_a_seed_repeats_a_campaign_and_another_draws_another(config: CampaignConfig):
+    pairs = many(50)
+    assert items(pairs, config) == items(pairs, config)
+    assert items(pairs, config) != items(pairs, replace(config, seed=1))
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.2, 50), (0.5, 200), (0.001, 1), (0, 0)])
+def test_decoys_are_a_share_of_all_items_and_take_no_pair_away(share: float, count: int):
+    pairs = many(50)
+    made = items(pairs, replace(SAME, decoys=share))
+    assert [item.pair for item in made if not item.decoy] == pairs
+    assert sum(item.decoy for item in made) == count
+
+
+def test_a_decoy_shows_another_original_of_another_class_of_the_same_source():
+    pairs = many(9) + many(9, source="park")
+    owner = {pair.reconstruction: pair for pair in pairs}
+    decoys = [item for item in items(pairs, SAME) if item.decoy]
+    assert decoys
+    for item in decoys:
+        shown = owner[item.pair.reconstruction]
+        assert shown.original != item.pair.original
+        assert shown.true_class != item.pair.true_class
+        assert shown.source == item.pair.source
+        assert item.right == "different"
+
+
+def test_objects_are_chosen_without_decoys():
+    assert not any(item.decoy for item in items(many(30), CHOOSE))
+
+
+def test_each_annotator_has_an_order_of_his_own_over_all_items():
+    orders = [order(40, annotator, seed=0) for annotator in (1, 2, 3)]
+    assert all(sorted(each) == list(range(40)) for each in orders)
+    assert len({tuple(each) for each in orders}) == 3
+    assert orders[0] == order(40, 1, seed=0) != order(40, 1, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"task": "chose"}, "no task is called 'chose': did you mean 'choose'"),
+        ({"annotators": 0}, "annotators=0: at least 1"),
+        ({"options": 1}, "options=1: 2 to 30"),
+        ({"options": 31}, "options=31: 2 to 30, a key for each"),
+        ({"decoys": 0.6}, "decoys=0.6: a share of all items, 0 to 0.5"),
+        ({"decoys": float("nan")}, "decoys=nan"),
+        ({"seed": -1}, "seed=-1: at least 0"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict, message: str):
+    with pytest.raises(ConfigError, match=message):
+        CampaignConfig(**{"task": "same", **settings})
+
+
+def test_a_campaign_of_one_class_asks_nothing():
+    with pytest.raises(DataError, match="one class only, 'zoo 000', and whoever chooses is right: add pairs"):
+        items(many(1), CHOOSE)
+
+
+def test_of_one_class_no_decoy_can_be_made():
+    with pytest.raises(DataError, match=r"one class only, 'zoo 000', of which no decoy .* set decoys=0"):
+        items(many(1), SAME)
+    assert len(items(many(1), replace(SAME, decoys=0))) == 4
+
+
+def test_no_pairs_make_no_campaign():
+    with pytest.raises(DataError, match="no pairs: list at least one"):
+        items([], SAME)
+
+
+def test_a_class_may_not_be_called_as_the_answer_that_names_none():
+    pairs = [replace(one, true_class="cannot tell") if n else one for n, one in enumerate(many(3))]
+    with pytest.raises(DataError, match="a class is called 'cannot tell', an answer: rename it"):
+        items(pairs, CHOOSE)
+
+
+def test_a_table_is_read_relative_to_its_folder(table: Path, pairs: list[Pair]):
+    assert read_pairs(table) == pairs
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("cat-0.png,gone.png,cat,lenet,zoo", r"pairs.csv, line 14: .*gone.png: no such file: correct"),
+        ("gone.png,guess-0.png,cat,lenet,zoo", r"pairs.csv, line 14: .*gone.png: no such file: correct"),
+        ("cat-0.png,guess-0.png,,lenet,zoo", "pairs.csv, line 14: no value for 'class': fill it in"),
+        ("cat-0.png,guess-0.png,cat", "pairs.csv, line 14: no value for 'model'"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_named_by_its_line(table: Path, line: str, message: str):
+    table.write_text(table.read_text() + line + "\n")
+    with pytest.raises(DataError, match=message):
+        read_pairs(table)
+
+
+def test_a_table_without_a_column_says_which(table: Path):
+    table.write_text("original,reconstruction,class,model\n")
+    with pytest.raises(DataError, match="no column 'source': Known: class, model, original, reconstruction"):
+        read_pairs(table)
+
+
+def test_a_table_without_rows_is_refused(table: Path):
+    table.write_text("original,reconstruction,class,model,source\n")
+    with pytest.raises(DataError, match="no rows: list at least one reconstruction"):
+        read_pairs(table)
+
+
+def test_a_table_that_is_not_there_is_refused(tmp_path: Path):
+    with pytest.raises(DataError, match="cannot be read as a CSV"):
+        read_pairs(tmp_path / "none.csv")

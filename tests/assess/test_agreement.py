@@ -1,0 +1,230 @@
+"""Agreement: rank correlations and their intervals, metrics among themselves, and annotators."""
+
+import math
+import random
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from sfumato.assess.agreement import (
+    LEAKAGE_SIGNS,
+    NO_MAJORITY,
+    Correlation,
+    RankCorrelations,
+    agreement,
+    krippendorff_alpha,
+    majority,
+    metric_matrix,
+    rank_correlations,
+)
+from sfumato.errors import ConfigError, DataError
+
+# Scores of 14 models with ties, as whole per cents of people are.
+PEOPLE = [0.91, 0.33, 0.33, 0.12, 0.0, 0.0, 0.0, 0.45, 0.5, 0.71, 0.68, 0.12, 0.25, 0.8]
+SCORES = [21.5, 14.0, 15.5, 12.0, 9.0, 11.0, 9.0, 13.0, 18.0, 17.0, 22.0, 14.0, 10.0, 19.0]
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def distinct_enough(values: list[int]) -> bool:
+    return len(set(values)) > 1
+
+
+few_levels = st.lists(st.integers(0, 4), min_size=3, max_size=20)
+
+
+# Rank correlations
+
+
+@given(st.data())
+@settings(max_examples=50, deadline=None)
+def test_correlations_are_those_of_scipy_with_ties(data: st.DataObject):
+    scores = data.draw(few_levels.filter(distinct_enough))
+    same_length = st.lists(st.integers(0, 4), min_size=len(scores), max_size=len(scores))
+    people = data.draw(same_length.filter(distinct_enough))
+    found = rank_correlations(scores, people, generator=seeded())
+    assert found.spearman.value == pytest.approx(stats.spearmanr(scores, people).statistic, abs=1e-12)
+    assert found.kendall.value == pytest.approx(stats.kendalltau(scores, people).statistic, abs=1e-12)
+
+
+def test_the_interval_is_between_percentiles_of_correlations_of_models_drawn_again():
+    found = rank_correlations(SCORES, PEOPLE, generator=seeded())
+    scores, people = np.array(SCORES), np.array(PEOPLE)
+    rows = np.random.default_rng(1).integers(14, size=(1000, 14))
+    for ours, oracle in ((found.spearman, stats.spearmanr), (found.kendall, stats.kendalltau)):
+        values = [oracle(scores[row], people[row]).statistic for row in rows]
+        # 1,000 resamples place the lower end, the less certain one, within about 0.02.
+        assert (ours.low, ours.high) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=0.05)
+
+
+def test_with_the_papers_14_models_a_correlation_is_known_to_about_0_3():
+    noise = torch.randn(14, generator=seeded(3))
+    people = torch.arange(14.0)
+    found = rank_correlations(people + 4 * noise, people, generator=seeded()).kendall
+    assert 0.5 < found.value < 0.75
+    assert 0.2 < (found.high - found.low) / 2 < 0.4
+
+
+def test_equal_rankings_correlate_fully_in_every_resample():
+    found = rank_correlations(PEOPLE, [2 * each for each in PEOPLE], generator=seeded())
+    for each in (found.spearman, found.kendall):
+        assert (each.value, each.low, each.high) == pytest.approx((1, 1, 1))
+
+
+def test_the_sign_is_that_of_the_paper():
+    found = rank_correlations([-each for each in SCORES], PEOPLE, generator=seeded())
+    other = rank_correlations(SCORES, PEOPLE, generator=seeded())
+    assert found.kendall.value == -other.kendall.value < 0
+    assert (found.kendall.low, found.kendall.high) == pytest.approx((-other.kendall.high, -other.kendall.low))
+
+
+def test_an_infinite_score_is_the_highest_rank():
+    perfect = [*SCORES[:-1], math.inf]
+    highest = [*SCORES[:-1], 1000.0]
+    assert rank_correlations(perfect, PEOPLE, generator=seeded()) == rank_correlations(
+        highest, PEOPLE, generator=seeded()
+    )
+
+
+def test_resamples_without_two_different_models_are_left_out_and_counted():
+    found = rank_correlations([1, 2, 3], [1, 2, 3], generator=seeded())
+    # 3 of the 27 ways to draw 3 models draw one of them three times.
+    assert found.left_out == pytest.approx(3 / 27, abs=0.015)  # 4 deviations of 10,000 draws
+    assert rank_correlations(SCORES, PEOPLE, generator=seeded()).left_out == 0
+
+
+def test_the_generator_decides_the_interval_and_nothing_else_moves():
+    before = torch.random.get_rng_state()
+    first = rank_correlations(SCORES, PEOPLE, generator=seeded(5))
+    assert first == rank_correlations(SCORES, PEOPLE, generator=seeded(5))
+    assert first != rank_correlations(SCORES, PEOPLE, generator=seeded(6))
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_a_result_reads_as_a_line():
+    result = RankCorrelations(Correlation(-0.8637, -0.95, -0.6), Correlation(-0.7143, -0.9, -0.4), 14, 0.0)
+    assert str(result) == "Spearman -0.86 (-0.95 to -0.60), Kendall -0.71 (-0.90 to -0.40); 14 models"
+
+
+@pytest.mark.parametrize(
+    ("scores", "people", "message"),
+    [
+        ([1, 2, 3], [1, 2, 3, 4], "3 scores and 4 of people: give one of each"),
+        ([1, 2], [1, 2], r"scores: \(2,\) scores: a ranking needs those of 3 models or more"),
+        ([1, 2, math.nan], [1, 2, 3], "scores: the score of model 2 is no number"),
+        ([1, 2, 3], [0.5, 0.5, 0.5], "people: all 3 models score 0.5, which ranks none of them"),
+    ],
+)
+def test_scores_that_rank_nothing_are_named(scores: list, people: list, message: str):
+    with pytest.raises(DataError, match=message):
+        rank_correlations(scores, people, generator=seeded())
+
+
+# Orientation
+
+
+@pytest.mark.parametrize("metric", LEAKAGE_SIGNS)
+def test_signs_are_those_of_table_1(metric: str):
+    kendall_on_caltech_101 = {
+        "psnr": 0.5556,
+        "mse": -0.5525,
+        "ssim": 0.5244,
+        "lpips": -0.4072,
+        "fid": -0.1556,
+        "semsim": -0.6889,
+    }
+    assert LEAKAGE_SIGNS[metric] * kendall_on_caltech_101[metric] > 0
+
+
+def test_agreement_turns_the_correlations_of_distances():
+    result = RankCorrelations(Correlation(-0.8, -0.9, -0.5), Correlation(-0.7, -0.9, -0.4), 14, 0.0)
+    turned = agreement("semsim", result)
+    assert (turned.spearman, turned.kendall) == (Correlation(0.8, 0.5, 0.9), Correlation(0.7, 0.4, 0.9))
+    assert agreement("ssim", result) == result
+
+
+def test_a_metric_of_unknown_sign_is_named():
+    result = RankCorrelations(Correlation(1, 1, 1), Correlation(1, 1, 1), 14, 0.0)
+    with pytest.raises(ConfigError, match="no metric is called 'semsin': did you mean 'semsim'"):
+        agreement("semsin", result)
+
+
+# Metrics among themselves
+
+
+def test_the_matrix_has_kendalls_tau_of_every_pair():
+    scores = {"psnr": SCORES, "ssim": PEOPLE, "mse": [-each for each in SCORES]}
+    matrix = metric_matrix(scores)
+    assert matrix.names == ("psnr", "ssim", "mse")
+    expected = [[stats.kendalltau(a, b).statistic for b in scores.values()] for a in scores.values()]
+    assert torch.allclose(matrix.kendall, torch.tensor(expected, dtype=torch.float64), atol=1e-12)
+
+
+def test_metrics_of_different_models_are_not_compared():
+    with pytest.raises(DataError, match=r"metrics of different models: \{'psnr': 14, 'ssim': 3\}"):
+        metric_matrix({"psnr": SCORES, "ssim": [1, 2, 3]})
+
+
+# Annotators
+
+_ = None
+# The reliability data of Krippendorff 2011, Sec. C: 4 observers, 12 units, some without an answer.
+OBSERVERS = [
+    [1, 2, 3, 3, 2, 1, 4, 1, 2, _, _, _],
+    [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, _, 3],
+    [_, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, _],
+    [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, _],
+]
+UNITS = list(zip(*OBSERVERS, strict=True))
+
+
+def test_alpha_is_that_of_krippendorffs_worked_example():
+    assert krippendorff_alpha(UNITS) == pytest.approx(0.743, abs=0.0005)
+
+
+def test_alpha_is_what_the_coincidence_matrix_gives():
+    coincidences = np.zeros((5, 5))
+    for unit in UNITS:
+        given_answers = [answer for answer in unit if answer is not None]
+        for one, other in permutations(given_answers, 2):
+            coincidences[one - 1, other - 1] += 1 / (len(given_answers) - 1)
+    totals = coincidences.sum(1)
+    n = totals.sum()
+    agreed, by_chance = np.trace(coincidences), (totals * (totals - 1)).sum()
+    expected = ((n - 1) * agreed - by_chance) / (n * (n - 1) - by_chance)
+    assert krippendorff_alpha(UNITS) == pytest.approx(expected, abs=1e-12)
+
+
+def test_alpha_is_1_where_all_agree_and_0_where_all_guess():
+    names = ["cat", "dog", "cannot tell"]
+    assert krippendorff_alpha([[name] * 5 for name in names]) == 1
+    draw = random.Random(0)
+    guesses = [[draw.choice(names) for _ in range(5)] for _ in range(4000)]
+    assert krippendorff_alpha(guesses) == pytest.approx(0, abs=0.02)  # 5 deviations of 40,000 pairs
+
+
+def test_alpha_is_below_0_where_two_always_disagree():
+    assert krippendorff_alpha([[True, False], [False, True]]) < 0
+
+
+@pytest.mark.parametrize("answers", [[], [[None, 1], [2, None]], [[1, 1], [1, 1]]])
+def test_nothing_is_said_of_agreement_without_two_answers_or_two_values(answers: list):
+    assert krippendorff_alpha(answers) is None
+
+
+def test_the_majority_is_more_than_half_of_the_answers():
+    answers = [
+        [True, True, True, False, False],
+        [True, True, False, False, None],
+        [None, None, None, None, False],
+        [None] * 5,
+        ["cat", "cat", "dog", "elk", "cannot tell"],
+    ]
+    assert majority(answers) == [True, NO_MAJORITY, False, NO_MAJORITY, NO_MAJORITY]

@@ -1,0 +1,500 @@
+import csv
+import json
+import math
+import os
+import tracemalloc
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from scipy import stats
+
+from sfumato import images
+from sfumato.assess import pairs, similarity
+from sfumato.assess.frechet import frechet_distance
+from sfumato.assess.pairs import PIXELS, Measure, OfSqueezeNet, Pair, Pairs, Scores, find, measure
+from sfumato.assess.perceptual import Perceptual
+from sfumato.engines import EngineConfig
+from sfumato.errors import ConfigError, DataError
+from sfumato.networks import MTCNN, MobileFaceNet, SqueezeNet
+from sfumato.protect import parse
+from sfumato.protect.folder import FolderConfig, protect_folder
+
+MSE, PSNR, SSIM = PIXELS
+
+
+def picture(seed: int, shape: tuple[int, int, int] = (3, 20, 17)) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, shape, generator=generator).to(torch.uint8)
+
+
+def fill(folder: Path, **pictures: torch.Tensor) -> Path:
+    """Write pictures; "--" in a name is the folder it lies in."""
+    for name, image in pictures.items():
+        images.write(folder / f"{name.replace('--', '/')}.png", image)
+    return folder
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return fill(
+        tmp_path / "photos", a=picture(0), b=picture(1), anna__c=picture(2), **{"anna--d": picture(3)}
+    )
+
+
+def others_of(photos: Path, folder: Path, change) -> Path:
+    """The photographs of a folder, changed, under the same names."""
+    for path in photos.rglob("*.png"):
+        images.write(folder / path.relative_to(photos), change(images.read(path, channels=None)))
+    return folder
+
+
+# Which images make a pair
+
+
+def test_images_pair_by_their_path_without_the_suffix(tmp_path, photos):
+    others = tmp_path / "others"
+    others.mkdir()
+    for path in photos.rglob("*.png"):
+        to = (others / path.relative_to(photos)).with_suffix(".webp")
+        to.parent.mkdir(exist_ok=True)
+        Image.open(path).save(to)
+    found = find(photos, others)
+    assert [pair.name for pair in found.rows] == ["a", "anna/d", "anna__c", "b"]
+    assert found.rows[1] == Pair("anna/d", photos / "anna" / "d.png", others / "anna" / "d.webp")
+    assert (found.alone, found.spec, found.cell) == (0, None, 1)
+
+
+def test_dots_in_names_are_no_suffixes(tmp_path):
+    ours = fill(tmp_path / "ours", **{"1.5": picture(0), "1.6": picture(1)})
+    assert [pair.name for pair in find(ours, ours).rows] == ["1.5", "1.6"]
+
+
+def test_hidden_files_and_files_that_are_no_images_are_passed_over(tmp_path, photos):
+    others = others_of(photos, tmp_path / "others", lambda image: image)
+    fill(others, **{".hidden": picture(0), ".thumbs--a": picture(0)})
+    (others / "notes.txt").write_text("")
+    assert len(find(photos, others).rows) == 4
+
+
+def test_images_without_a_partner_are_counted_and_three_are_named(tmp_path, photos):
+    others = fill(tmp_path / "others", b=picture(0), y=picture(0), z=picture(0))
+    with pytest.raises(
+        DataError,
+        match=r"3 of 4 images in .*photos and 2 of 3 in .*others have no partner of the same name, such as "
+        r"a, anna/d, anna__c: take those that pair with --common",
+    ):
+        find(photos, others)
+
+
+def test_those_that_pair_can_be_taken(tmp_path, photos):
+    found = find(photos, fill(tmp_path / "others", b=picture(0), z=picture(0)), common=True)
+    assert [pair.name for pair in found.rows] == ["b"]
+    assert found.alone == 4
+
+
+def test_folders_without_a_common_name_are_refused(tmp_path, photos):
+    with pytest.raises(DataError, match="such as a, anna/d, anna__c: name folders with the same names below"):
+        find(photos, fill(tmp_path / "others", z=picture(0)), common=True)
+
+
+def test_two_images_of_one_name_are_refused(tmp_path, photos):
+    images.write(photos / "a.jpg", picture(4))
+    with pytest.raises(DataError, match=r"a\.(png|jpg) and a\.(png|jpg) have one name"):
+        find(photos, photos)
+
+
+def test_a_folder_that_is_not_there_or_has_no_images_is_refused(tmp_path, photos):
+    with pytest.raises(DataError, match="gone: no such folder"):
+        find(photos, tmp_path / "gone")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="empty: no images in it, by their suffixes"):
+        find(tmp_path / "empty", photos)
+
+
+# Releases
+
+
+def released(photos: Path, target: Path, spec: str, **settings: bool) -> Path:
+    config, engine = FolderConfig(**settings), EngineConfig(workers=1)
+    protect_folder(photos, target, parse(spec), target.parent / "l.db", config, engine=engine)
+    return target
+
+
+def test_a_release_is_known_by_its_manifest(tmp_path, photos):
+    found = find(photos, released(photos, tmp_path / "out", "pixelize:cell=4"))
+    assert (found.spec, found.cell, len(found.rows)) == ("pixelize:cell=4", 1, 4)
+
+
+@pytest.mark.parametrize("spec", ["pixelize:cell=4", "dp-pix:cell=7,epsilon=3"])
+def test_a_release_in_cells_is_measured_as_its_receiver_sees_it(tmp_path, photos, spec):
+    # The same ledger gives the same release, in cells and in pixels.
+    cells = find(photos, released(photos, tmp_path / "cells", spec, cells=True))
+    pixels = find(photos, released(photos, tmp_path / "pixels", spec))
+    assert cells.cell == int(spec[spec.index("cell=") + 5])
+    assert images.read(cells.rows[0].other).shape != (3, 20, 17)
+    first, second = (measure(each, PIXELS).values for each in (cells, pixels))
+    assert all(torch.equal(first[name], second[name]) for name in ("mse", "psnr", "ssim"))
+
+
+def test_a_release_under_other_names_is_refused(tmp_path, photos):
+    out = released(photos, tmp_path / "out", "none", rename=True)
+    with pytest.raises(
+        DataError, match=r"names say nothing of the originals.*release again without --rename"
+    ):
+        find(photos, out)
+
+
+def test_a_damaged_manifest_is_refused_and_one_of_something_else_is_passed_over(tmp_path, photos):
+    others = others_of(photos, tmp_path / "others", lambda image: image)
+    (others / "manifest.json").write_text(json.dumps({"name": "an app"}))
+    assert find(photos, others).spec is None
+    (others / "manifest.json").write_text("{")
+    with pytest.raises(DataError, match=r"manifest\.json: damaged"):
+        find(photos, others)
+
+
+# Measures
+
+
+def test_every_pair_has_the_numbers_of_its_two_images(tmp_path, photos):
+    others = others_of(photos, tmp_path / "others", lambda image: 255 - image)
+    scores = measure(find(photos, others), PIXELS)
+    assert [pair.name for pair in scores.pairs] == ["a", "anna/d", "anna__c", "b"]
+    assert scores.failures == []
+    originals = images.to_float(torch.stack([picture(seed) for seed in (0, 3, 2, 1)]))
+    for each in PIXELS:
+        expected = each.of(originals, 1 - originals).double()
+        torch.testing.assert_close(scores.values[each.name], expected)
+
+
+def test_pairs_of_many_shapes_keep_their_order(tmp_path):
+    shapes = [(3, 20, 17), (3, 20, 17), (1, 20, 17), (3, 12, 30), (3, 20, 17)]
+    names = [f"p{number}" for number in range(len(shapes))]
+    pictures = {name: picture(i, shape) for i, (name, shape) in enumerate(zip(names, shapes, strict=True))}
+    ours = fill(tmp_path / "ours", **pictures)
+    others = fill(tmp_path / "others", **{name: image // 2 for name, image in pictures.items()})
+    scores = measure(find(ours, others), [MSE])
+    assert [pair.name for pair in scores.pairs] == names
+    expected = [
+        similarity.mse(images.to_float(image[None]), images.to_float(image[None] // 2)).item()
+        for image in pictures.values()
+    ]
+    assert scores.values["mse"].tolist() == pytest.approx(expected)
+
+
+def test_no_more_images_are_held_than_a_batch_and_one_pair(tmp_path, photos, monkeypatch):
+    read, seen = [], []
+    original = images.read
+    monkeypatch.setattr(images, "read", lambda *a, **k: read.append(a) or original(*a, **k))
+    monkeypatch.setattr(pairs, "_VALUES", 2 * 3 * 20 * 17)
+
+    def watching(originals, others):
+        seen.append((len(originals), len(read)))
+        return torch.zeros(len(originals))
+
+    measure(find(photos, photos), [Measure("watch", "watch", watching, 1)])
+    assert seen == [(2, 6), (2, 8)]  # images in a batch, and files read until then
+
+
+def test_progress_is_told(photos):
+    told = []
+    measure(find(photos, photos), [MSE], report=told.append)
+    assert told == [4]
+
+
+def test_the_channel_of_a_grey_image_is_repeated_beside_a_colour_one(tmp_path):
+    grey = picture(0, (1, 12, 12))
+    ours = fill(tmp_path / "ours", a=grey)
+    others = fill(tmp_path / "others", a=picture(1, (3, 12, 12)))
+    expected = similarity.mse(
+        images.to_float(grey.expand(3, -1, -1)[None]), images.to_float(picture(1, (3, 12, 12))[None])
+    )
+    assert measure(find(ours, others), [MSE]).values["mse"].tolist() == pytest.approx(expected.tolist())
+
+
+def test_images_of_other_sizes_are_refused_by_name(tmp_path):
+    ours, others = fill(tmp_path / "ours", a=picture(0)), fill(tmp_path / "others", a=picture(0, (3, 20, 18)))
+    with pytest.raises(
+        DataError, match=r"ours/a\.png has 20x17 pixels and .*others/a\.png 20x18: pass --resize"
+    ):
+        measure(find(ours, others), PIXELS)
+
+
+def test_the_other_image_can_be_brought_to_the_size_of_its_original(tmp_path):
+    smooth = torch.linspace(0, 255, 40).to(torch.uint8).expand(3, 30, 40)
+    ours = fill(tmp_path / "ours", a=smooth)
+    small = np.asarray(Image.fromarray(smooth[0].numpy()).resize((20, 15), Image.Resampling.BOX))
+    others = fill(tmp_path / "others", a=torch.from_numpy(small.copy()).expand(3, -1, -1))
+    scores = measure(find(ours, others), [PSNR], resize=True)
+    assert scores.values["psnr"].item() > 40
+
+
+def test_a_pair_that_cannot_be_read_is_left_out_and_told(tmp_path, photos):
+    others = others_of(photos, tmp_path / "others", lambda image: image)
+    (others / "a.png").write_bytes(b"dear diary")
+    scores = measure(find(photos, others), [MSE])
+    assert [pair.name for pair in scores.pairs] == ["anna/d", "anna__c", "b"]
+    (failure,) = scores.failures
+    assert "others/a.png" in failure
+
+
+def test_folders_of_which_nothing_can_be_read_are_refused(tmp_path):
+    ours = fill(tmp_path / "ours", a=picture(0))
+    (ours / "a.png").write_bytes(b"dear diary")
+    with pytest.raises(DataError, match=r"none of 1 pairs could be read; the first: .*a\.png"):
+        measure(find(ours, ours), [MSE])
+
+
+def test_images_too_small_for_a_measure_are_named(tmp_path):
+    ours = fill(tmp_path / "ours", a=picture(0, (3, 8, 8)))
+    with pytest.raises(ConfigError, match=r"ours/a\.png: SSIM needs images of at least 11x11"):
+        measure(find(ours, ours), PIXELS)
+
+
+@pytest.fixture(scope="module")
+def squeezenet(tmp_path_factory):
+    """A file of weights drawn by lot."""
+    path = tmp_path_factory.mktemp("weights") / "squeezenet.safetensors"
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        save_file(SqueezeNet().state_dict(), path)
+    return path
+
+
+def test_the_features_of_the_distance_serve_the_frechet_distance_of_all(
+    tmp_path, photos, squeezenet, monkeypatch
+):
+    others = others_of(photos, tmp_path / "others", lambda image: image // 2)
+    of_squeezenet = OfSqueezeNet(squeezenet)
+    monkeypatch.setattr(pairs, "_VALUES", 2 * 3 * 20 * 17)
+    scores = measure(find(photos, others), [of_squeezenet.measure()])
+    originals = torch.stack([picture(seed) for seed in (0, 3, 2, 1)])
+    compared = Perceptual.of_squeezenet(squeezenet).compare(
+        images.to_float(originals), images.to_float(originals // 2)
+    )
+    torch.testing.assert_close(scores.values["squeezenet"], compared.distances.double(), atol=1e-5, rtol=1e-4)
+    expected = frechet_distance(compared.originals, compared.others)
+    assert of_squeezenet.frechet().distance == pytest.approx(expected.distance, rel=1e-3)
+    assert of_squeezenet.frechet().images == 4
+
+
+@pytest.fixture(scope="module")
+def portraits(shared_data):
+    """Six photographs of LFW, 84x84."""
+    packed = dict(np.load(shared_data / "lfw_faces_84.npz"))
+    files = [packed["blob"][packed["offset"][i] : packed["offset"][i + 1]] for i in range(0, 1200, 200)]
+    return torch.stack([images.read(file.tobytes()) for file in files])
+
+
+@pytest.fixture(scope="module")
+def recogniser(shared_data):
+    return MobileFaceNet.load(shared_data / "weights" / "mobilefacenet_casia_112x96.safetensors")
+
+
+@pytest.fixture(scope="module")
+def detector(shared_data):
+    return MTCNN.load(shared_data / "weights" / "mtcnn.safetensors")
+
+
+def test_a_face_is_like_itself_and_less_like_itself_in_blocks_and_unlike_another(
+    portraits, recogniser, detector
+):
+    of = pairs.face_similarity(recogniser, detector).of
+    blocks = portraits[:, :, 1::3, 1::3].repeat_interleave(3, 2).repeat_interleave(3, 3)
+    same, blocky, strangers = (
+        of(images.to_float(portraits), images.to_float(each)).mean()
+        for each in (portraits, blocks, portraits.roll(1, 0))
+    )
+    assert same == pytest.approx(1, abs=1e-5)
+    assert strangers + 0.1 < blocky < 0.95
+    assert strangers < 0.2
+
+
+def test_where_there_is_no_face_on_the_original_there_is_no_number(portraits, recogniser, detector):
+    originals = images.to_float(portraits[:2].clone())
+    originals[0] = 0.5
+    alike = pairs.face_similarity(recogniser, detector).of(originals, originals)
+    assert alike.isnan().tolist() == [True, False]
+
+
+def test_faces_are_cut_where_the_original_has_them(portraits, recogniser, detector):
+    # Nothing is found on grey, and that counts for nothing.
+    originals = images.to_float(portraits[:2])
+    hidden = pairs.face_similarity(recogniser, detector).of(originals, torch.full_like(originals, 0.5))
+    assert (hidden.abs() < 0.5).all()
+
+
+def test_without_a_detector_images_are_faces_already(portraits, recogniser):
+    of = pairs.face_similarity(recogniser).of
+    framed = portraits[:2, :, :70, :60]
+    small = images.to_float(framed)
+    large = torch.nn.functional.interpolate(small, (112, 96), mode="bilinear", antialias=True)
+    first, second = recogniser.embed(images.to_uint8(large))
+    assert of(small[:1], small[1:]).item() == pytest.approx(torch.dot(first, second).item(), abs=1e-5)
+    grey = small[:, :1]
+    torch.testing.assert_close(of(grey, small), of(grey.repeat(1, 3, 1, 1), small))
+
+
+# What is said of all pairs
+
+
+def scored(measure: Measure, values: list[float]) -> Scores:
+    rows = [Pair(f"p{i}", Path(f"ours/p{i}.png"), Path(f"others/p{i}.png")) for i in range(len(values))]
+    return Scores(rows, {measure.name: torch.tensor(values, dtype=torch.float64)}, [])
+
+
+def test_the_interval_is_that_of_student():
+    values = [0.1, 0.4, 0.2, 0.35]
+    summary = pairs.summarise(scored(SSIM, values), SSIM)
+    low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
+    assert (summary.mean, summary.low, summary.high) == pytest.approx((np.mean(values), low, high))
+    assert summary.pairs == 4
+
+
+@pytest.mark.parametrize(
+    ("each", "worst"), [(SSIM, "p1"), (PSNR, "p1"), (MSE, "p0")], ids=["ssim", "psnr", "mse"]
+)
+def test_the_worst_pair_is_the_most_alike(each, worst):
+    summary = pairs.summarise(scored(each, [0.1, 0.4, 0.2]), each)
+    assert summary.worst is not None
+    assert summary.worst.name == worst
+
+
+def test_pairs_without_a_number_count_for_nothing():
+    summary = pairs.summarise(scored(SSIM, [0.2, math.nan, 0.4]), SSIM)
+    assert (summary.pairs, summary.mean) == (2, pytest.approx(0.3))
+    assert pairs.most_alike(scored(SSIM, [0.2, math.nan, 0.4]), SSIM, 9) == [2, 0]
+    nothing = pairs.summarise(scored(SSIM, [math.nan]), SSIM)
+    assert (nothing.pairs, nothing.worst) == (0, None)
+    assert math.isnan(nothing.mean)
+
+
+def test_one_pair_has_no_interval():
+    summary = pairs.summarise(scored(SSIM, [0.2]), SSIM)
+    assert (summary.pairs, summary.mean) == (1, 0.2)
+    assert math.isnan(summary.low)
+
+
+def test_equal_images_are_the_most_alike_and_their_psnr_is_infinite():
+    scores = scored(PSNR, [20.0, math.inf, 30.0, math.inf])
+    assert pairs.most_alike(scores, PSNR, 3) == [1, 3, 2]
+    summary = pairs.summarise(scores, PSNR)
+    assert (summary.mean, summary.worst_value) == (math.inf, math.inf)
+    assert math.isnan(summary.low)
+
+
+def test_the_table_has_a_line_a_pair_with_every_measure(tmp_path, photos):
+    others = others_of(photos, tmp_path / "others", lambda image: image // 2)
+    scores = measure(find(photos, others), PIXELS)
+    pairs.write_table(tmp_path / "out" / "pairs.csv", scores)
+    with (tmp_path / "out" / "pairs.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["name"] for row in rows] == ["a", "anna/d", "anna__c", "b"]
+    assert rows[1]["original"] == str(photos / "anna" / "d.png")
+    assert rows[1]["other"] == str(others / "anna" / "d.png")
+    for name, column in scores.values.items():
+        assert [float(row[name]) for row in rows] == pytest.approx(column.tolist(), rel=1e-5)
+
+
+def test_names_that_are_no_text_are_written_as_they_came(tmp_path):
+    ours = fill(tmp_path / "ours", **{os.fsdecode(b"caf\xe9"): picture(0)})
+    pairs.write_table(tmp_path / "pairs.csv", measure(find(ours, ours), [MSE]))
+    assert b"\ncaf\xe9," in (tmp_path / "pairs.csv").read_bytes()
+
+
+def test_the_picture_shows_originals_above_others_the_most_alike_first(tmp_path):
+    red, green, blue = (torch.zeros(3, 12, 12, dtype=torch.uint8) for _ in range(3))
+    red[0], green[1], blue[2] = 255, 255, 255
+    ours = fill(tmp_path / "ours", far=red, near=green)
+    others = fill(tmp_path / "others", far=blue, near=green // 255 * 200)
+    scores = measure(find(ours, others), PIXELS)
+    pairs.draw(tmp_path / "worst.png", scores, MSE)
+    with Image.open(tmp_path / "worst.png") as drawn:
+        drawn.load()
+        assert drawn.info.keys() <= {"dpi"}
+        pixels = np.asarray(drawn.convert("RGB")).astype(int)
+
+    def place(colour):
+        """Row and column of the middle of what has this colour."""
+        return np.argwhere((pixels == colour).all(2)).mean(0)
+
+    (near, near_other), (far, far_other) = (
+        (place((0, 255, 0)), place((0, 200, 0))),
+        (place((255, 0, 0)), place((0, 0, 255))),
+    )
+    assert near[0] < near_other[0]
+    assert far[0] < far_other[0]
+    assert near[1] == pytest.approx(near_other[1], abs=2)
+    assert near[1] < far[1]
+
+
+def test_the_picture_has_at_most_24_pairs(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(pairs, "_read", lambda pair, *_: read.append(pair.name) or (picture(0), picture(0)))
+    pairs.draw(tmp_path / "worst.png", scored(SSIM, [i / 30 for i in range(30)]), SSIM)
+    assert read == [f"p{i}" for i in range(29, 5, -1)]
+
+
+@pytest.mark.parametrize(
+    "name", ["$x_1$", "a\nb", os.fsdecode(b"caf\xe9"), "写真", "n" * 200, "100%{}"], ids=ascii
+)
+def test_no_name_spoils_the_picture(tmp_path, name):
+    ours = fill(tmp_path / "ours", **{name: picture(0)})
+    pairs.draw(tmp_path / "worst.png", measure(find(ours, ours), [MSE]), MSE)
+    assert images.read(tmp_path / "worst.png").shape[0] == 3
+
+
+def test_there_is_no_picture_of_no_numbers(tmp_path):
+    with pytest.raises(DataError, match="no pair has a number of SSIM"):
+        pairs.draw(tmp_path / "worst.png", scored(SSIM, [math.nan]), SSIM)
+    assert not (tmp_path / "worst.png").exists()
+
+
+def test_pairs_need_no_folder_to_be_measured(tmp_path):
+    fill(tmp_path, a=picture(0), b=picture(0))
+    by_hand = Pairs([Pair("a and b", tmp_path / "a.png", tmp_path / "b.png")])
+    assert measure(by_hand, [MSE]).values["mse"].tolist() == [0.0]
+
+
+# Memory
+
+
+def test_no_image_is_kept_when_the_next_ones_are_measured(monkeypatch, photos):
+    monkeypatch.setattr(pairs, "_VALUES", 1)  # a pair at a time
+    seen = []
+
+    def of(originals, others):
+        assert all(image() is None for image in seen)
+        seen.extend(weakref.ref(image) for image in (originals, others))
+        return torch.zeros(len(originals))
+
+    measure(find(photos, photos), [Measure("none", "none", of, 1)])
+    assert len(seen) == 8
+
+
+def test_a_pair_that_was_found_takes_a_few_hundred_bytes(tmp_path):
+    """Two paths and a name would take a thousand."""
+    for number in range(3000):
+        (tmp_path / f"image-{number:06d}.png").touch()
+    tracemalloc.start()
+    try:
+        found = find(tmp_path, tmp_path)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found.rows) == 3000
+    assert taken / 3000 < 300
+
+
+def test_pairs_of_two_folders_that_could_not_be_read_are_left_out_in_their_order(photos):
+    (photos / "b.png").write_bytes(b"damaged")
+    scores = measure(find(photos, photos), [MSE])
+    assert [pair.name for pair in scores.pairs] == ["a", "anna/d", "anna__c"]
+    assert scores.pairs[1] == Pair("anna/d", photos / "anna" / "d.png", photos / "anna" / "d.png")
+    assert scores.values["mse"].tolist() == [0, 0, 0]
+    assert len(scores.failures) == 1

@@ -1,0 +1,635 @@
+"""Gradient inversion: what is shared, when a guess is right, how guesses are followed, what is refused."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato.assess.similarity import psnr
+from sfumato.attack import gradient_inversion
+from sfumato.attack.gradient_inversion import (
+    DLG,
+    GRAD_ATTACK,
+    IDLG,
+    INVERTING_GRADIENTS,
+    InversionConfig,
+    ThreatModel,
+    captured,
+    invert,
+    invert_all,
+    share,
+    total_variation,
+)
+from sfumato.errors import ConfigError, DataError
+from sfumato.networks import ConvNet8, DenseNet, LeNet, ResNet
+
+SHAPE = (3, 8, 8)
+ONE = torch.tensor([2])
+TWO = torch.tensor([0, 2])
+KNOWS = ThreatModel(shape=SHAPE, labels=ONE)
+FEW = InversionConfig(labels="known", optimiser="adam", steps=6)
+
+
+def seeded(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return make()
+
+
+def lenet(seed: int = 0, shape: tuple[int, int, int] = SHAPE) -> nn.Module:
+    return seeded(lambda: LeNet(shape, 4), seed)
+
+
+def densenet(*, training: bool = False) -> nn.Module:
+    model = seeded(lambda: DenseNet(SHAPE, 4, depth=7, growth=4))
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    for module in norms:
+        module.momentum = 1.0
+    with torch.no_grad():
+        model(photographs(16, 50))  # running statistics of images
+    for module in norms:
+        module.momentum = 0.1
+    return model.train(training)
+
+
+VICTIMS = {
+    "lenet": lenet,
+    "densenet": densenet,
+    "resnet": lambda: seeded(lambda: ResNet(SHAPE, 4, depth=20, width=2)),
+    "convnet8": lambda: seeded(lambda: ConvNet8((3, 9, 9), 4, width=2)).eval(),
+}
+
+
+def photographs(count: int = 1, seed: int = 0, shape: tuple[int, int, int] = SHAPE) -> Tensor:
+    """Noise: harder than any photograph, since nothing is known of it beforehand."""
+    return torch.rand(count, *shape, generator=torch.Generator().manual_seed(100 + seed))
+
+
+def first_guess(count: int = 1, seed: int = 0) -> Tensor:
+    """Where a guess of this seed begins; where it is the truth, `history[0]` is the cost of the truth."""
+    return 0.5 + 0.25 * torch.randn(count, *SHAPE, generator=torch.Generator().manual_seed(seed))
+
+
+def cost_of_the_truth(model: nn.Module, shared: dict[str, Tensor], knows=KNOWS, config=FEW) -> float:
+    return invert(model, shared, knows, replace(config, steps=1)).history[0].item()
+
+
+def state(model: nn.Module) -> dict[str, Tensor]:
+    return {name: each.clone() for name, each in model.state_dict().items()}
+
+
+# What is shared
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", VICTIMS)
+def test_what_is_shared_is_what_a_training_loop_leaves(name: str, training: bool):
+    model = VICTIMS[name]().train(training)
+    images, labels = photographs(2, shape=(3, 9, 9)) if name == "convnet8" else photographs(2), TWO
+    shared = share(model, images, labels)
+    functional.cross_entropy(model(images), labels).backward()
+    left = captured(model)
+    assert list(shared) == list(left)
+    for key in shared:
+        torch.testing.assert_close(shared[key], left[key])
+
+
+def test_labels_may_be_shares_of_classes():
+    model, mixed = lenet(), torch.tensor([[0.25, 0.75, 0, 0]])
+    one, other = (share(model, photographs(), torch.tensor([label])) for label in (0, 1))
+    for name, each in share(model, photographs(), mixed).items():
+        torch.testing.assert_close(each, 0.25 * one[name] + 0.75 * other[name])
+
+
+def test_local_steps_share_what_sgd_changed():
+    model, images = lenet(), photographs(2)
+    worker = copy.deepcopy(model)
+    optimiser = torch.optim.SGD(worker.parameters(), lr=0.1)
+    for _ in range(3):
+        optimiser.zero_grad()
+        functional.cross_entropy(worker(images), TWO).backward()
+        optimiser.step()
+    after = dict(worker.named_parameters())
+    shared = share(model, images, TWO, local_steps=3, local_rate=0.1)
+    for name, before in model.named_parameters():
+        torch.testing.assert_close(shared[name], (before - after[name]).detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_a_batch_norm_that_was_frozen_keeps_to_its_running_statistics_in_training():
+    model = densenet(training=True)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eval()
+    frozen, all_of_it = share(model, photographs(2), TWO), share(model.eval(), photographs(2), TWO)
+    for name in frozen:
+        torch.testing.assert_close(frozen[name], all_of_it[name])
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_model_is_left_as_it_was(training: bool):
+    model = densenet(training=training)
+    functional.cross_entropy(model(photographs(2, 1)), TWO).backward()
+    before, gradients = state(model), captured(model)
+    shared = share(model, photographs(2), TWO)
+    invert(model, shared, ThreatModel(shape=SHAPE, batch=2), replace(GRAD_ATTACK, steps=2, labels="inferred"))
+    assert model.training == training
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    assert all(torch.equal(each, gradients[name]) for name, each in captured(model).items())
+    assert [type(each) for each in model.modules()] == [type(each) for each in densenet().modules()]
+
+
+def test_gradients_are_captured_of_what_is_trained():
+    model = lenet()
+    model.body.requires_grad_(False)
+    model(photographs()).sum().backward()
+    assert list(captured(model)) == ["head.weight", "head.bias"]
+    assert list(share(model, photographs(), ONE)) == ["head.weight", "head.bias"]
+
+
+# When a guess is right
+
+
+@pytest.mark.parametrize("objective", ["squared", "cosine"])
+@pytest.mark.parametrize("make", [lenet, densenet])
+def test_the_cost_of_the_true_image_is_0(make, objective: str):
+    model = make()
+    config = replace(FEW, objective=objective)
+    assert cost_of_the_truth(model, share(model, first_guess(), ONE), config=config) == pytest.approx(
+        0, abs=1e-5
+    )
+    assert cost_of_the_truth(model, share(model, photographs(), ONE), config=config) > 1e-3
+
+
+def test_the_cost_of_the_true_batch_is_0_where_batch_norm_sees_the_batch():
+    model, knows = densenet(training=True), ThreatModel(shape=SHAPE, batch=2, labels=TWO)
+    assert cost_of_the_truth(model, share(model, first_guess(2), TWO), knows) == pytest.approx(0, abs=1e-5)
+    other = share(model.eval(), first_guess(2), TWO)
+    assert cost_of_the_truth(model.train(), other, knows) > 1e-3
+
+
+def test_the_distance_is_what_its_formula_says():
+    model = lenet()
+    mine, theirs = share(model, first_guess(), ONE), share(model, photographs(), ONE)
+    a, b = (torch.cat([each.flatten() for each in one.values()]).double() for one in (mine, theirs))
+    squared, cosine = (
+        cost_of_the_truth(model, theirs, config=replace(FEW, objective=each))
+        for each in ("squared", "cosine")
+    )
+    assert squared == pytest.approx((a - b).square().sum().item(), rel=1e-4)
+    assert cosine == pytest.approx(1 - (a @ b / (a.norm() * b.norm())).item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e6])
+def test_the_cosine_is_blind_to_the_length_of_a_gradient(scale: float):
+    model, shared = lenet(), share(lenet(), photographs(), ONE)
+    other = {name: scale * each for name, each in shared.items()}
+    assert cost_of_the_truth(model, other) == pytest.approx(cost_of_the_truth(model, shared), rel=1e-3)
+
+
+def test_the_cosine_holds_for_a_model_that_is_sure_of_its_label():
+    model = lenet()
+    with torch.no_grad():
+        model.head.bias[2] += 20
+    mine, theirs = share(model, first_guess(), ONE), share(model, photographs(), ONE)
+    a, b = (torch.cat([each.flatten() for each in one.values()]).double() for one in (mine, theirs))
+    assert a.norm() * b.norm() < 1e-15
+    cosine = 1 - functional.cosine_similarity(a, b, dim=0).item()
+    assert cost_of_the_truth(model, theirs) == pytest.approx(cosine, rel=1e-3)
+
+
+def test_the_cost_is_that_of_the_images_returned():
+    model, shared = lenet(), share(lenet(), photographs(), ONE)
+    for box in (True, False):
+        config = replace(FEW, objective="squared", learning_rate=1.0, total_variation=0.1, box=box)
+        found = invert(model, shared, KNOWS, config)
+        again = share(model, found.images, found.labels)
+        distance = sum((again[name] - shared[name]).square().sum() for name in shared)
+        assert 0 <= found.images.min() <= found.images.max() <= 1
+        assert found.images.eq(1).any()  # it would have left the box
+        assert found.cost == pytest.approx(distance.item(), rel=1e-4)
+
+
+def pruned(shared: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Without the smaller half of each tensor."""
+    return {name: each * (each.abs() > each.abs().median()) for name, each in shared.items()}
+
+
+@pytest.mark.parametrize("objective", ["squared", "cosine"])
+def test_who_knows_of_pruning_does_not_ask_the_true_image_for_zeros(objective: str):
+    model = lenet()
+    shared = pruned(share(model, first_guess(), ONE))
+    config = replace(FEW, objective=objective)
+    knows = replace(KNOWS, pruned=True)
+    assert cost_of_the_truth(model, shared, knows, config) == pytest.approx(0, abs=1e-6)
+    assert cost_of_the_truth(model, shared, KNOWS, config) > 1e-5
+
+
+def test_who_knows_of_noise_does_not_count_tensors_that_are_noise_alone():
+    model = lenet()
+    shared = share(model, first_guess(), ONE)
+    shared["body.0.weight"] = torch.full_like(shared["body.0.weight"], 1e-4)
+    assert cost_of_the_truth(model, shared, replace(KNOWS, noise=2e-4)) == pytest.approx(0, abs=1e-6)
+    assert cost_of_the_truth(model, shared) > 1e-4
+
+
+def test_a_layer_of_weight_0_is_left_out():
+    model = lenet()
+    shared = share(model, first_guess(), ONE)
+    shared["head.weight"] = -shared["head.weight"]
+    weights = tuple(0.0 if name == "head.weight" else 2.0 for name in shared)
+    config = replace(FEW, layer_weights=weights)
+    assert cost_of_the_truth(model, shared, config=config) == pytest.approx(0, abs=1e-6)
+    assert cost_of_the_truth(model, shared, config=replace(FEW, layer_weights=(1.0,) * 8)) == pytest.approx(
+        cost_of_the_truth(model, shared)
+    )
+
+
+def test_total_variation_is_that_of_a_loop():
+    (image,) = photographs(shape=(2, 4, 5))
+    across = [abs(image[c, y, x + 1] - image[c, y, x]) for c in range(2) for y in range(4) for x in range(4)]
+    down = [abs(image[c, y + 1, x] - image[c, y, x]) for c in range(2) for y in range(3) for x in range(5)]
+    assert total_variation(image).item() == pytest.approx(sum(across) / 32 + sum(down) / 30)
+
+
+def test_total_variation_makes_guesses_smooth():
+    model, shared = lenet(), share(lenet(), photographs(), ONE)
+    rough, smooth = (
+        total_variation(invert(model, shared, KNOWS, replace(FEW, steps=20, total_variation=weight)).images)
+        for weight in (0.0, 10.0)
+    )
+    assert smooth < rough / 2
+
+
+# Statistics of batch norm
+
+
+def inputs_of_batch_norms(model: nn.Module, images: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+    seen = {}
+    handles = [
+        module.register_forward_pre_hook(lambda _, inputs, name=name: seen.update({name: inputs[0]}))
+        for name, module in model.named_modules()
+        if isinstance(module, nn.BatchNorm2d)
+    ]
+    with torch.no_grad():
+        model(images)
+    for handle in handles:
+        handle.remove()
+    return {name: (x.mean((0, 2, 3)), x.var((0, 2, 3), correction=0)) for name, x in seen.items()}
+
+
+def terms(model: nn.Module, knows: ThreatModel, batch: Tensor) -> tuple[Tensor, Tensor]:
+    """Of one batch: all that is to become least, and the distance of gradients in it."""
+    config = replace(FEW, statistics=1.0)
+    victim = gradient_inversion._Victim(
+        model, functional.cross_entropy, 1, 1.0, gradient_inversion._norms(model)
+    )
+    problem = gradient_inversion._problem(victim, share(model, batch, TWO), knows, config, seed=0)
+    return gradient_inversion._Objective(victim, config, [problem])(4 * (batch[None] - 0.5), None)
+
+
+def test_the_statistics_of_the_true_batch_cost_nothing():
+    model, batch = densenet(), photographs(2)
+    exact = inputs_of_batch_norms(model, batch)
+    total, cost = terms(model, ThreatModel(shape=SHAPE, batch=2, labels=TWO, statistics=exact), batch)
+    assert (total - cost).item() == pytest.approx(0, abs=1e-4)
+
+
+def test_without_statistics_the_running_ones_of_the_model_are_taken_for_them():
+    model, batch = densenet(), photographs(2)
+    total, cost = terms(model, ThreatModel(shape=SHAPE, batch=2, labels=TWO), batch)
+    apart = sum(
+        (mean - model.get_submodule(name).running_mean).norm()
+        + (variance - model.get_submodule(name).running_var).norm()
+        for name, (mean, variance) in inputs_of_batch_norms(model, batch).items()
+    )
+    assert (total - cost).item() == pytest.approx(apart.item(), rel=1e-4)
+
+
+# How guesses are followed
+
+
+@pytest.mark.parametrize(
+    ("config", "least"),
+    [
+        (replace(DLG, steps=100), 30),
+        (replace(IDLG, steps=100), 30),
+        (replace(INVERTING_GRADIENTS, steps=200, total_variation=0.0), 30),
+        (replace(GRAD_ATTACK, steps=400, learning_rate=0.2, total_variation=0.0, statistics=0.0), 30),
+    ],
+)
+def test_published_attacks_recover_an_image_of_a_small_lenet(config: InversionConfig, least: float):
+    found = invert(lenet(), share(lenet(), photographs(), ONE), KNOWS, config)
+    assert psnr(photographs(), found.images).item() > least
+    assert found.labels.tolist() == [2]
+    assert found.cost < 1e-4
+
+
+def test_labels_are_found_along_with_images_by_adam_too():
+    config = replace(FEW, labels="optimised", steps=150)
+    found = invert(lenet(), share(lenet(), photographs(), ONE), ThreatModel(shape=SHAPE), config)
+    assert found.labels.tolist() == [2]
+
+
+def test_a_batch_is_recovered_in_the_order_of_its_labels():
+    originals = photographs(2)
+    config = replace(INVERTING_GRADIENTS, steps=200, total_variation=0.0, objective="squared")
+    shared = share(lenet(), originals, torch.tensor([3, 1]))
+    found = invert(lenet(), shared, ThreatModel(shape=SHAPE, batch=2), config)
+    assert found.labels.tolist() == [1, 3]
+    assert psnr(originals.flip(0), found.images).min() > 25
+
+
+def test_what_local_steps_changed_is_inverted():
+    knows = ThreatModel(shape=SHAPE, local_steps=2, local_rate=0.1)
+    shared = share(lenet(), photographs(), ONE, local_steps=2, local_rate=0.1)
+    config = replace(INVERTING_GRADIENTS, steps=200, total_variation=0.0)
+    found = invert(lenet(), shared, knows, config)
+    assert found.labels.tolist() == [2]
+    assert psnr(photographs(), found.images).item() > 30
+
+
+def test_labels_are_counted_in_what_local_steps_changed():
+    labels = torch.tensor([0, 0, 3])
+    shared = share(lenet(), photographs(3), labels, local_steps=2, local_rate=0.01)
+    knows = ThreatModel(shape=SHAPE, batch=3, local_steps=2, local_rate=0.01)
+    assert torch.equal(invert(lenet(), shared, knows, replace(FEW, labels="inferred")).labels, labels)
+
+
+@pytest.mark.parametrize("make", [lenet, densenet])
+@pytest.mark.parametrize("labels", ["known", "optimised"])
+def test_guesses_as_one_batch_go_where_each_goes_alone(make, labels: str):
+    # Seven as 3, 3 and 1: also a batch of one.
+    config = replace(FEW, restarts=7, labels=labels, total_variation=0.1)
+    problem = [share(make(), photographs(), ONE)], [KNOWS], config
+    together, alone = (invert_all(make(), *problem, at_once=many)[0] for many in (3, 1))
+    torch.testing.assert_close(together.costs, alone.costs, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(together.images, alone.images, rtol=0, atol=1e-3)
+
+
+def test_guesses_as_one_batch_keep_to_statistics_local_steps_and_what_was_pruned():
+    model, config = densenet(), replace(FEW, restarts=2, statistics=0.1)
+    knows = ThreatModel(
+        shape=SHAPE,
+        batch=2,
+        labels=TWO,
+        statistics=inputs_of_batch_norms(model, photographs(2)),
+        pruned=True,
+        local_steps=2,
+        local_rate=0.1,
+    )
+    shared = [pruned(share(model, photographs(2), TWO, local_steps=2, local_rate=0.1))]
+    together, alone = (invert_all(model, shared, [knows], config, at_once=many)[0] for many in (2, 1))
+    torch.testing.assert_close(together.costs, alone.costs, rtol=1e-3, atol=1e-5)
+
+
+def test_each_problem_of_a_call_is_solved_by_itself():
+    other = torch.tensor([1])
+    shared = [share(lenet(), photographs(1, 0), ONE), share(lenet(), photographs(1, 1), other)]
+    knows = [KNOWS, replace(KNOWS, labels=other)]
+    both = invert_all(lenet(), shared, knows, FEW, seed=5)
+    alone = [
+        invert(lenet(), s, k, FEW, seed=seed) for s, k, seed in zip(shared, knows, (5, 1005), strict=True)
+    ]
+    for one, same in zip(both, alone, strict=True):
+        torch.testing.assert_close(one.images, same.images, rtol=0, atol=1e-3)
+        assert torch.equal(one.labels, same.labels)
+
+
+def test_the_restart_of_the_least_cost_counts():
+    shared = share(lenet(), photographs(), ONE)
+    found = invert(lenet(), shared, KNOWS, replace(FEW, restarts=5))
+    assert found.costs.shape == (5,)
+    assert found.costs.unique().numel() == 5
+    assert found.cost == pytest.approx(found.costs.min().item())
+    again = share(lenet(), found.images, ONE)
+    a, b = (torch.cat([each.flatten() for each in one.values()]) for one in (again, shared))
+    assert found.cost == pytest.approx(1 - functional.cosine_similarity(a, b, dim=0).item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("config", [FEW, replace(DLG, steps=20)])
+def test_a_seed_decides_all_and_no_state_moves(config: InversionConfig):
+    shared, before = share(lenet(), photographs(), ONE), torch.random.get_rng_state()
+    one, same, other = (invert(lenet(), shared, KNOWS, config, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(one.images, same.images)
+    assert torch.equal(one.history, same.history)
+    assert not torch.equal(one.images, other.images)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_steps_are_those_of_adam():
+    mine = torch.tensor([0.3, -2.0, 0.0])
+    theirs, moments = mine.clone().requires_grad_(), (torch.zeros(3), torch.zeros(3))
+    optimiser = torch.optim.Adam([theirs], lr=0.1)
+    for step, slope in enumerate(torch.randn(9, 3, generator=torch.Generator().manual_seed(0))):
+        theirs.grad = slope
+        optimiser.step()
+        gradient_inversion._adam(mine, slope, *moments, rate=0.1, step=step + 1)
+    torch.testing.assert_close(mine, theirs.detach())
+
+
+def test_the_rate_falls_to_a_tenth_at_three_five_and_seven_eighths(monkeypatch: pytest.MonkeyPatch):
+    rates, slopes = [], []
+
+    def watched(variable, slope, first, second, *, rate, step):
+        rates.append(rate)
+        slopes.append(slope)
+
+    monkeypatch.setattr(gradient_inversion, "_adam", watched)
+    config = replace(INVERTING_GRADIENTS, steps=16)
+    invert(lenet(), share(lenet(), photographs(), ONE), KNOWS, config)
+    assert rates == pytest.approx([0.1] * 6 + [0.01] * 4 + [0.001] * 4 + [0.0001] * 2)
+    assert {abs(value) for value in torch.cat(slopes).unique().tolist()} <= {0, 1}  # signs
+
+
+def test_the_history_has_each_step_of_adam_and_each_20_of_lbfgs():
+    shared = share(lenet(), photographs(), ONE)
+    assert invert(lenet(), shared, KNOWS, FEW).history.shape == (6,)
+    falling = invert(lenet(), shared, KNOWS, replace(IDLG, steps=60)).history
+    assert falling.shape == (3,)
+    assert (falling.diff() < 0).all()
+
+
+def test_a_search_that_runs_off_begins_elsewhere(monkeypatch: pytest.MonkeyPatch):
+    minimise, tried = gradient_inversion._minimise_lbfgs, []
+
+    def first_fails(objective, guess, config, count):
+        tried.append(guess.units)
+        found = minimise(objective, guess, config, count)
+        return replace(found, cost=float("inf")) if len(tried) < 3 else found
+
+    monkeypatch.setattr(gradient_inversion, "_minimise_lbfgs", first_fails)
+    found = invert(lenet(), share(lenet(), photographs(), ONE), KNOWS, replace(IDLG, steps=60))
+    assert len(tried) == 3
+    assert not torch.equal(tried[0], tried[1])
+    assert psnr(photographs(), found.images).item() > 30
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        (replace(FEW, steps=2, restarts=3), [(1, 4), (2, 4), (3, 4), (4, 4)]),
+        (replace(IDLG, steps=40, restarts=2), [(20, 80), (40, 80), (60, 80), (80, 80)]),
+    ],
+)
+def test_progress_counts_steps(config: InversionConfig, told: list[tuple[int, int]]):
+    heard = []
+    shared = [share(lenet(), photographs(), ONE)]
+    invert_all(
+        lenet(), shared, [KNOWS], config, at_once=2, progress=lambda done, total: heard.append((done, total))
+    )
+    assert heard == told
+
+
+def test_a_model_in_double_precision_is_attacked_in_it():
+    model = lenet().double()
+    found = invert(
+        model,
+        share(model, photographs().double(), ONE),
+        ThreatModel(shape=SHAPE, batch=1),
+        replace(IDLG, steps=100),
+    )
+    assert psnr(photographs(), found.images).item() > 60
+    assert found.images.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("preset", "parts"),
+    [
+        (DLG, ("squared", "lbfgs", "optimised")),
+        (IDLG, ("squared", "lbfgs", "inferred")),
+        (INVERTING_GRADIENTS, ("cosine", "signed-adam", "inferred")),
+        (GRAD_ATTACK, ("cosine", "adam", "known")),
+    ],
+)
+def test_presets_are_those_of_the_papers(preset: InversionConfig, parts: tuple[str, str, str]):
+    assert (preset.objective, preset.optimiser, preset.labels) == parts
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"objective": "cosin"}, "no objective is called 'cosin': did you mean 'cosine'"),
+        ({"labels": "inferred "}, "no labels is called 'inferred ': did you mean 'inferred'"),
+        ({"optimiser": "adams"}, "no optimiser is called 'adams': did you mean 'adam'"),
+        ({"steps": 0}, "steps=0: at least 1"),
+        ({"restarts": 0}, "restarts=0: at least 1"),
+        ({"total_variation": -1}, "total_variation=-1: at least 0"),
+        ({"statistics": float("nan")}, "statistics=nan: at least 0"),
+        ({"learning_rate": 0}, "learning_rate=0: above 0"),
+        ({"decay_at": (0.5, 1)}, r"decay_at=\(0.5, 1\): shares of the steps"),
+        ({"layer_weights": (1, -1)}, r"layer_weights=\(1, -1\): each at least 0"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_named(settings: dict, message: str):
+    with pytest.raises(ConfigError, match=message):
+        InversionConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"shape": (8, 8)}, r"shape=\(8, 8\): channels, height and width"),
+        ({"batch": 0}, "batch=0: at least 1"),
+        ({"local_steps": 0}, "local_steps=0: at least 1"),
+        ({"labels": TWO}, r"labels of shape \(2,\): one for each of the 1 images"),
+        ({"noise": -1.0}, r"noise=-1.0: at least 0"),
+        ({"local_rate": 0.0}, r"local_rate=0.0: above 0"),
+    ],
+)
+def test_knowledge_that_cannot_be_is_named(settings: dict, message: str):
+    with pytest.raises(ConfigError, match=message):
+        ThreatModel(**({"shape": SHAPE} | settings))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda g: g.pop("head.bias"), r"lacks head.bias \(1 lacking, 0 unknown\)"),
+        (lambda g: g.update(tail=torch.ones(1)), r"has unknown tail \(0 lacking, 1 unknown\)"),
+        (
+            lambda g: g.update({"head.bias": torch.ones(7)}),
+            r"the gradient of head.bias is \(7,\) where the parameter is \(4,\)",
+        ),
+        (lambda g: g["body.0.bias"].fill_(float("nan")), "of body.0.bias has numbers that are not finite"),
+        (lambda g: [each.zero_() for each in g.values()], "the gradient is zero everywhere"),
+    ],
+)
+def test_a_gradient_that_does_not_fit_is_refused(change: Callable, message: str):
+    shared = share(lenet(), photographs(), ONE)
+    change(shared)
+    with pytest.raises(DataError, match=message):
+        invert(lenet(), shared, KNOWS, FEW)
+
+
+@pytest.mark.parametrize(
+    ("knows", "config", "message"),
+    [
+        (ThreatModel(shape=SHAPE), FEW, "labels='known', and the threat model has none: give them"),
+        (KNOWS, replace(FEW, statistics=0.1), "statistics=0.1: no batch norm .* set it to 0"),
+        (KNOWS, replace(FEW, layer_weights=(1.0,) * 7), "7 layer_weights for the 8 tensors"),
+        (KNOWS, replace(FEW, layer_weights=(0.0,) * 8), "no entry of this gradient counts with noise=0"),
+        (replace(KNOWS, noise=1e6), FEW, r"counts with noise=1e\+06 .* nothing can be matched"),
+    ],
+)
+def test_what_cannot_be_asked_of_a_model_is_refused(
+    knows: ThreatModel, config: InversionConfig, message: str
+):
+    with pytest.raises(ConfigError, match=message):
+        invert(lenet(), share(lenet(), photographs(), ONE), knows, config)
+
+
+def test_statistics_of_some_layers_alone_are_refused():
+    model = densenet()
+    some = dict(list(inputs_of_batch_norms(model, photographs()).items())[1:])
+    with pytest.raises(DataError, match=r"have none of body\.1\.new\.0: give those of all"):
+        invert(
+            model,
+            share(model, photographs(), ONE),
+            replace(KNOWS, statistics=some),
+            replace(FEW, statistics=0.1),
+        )
+
+
+@pytest.mark.parametrize("config", [FEW, replace(FEW, total_variation=0.1), replace(DLG, steps=20)])
+def test_a_model_whose_gradient_says_nothing_of_the_image_is_refused(config: InversionConfig):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.ReLU(), nn.Linear(8, 4))
+    nn.init.constant_(model[1].bias, -100.0)  # no unit passes anything on
+    shared = share(model, photographs(), ONE)
+    with pytest.raises(ConfigError, match="the gradient of this model does not change with the image"):
+        invert(model, shared, KNOWS, config)
+
+
+def test_a_search_that_runs_off_everywhere_says_so():
+    with pytest.raises(DataError, match="problem 0: no start led to finite numbers: take more restarts"):
+        invert(
+            lenet(),
+            share(lenet(), photographs(), ONE),
+            KNOWS,
+            FEW,
+            loss=lambda logits, labels: functional.cross_entropy(logits, labels) * float("nan"),
+        )
+
+
+def test_problems_of_one_call_differ_in_labels_and_statistics_alone():
+    shared = share(lenet(), photographs(), ONE)
+    with pytest.raises(ConfigError, match="differ in no more than labels and statistics: call once for each"):
+        invert_all(lenet(), [shared] * 2, [KNOWS, replace(KNOWS, pruned=True)], FEW)
+    for pair in ([], []), ([shared], [KNOWS] * 2):
+        with pytest.raises(DataError, match="one of each, at least 1"):
+            invert_all(lenet(), *pair, FEW)
+
+
+def test_a_model_that_learns_nothing_shares_nothing():
+    with pytest.raises(ConfigError, match="no parameter that is trained: nothing is shared"):
+        share(lenet().requires_grad_(False), photographs(), ONE)
+    with pytest.raises(
+        DataError, match=r"8 parameters have no gradient, such as body.0.weight: call this after"
+    ):
+        captured(lenet())
