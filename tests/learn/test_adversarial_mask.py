@@ -107,7 +107,7 @@ def test_an_adversarial_step_follows_the_gradient_of_the_papers_loss(
     loss = -(predictor(hidden).softmax(1).log() / 4).sum(1).mean()
     wanted = torch.autograd.grad(loss, list(masker.parameters()))
     found = []
-    monkeypatch.setattr(run, "_step", lambda: found.extend(p.grad for p in masker.parameters()))
+    monkeypatch.setattr(run, "_step", lambda loss: found.extend(p.grad for p in masker.parameters()))
     run.model.train()
     run.obfuscator_step(images)
     for ours, theirs in zip(found, wanted, strict=True):
@@ -126,7 +126,7 @@ def test_a_main_step_follows_the_gradient_of_the_papers_loss(selection: str, mon
     loss = -run.model.predictor(revealed).softmax(1).log()[range(16), codes].mean()
     wanted = torch.autograd.grad(loss, list(run.model.parameters()))
     found = []
-    monkeypatch.setattr(run, "_step", lambda: found.extend(p.grad for p in run.model.parameters()))
+    monkeypatch.setattr(run, "_step", lambda loss: found.extend(p.grad for p in run.model.parameters()))
     run.predictor_step(images, codes)
     for ours, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-3)

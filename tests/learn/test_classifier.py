@@ -1,7 +1,9 @@
 """Ordinary classifiers: what they are shown, which epoch is kept, and what their accuracy is of."""
 
+import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,9 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import adversarial_mask, classifier
 from sfumato.learn.classifier import ClassifierConfig, ClassifierModel, evaluate, load, train
+from sfumato.networks import ConvNet8, DenseNet
 from sfumato.protect import Protection, Release, parse
+from sfumato.study.records import changed
 
 TINY = ClassifierConfig(epochs=4, batch=16, precision="float32")
 CLEAR = parse("none")
@@ -65,9 +69,26 @@ class Counted:
 # What it learns
 
 
-@pytest.mark.parametrize("network", classifier.NETWORKS)
-def test_a_classifier_learns_what_tells_the_classes_and_names_new_images_of_them(network: str):
-    model = trained(config=replace(TINY, network=network, epochs=15))
+@pytest.mark.parametrize(
+    ("network", "settings"),
+    [
+        ("predictor", {}),
+        ("conv4", {}),
+        ("lenet", {"learning_rate": 0.03, "epochs": 40}),  # sigmoids, whose weights start far out
+        ("convnet8", {}),
+        ("resnet20", {}),
+        ("densenet", {}),
+        ("resnet20", {"optimiser": "sgd", "learning_rate": 0.1}),
+        ("conv4", {"mixup": True}),
+    ],
+)
+def test_a_classifier_learns_what_tells_the_classes_and_names_new_images_of_them(
+    network: str, settings: dict, monkeypatch: pytest.MonkeyPatch
+):
+    # In a time for tests: of the sizes that a user gets, see the next test.
+    monkeypatch.setitem(classifier.NETWORKS, "convnet8", partial(ConvNet8, width=8))
+    monkeypatch.setitem(classifier.NETWORKS, "densenet", partial(DenseNet, depth=10))
+    model = trained(config=replace(TINY, network=network, **({"epochs": 15} | settings)))
     accuracy = evaluate(model, world(60, seed=1), target="colour")
     assert accuracy.mean > 0.9
     assert accuracy.chance == pytest.approx(1 / 3)
@@ -98,6 +119,83 @@ def test_the_interval_is_wilsons_over_images():
     assert str(accuracy) == (
         f"{100 * hits / 60:.1f}% ({100 * exact.low:.1f} to {100 * exact.high:.1f}; 60 images, none)"
     )
+
+
+@pytest.mark.parametrize(
+    ("network", "millions"),
+    [("resnet20", 0.27), ("densenet", 1.02), ("convnet8", 2.88), ("resnet50", 23.5), ("resnet152", 58.1)],
+)
+def test_the_victims_have_their_published_sizes(network: str, millions: float):
+    config = ClassifierConfig(network=network, precision="float32")
+    card = {"shape": [3, 16, 16], "classes": ["one", "other"], "precision": "float32"}
+    model = classifier.untrained(card, config, seed=0)
+    assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.01)
+    assert model.classify(world(2).images).shape == (2,)
+
+
+def test_an_untrained_victim_is_decided_by_its_seed_and_moves_no_ones_state():
+    card = {"shape": [3, 16, 16], "classes": ["one", "other"], "precision": "float32"}
+    config, before = ClassifierConfig(network="resnet20"), torch.random.get_rng_state()
+    one, again, other = (classifier.untrained(card, config, seed=seed) for seed in (1, 1, 2))
+    assert same(one, again)
+    assert not same(one, other)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+# Variants
+
+
+def test_a_policy_changes_what_was_released_before():
+    protection = Counted(draws_noise=False)
+    plain, crops = (trained(protection, replace(TINY, policy=policy)) for policy in ("none", "ats"))
+    assert [torch.equal(each.values, world().images // 2) for each in protection.released] == [True, True]
+    assert not same(plain, crops)
+
+
+def test_images_and_labels_are_mixed_with_those_of_the_batch(monkeypatch: pytest.MonkeyPatch):
+    seen = []
+
+    def mixup(images, shares, generator):
+        seen.append((images, shares))
+        return images, shares
+
+    monkeypatch.setattr(classifier, "mixup", mixup)
+    model = trained(config=replace(TINY, epochs=1, mixup=True))
+    assert same(model, trained(config=replace(TINY, epochs=1)))  # one-hot labels are the labels
+    assert [images.shape for images, _ in seen] == [(16, 3, 16, 16)] * 3
+    images, shares = (torch.cat(each) for each in zip(*seen, strict=True))
+    assert 0 <= images.min() <= images.max() <= 1
+    corners = images[:, :, 0, 0]  # the colour of the class
+    assert torch.equal(shares, corners)
+
+
+def test_too_small_a_batch_cannot_be_mixed():
+    with pytest.raises(
+        DataError, match="mixup mixes 4 different images, and there are 3: take larger batches"
+    ):
+        trained(config=replace(TINY, batch=3, mixup=True))
+
+
+# Optimisers
+
+
+def test_sgd_is_that_of_the_paper_and_its_rate_falls_to_0_along_a_cosine(monkeypatch: pytest.MonkeyPatch):
+    made, rates = [], []
+
+    class Watched(torch.optim.SGD):
+        def __init__(self, parameters, lr, **settings):
+            made.append((lr, settings))
+            super().__init__(parameters, lr, **settings)
+
+        def step(self, closure=None):
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(closure)
+
+    monkeypatch.setattr(torch.optim, "SGD", Watched)
+    trained(config=replace(TINY, optimiser="sgd", learning_rate=0.1))
+    assert made == [(0.1, {"momentum": 0.9, "weight_decay": 5e-4, "nesterov": True})]
+    cosine = [0.1 * (1 + math.cos(math.pi * step / 12)) / 2 for step in range(12)]
+    assert rates == pytest.approx(cosine)
 
 
 # Releases
@@ -176,7 +274,8 @@ def test_without_validation_the_last_epoch_is_kept():
     assert trained(config=replace(TINY, patience=1)).card["epochs"] == 4
 
 
-def test_a_stopped_training_goes_on_as_if_it_had_not(tmp_path: Path):
+@pytest.mark.parametrize("optimiser", classifier.OPTIMISERS)
+def test_a_stopped_training_goes_on_as_if_it_had_not(tmp_path: Path, optimiser: str):
     class Stop(Exception):  # noqa: N818
         pass
 
@@ -186,7 +285,8 @@ def test_a_stopped_training_goes_on_as_if_it_had_not(tmp_path: Path):
             raise Stop
 
     noisy, path = parse("gaussian:sigma=20"), tmp_path / "c.checkpoint"
-    config, validation = replace(TINY, flips=True), world(9, seed=2)
+    config = replace(TINY, flips=True, policy="ats", mixup=True, optimiser=optimiser)
+    validation = world(9, seed=2)
     with pytest.raises(Stop):
         trained(noisy, config, validation=validation, checkpoint=path, progress=stop)
     resumed = trained(noisy, config, validation=validation, checkpoint=path)
@@ -206,13 +306,27 @@ def test_a_seed_decides_all():
 # Artefacts
 
 
-def test_a_model_is_read_as_it_was_written(tmp_path: Path):
-    model = trained(config=replace(TINY, network="conv4"))
+@pytest.mark.parametrize("network", ["conv4", "lenet", "resnet20"])
+def test_a_model_is_read_as_it_was_written(tmp_path: Path, network: str):
+    model = trained(config=replace(TINY, network=network, epochs=1))
     model.save(tmp_path / "c.safetensors")
     again = load(tmp_path / "c.safetensors")
     assert same(model, again)
     assert again.classes == ("red", "green", "blue")
     assert (again.card["spec"], again.card["target"], again.card["privacy_spent"]) == ("none", "colour", None)
+
+
+def test_a_model_of_before_there_were_policies_is_read(tmp_path: Path):
+    model = trained(config=replace(TINY, epochs=1))
+    for setting in ("optimiser", "policy", "mixup"):
+        del model.card["config"][setting]
+    model.save(tmp_path / "c.safetensors")
+    assert same(model, load(tmp_path / "c.safetensors"))
+
+
+def test_settings_that_nothing_changes_leave_the_digests_of_studies_alone():
+    assert changed(ClassifierConfig()) == {}
+    assert changed(ClassifierConfig(network="conv4", epochs=3)) == {"network": "conv4", "epochs": 3}
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path):
@@ -229,6 +343,8 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path):
     ("setting", "message"),
     [
         ({"network": "predicter"}, "no network is called 'predicter': did you mean 'predictor'"),
+        ({"optimiser": "sdg"}, "no optimiser is called 'sdg': did you mean 'sgd'"),
+        ({"policy": "crop"}, "no policy is called 'crop': did you mean 'crop-flip'"),
         ({"batch": 1}, "batch=1: at least 2"),
         ({"epochs": 0}, "epochs=0: at least 1"),
         ({"patience": 0}, "patience=0: at least 1"),
@@ -247,8 +363,10 @@ def test_data_that_cannot_work_is_named():
         DataError, match="'colour' has 1 classes in 48 training images, and a classifier needs"
     ):
         trained(data=world(classes=1))
-    with pytest.raises(DataError, match="images of 8x8: a classifier halves them 4 times"):
+    with pytest.raises(DataError, match=r"corners: images of 8x8: .* halves them 4 times"):
         trained(data=world(side=8))
+    with pytest.raises(DataError, match=r"corners: images of 8x8: .* least 9x9"):
+        trained(config=replace(TINY, network="convnet8"), data=world(side=8))
     with pytest.raises(DataError, match="1 classes of 'colour', such as 'blue', are in no training image"):
         evaluate(trained(data=world(classes=2)), world(), target="colour")
     with pytest.raises(DataError, match="images of 3x32x32: this classifier was trained on 3x16x16"):

@@ -791,13 +791,35 @@ def test_several_protections_read_as_a_list(small_glyphs):
 # Pretraining
 
 
+def test_a_step_of_two_episodes_follows_their_mean_gradient(small_glyphs):
+    config = replace(TINY, episodes_per_step=2, precision="float32")
+    protection = parse("gaussian:sigma=40")
+    model = few_shot.untrained(1, config, [protection]).train()
+    begun = {name: each.clone() for name, each in model.state_dict().items()}
+    rows = Sampler(small_glyphs.label("class"), config.episode).draw(2, torch.Generator().manual_seed(0))
+    clean = small_glyphs.images[rows.flatten(1)]  # (2, 25, 1, 16, 16)
+    losses = [
+        few_shot.fs_pic_loss(model, each, 255 - each, config.episode, torch.zeros(25, 0)) for each in clean
+    ]
+    loss = torch.stack(losses).mean()
+    wanted = torch.autograd.grad(loss, list(model.parameters()))
+    moments = torch.cat([0.1 * each.flatten() for each in wanted])  # Adam's, after a step: (1 - β1)·g
+    model.load_state_dict(begun)
+    run = few_shot.Training(model, config)
+    run.start_epoch()
+    said = run.step([few_shot.Batch(each, 255 - each) for each in clean])
+    found = torch.cat([run._optimiser.state[each]["exp_avg"].flatten() for each in model.parameters()])
+    assert said.item() == pytest.approx(loss.item(), rel=1e-6)
+    torch.testing.assert_close(found, moments, rtol=1e-4, atol=1e-6 * moments.abs().max().item())
+
+
 @pytest.mark.parametrize("pretraining", [0, 1, 3])
 def test_the_first_epochs_are_of_all_classes_and_the_rest_of_episodes(small_glyphs, monkeypatch, pretraining):
     classes, real = [], few_shot.Training.step
 
-    def step(self, clean, released, which=None, codes=None):
-        classes.append(codes)
-        real(self, clean, released, which, codes)
+    def step(self, batches):
+        classes.extend(batch.codes for batch in batches)
+        return real(self, batches)
 
     monkeypatch.setattr(few_shot.Training, "step", step)
     train(small_glyphs, config=replace(TINY, pretraining_epochs=pretraining))
@@ -885,3 +907,20 @@ def test_patience_does_not_end_pretraining_nor_what_comes_after_at_once(small_gl
     monkeypatch.setattr(few_shot._Validation, "accuracy", lambda self, model: 0.5)
     config = replace(TINY, epochs=50, patience=2, pretraining_epochs=5, episodes_per_epoch=1)
     assert train(small_glyphs, config=config).card["epochs"] == 5 + 2
+
+
+def test_the_card_tells_a_server_the_size_of_images_and_when_to_refuse(small_glyphs, tmp_path):
+    model = train(small_glyphs, "pixelize:cell=2", replace(TINY, epochs=1))
+    model.save(tmp_path / "m.safetensors")
+    card = few_shot.load(tmp_path / "m.safetensors").card
+    assert card["shape"] == [1, 16, 16]
+    assert card["made_of"] == [None]
+    assert set(card["refusal"]) == {"threshold", "accepted", "refused"}
+    assert card["refusal"]["accepted"] == pytest.approx(0.95, abs=0.02)  # of 90 queries
+    assert card["refusal"]["threshold"] > 0
+
+
+def test_a_model_for_a_range_refuses_by_weighted_prototypes(small_glyphs):
+    model = train(small_glyphs, "gaussian:sigma=20,200", replace(TINY, epochs=1))
+    assert len(set(model.card["weights"].values())) == 2
+    assert 0 <= model.card["refusal"]["refused"] <= 1

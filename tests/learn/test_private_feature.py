@@ -149,7 +149,7 @@ def test_without_a_pair_of_one_identity_the_second_sum_is_empty():
 def test_the_loss_of_a_step_is_the_attributes_and_the_privacy():
     model, source = trained(targets=["light", "kind"]), world()
     run = Training(model, replace(TINY, beta=0.5), sigma=0.2)
-    run._epochs.done = 4  # of the last stage
+    run.skip(4)  # to the last stage
     model.eval()
     codes = torch.stack([source.label(name).codes for name in model.classes], 1)
     people = source.label("identity").codes
@@ -347,7 +347,7 @@ def test_an_adversary_learns_who_it_is_and_the_extractor_unlearns_it():
     model = trained(source, config)
     model.adversary = torch.nn.Linear(4, 8)
     run = Training(model, config, sigma=1.0)
-    run._epochs.done = 4  # of the last stage
+    run.skip(4)  # to the last stage
     model.eval()  # statistics of a batch would move
     codes, people = source.label("light").codes, source.label("identity").codes
     run.loss(source.images, codes[:, None], people).backward()

@@ -1,7 +1,15 @@
 import pytest
 import torch
 
-from sfumato.learn.prototypes import episode_accuracies, prototype_logits, prototypes, support_weights
+from sfumato.learn.prototypes import (
+    ACCEPTED,
+    Refusal,
+    episode_accuracies,
+    prototype_logits,
+    prototypes,
+    refusal,
+    support_weights,
+)
 
 
 def normal(*shape, seed=0):
@@ -112,3 +120,67 @@ def test_embeddings_that_are_all_equal_weigh_alike():
     codes = torch.arange(4).repeat_interleave(4)
     found = support_weights(torch.ones(16, 3), codes, torch.arange(16) % 2)
     assert found.tolist() == [1, 1]
+
+
+def episodes(*, spread, count=200, way=5, images=15, dimension=24, seed=0):
+    """Embeddings of classes whose middles differ by so much more than their errors, and episodes of them."""
+    middles = spread * normal(count * way, dimension, seed=seed)
+    embeddings = (middles[:, None] + normal(count * way, images, dimension, seed=seed + 1)).flatten(0, 1)
+    return embeddings, torch.arange(count * way * images).view(count, way, images)
+
+
+def accepted(found, embeddings, places, *, shot):
+    """The share of queries that a plain loop accepts, at so many shots."""
+    kept = []
+    for episode in places[:40]:
+        means = embeddings[episode[:, :shot]].mean(1)
+        for query in embeddings[episode[:, 10:].flatten()]:
+            nearest = (query - means).square().sum(1).min().item()
+            kept.append(not found.refuses(nearest, shot))
+    return sum(kept) / len(kept)
+
+
+def test_a_refusal_accepts_95_per_cent_where_it_was_measured():
+    found = refusal(*episodes(spread=3.0), shot=5)
+    assert found.accepted == pytest.approx(ACCEPTED, abs=1e-3)
+    again = episodes(spread=3.0, seed=7)
+    assert accepted(found, *again, shot=5) == pytest.approx(ACCEPTED, abs=0.02)
+
+
+@pytest.mark.parametrize("shot", [1, 2, 10])
+def test_a_refusal_measured_at_five_shots_serves_other_numbers_of_shots(shot):
+    found = refusal(*episodes(spread=3.0), shot=5)
+    again = episodes(spread=3.0, seed=7)
+    assert accepted(found, *again, shot=shot) == pytest.approx(ACCEPTED, abs=0.03)
+    # The plain squared distance does not: at one shot it is 2 / 1.2 of what it is at five.
+    plain = Refusal(found.threshold * 1.2 / (1 + 1 / shot), 0.0, 0.0)
+    assert abs(accepted(plain, *again, shot=shot) - ACCEPTED) > 0.03
+
+
+def test_outsiders_are_refused_the_more_the_further_classes_are_apart():
+    shares = [refusal(*episodes(spread=spread), shot=5).refused for spread in (0.0, 1.0, 3.0)]
+    assert shares[0] == pytest.approx(1 - ACCEPTED, abs=0.03)  # then they are like those enrolled
+    assert shares[0] < shares[1] < shares[2]
+    assert shares[2] > 0.99
+
+
+def test_the_share_of_outsiders_is_that_of_a_plain_loop():
+    embeddings, places = episodes(spread=1.0, count=20)
+    found = refusal(embeddings, places, shot=5)
+    refused = []
+    for episode in places:
+        means = embeddings[episode[:, :5]].mean(1)
+        for own, row in enumerate(episode):
+            others = means[[number for number in range(len(means)) if number != own]]
+            for query in embeddings[row[5:]]:
+                refused.append(found.refuses((query - others).square().sum(1).min().item(), 5))
+    assert found.refused == pytest.approx(sum(refused) / len(refused), abs=1e-3)
+
+
+def test_a_refusal_weighs_supports_as_prototypes_do():
+    embeddings, places = episodes(spread=1.0, count=20)
+    weights = normal(len(embeddings), seed=3).exp()
+    plain = refusal(embeddings, places, shot=5).threshold
+    equal = refusal(embeddings, places, shot=5, weights=torch.ones(len(embeddings))).threshold
+    assert equal == pytest.approx(plain, rel=1e-5)
+    assert refusal(embeddings, places, shot=5, weights=weights).threshold > 1.05 * plain

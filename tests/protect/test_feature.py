@@ -10,13 +10,16 @@ import torch
 from torch import Tensor
 
 from sfumato import artefacts
+from sfumato.dp.ledger import Budget, Ledger
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import ArtefactError, DataError, SpecError
+from sfumato.errors import ArtefactError, BudgetExceededError, DataError, SpecError
+from sfumato.images import digest
+from sfumato.protect import device, parse, parse_feature
 from sfumato.protect import feature as features
-from sfumato.protect import parse, parse_feature
 from sfumato.protect.feature import (
     GRID,
     Feature,
+    FeatureRelease,
     clipped_noisy,
     load_extractor,
     noisy,
@@ -36,16 +39,20 @@ def artefact(tmp_path: Path) -> str:
     card["config"] = {"widths": [4] * 7, "cut": "conv4_2", "dimension": 3}
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        device, _, _ = untrained_sides(card)
-    device.covariance.copy_(COVARIANCE)
+        side, _, _ = untrained_sides(card)
+    side.covariance.copy_(COVARIANCE)
     path = tmp_path / "feature.safetensors"
-    artefacts.save(path, {f"device.{k}": v for k, v in device.state_dict().items()}, card)
+    artefacts.save(path, {f"device.{k}": v for k, v in side.state_dict().items()}, card)
     return str(path)
 
 
 def pictures(count: int = 5, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (count, *SHAPE), generator=generator).to(torch.uint8)
+
+
+def by_ledger(feature: Feature, images: Tensor, ledger: Ledger) -> FeatureRelease:
+    return device.release(feature, images, ledger, folders=["/photos"] * len(images))
 
 
 # What is released
@@ -125,6 +132,44 @@ def test_fresh_noise_for_every_image_and_the_same_for_one_seed(artefact: str):
         assert not (one == other).any()
         assert protection.draws_noise
     assert not Feature(artefact, noise=0.0).draws_noise
+
+
+# By the ledger of a device
+
+
+def test_a_device_releases_a_feature_once_and_each_image_its_own(artefact: str, tmp_path: Path):
+    feature = Feature(artefact, noise=0.5)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        first = by_ledger(feature, pictures(2), ledger)
+        again = by_ledger(feature, pictures(3)[[2, 1, 0, 2]], ledger)
+        assert ledger.summary().releases == 3
+    assert again.values.dtype == torch.float32
+    assert torch.equal(again.values[[2, 1]], first.values)
+    assert torch.equal(again.values[0], again.values[3])
+    assert again.spec == feature.spec
+    plain = Feature(artefact, noise=0.0).release(pictures(3), seeded_noise(0)).values[[2, 1, 0]]
+    # Noise of half the variance of a feature; another order of the images would be far off.
+    assert (again.values[:3] - plain).norm(dim=1).max() < 6 * COVARIANCE.trace().sqrt()
+
+
+def test_a_device_draws_no_noise_for_a_feature_that_has_none(artefact: str, tmp_path: Path):
+    feature = Feature(artefact, noise=0.0)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        released = by_ledger(feature, pictures(3)[[1, 0, 1]], ledger)
+    assert torch.equal(released.values, feature.release(pictures(3)[[1, 0, 1]], seeded_noise(0)).values)
+
+
+def test_a_budget_holds_what_is_proved_of_a_feature_and_nothing_of_one_without_a_norm(
+    artefact: str, tmp_path: Path
+):
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budget(Budget.parse("rho=10"))
+        by_ledger(Feature(artefact, noise=2.0, norm=3.0), pictures(1), ledger)  # 2 * 3^2 / 2 = 9
+        assert ledger.spent_on(digest(pictures(1)[0]), Budget.parse("rho=10")) == pytest.approx(9)
+        with pytest.raises(BudgetExceededError):
+            by_ledger(Feature(artefact, noise=4.0, norm=2.0), pictures(1), ledger)  # 2 more
+        with pytest.raises(BudgetExceededError, match="nothing is proved of it"):
+            by_ledger(Feature(artefact, noise=4.0), pictures(1), ledger)
 
 
 # Clipping, and what is proved

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from sfumato import artefacts, images
 from sfumato.dp.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
+from sfumato.engines import EngineConfig
 from sfumato.errors import ArtefactError, ConfigError, DataError, SpecError
 from sfumato.protect import device, expand, parse, unpack
 from sfumato.protect import mask as masks
@@ -411,9 +412,13 @@ def test_in_files_hidden_pixels_are_transparent_and_black(
 ):
     artefact = write_artefact(tmp_path / "m.safetensors", channels=channels)
     originals = write_folder(tmp_path, channels)
-    config = FolderConfig(format_name=format_name, workers=workers)
     outcome = protect_folder(
-        tmp_path / "photos", tmp_path / "out", Mask(artefact), tmp_path / "ledger.db", config
+        tmp_path / "photos",
+        tmp_path / "out",
+        Mask(artefact),
+        tmp_path / "ledger.db",
+        FolderConfig(format_name=format_name),
+        engine=EngineConfig(workers=workers),
     )
     assert outcome.failures == {}
     expected = Mask(artefact).release(originals, NOISE)
@@ -432,7 +437,7 @@ def test_a_format_without_transparency_is_refused_before_anything_is_written(
     artefact: str, tmp_path: Path, format_name: str
 ):
     write_folder(tmp_path)
-    config, ledger = FolderConfig(format_name=format_name, workers=1), tmp_path / "ledger.db"
+    config, ledger = FolderConfig(format_name=format_name), tmp_path / "ledger.db"
     message = f"{format_name} cannot say which pixels are hidden: write a mask as PNG or WEBP"
     with pytest.raises(ConfigError, match=message):
         protect_folder(tmp_path / "photos", tmp_path / "out", Mask(artefact), ledger, config)
@@ -459,7 +464,11 @@ def test_an_image_of_another_size_in_a_folder_is_reported_and_the_rest_goes_on(a
     write_folder(tmp_path)
     images.write(tmp_path / "photos" / "wide.png", pictures(1, size=(20, 30))[0])
     outcome = protect_folder(
-        tmp_path / "photos", tmp_path / "out", Mask(artefact), tmp_path / "ledger.db", FolderConfig(workers=1)
+        tmp_path / "photos",
+        tmp_path / "out",
+        Mask(artefact),
+        tmp_path / "ledger.db",
+        engine=EngineConfig(workers=1),
     )
     assert outcome.shapes == {(3, *SIZE): 3}
     assert [first for _, first in outcome.failures.values()] == ["wide.png"]

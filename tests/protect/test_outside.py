@@ -10,9 +10,10 @@ from torch import Tensor
 from sfumato import data, images
 from sfumato.dp.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
+from sfumato.engines import EngineConfig
 from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
 from sfumato.protect import device, parse
-from sfumato.protect.folder import FolderConfig, protect_folder
+from sfumato.protect.folder import protect_folder
 from sfumato.protect.outside import Outside
 from sfumato.protect.release import made_of
 from sfumato.study.streams import artefacts_of
@@ -187,7 +188,7 @@ def test_a_folder_is_released_by_the_ledger(tmp_path: Path, index: str):
         tmp_path / "out",
         Outside(index),
         tmp_path / "ledger.db",
-        FolderConfig(workers=1),
+        engine=EngineConfig(workers=1),
     )
     assert (outcome.failures, outcome.shapes) == ({}, {(3, 20, 20): COUNT})
     for i in range(COUNT):

@@ -10,7 +10,7 @@ from sfumato import data, protect
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, DataError, SpecError
 from sfumato.learn import adversarial_mask, classifier, meta
 from sfumato.study import grid, recommend, report, run
-from sfumato.study.run import Progress
+from sfumato.study.lab import Lab, Progress
 
 SETTINGS = {
     "data": {"source": "faces", "identities": 24, "images_per_identity": 9, "headwear": 18, "size": 16},
@@ -140,7 +140,7 @@ def test_a_stopped_study_ends_with_the_same_results(finished, tmp_path):
 def test_a_changed_setting_repeats_what_depends_on_it_and_nothing_else(finished):
     def digests(**changes):
         config = grid.parse({**SETTINGS, **changes})
-        lab = run._Lab(config, cartoons(), finished, Progress())
+        lab = Lab(config, cartoons(), finished, Progress())
         return {str(cell): lab.digest(cell) for cell in grid.cells(config)}
 
     before = digests()
@@ -154,7 +154,7 @@ def test_a_changed_setting_repeats_what_depends_on_it_and_nothing_else(finished)
 
 
 def test_the_adversary_never_trains_on_the_people_he_looks_for(finished):
-    lab = run._Lab(grid.parse(SETTINGS), cartoons(), finished, Progress())
+    lab = Lab(grid.parse(SETTINGS), cartoons(), finished, Progress())
     looked_for = cartoons().split("test").classes("identity")
     assert not torch.isin(lab._adversaries.others.classes("identity"), looked_for).any()
 
@@ -166,7 +166,7 @@ def test_distractors_are_looked_for_with_the_people_of_the_test(tmp_path):
     of_strangers = torch.isin(loaded.label("identity").codes[rows], strangers)
     # They stay in the training split, too: he must leave them out himself.
     with_distractors = replace(loaded, splits={**loaded.splits, "distractors": rows[of_strangers]})
-    lab = run._Lab(grid.parse(SETTINGS), with_distractors, tmp_path, Progress())
+    lab = Lab(grid.parse(SETTINGS), with_distractors, tmp_path, Progress())
     assert not torch.isin(lab._adversaries.others.classes("identity"), strangers).any()
     (static,) = [
         cell
@@ -261,7 +261,7 @@ def test_classes_of_the_task_are_learned_tested_and_drawn_and_others_are_not(tmp
     some = [f"hat-{number:04}" for number in (2, 3, 5, 7, 0, 1, 4, 6, 11)]  # 4 to train, 2 and 3
     task = {**SETTINGS["task"], "classes": some}
     config = grid.parse({**SETTINGS, "task": task, "protections": [], "attacks": [], "pictures": 0})
-    lab = run._Lab(config, cartoons(), tmp_path, Progress())
+    lab = Lab(config, cartoons(), tmp_path, Progress())
     assert lab._train.classes("headwear").tolist() == [2, 3, 5, 7]
     assert lab._validation.classes("headwear").tolist() == [0, 1]
     assert lab._asked.classes("headwear").tolist() == [4, 6, 11]
@@ -362,7 +362,7 @@ def test_the_report_of_a_meta_learner_reads_every_record(kept, learned, tmp_path
 def test_settings_of_meta_learning_decide_meta_learned_cells_and_no_others(tmp_path):
     def digests(learners=("meta", "protected"), **changes):
         config = grid.parse({**GLYPHS, "learners": [*learners], **changes})
-        lab = run._Lab(config, data.load("glyphs", classes=40, drawers=6, size=16), tmp_path, Progress())
+        lab = Lab(config, data.load("glyphs", classes=40, drawers=6, size=16), tmp_path, Progress())
         return {str(cell): lab.digest(cell) for cell in grid.cells(config)}
 
     def differ(**changes):
@@ -431,8 +431,8 @@ def test_a_private_meta_learner_is_not_tested_on_classes_that_it_was_trained_on(
     with pytest.raises(
         ConfigError, match=r"is in the training and in the test split, .*: split the data by cl"
     ):
-        run._Lab(meta_learned(PRIVATE), mixed, tmp_path, Progress())
-    run._Lab(meta_learned(), mixed, tmp_path, Progress())  # without a promise there is none to break
+        Lab(meta_learned(PRIVATE), mixed, tmp_path, Progress())
+    Lab(meta_learned(), mixed, tmp_path, Progress())  # without a promise there is none to break
 
 
 def test_too_few_images_to_meta_learn_from_are_said_before_anything_is_trained(tmp_path):
@@ -541,7 +541,7 @@ def test_the_report_of_classifiers_and_masks_reads_every_record(judged, tmp_path
 
 
 def digests_of(config, directory):
-    lab = run._Lab(config, cartoons(), directory, Progress())
+    lab = Lab(config, cartoons(), directory, Progress())
     return {str(cell): lab.digest(cell) for cell in grid.cells(config)}
 
 

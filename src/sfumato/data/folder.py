@@ -1,8 +1,10 @@
 """A folder per class: DIR/anna/1.jpg, or DIR/train/anna/1.jpg with the splits as folders above."""
 
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor
 
 from sfumato import images
 from sfumato.data.labelled import LabelledImages, label_of, rows_by_split, split_by_class
+from sfumato.data.stored import at_once, fetch, memory
 from sfumato.errors import ConfigError, DataError, ImageError
 
 SPLITS = {
@@ -32,7 +35,11 @@ def folder(
     channels: int = 3,
     skip_unreadable: Callable[[ImageError], None] | None = None,
 ) -> LabelledImages:
-    """Read a folder of images, a sub-folder per class, into memory.
+    """Read a folder of images, a sub-folder per class.
+
+    Images of more than SFUMATO_MEMORY bytes together, 2 GiB by default, are not held in memory, but decoded
+    once into a file of the user's cache (sfumato.data.stored): a private copy, until it is cleared. The same
+    holds for every source whose images are files.
 
     Files that have no image suffix, and hidden ones, are passed over. Without split folders, whole
     classes are given to train, validation and test (60, 15 and 25 in 100, by seed 0).
@@ -115,34 +122,63 @@ def assemble(
     if channels not in (1, 3):
         raise ConfigError(f"{name}: channels={channels}: 3 for colour or 1 for grey")
 
-    # Not a list to stack: it would hold every pixel twice, and CelebA has 4.3 GB of them.
-    pixels = torch.empty(len(files), channels, size, size, dtype=torch.uint8)
+    failed: dict[int, ImageError] = {}
 
-    def read(row: int) -> ImageError | None:
-        try:
-            pixels[row] = _read(files[row], size=size, channels=channels, crop=crop)
-        except ImageError as error:
-            return error
-        return None
-
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        errors = list(pool.map(read, range(len(files))))
-    for error in errors:
-        if error is None:
-            continue
+    def tell(error: ImageError) -> None:
         if skip_unreadable is None:
             raise ImageError(f"{error}: remove the file, or pass skip_unreadable") from error
         skip_unreadable(error)
-    kept = [row for row, error in enumerate(errors) if error is None]
-    if not kept:
-        raise DataError(f"{name}: none of the {len(files)} files is an image that can be read")
-    if len(kept) < len(files):
-        pixels = pixels[kept]
+
+    def fill(take: Callable[[Tensor], object]) -> dict[int, ImageError]:
+        """Hand over the image of one file after the other, and tell of those that have none."""
+        for row, image in enumerate(_decoded(files, size=size, channels=channels, crop=crop)):
+            if isinstance(image, ImageError):
+                failed[row] = image
+                tell(image)
+            else:
+                take(image)
+        if len(failed) == len(files):
+            raise DataError(f"{name}: none of the {len(files)} files is an image that can be read")
+        return failed
+
+    shape = (channels, size, size)
+    pixels: Tensor
+    if len(files) * math.prod(shape) <= memory():
+        # Not a list to stack: it would hold every pixel twice.
+        room, places = torch.empty(len(files), *shape, dtype=torch.uint8), count()
+        fill(lambda image: room[next(places)].copy_(image))
+        pixels = room[: len(files) - len(failed)]
+    else:
+        pixels, known = fetch(name, files, shape, {"crop": crop}, fill)
+        for row, error in known.items():
+            if row not in failed:  # it was told when the images were put there
+                tell(error)
+        failed = known
+    kept = [row for row in range(len(files)) if row not in failed]
     labels = {key: label_of([values[i] for i in kept]) for key, values in columns.items()}
     if splits is None:
         by = next(iter(labels.values()))
         return LabelledImages(name, pixels, labels, split_by_class(by.codes, shares=SHARES, seed=0))
     return LabelledImages(name, pixels, labels, rows_by_split([splits[i] for i in kept]))
+
+
+def _decoded(
+    files: Sequence[Path], *, size: int, channels: int, crop: int | None
+) -> Iterator[Tensor | ImageError]:
+    """The image of each file, in order, or what is wrong with it; on all of torch's threads."""
+
+    def read(path: Path) -> Tensor | ImageError:
+        try:
+            return _read(path, size=size, channels=channels, crop=crop)
+        except ImageError as error:
+            return error
+
+    threads = torch.get_num_threads()
+    # Not all at once: what waits to be taken is held in memory.
+    step = max(threads, at_once() // (channels * size**2))
+    with ThreadPoolExecutor(threads) as pool:
+        for start in range(0, len(files), step):
+            yield from pool.map(read, files[start : start + step])
 
 
 def _read(path: Path, *, size: int, channels: int, crop: int | None) -> Tensor:

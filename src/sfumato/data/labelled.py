@@ -11,6 +11,8 @@ from torch import Tensor
 from sfumato.errors import DataError, did_you_mean
 from sfumato.images import check_batch
 
+_DIGESTED = 1 << 24  # bytes at a time
+
 
 @dataclass(frozen=True)
 class Label:
@@ -31,7 +33,8 @@ class LabelledImages:
 
     Attributes:
         name: where they come from, for reports: "faces", "folder:photos".
-        images: (N, C, H, W) uint8.
+        images: (N, C, H, W) uint8; where they are too many for memory, a tensor that gathers what is asked
+            for (sfumato.data.stored): take rows of it, and leave the whole alone.
         labels: label name -> Label; "class" where there is only one. A label "original" says which images are
             copies of one another, turned for example: guarantees count copies as one image.
         splits: split name -> (n,) int64 rows. A source names "train", "validation" and "test"; a table may
@@ -80,7 +83,9 @@ class LabelledImages:
     def digest(self) -> str:
         """SHA-256 of pixels, labels and splits: the same data has the same digest on every machine."""
         sha = hashlib.sha256(repr(tuple(self.images.shape)).encode())
-        sha.update(self.images.contiguous().numpy().data)
+        step = max(1, _DIGESTED // max(1, self.images[:1].numel()))
+        for start in range(0, len(self), step):  # in parts: they may be more than fit memory
+            sha.update(self.images[start : start + step].contiguous().numpy().data)
         for name, label in sorted(self.labels.items()):
             sha.update(repr((name, label.names)).encode())
             sha.update(label.codes.contiguous().numpy().data)

@@ -8,6 +8,7 @@ from pathlib import Path
 from sfumato import images
 from sfumato.data.folder import DEFAULT_SIZE, SPLITS, assemble
 from sfumato.data.labelled import LabelledImages
+from sfumato.data.listing import check_filled, read_rows
 from sfumato.errors import DataError, ImageError, did_you_mean
 from sfumato.files import whole
 
@@ -34,30 +35,16 @@ def table(
         ImageError: a file that is no image.
     """
     path = Path(path)
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as opened:
-            reader = csv.DictReader(opened)
-            header = list(reader.fieldnames or [])
-            rows = [(reader.line_num, row) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read as a CSV in UTF-8 ({error})") from error
-    if "file" not in header:
-        raise DataError(f"{path}: no column 'file': {did_you_mean('file', header)}")
+    header, rows = read_rows(path, columns=("file",), of="image")
     labels = [name for name in header if name not in ("file", "split")]
     if not labels:
         raise DataError(f"{path}: no label column beside {', '.join(header)}: add one, such as 'class'")
     if split_by is not None and split_by not in labels:
         raise DataError(f"{path}: no column {split_by!r} to split by: {did_you_mean(split_by, labels)}")
-    if not rows:
-        raise DataError(f"{path}: no rows: list at least one image")
-    for number, row in rows:
-        for key in header:
-            if not row[key] and key != "split":
-                raise DataError(f"{path}, line {number}: no value for {key!r}: fill it in or remove the row")
+    for line, row in rows:
+        check_filled(line, row, labels)
         if row.get("split") and row["split"] not in SPLITS:
-            raise DataError(
-                f"{path}, line {number}: no split {row['split']!r}: {did_you_mean(row['split'], SPLITS)}"
-            )
+            raise DataError(f"{line}: no split {row['split']!r}: {did_you_mean(row['split'], SPLITS)}")
     if split_by is not None:
         labels.sort(key=lambda name: name != split_by)
     return assemble(

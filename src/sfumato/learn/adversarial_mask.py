@@ -15,6 +15,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,11 @@ from torch.nn import functional
 from sfumato import artefacts
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import seed_of
-from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch, to_float
 from sfumato.learn import epochs
+from sfumato.learn.batch_norm import of_whole_batches
+from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.epochs import Epochs
 from sfumato.networks import Predictor, UNet
 from sfumato.precision import autocast, resolve
@@ -47,7 +50,8 @@ class MaskConfig:
         keep: the share of the pixels to reveal, above 0 and below 1.
         adversarial: False trains without adversarial steps, the paper's baseline.
         predictor_batches: main steps before each adversarial one.
-        batch: images a step, at most: an epoch is cut into equal parts.
+        batch: images a step, at most: an epoch is cut into equal parts. There is no accumulation over parts
+            of a batch: batch norm would see each by itself, and train another model. Devices can share it.
         epochs: how often every image is seen.
         learning_rate: of Adam.
         masker_width: filters of the U-Net at full resolution; twice as many after each halving.
@@ -180,7 +184,7 @@ class MaskModel(nn.Module):
             found, wanted = ("x".join(map(str, each)) for each in (images.shape[1:], self.card["shape"]))
             raise DataError(f"images of {found}: this mask was trained on {wanted}: resize them")
         self.eval()
-        return pixel_scores(self.masker, images)
+        return pixel_scores(self.masker, images.to(_device(self))).to(images.device)
 
     def masked(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> what a device would show of them: `keep` of the pixels, the others 0."""
@@ -192,11 +196,12 @@ class MaskModel(nn.Module):
         """(N, C, H, W) uint8 masked images -> (N,) int64, places in `classes`."""
         self.eval()
         parts = []
+        device = _device(self)
         for part in released.split(_BATCH):
-            with autocast(self.card["precision"], part.device):
-                logits = self.predictor(to_float(part).contiguous(memory_format=torch.channels_last))
+            with autocast(self.card["precision"], device):
+                logits = self.predictor(_ready(part, device))
             parts.append(logits.float().argmax(1))
-        return torch.cat(parts)
+        return torch.cat(parts).to(released.device)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as an artefact, which `protect.parse("mask:artefact=PATH")` applies."""
@@ -205,13 +210,12 @@ class MaskModel(nn.Module):
 
 def load(path: str | os.PathLike[str]) -> MaskModel:
     """Read a model that `MaskModel.save` wrote. Raises ArtefactError: damaged, foreign, of another kind."""
-    tensors, card = artefacts.load(path, kind=KIND)
-    try:
-        model = untrained(card, MaskConfig(**card["config"]), seed=0)
-        model.load_state_dict(tensors)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ArtefactError(f"{path}: damaged: its card and its weights are of no mask") from error
-    return model.eval()
+    return epochs.load_model(
+        path,
+        kind=KIND,
+        what="mask",
+        untrained=lambda card: untrained(card, MaskConfig(**card["config"]), seed=0),
+    )
 
 
 def train(
@@ -223,6 +227,8 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    losses: Callable[[float], None] | None = None,
+    devices: Devices | None = None,
 ) -> MaskModel:
     """Train masker and predictor and return them as of the best epoch.
 
@@ -236,13 +242,19 @@ def train(
         checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
             if it had not stopped; it is removed by the caller when no longer needed.
         progress: called after each step with the numbers done and planned.
+        losses: called after each step with its loss.
+        devices: where this is one of several processes, see `devices.launch`, that share the images of a
+            batch. All are given the same data and settings, and return the same model; the first validates,
+            and writes the checkpoint, which all can read. Losses, and batch norm, are those of
+            whole batches: they do not depend on how many processes there are, but for rounding.
 
     Raises:
         DataError: fewer than two classes, images that are too small, or classes that are in `validation`
             alone.
-        ConfigError: `keep` is less than a pixel of these images.
+        ConfigError: `keep` is less than a pixel of these images, or a step has fewer images than processes.
         ArtefactError: the checkpoint belongs to another run.
     """
+    devices = devices or ALONE
     classes = trainable(data, config, target)
     codes = codes_of(data, target, classes)
     if validation is not None:
@@ -259,8 +271,10 @@ def train(
         "precision": resolve(config.precision),
         "privacy_spent": None,  # of the TRAINING images: this method protects those of users, not these
     }
-    run = Training(untrained(card, config, seed=seed), config)
-    if checkpoint is not None and Path(checkpoint).exists():
+    model = untrained(card, config, seed=seed)
+    devices.align(model)
+    run = Training(model, config, devices=devices)
+    if checkpoint is not None and devices.of_first(Path(checkpoint).exists):
         run.resume(checkpoint)
     steps = -(-len(data) // config.batch)  # of an epoch
     while run.epoch < config.epochs:
@@ -273,13 +287,18 @@ def train(
                 mirrored = torch.rand(len(images), generator=order) < 0.5
                 images[mirrored] = images[mirrored].flip(3)
             if adversarial_at(config, step):
-                run.obfuscator_step(images)
+                loss = run.obfuscator_step(images)
             else:
-                run.predictor_step(images, codes[batch])
+                loss = run.predictor_step(images, codes[batch])
+            if losses is not None:
+                losses(loss.item())
             if progress is not None:
                 progress(step + 1, config.epochs * steps)
-        run.finish_epoch(None if validation is None else evaluate(run.model, validation))
-        if checkpoint is not None:
+        accuracy = None
+        if validation is not None:
+            accuracy = devices.of_first(partial(evaluate, model, validation))
+        run.finish_epoch(accuracy)
+        if checkpoint is not None and devices.first:
             run.save(checkpoint)
     return run.best_model()
 
@@ -341,12 +360,13 @@ class Training:
         model: in training.
     """
 
-    def __init__(self, model: MaskModel, config: MaskConfig) -> None:
+    def __init__(self, model: MaskModel, config: MaskConfig, *, devices: Devices = ALONE) -> None:
         self.model = model
         self._config = config
-        parameters = list(model.parameters())
-        self._device = parameters[0].device
-        self._epochs = Epochs(model, parameters, kind=_CHECKPOINT, rate=config.learning_rate)
+        self._devices = devices
+        self._parameters = list(model.parameters())
+        self._device = _device(model)
+        self._epochs = Epochs(model, self._parameters, kind=_CHECKPOINT, rate=config.learning_rate)
         self._count = 0
 
     @property
@@ -360,40 +380,51 @@ class Training:
         self._count = pixels_shown(keep_at(self._config, self.epoch), (height, width))
         self.model.train()
 
-    def predictor_step(self, images: Tensor, codes: Tensor) -> None:
-        """Update Φ and masker to minimise the cross-entropy of Φ(x_p).
+    def predictor_step(self, images: Tensor, codes: Tensor) -> Tensor:
+        """Update Φ and masker to minimise the cross-entropy of Φ(x_p), which is returned.
 
         Args:
-            images: (B, C, H, W) uint8.
+            images: (B, C, H, W) uint8, the whole batch, of which this process takes its share.
             codes: (B,) int64.
         """
-        revealed, _ = self._masked(images)
-        with self._autocast():
-            logits = self.model.predictor(revealed)
-        functional.cross_entropy(logits.float(), codes).backward()
-        self._step()
+        mine = self._share(images)
+        with of_whole_batches(self.model, self._devices):
+            revealed, _ = self._masked(images[mine])
+            with self._autocast():
+                logits = self.model.predictor(revealed)
+        wanted = codes[mine].to(self._device)
+        loss = functional.cross_entropy(logits.float(), wanted) * (len(wanted) / len(codes))
+        loss.backward()
+        return self._step(loss)
 
-    def obfuscator_step(self, images: Tensor) -> None:
+    def obfuscator_step(self, images: Tensor) -> Tensor:
         """Update the masker alone to minimise the cross-entropy of Φ(x_o) with the uniform distribution.
 
-        Neither the parameters of Φ move nor its running statistics, which are of revealed images.
+        Neither the parameters of Φ move nor its running statistics, which are of revealed images. Returns
+        the loss.
 
         Args:
-            images: (B, C, H, W) uint8.
+            images: (B, C, H, W) uint8, the whole batch, of which this process takes its share.
         """
-        _, hidden = self._masked(images)
+        mine = self._share(images)
+        with of_whole_batches(self.model.masker, self._devices):
+            _, hidden = self._masked(images[mine])
         # By the statistics of revealed images, as in use. By those of the batch, which undo what darkens all
         # hidden pixels alike, the mask covered much less of what tells the class.
         self.model.predictor.eval()
         with self._autocast():
             logits = self.model.predictor(hidden)
         self.model.predictor.train()
-        uniform_cross_entropy(logits.float()).backward(inputs=list(self.model.masker.parameters()))
-        self._step()
+        loss = uniform_cross_entropy(logits.float()) * (len(hidden) / len(images))
+        loss.backward(inputs=list(self.model.masker.parameters()))
+        return self._step(loss)
+
+    def _share(self, images: Tensor) -> slice:
+        return self._devices.share(len(images), what="images", setting="batch")
 
     def _masked(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """(B, C, H, W) uint8 -> x_p and x_o, float32."""
-        ready = to_float(images).contiguous(memory_format=torch.channels_last)
+        ready = _ready(images, self._device)
         with self._autocast():
             unbounded = self.model.masker(ready)
         scores = unbounded.float().sigmoid()
@@ -403,9 +434,11 @@ class Training:
     def _autocast(self) -> torch.autocast:
         return autocast(self.model.card["precision"], self._device)
 
-    def _step(self) -> None:
+    def _step(self, loss: Tensor) -> Tensor:
         # Adam passes over parameters without gradients: those of Φ, in an adversarial step.
+        whole = self._devices.add_up(self._parameters, loss)
         self._epochs.step()
+        return whole
 
     def finish_epoch(self, accuracy: float | None) -> None:
         """Note the validation accuracy, and the weights where it is the best so far, or there is none."""
@@ -423,3 +456,11 @@ class Training:
     def resume(self, path: str | os.PathLike[str]) -> None:
         """Go on from a checkpoint. Raises ArtefactError for that of another run."""
         self._epochs.resume(path)
+
+
+def _device(model: MaskModel) -> torch.device:
+    return next(model.parameters()).device
+
+
+def _ready(images: Tensor, device: torch.device) -> Tensor:
+    return to_float(images.to(device)).contiguous(memory_format=torch.channels_last)

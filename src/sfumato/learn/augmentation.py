@@ -1,7 +1,18 @@
-"""Variants of training images, made before they are protected."""
+"""Variants of training images: moved and mirrored, changed by a policy of operations, or mixed."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
+
+from sfumato.errors import ConfigError, DataError, did_you_mean
+
+Operation = Callable[[Tensor, torch.Generator], Tensor]
+
+_HEIGHT, _WIDTH = 2, 3  # axes of a batch
+_TRIES = 10  # rectangles drawn for a crop, the first of which that fits is taken
 
 
 def augmented(images: Tensor, generator: torch.Generator, *, flips: bool = False, shifts: int = 0) -> Tensor:
@@ -25,3 +36,197 @@ def augmented(images: Tensor, generator: torch.Generator, *, flips: bool = False
         # Indices on both sides of the channels would put these last.
         images = images.movedim(1, 3)[every, rows[:, :, None], columns[:, None]].movedim(3, 1)
     return images
+
+
+def apply(images: Tensor, policy: str, generator: torch.Generator) -> Tensor:
+    """Change each image by the operations of a policy, in turn. -> (N, C, H, W) of the same type.
+
+    Source: Gao et al. 2021, "Privacy-preserving collaborative learning with automatic transformation search"
+    (ATS): a client trains on transformed images, so that gradients show no others. A published policy is a
+    row of numbers: places in the list of 50 operations of their code, each with a magnitude from 0 to 9.
+    "3-1-7+43-18-18" is a hybrid: one of the two for each image, by chance.
+
+    The policies of the SemSim paper (docs/papers.md, "SemSim"), Table 3, which names their operations:
+
+    - "none": nothing, and nothing is drawn.
+    - "crop-flip": a crop of 8% to 100% of the area and of 3:4 to 4:3, resized to the whole (bilinear), then
+      mirrored by chance. The numbers are torchvision's defaults.
+    - "ats-3-1-7": TranslateX, Invert, TranslateY. "ats-43-18-18": TranslateY, Autocontrast, Autocontrast. The
+      second Autocontrast changes nothing. Magnitudes are of the published list: sides are moved by 9, 2 and 3
+      ninths of 150 / 331, one way or the other, and what comes in is black.
+    - "ats": the hybrid of these two.
+
+    Where they differ: numbers 1 and 18 of the published list are Contrast, of magnitudes 6 and 7, not the
+    Invert and Autocontrast of the table, which is followed here. The published code crops and mirrors small
+    images before a policy: `augmented` does that.
+
+    Args:
+        images: (N, C, H, W), uint8, or float in [0, 1]; left as they are.
+        policy: one of POLICIES.
+        generator: of the draws.
+
+    Raises:
+        ConfigError: no such policy.
+    """
+    check_policy(policy)
+    alternatives = POLICIES[policy]
+    if len(alternatives) == 1:
+        return _in_turn(images, alternatives[0], generator)
+    chosen = torch.randint(len(alternatives), (len(images),), generator=generator)
+    result = images.clone()
+    for place, operations in enumerate(alternatives):
+        result[chosen == place] = _in_turn(images[chosen == place], operations, generator)
+    return result
+
+
+def check_policy(policy: str) -> None:
+    """Raise ConfigError unless the policy is one of POLICIES."""
+    if policy not in POLICIES:
+        raise ConfigError(f"no policy is called {policy!r}: {did_you_mean(policy, POLICIES)}")
+
+
+def mixup(
+    images: Tensor,
+    labels: Tensor,
+    generator: torch.Generator,
+    *,
+    dirichlet: Sequence[int] = (3, 1, 1, 1),
+    most: float = 0.65,
+) -> tuple[Tensor, Tensor]:
+    """Replace each image, and its label, by a weighted mean of it and others of the batch.
+
+    Source: Zhang et al. 2018, "mixup", for k images as Huang et al. 2020 (InstaHide, Algorithm 2, without its
+    signs) and 2021 (GradAttack): weights ~ Dirichlet(3, 1, 1, 1), drawn again until none is above 0.65. There
+    partners come from the whole training set; here from the batch, where no image has itself as a partner.
+
+    Args:
+        images: (N, C, H, W) float.
+        labels: (N, classes) float, one-hot or shares.
+        generator: of weights and partners.
+        dirichlet: α of the image itself, then of each partner: k numbers.
+        most: the largest weight that is let through, above 1 / k.
+
+    Returns:
+        (N, C, H, W) images and (N, classes) labels.
+
+    Raises:
+        DataError: fewer than k images.
+        ConfigError: weights that can never be small enough.
+    """
+    count, partners = len(images), len(dirichlet)
+    if count < partners:
+        raise DataError(
+            f"mixup mixes {partners} different images, and there are {count}: take larger batches"
+        )
+    if not 1 / partners < most:
+        raise ConfigError(f"most={most:g}: above 1/{partners}, the mean of {partners} weights")
+    weights = _dirichlet(count, dirichlet, generator)  # (N, k)
+    while (above := weights.amax(1) > most).any():
+        weights[above] = _dirichlet(int(above.sum()), dirichlet, generator)
+    order = torch.randperm(count, generator=generator)
+    mixed_images, mixed_labels = torch.zeros_like(images), torch.zeros_like(labels)
+    for shift, weight in enumerate(weights.T):
+        # Who follows at one distance in one random order is each time another image, and never oneself.
+        partner = torch.empty_like(order).index_copy_(0, order, order.roll(-shift))
+        mixed_images += weight[:, None, None, None] * images[partner]
+        mixed_labels += weight[:, None] * labels[partner]
+    return mixed_images, mixed_labels
+
+
+def _dirichlet(count: int, alphas: Sequence[int], generator: torch.Generator) -> Tensor:
+    """(N, k): Gamma(α) variables, as sums of α exponential ones, over their sum."""
+    draws = torch.empty(count, sum(alphas), dtype=torch.float64).exponential_(generator=generator)
+    gammas = torch.stack([part.sum(1) for part in draws.split(list(alphas), 1)], 1)
+    return (gammas / gammas.sum(1, keepdim=True)).float()
+
+
+def _in_turn(images: Tensor, operations: Sequence[Operation], generator: torch.Generator) -> Tensor:
+    for operation in operations:
+        images = operation(images, generator)
+    return images
+
+
+def _translate(images: Tensor, generator: torch.Generator, *, axis: int, magnitude: int) -> Tensor:
+    """Move each by so many ninths of 150 / 331 of a side (Cubuk et al. 2019), either way; black comes in."""
+    count, side = len(images), images.shape[axis]
+    sign = 2 * torch.randint(2, (count,), generator=generator) - 1
+    # To the nearest pixel, as Pillow's transform, which the published code calls.
+    by = (sign * (magnitude / 9 * 150 / 331 * side) + 0.5).floor().long()
+    source = torch.arange(side) + by[:, None]  # (N, side)
+    shape = [count, 1, 1, 1]
+    shape[axis] = side
+    inside = ((source >= 0) & (source < side)).reshape(shape)
+    moved = images.gather(axis, source.clamp(0, side - 1).reshape(shape).expand_as(images))
+    return torch.where(inside, moved, torch.zeros_like(moved))
+
+
+def _invert(images: Tensor, generator: torch.Generator) -> Tensor:
+    return _white(images) - images
+
+
+def _autocontrast(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Stretch each channel of each image to the whole range; one that is flat stays."""
+    low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
+    flat = low == high
+    stretched = (images - low).float() * (_white(images) / (high - low).float().masked_fill(flat, 1))
+    # Cut, not rounded, as Pillow; the little more undoes what float32 loses of whole numbers.
+    whole = stretched if images.is_floating_point() else (stretched + 1e-3).floor()
+    return torch.where(flat, images, whole.to(images.dtype))
+
+
+def _crop(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Crop each to a rectangle by itself, resized to the whole; to none where none of ten draws fits."""
+    count, height, width = len(images), *images.shape[2:]
+    area = torch.empty(count, _TRIES).uniform_(0.08, 1, generator=generator) * height * width
+    log_ratio = torch.empty(count, _TRIES).uniform_(math.log(3 / 4), math.log(4 / 3), generator=generator)
+    widths = (area * log_ratio.exp()).sqrt().round().clamp(min=1)
+    heights = (area / log_ratio.exp()).sqrt().round().clamp(min=1)
+    fits = (widths <= width) & (heights <= height)  # (N, tries)
+    first = fits.int().argmax(1, keepdim=True)
+    fits = fits.gather(1, first)
+    result = images.float()
+    for axis, side, drawn in ((_HEIGHT, height, heights), (_WIDTH, width, widths)):
+        length = torch.where(fits, drawn.gather(1, first), side)  # (N, 1)
+        start = (torch.rand(count, 1, generator=generator) * (side - length + 1)).floor()
+        result = _stretched(result, start, length, axis=axis)
+    return result if images.is_floating_point() else result.round().to(images.dtype)
+
+
+def _stretched(images: Tensor, start: Tensor, length: Tensor, *, axis: int) -> Tensor:
+    """Enlarge the pixels from `start`, (N, 1), on to the whole of an axis: linear between their centres."""
+    side = images.shape[axis]
+    # Centres of the new pixels among the old; beyond the first and last, these are repeated.
+    place = ((torch.arange(side) + 0.5) * length / side - 0.5).clamp(min=0).minimum(length - 1)  # (N, side)
+    before = place.floor()
+    after = (before + 1).minimum(length - 1)
+    shape = [len(images), 1, 1, 1]
+    shape[axis] = side
+    near, far = (
+        images.gather(axis, (start + each).long().reshape(shape).expand_as(images))
+        for each in (before, after)
+    )
+    return torch.lerp(near, far, (place - before).reshape(shape))
+
+
+def _white(images: Tensor) -> int:
+    return 1 if images.is_floating_point() else 255
+
+
+_3_1_7: tuple[Operation, ...] = (
+    partial(_translate, axis=_WIDTH, magnitude=9),
+    _invert,
+    partial(_translate, axis=_HEIGHT, magnitude=2),
+)
+_43_18_18: tuple[Operation, ...] = (
+    partial(_translate, axis=_HEIGHT, magnitude=3),
+    _autocontrast,
+    _autocontrast,
+)
+# For each policy the rows of operations, one of which an image goes through.
+POLICIES: dict[str, tuple[tuple[Operation, ...], ...]] = {
+    "none": ((),),
+    "crop-flip": ((_crop, partial(augmented, flips=True)),),
+    "ats-3-1-7": (_3_1_7,),
+    "ats-43-18-18": (_43_18_18,),
+    "ats": (_3_1_7, _43_18_18),
+}

@@ -3,12 +3,17 @@
 Source: the mask paper (docs/papers.md, "Mask"), Sec. III, whose accuracies are of a classifier that is
 INDEPENDENT of the one that a mask was trained with. All its classes are known in training, and it is tested
 on other images of them; of new classes, see `few_shot`.
+
+Such classifiers are the victims of gradient attacks, too: the SemSim paper (docs/papers.md, "SemSim"), App. C
+and Table 3, has residual, dense and plain networks, trained by SGD at a learning rate of 0.1, each with and
+without a policy of augmentation. `untrained` makes a victim that has learned nothing.
 """
 
 import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +25,13 @@ from sfumato import artefacts
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import seed_of
-from sfumato.errors import ArtefactError, ConfigError, DataError, did_you_mean
+from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn import epochs
-from sfumato.learn.augmentation import augmented
+from sfumato.learn.augmentation import apply, augmented, check_policy, mixup
 from sfumato.learn.epochs import Epochs
-from sfumato.networks import Conv4, Predictor
+from sfumato.networks import Conv4, ConvNet8, DenseNet, LeNet, Predictor, ResNet
+from sfumato.networks.conv4 import check_size
 from sfumato.precision import autocast, resolve
 from sfumato.proportions import wilson
 from sfumato.protect import Protection, parse
@@ -34,15 +40,24 @@ _KIND = "classifier"
 _CHECKPOINT = "classifier checkpoint"
 _BATCH = 256
 
+OPTIMISERS = ("adam", "sgd")
+
 
 def _conv4(shape: tuple[int, int, int], classes: int) -> nn.Module:
     channels, height, width = shape
+    check_size(torch.empty(0, *shape), 4)
     return nn.Sequential(Conv4(channels), nn.Linear(64 * (height // 16) * (width // 16), classes))
 
 
 NETWORKS: dict[str, Callable[[tuple[int, int, int], int], nn.Module]] = {
     "predictor": Predictor,
     "conv4": _conv4,
+    "lenet": LeNet,
+    "convnet8": ConvNet8,
+    "resnet20": partial(ResNet, depth=20),
+    "resnet50": partial(ResNet, depth=50),
+    "resnet152": partial(ResNet, depth=152),
+    "densenet": DenseNet,
 }
 
 
@@ -51,14 +66,19 @@ class ClassifierConfig:
     """How a classifier is trained.
 
     Attributes:
-        network: "predictor", that of the mask paper, or "conv4", without its hidden dense layer.
+        network: "predictor", that of the mask paper; "conv4", without its hidden dense layer; or a victim of
+            gradient attacks: "lenet", "convnet8", "resnet20", "resnet50", "resnet152", "densenet".
         epochs: at most so many.
         patience: epochs without a better validation accuracy before training stops.
         batch: images a step, at most: an epoch is cut into equal parts.
-        learning_rate: of Adam.
+        learning_rate: of the optimiser.
+        optimiser: "adam", or "sgd": Nesterov momentum of 0.9, weight decay of 5e-4, and a rate that falls to
+            0 along a cosine over all epochs; the SemSim paper has 0.1 for it.
         flips: whether every other training image is mirrored left to right, by chance, AFTER it is protected:
             who is sent releases has nothing else.
         shifts: how many pixels they are then moved by at most, edges repeated.
+        policy: of operations that they then go through, see `augmentation.apply`.
+        mixup: whether they, and their labels, are then mixed with others of the batch, see `augmentation`.
         precision: see `sfumato.precision`.
     """
 
@@ -67,8 +87,11 @@ class ClassifierConfig:
     patience: int = 10
     batch: int = 64
     learning_rate: float = 1e-3
+    optimiser: str = "adam"
     flips: bool = False
     shifts: int = 0
+    policy: str = "none"
+    mixup: bool = False
     precision: str = "auto"
 
     def __post_init__(self) -> None:
@@ -76,6 +99,11 @@ class ClassifierConfig:
             raise ConfigError(
                 f"no network is called {self.network!r}: {did_you_mean(self.network, NETWORKS)}"
             )
+        if self.optimiser not in OPTIMISERS:
+            raise ConfigError(
+                f"no optimiser is called {self.optimiser!r}: {did_you_mean(self.optimiser, OPTIMISERS)}"
+            )
+        check_policy(self.policy)
         if self.batch < 2:
             raise ConfigError(f"batch={self.batch}: at least 2, which batch norm needs")
         for name in ("epochs", "patience"):
@@ -132,9 +160,12 @@ class ClassifierModel(nn.Module):
 
     def forward(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, classes) float32 logits."""
-        images = to_float(released).contiguous(memory_format=torch.channels_last)
+        return self.logits(to_float(released))
+
+    def logits(self, images: Tensor) -> Tensor:
+        """(N, C, H, W) float in [0, 1], such as mixtures of releases -> (N, classes) float32."""
         with autocast(self.card["precision"], images.device):
-            logits = self.network(images)
+            logits = self.network(images.contiguous(memory_format=torch.channels_last))
         return torch.as_tensor(logits).float()
 
     @torch.no_grad()
@@ -154,13 +185,12 @@ def load(path: str | os.PathLike[str]) -> ClassifierModel:
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
     """
-    tensors, card = artefacts.load(path, kind=_KIND)
-    try:
-        model = untrained(card, ClassifierConfig(**card["config"]), seed=0)
-        model.load_state_dict(tensors)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ArtefactError(f"{path}: damaged: its card and its weights are of no classifier") from error
-    return model.eval()
+    return epochs.load_model(
+        path,
+        kind=_KIND,
+        what="classifier",
+        untrained=lambda card: untrained(card, ClassifierConfig(**card["config"]), seed=0),
+    )
 
 
 def train(
@@ -195,10 +225,10 @@ def train(
 
     Raises:
         DataError: fewer than two classes, images that are too small, classes that are in `validation` alone,
-            or shapes of a protection that shows all pixels.
+            shapes of a protection that shows all pixels, or too few images in a batch to mix.
         ArtefactError: the checkpoint belongs to another run.
     """
-    classes = trainable(data, target)
+    classes = trainable(data, target, config.network)
     codes = epochs.codes_of(data, target, classes, "classifier")
     card = {
         "config": asdict(config),
@@ -214,24 +244,33 @@ def train(
         "privacy_spent": None,  # of the TRAINING images: a protection spends that of each of its releases
     }
     model = untrained(card, config, seed=seed)
-    run = Epochs(model, list(model.parameters()), kind=_CHECKPOINT, rate=config.learning_rate)
+    steps = -(-len(data) // config.batch)  # of an epoch
+    parameters = list(model.parameters())
+    optimiser = _descent(parameters, config)
+    run = Epochs(model, parameters, kind=_CHECKPOINT, rate=config.learning_rate, optimiser=optimiser)
     if checkpoint is not None and Path(checkpoint).exists():
         run.resume(checkpoint)
     # The last number keeps this noise apart from that of every epoch.
     judge = None if validation is None else _seen(model, validation, protection, config.epochs, seed, target)
     released: Tensor | None = None
-    steps = -(-len(data) // config.batch)  # of an epoch
     while run.done < config.epochs and run.stale < config.patience:
         if released is None or protection.draws_noise:
             released = _shown(protection, data.images, seeded_noise(seed, run.done), shapes=shapes)
         order = torch.Generator().manual_seed(seed_of(seed, run.done))
         model.train()
-        for step, rows in enumerate(torch.randperm(len(data), generator=order).tensor_split(steps), 1):
+        for step, rows in enumerate(torch.randperm(len(data), generator=order).tensor_split(steps)):
             images = augmented(released[rows], order, flips=config.flips, shifts=config.shifts)
-            functional.cross_entropy(model(images), codes[rows]).backward()
-            run.step()
+            images = apply(images, config.policy, order)
+            if config.mixup:
+                shares = functional.one_hot(codes[rows], len(classes)).float()  # (n, classes)
+                mixed, shares = mixup(to_float(images), shares, order)
+                functional.cross_entropy(model.logits(mixed), shares).backward()
+            else:
+                functional.cross_entropy(model(images), codes[rows]).backward()
+            done = run.done * steps + step
+            run.step(_rate(config, done / (config.epochs * steps)))
             if progress is not None:
-                progress(run.done * steps + step, config.epochs * steps)
+                progress(done + 1, config.epochs * steps)
         run.finish(None if judge is None else _share(model, *judge))
         if checkpoint is not None:
             run.save(checkpoint)
@@ -269,14 +308,15 @@ def evaluate(
     return Accuracy(hits / len(codes), low, high, len(codes), chance, protection.spec)
 
 
-def trainable(data: LabelledImages, target: str) -> tuple[str, ...]:
-    """The classes of the training images, where a classifier can be trained on them. Else DataError."""
-    height, width = data.images.shape[2:]
-    if min(height, width) < 16:
-        raise DataError(
-            f"{data.name}: images of {height}x{width}: a classifier halves them 4 times, and needs at least "
-            "16x16: load them at a larger size"
-        )
+def trainable(data: LabelledImages, target: str, network: str = ClassifierConfig.network) -> tuple[str, ...]:
+    """The classes of the training images, where a network can be trained on them. Else DataError."""
+    channels, height, width = data.images.shape[1:]
+    try:
+        # On the device "meta" this would be free, but for seconds in which PyTorch imports its compiler.
+        with torch.random.fork_rng():
+            NETWORKS[network]((channels, height, width), 2)
+    except DataError as error:
+        raise DataError(f"{data.name}: {error}") from error
     return epochs.classes_of(data, target, "classifier")
 
 
@@ -287,6 +327,18 @@ def untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> C
         torch.manual_seed(seed)
         network = NETWORKS[config.network]((channels, height, width), len(card["classes"]))
     return ClassifierModel(network, card=card)
+
+
+def _descent(parameters: list[nn.Parameter], config: ClassifierConfig) -> torch.optim.Optimizer | None:
+    """SGD where it is asked for; None for Adam."""
+    if config.optimiser == "adam":
+        return None
+    return torch.optim.SGD(parameters, config.learning_rate, momentum=0.9, weight_decay=5e-4, nesterov=True)
+
+
+def _rate(config: ClassifierConfig, share: float) -> float:
+    """The learning rate after a share of the training: along a cosine for SGD, always the same for Adam."""
+    return config.learning_rate * ((1 + math.cos(math.pi * share)) / 2 if config.optimiser == "sgd" else 1)
 
 
 def _seen(

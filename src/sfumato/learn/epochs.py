@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ArtefactError, DataError
+
+_Model = TypeVar("_Model", bound=nn.Module)
 
 
 class Carded(Protocol):
@@ -26,19 +28,27 @@ class Carded(Protocol):
 
 
 class Epochs:
-    """Epochs of Adam on one model. State: weights, optimiser, accuracies, and the best weights so far.
+    """Epochs of training on one model. State: weights, optimiser, accuracies, and the best weights so far.
 
     Attributes:
         done: how many epochs are finished.
     """
 
-    def __init__(self, model: Carded, parameters: Sequence[nn.Parameter], *, kind: str, rate: float) -> None:
-        """Train `parameters` at a learning rate; checkpoints of another `kind` are refused."""
+    def __init__(
+        self,
+        model: Carded,
+        parameters: Sequence[nn.Parameter],
+        *,
+        kind: str,
+        rate: float,
+        optimiser: torch.optim.Optimizer | None = None,
+    ) -> None:
+        """Train `parameters` by `optimiser`, or by Adam at a rate; of checkpoints only `kind` is taken."""
         self.done = 0
         self._model = model
         self._kind = kind
         self._parameters = list(parameters)
-        self._optimiser = torch.optim.Adam(self._parameters, lr=rate, fused=True)
+        self._optimiser = optimiser or torch.optim.Adam(self._parameters, lr=rate, fused=True)
         self._best = {k: v.clone() for k, v in model.state_dict().items()}
         self._accuracies: list[float] = []
 
@@ -47,8 +57,10 @@ class Epochs:
         """How many epochs ago the best one was; 0 where nothing was validated."""
         return self.done - 1 - self._accuracies.index(max(self._accuracies)) if self._accuracies else 0
 
-    def step(self) -> None:
-        """Follow the gradients that are there; parameters without are left alone."""
+    def step(self, rate: float | None = None) -> None:
+        """Follow the gradients that are there, from now on at `rate`; parameters without are left alone."""
+        for group in self._optimiser.param_groups if rate is not None else ():
+            group["lr"] = rate
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
 
@@ -70,7 +82,7 @@ class Epochs:
         """Write a checkpoint, whole or not at all."""
         tensors = {f"model.{k}": v for k, v in self._model.state_dict().items()}
         tensors |= {f"best.{k}": v for k, v in self._best.items()}
-        tensors |= adam_state(self._optimiser, self._parameters)
+        tensors |= optimiser_state(self._optimiser, self._parameters)
         progress = {"epoch": self.done, "accuracies": self._accuracies}
         artefacts.save(path, tensors, {"kind": self._kind, "run": self._identity(), **progress})
 
@@ -81,7 +93,7 @@ class Epochs:
             raise ArtefactError(f"{path}: the checkpoint of another run: delete it, or name another file")
         self._model.load_state_dict(under("model.", tensors))
         self._best = under("best.", tensors)
-        set_adam_state(self._optimiser, self._parameters, tensors)
+        set_optimiser_state(self._optimiser, self._parameters, tensors)
         self.done, self._accuracies = card["epoch"], card["accuracies"]
 
     def _identity(self) -> Any:
@@ -89,25 +101,50 @@ class Epochs:
         return json.loads(json.dumps(self._model.card))
 
 
-def adam_state(optimiser: torch.optim.Adam, parameters: Sequence[nn.Parameter]) -> dict[str, Tensor]:
-    """What Adam remembers of each parameter, under names for a checkpoint."""
+def load_model(
+    path: str | os.PathLike[str], *, kind: str, what: str, untrained: Callable[[dict[str, Any]], _Model]
+) -> _Model:
+    """Read a model whose card says all that an untrained one of its settings is made of.
+
+    Args:
+        path: of the artefact.
+        kind: of the artefact.
+        what: how errors call the model.
+        untrained: card -> a model to load the weights into.
+
+    Raises:
+        ArtefactError: damaged, foreign, or of another kind.
+    """
+    tensors, card = artefacts.load(path, kind=kind)
+    try:
+        model = untrained(card)
+        model.load_state_dict(tensors)
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise ArtefactError(f"{path}: damaged: its card and its weights are of no {what}") from error
+    return model.eval()
+
+
+def optimiser_state(
+    optimiser: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]
+) -> dict[str, Tensor]:
+    """What an optimiser remembers of each parameter, under names for a checkpoint."""
     return {
-        f"adam.{i}.{k}": v
+        f"optimiser.{i}.{k}": v
         for i, parameter in enumerate(parameters)
         for k, v in optimiser.state[parameter].items()
     }
 
 
 @torch.no_grad()
-def set_adam_state(
-    optimiser: torch.optim.Adam, parameters: Sequence[nn.Parameter], tensors: dict[str, Tensor]
+def set_optimiser_state(
+    optimiser: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], tensors: dict[str, Tensor]
 ) -> None:
-    """Give Adam back what `adam_state` wrote."""
+    """Give an optimiser back what `optimiser_state` wrote."""
     for i, parameter in enumerate(parameters):
         # The fused optimiser walks through memory: its state must lie as the parameter does.
         optimiser.state[parameter] = {
-            k: torch.empty_like(parameter).copy_(v) if v.shape == parameter.shape else v
-            for k, v in under(f"adam.{i}.", tensors).items()
+            k: torch.empty_like(parameter).copy_(v) if v.shape == parameter.shape else v.to(parameter.device)
+            for k, v in under(f"optimiser.{i}.", tensors).items()
         }
 
 

@@ -30,12 +30,15 @@ from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.images import to_float, to_uint8
 from sfumato.learn.augmentation import augmented
+from sfumato.learn.batch_norm import in_order
 from sfumato.learn.conditions import Conditions
-from sfumato.learn.epochs import adam_state, set_adam_state, under
-from sfumato.learn.prototypes import episode_accuracies, prototype_logits, support_weights
+from sfumato.learn.devices import ALONE, Devices
+from sfumato.learn.epochs import optimiser_state, set_optimiser_state, under
+from sfumato.learn.prototypes import episode_accuracies, prototype_logits, refusal, support_weights
 from sfumato.networks import Conv4, DnCNN, ResNet12
 from sfumato.precision import autocast, resolve
 from sfumato.protect import Protection, enlarge, parse
+from sfumato.protect.release import made_of
 
 ENCODERS = {"conv4": Conv4, "resnet12": ResNet12}
 
@@ -51,6 +54,9 @@ class FewShotConfig:
     Attributes:
         way, shot, queries: N, K and Q of a training episode.
         epochs: at most so many; `episodes_per_epoch` episodes each.
+        episodes_per_step: a step of Adam follows the mean gradient of so many, each of which batch norm sees
+            by itself; one in the paper. It is they that several devices share. They divide
+            `episodes_per_epoch`.
         patience: epochs of episodes without a better validation accuracy before training stops.
         validation_way, validation_shot, validation_queries, validation_episodes: how that is measured.
         learning_rate: of Adam; halved every `halve_every` epochs.
@@ -62,7 +68,8 @@ class FewShotConfig:
             fraction of the operations (docs/results.md). Of pixelized images, whose cells have no noise, a
             denoiser then has nothing to take away.
         pretraining_epochs: the first epochs, in which the encoder learns to classify all training classes by
-            a linear layer, which is then left out: for large encoders. Batches are as large as an episode.
+            a linear layer, which is then left out: for large encoders. Batches are as large as an episode,
+            and as many a step.
         flips: whether every other training image is mirrored left to right, by chance, before it is
             protected: for photographs, not for characters.
         shifts: how many pixels every training image is moved by at most, up or down and left or right, before
@@ -75,6 +82,7 @@ class FewShotConfig:
     queries: int = 5
     epochs: int = 200
     episodes_per_epoch: int = 100
+    episodes_per_step: int = 1
     patience: int = 20
     validation_way: int = 5
     validation_shot: int = 5
@@ -104,6 +112,11 @@ class FewShotConfig:
         for name in ("epochs", "episodes_per_epoch", "patience", "halve_every", "validation_episodes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        if self.episodes_per_step < 1 or self.episodes_per_epoch % self.episodes_per_step:
+            raise ConfigError(
+                f"episodes_per_step={self.episodes_per_step}: at least 1, and a divisor of "
+                f"episodes_per_epoch={self.episodes_per_epoch}"
+            )
         if self.cell is not None and self.cell < 1:
             raise ConfigError(f"cell={self.cell}: at least 1, for every pixel, or null for the protection's")
         if self.shifts < 0:
@@ -323,6 +336,8 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    losses: Callable[[float], None] | None = None,
+    devices: Devices | None = None,
 ) -> FewShotModel:
     """Train by Algorithm 1 and return the model of the epoch with the best validation accuracy.
 
@@ -342,13 +357,19 @@ def train(
         seed: decides weights, episodes and noise. The same seed, machine and thread count repeat a run.
         checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
             if it had not stopped; it is removed by the caller when no longer needed.
-        progress: called after each episode with the numbers done and planned.
+        progress: called after each step with the numbers of episodes done and planned.
+        losses: called after each step with its mean loss over the episodes.
+        devices: where this is one of several processes, see `devices.launch`, that share the episodes of a
+            step. All are given the same data and settings, and return the same model; the first validates,
+            and writes the checkpoint, which all can read. Losses and statistics do not depend on how many
+            they are, but for rounding, unless an encoder of one's own draws, as dropout does.
 
     Raises:
         DataError: too few classes or images for an episode.
-        ConfigError: several protections that are not of one family.
+        ConfigError: several protections that are not of one family, or fewer episodes a step than processes.
         ArtefactError: the checkpoint belongs to another run.
     """
+    devices = devices or ALONE
     protections = list(protection) if isinstance(protection, Sequence) else [protection]
     if validation is None:
         parts = split_by_class(data.label(target).codes, shares=(0.85, 0.15, 0.0), seed=seed)
@@ -366,13 +387,14 @@ def train(
         "privacy_spent": None,  # of the TRAINING images: this method protects those of users, not these
     }
     model = untrained(data.images.shape[1], config, protections, encoder=encoder, card=card, seed=seed)
+    devices.align(model)
     classes, codes = data.label(target).codes.unique(return_inverse=True)
     classifier = None
     if config.pretraining_epochs:
         dimension = model.embed(data.images[:1], protections[0]).shape[1]
         classifier = torch.zeros(len(classes), dimension)
-    run = Training(model, config, classifier)
-    if checkpoint is not None and Path(checkpoint).exists():
+    run = Training(model, config, classifier, devices=devices)
+    if checkpoint is not None and devices.of_first(Path(checkpoint).exists):
         run.resume(checkpoint)
     judge = _Validation(validation, target, protections, config, seed)
     planned = config.epochs * config.episodes_per_epoch
@@ -386,18 +408,28 @@ def train(
         else:
             rows = sampler.draw(config.episodes_per_epoch, order).flatten(1)  # (E, N * (K + Q))
         run.start_epoch()
+        batches: list[Batch] = []
         for done, batch in enumerate(rows, 1):
             images = augmented(data.images[batch], order, flips=config.flips, shifts=config.shifts)
             which = _choose(len(images), len(protections), order)
             released = _release(images, protections, which, noise)
-            run.step(images, released, which, codes[batch] if pretraining else None)
+            batches.append(Batch(images, released, which, codes[batch] if pretraining else None))
+            if len(batches) < config.episodes_per_step:
+                continue
+            loss = run.step(batches)
+            batches = []
+            if losses is not None:
+                losses(loss.item())
             if progress is not None:
                 progress(run.epoch * config.episodes_per_epoch + done, planned)
-        run.finish_epoch(judge.accuracy(model))
-        if checkpoint is not None:
+        run.finish_epoch(devices.of_first(lambda: judge.accuracy(model)))
+        if checkpoint is not None and devices.first:
             run.save(checkpoint)
     best = run.best_model()
     best.card["weights"] = judge.weights(best)
+    best.card["refusal"] = judge.refusal(best)
+    best.card["shape"] = list(data.images.shape[1:])
+    best.card["made_of"] = [made_of(each) for each in protections]
     return best
 
 
@@ -583,21 +615,51 @@ class _Validation:
         found = support_weights(self._embed(model), self._codes, self._which)
         return dict(zip(model.specs, found.tolist(), strict=True))
 
+    def refusal(self, model: FewShotModel) -> dict[str, float]:
+        """See prototypes.refusal."""
+        of_specs = torch.tensor([model.card["weights"][spec] for spec in model.specs])
+        found = refusal(self._embed(model), self._places, shot=self._shot, weights=of_specs[self._which])
+        return asdict(found)
+
     def _embed(self, model: FewShotModel) -> Tensor:
         return _embed(model, self._released, self._protections, self._which)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The images of an episode, or, in pretraining, of a batch as large.
+
+    Attributes:
+        clean, released: (B, C, H, W) uint8.
+        which: (B,) number of the protection of each image among those of the model; None for the first.
+        codes: (B,) the class of each image, for pretraining; None for an episode.
+    """
+
+    clean: Tensor
+    released: Tensor
+    which: Tensor | None = None
+    codes: Tensor | None = None
 
 
 class Training:
     """Training under way. State: weights, optimiser, epoch, and the best weights so far.
 
-    `train` drives it; a training loop of one's own does as `train` does: start_epoch, step for each
-    episode, finish_epoch.
+    `train` drives it; a training loop of one's own does as `train` does: start_epoch, step for the episodes
+    of each step, finish_epoch.
     """
 
-    def __init__(self, model: FewShotModel, config: FewShotConfig, classifier: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        model: FewShotModel,
+        config: FewShotConfig,
+        classifier: Tensor | None = None,
+        *,
+        devices: Devices = ALONE,
+    ) -> None:
         """Prepare to train `model`; `classifier`: (classes, D) first weights of the layer of pretraining."""
         self._model = model
         self._config = config
+        self._devices = devices
         self._parameters = list(model.parameters())
         device = self._parameters[0].device
         self._classifier = nn.Parameter(torch.empty(0) if classifier is None else classifier.to(device))
@@ -634,31 +696,35 @@ class Training:
         for group in self._optimiser.param_groups:
             group["lr"] = self._config.learning_rate * 0.5**halvings
 
-    def step(
-        self, clean: Tensor, released: Tensor, which: Tensor | None = None, codes: Tensor | None = None
-    ) -> None:
-        """One step of Adam on the joint loss of an episode, see fs_pic_loss; or of a batch, in pretraining.
+    def step(self, batches: Sequence[Batch]) -> Tensor:
+        """One step of Adam on the mean loss of some episodes, see fs_pic_loss; or of pretraining batches.
 
-        Args:
-            clean, released: (B, C, H, W) uint8.
-            which: (B,) number of the protection of each image among those of the model; None for the first.
-            codes: (B,) the class of each image, for pretraining; None for an episode.
+        Returns the loss. Raises ConfigError where there are fewer episodes than processes.
         """
+        mine = self._devices.share(len(batches), what="episodes", setting="episodes_per_step")
+        share = torch.zeros((), device=self._parameters[0].device)
+        with in_order(self._model, self._devices):
+            for batch in batches[mine]:
+                loss = self._loss(batch) / len(batches)
+                loss.backward()
+                share += loss.detach()
+        whole = self._devices.add_up(self._parameters, share)
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+        return whole
+
+    def _loss(self, batch: Batch) -> Tensor:
         device = self._parameters[0].device
-        clean, released = clean.to(device), released.to(device)
+        clean, released, which = batch.clean.to(device), batch.released.to(device), batch.which
         conditions = self._model.conditions
         places = torch.stack([conditions.position(each) for each in conditions.protections])  # (P, K)
         places = places[torch.zeros(len(clean), dtype=torch.int64) if which is None else which].to(device)
-        if codes is None:
-            loss = fs_pic_loss(self._model, clean, released, self._config.episode, places)
-        else:
-            denoised, embeddings = self._model(self._model.seen(released), places)
-            logits = embeddings @ self._classifier.T
-            loss = functional.cross_entropy(logits, codes.to(device), label_smoothing=0.1)
-            loss = loss + _denoising_loss(self._model, denoised, clean)
-        loss.backward()
-        self._optimiser.step()
-        self._optimiser.zero_grad(set_to_none=True)
+        if batch.codes is None:
+            return fs_pic_loss(self._model, clean, released, self._config.episode, places)
+        denoised, embeddings = self._model(self._model.seen(released), places)
+        logits = embeddings @ self._classifier.T
+        loss = functional.cross_entropy(logits, batch.codes.to(device), label_smoothing=0.1)
+        return loss + _denoising_loss(self._model, denoised, clean)
 
     def finish_epoch(self, accuracy: float) -> None:
         """Note the validation accuracy, and the weights where it is the best so far."""
@@ -678,7 +744,7 @@ class Training:
         tensors = {f"model.{k}": v for k, v in self._model.state_dict().items()}
         tensors |= {f"best.{k}": v for k, v in self._best.items()}
         tensors["classifier"] = self._classifier.detach()
-        tensors |= adam_state(self._optimiser, self._parameters)
+        tensors |= optimiser_state(self._optimiser, self._parameters)
         card = {"kind": _CHECKPOINT, "run": self._identity(), "accuracies": self._accuracies}
         artefacts.save(path, tensors, card)
 
@@ -691,7 +757,7 @@ class Training:
         self._model.load_state_dict(under("model.", tensors))
         self._best = under("best.", tensors)
         self._classifier.copy_(tensors["classifier"])
-        set_adam_state(self._optimiser, self._parameters, tensors)
+        set_optimiser_state(self._optimiser, self._parameters, tensors)
         self._accuracies = card["accuracies"]
 
     def _identity(self) -> Any:

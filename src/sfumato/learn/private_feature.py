@@ -30,9 +30,11 @@ from torch.nn import functional
 from sfumato import artefacts
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import seed_of
-from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch, to_float
 from sfumato.learn import epochs
+from sfumato.learn.batch_norm import of_whole_batches
+from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.epochs import Epochs
 from sfumato.precision import autocast, resolve
 from sfumato.protect.feature import KIND, DeviceSide, untrained_sides
@@ -62,7 +64,8 @@ class FeatureConfig:
         attribute_epochs: the first stage, of the network without auto-encoder.
         simple_epochs: the second stage, for the attributes alone.
         private_epochs: the last stage, which "simple" has not.
-        batch: images a step.
+        batch: images a step. There is no accumulation over parts of a batch, of which batch norm and Eq. (7)
+            would see each by itself. Devices can share it.
         pairs: so many images of a batch, in the last stage, are there for one of the same identity. Eq. (7)
             has them as chance would: hardly any, with many identities.
         learning_rate: of Adam.
@@ -251,7 +254,10 @@ class FeatureModel(nn.Module):
         if self.is_network:
             raise ConfigError("a network without auto-encoder has no feature: train a simple variant of it")
         self.eval()
-        return torch.cat([self.device(_ready(part)) for part in images.split(_BATCH)])
+        place = _place(self)
+        return torch.cat([self.device(_ready(part, place)) for part in images.split(_BATCH)]).to(
+            images.device
+        )
 
     @property
     def is_network(self) -> bool:
@@ -260,9 +266,15 @@ class FeatureModel(nn.Module):
 
     def outputs(self, images: Tensor) -> Tensor:
         """(N, C, H, W) float32 -> (N, outputs) logits of all attributes, in the mode that it is in."""
-        if self.is_network:
-            return torch.as_tensor(self.cloud.analyser(self.device.extractor(images)))
-        return torch.as_tensor(self.cloud(self.device(images)))
+        return (
+            self.without_feature(images)
+            if self.is_network
+            else torch.as_tensor(self.cloud(self.device(images)))
+        )
+
+    def without_feature(self, images: Tensor) -> Tensor:
+        """The same by the attribute network alone, past the auto-encoder."""
+        return torch.as_tensor(self.cloud.analyser(self.device.extractor(images)))
 
     @torch.no_grad()
     def classify(self, images: Tensor) -> dict[str, Tensor]:
@@ -272,7 +284,9 @@ class FeatureModel(nn.Module):
         """
         self._check(images)
         self.eval()
-        return self.by_target(torch.cat([self.outputs(_ready(part)) for part in images.split(_BATCH)]))
+        place = _place(self)
+        logits = torch.cat([self.outputs(_ready(part, place)) for part in images.split(_BATCH)])
+        return self.by_target(logits.to(images.device))
 
     def _check(self, images: Tensor) -> None:
         check_batch(images)
@@ -298,7 +312,9 @@ class FeatureModel(nn.Module):
         if not features.isfinite().all():
             raise DataError("features that are no finite numbers: leave these images out")
         self.eval()
-        return self.by_target(torch.cat([self.cloud(part) for part in features.split(_BATCH)]))
+        place = _place(self)
+        logits = torch.cat([self.cloud(part.to(place)) for part in features.split(_BATCH)])
+        return self.by_target(logits.to(features.device))
 
     def by_target(self, logits: Tensor) -> dict[str, Tensor]:
         """(N, outputs) -> target -> its columns."""
@@ -312,13 +328,7 @@ class FeatureModel(nn.Module):
 
 def load(path: str | os.PathLike[str]) -> FeatureModel:
     """Read a model that `FeatureModel.save` wrote. Raises ArtefactError: damaged, foreign, another kind."""
-    tensors, card = artefacts.load(path, kind=KIND)
-    try:
-        model = untrained(card, seed=0)
-        model.load_state_dict(tensors)
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise ArtefactError(f"{path}: damaged: its card and its weights are of no feature") from error
-    return model.eval()
+    return epochs.load_model(path, kind=KIND, what="feature", untrained=lambda card: untrained(card, seed=0))
 
 
 def train(
@@ -332,6 +342,8 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    losses: Callable[[float], None] | None = None,
+    devices: Devices | None = None,
 ) -> FeatureModel:
     """Train by Procedure 1 and return the model of the last epoch.
 
@@ -347,14 +359,20 @@ def train(
         checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
             if it had not stopped; it is removed by the caller when no longer needed.
         progress: called after each epoch with the numbers done and planned.
+        losses: called after each step with its loss.
+        devices: where this is one of several processes, see `devices.launch`, that share the images of a
+            batch. All are given the same data and settings, and return the same model; the first writes the
+            checkpoint, which all can read. Losses, the pairs of Eq. (7), and batch norm are those of whole
+            batches: they do not depend on how many processes there are, but for rounding.
 
     Raises:
         DataError: no target or one with fewer than two classes, a target that is also sensitive, no identity
             with two images, images that are too small, or classes that are in `validation` alone.
         ConfigError: no such layer, or one whose output has fewer dimensions than the feature; or `begin` is
-            not what it has to be.
+            not what it has to be; or a step has fewer images than processes.
         ArtefactError: the checkpoint belongs to another run.
     """
+    devices = devices or ALONE
     card: dict[str, Any] = {
         "config": {**asdict(config), "widths": list(config.widths)},
         "shape": list(data.images.shape[1:]),
@@ -377,25 +395,29 @@ def train(
         model.card["begun"] = begin.card["config"]["variant"]
     if config.variant in ("adversarial", "information"):
         model.adversary = _adversary(config.dimension, int(identities.max()) + 1, seed=seed)
-    run = Training(model, config, sigma=silverman(len(data), config.dimension))
+    devices.align(model)
+    run = Training(model, config, sigma=silverman(len(data), config.dimension), devices=devices)
     if begin is not None:
         run.skip(config_of(begin.card).epochs)
-    if checkpoint is not None and Path(checkpoint).exists():
+    if checkpoint is not None and devices.of_first(Path(checkpoint).exists):
         run.resume(checkpoint)
     while run.epoch < config.epochs:
         draw = torch.Generator().manual_seed(seed_of(seed, run.epoch))
         order = torch.randperm(len(data), generator=draw)
         if run.epoch == config.attribute_epochs:
             embed(model, data.images[order[:_PCA_IMAGES]])
+            devices.align(model)
         if config.stage(run.epoch) in ("network", "simple"):
             batches = list(order.tensor_split(-(-len(data) // config.batch)))
         else:
             batches = paired(order, identities, batch=config.batch, pairs=config.pairs, draw=draw)
         run.start_epoch()
         for rows in batches:
-            run.step(data.images[rows], codes[rows], identities[rows])
+            loss = run.step(data.images[rows], codes[rows], identities[rows])
+            if losses is not None:
+                losses(loss.item())
         run.finish_epoch()
-        if checkpoint is not None:
+        if checkpoint is not None and devices.first:
             run.save(checkpoint)
         if progress is not None:
             progress(run.epoch, config.epochs)
@@ -489,7 +511,8 @@ def embed(model: FeatureModel, images: Tensor) -> None:
         DataError: the images have no more directions than N - 1, and the feature has.
     """
     model.eval()
-    parts = [model.device.extractor(_ready(part)).flatten(1) for part in images.split(_BATCH)]
+    place = _place(model)
+    parts = [model.device.extractor(_ready(part, place)).flatten(1) for part in images.split(_BATCH)]
     outputs = torch.cat(parts).double()  # (N, D)
     dimension = model.device.encoder.out_features
     if dimension > len(outputs) - 1:
@@ -537,7 +560,7 @@ def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
         norm.momentum = None  # the mean over all batches
     model.train()
     for part in images.tensor_split(-(-len(images) // batch)):
-        model.outputs(_ready(part))
+        model.outputs(_ready(part, _place(model)))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
     model.eval()
@@ -550,13 +573,16 @@ class Training:
         model: in training.
     """
 
-    def __init__(self, model: FeatureModel, config: FeatureConfig, *, sigma: float) -> None:
+    def __init__(
+        self, model: FeatureModel, config: FeatureConfig, *, sigma: float, devices: Devices = ALONE
+    ) -> None:
         self.model = model
         self._config = config
         self._sigma = sigma
-        parameters = list(model.parameters())
-        self._device = parameters[0].device
-        self._epochs = Epochs(model, parameters, kind=_CHECKPOINT, rate=config.learning_rate)
+        self._devices = devices
+        self._parameters = list(model.parameters())
+        self._place = _place(model)
+        self._epochs = Epochs(model, self._parameters, kind=_CHECKPOINT, rate=config.learning_rate)
 
     @property
     def epoch(self) -> int:
@@ -571,43 +597,60 @@ class Training:
         """Set the networks to training mode."""
         self.model.train()
 
-    def step(self, images: Tensor, codes: Tensor, identities: Tensor) -> None:
-        """Follow the gradient of the stage's loss.
+    def step(self, images: Tensor, codes: Tensor, identities: Tensor) -> Tensor:
+        """Follow the gradient of the stage's loss, which is returned.
 
         Args:
-            images: (B, C, H, W) uint8.
+            images: (B, C, H, W) uint8, the whole batch, of which this process takes its share.
             codes: (B, T) int64, the class of each target.
             identities: (B,) int64.
         """
-        self.loss(images, codes, identities).backward()
+        loss = self.loss(images, codes, identities)
+        loss.backward()
+        whole = self._devices.add_up(self._parameters, loss)
         self._epochs.step()
+        return whole
 
     def loss(self, images: Tensor, codes: Tensor, identities: Tensor) -> Tensor:
-        """What the stage minimises: the attributes' cross-entropies, and the privacy of the variant."""
+        """What the stage minimises: the attributes' cross-entropies, and the privacy of the variant.
+
+        Of several processes, the losses add up to that of the batch.
+        """
+        mine = self._devices.share(len(images), what="images", setting="batch")
+        codes, identities = codes[mine].to(self._place), identities.to(self._place)
         stage, model = self._config.stage(self.epoch), self.model
-        with autocast(model.card["precision"], self._device):
+        with (
+            of_whole_batches(model, self._devices),
+            autocast(model.card["precision"], self._place),
+        ):
+            ready = _ready(images[mine], self._place)
             if stage == "network":
-                logits = model.cloud.analyser(model.device.extractor(_ready(images)))
+                logits = model.without_feature(ready)
             else:
-                features = model.device(_ready(images))
+                features = model.device(ready)
                 logits = model.cloud(features)
         heads = model.by_target(logits.float()).values()
         loss = torch.stack(
             [functional.cross_entropy(head, code) for head, code in zip(heads, codes.T, strict=True)]
-        ).sum()
+        ).sum() * (len(codes) / len(images))
+        if stage in ("network", "simple"):
+            return loss
+        # Each process has an equal part in what is of pairs of images, or of them and all identities.
+        features = self._devices.gathered(features, mine, len(images))
+        return loss + self._privacy(stage, features, identities) / self._devices.count
+
+    def _privacy(self, stage: str, features: Tensor, identities: Tensor) -> Tensor:
         if stage == "dpfe":
-            loss = loss + privacy_loss(features, identities, beta=self._config.beta, sigma=self._sigma)
-        elif stage == "adversarial":
-            assert model.adversary is not None
-            guesses = model.adversary(reversed_gradient(features, self._config.beta))
-            loss = loss + functional.cross_entropy(guesses, identities)
-        elif stage == "information":
-            assert model.adversary is not None
-            loss = loss + functional.cross_entropy(model.adversary(features.detach()), identities)
-            fixed = {name: each.detach() for name, each in model.adversary.named_parameters()}
-            guesses = functional_call(model.adversary, fixed, (features,))  # it is not taught to know nothing
-            loss = loss + self._config.beta * information_bound(guesses.log_softmax(1), identities)
-        return loss
+            return privacy_loss(features, identities, beta=self._config.beta, sigma=self._sigma)
+        adversary = self.model.adversary
+        assert adversary is not None
+        if stage == "adversarial":
+            guesses = adversary(reversed_gradient(features, self._config.beta))
+            return functional.cross_entropy(guesses, identities)
+        taught = functional.cross_entropy(adversary(features.detach()), identities)
+        fixed = {name: each.detach() for name, each in adversary.named_parameters()}
+        guesses = functional_call(adversary, fixed, (features,))  # it is not taught to know nothing
+        return taught + self._config.beta * information_bound(guesses.log_softmax(1), identities)
 
     def finish_epoch(self) -> None:
         """Keep the weights."""
@@ -629,8 +672,13 @@ class Training:
         self._epochs.resume(path)
 
 
-def _ready(images: Tensor) -> Tensor:
-    return to_float(images).contiguous(memory_format=torch.channels_last)
+def _ready(images: Tensor, place: torch.device) -> Tensor:
+    return to_float(images.to(place)).contiguous(memory_format=torch.channels_last)
+
+
+def _place(model: FeatureModel) -> torch.device:
+    """Where it computes; `device` is its device side."""
+    return next(model.parameters()).device
 
 
 def _codes(model: FeatureModel, data: LabelledImages) -> Tensor:

@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,6 +22,17 @@ def release(
     *,
     folders: Sequence[str | os.PathLike[str]],
 ) -> Release:
+    """See charged_release; the release alone."""
+    return charged_release(protection, images, ledger, folders=folders)[0]
+
+
+def charged_release(
+    protection: Protection,
+    images: Tensor,
+    ledger: Ledger,
+    *,
+    folders: Sequence[str | os.PathLike[str]],
+) -> tuple[Release, int]:
     """Release images as `protection` does, by the ledger: within its budgets, and each image only once.
 
     An image that this spec released before comes back with the noise that it had, also within one batch. When
@@ -29,7 +42,12 @@ def release(
         protection: how. The ledger has its spec and, of one that was trained, what is in its artefact.
         images: (N, C, H, W) uint8, the originals.
         ledger: of this device.
-        folders: where each of the N images lies, for the budgets of folders.
+        folders: where each of the N images lies, for the budgets of folders: a path, or a URL (a str), which
+            counts as a folder by its name and those above it, without user and password; see
+            sfumato.dp.ledger.folder_name.
+
+    Returns:
+        the release, and how many of the images were charged for it; the others were before.
 
     Raises:
         BudgetExceededError: one of the images would pass a budget.
@@ -60,7 +78,7 @@ def release(
                 image=name,
                 spec=spec,
                 shape=shape,
-                guarantee=lambda pixels: protection.guarantee(shape, pixels),
+                guarantee=partial(protection.guarantee, shape),
                 release=kept.get(name),
                 folder=folder,
             )
@@ -70,9 +88,11 @@ def release(
     if protection.draws_noise:
         # What the ledger returns, not what was drawn here: another process may have been first.
         # (None comes from a copy without releases: nothing leaves by that.)
-        packets = [kept[name] if one is None else one for name, one in zip(digests, charged, strict=True)]
-        packed = torch.frombuffer(bytearray().join(packets), dtype=torch.uint8)
+        packets = [
+            kept[name] if one is None else one for name, one in zip(digests, charged.releases, strict=True)
+        ]
+        packed = torch.frombuffer(bytearray().join(packets), dtype=released.values.dtype)
         values = packed.reshape(len(images), *released.values.shape[1:])
-        return Release(values, released.spec, released.size, released.cell)
+        return replace(released, values=values), charged.new
     rows = {name: row for row, name in enumerate(fresh)}
-    return released.rows([rows[name] for name in digests])
+    return released.rows([rows[name] for name in digests]), charged.new

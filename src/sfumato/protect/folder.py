@@ -1,18 +1,21 @@
-"""Folders of any depth, tar shards among them: every image released by the ledger, and a manifest."""
+"""Folders of any depth, tar shards among them: every image released by the ledger, and a manifest.
 
+The folder and that of the releases may be of this machine or at URLs; see places. The work is done in tasks
+on an engine: each may be done more than once, and writes the same, for the ledger says what to release.
+"""
+
+import errno
 import fcntl
 import json
-import multiprocessing
 import os
 import platform
 import sqlite3
-import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager, suppress
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,15 +24,16 @@ import PIL
 import torch
 
 import sfumato
-from sfumato import images
+from sfumato import engines, images
 from sfumato.dp.ledger import Ledger
-from sfumato.errors import ConfigError, DataError, SfumatoError
-from sfumato.files import PART, whole
-from sfumato.protect import device
-from sfumato.protect.journal import Journal, Row, by_shape
+from sfumato.engines import EngineConfig
+from sfumato.errors import ConfigError, DataError
+from sfumato.protect import device, worker
+from sfumato.protect.journal import Journal, Row, by_shape, path_of
 from sfumato.protect.mask import Mask
+from sfumato.protect.places import Folder, Place, Remote, place
 from sfumato.protect.release import Protection, made_of
-from sfumato.protect.worker import SHARDS, FolderConfig, Item, Job, Worker, encoded, is_shard, start, work
+from sfumato.protect.worker import SHARDS, FolderConfig, Item, Job, encoded, is_shard
 
 __all__ = ["MANIFEST", "FolderConfig", "Outcome", "dry_run", "protect_folder", "protect_image"]
 
@@ -39,6 +43,7 @@ MANIFEST = "manifest.json"
 # the ledger and the journal do not count.
 _CHUNK_FILES = 64
 _CHUNK_BYTES = 8 << 20
+_AHEAD = 3  # tasks for each worker, those that wait for it included
 
 
 @dataclass
@@ -48,10 +53,11 @@ class Outcome:
     Attributes:
         shapes: (C, H, W) -> how many images of that shape are in the target, those of earlier runs included.
         earlier: how many files were there already, from an earlier run.
-        charged: how many releases were new to the ledger.
+        charged: how many releases were new to the ledger; those of a task whose worker was lost on a cluster,
+            and that was done again, are in the ledger and not in this number.
         failures: cause -> how many images could not be released for it, and the first of their names.
         left_out: reason -> how many files were passed over.
-        manifest: where it is; None after a dry run.
+        manifest: where it is, at a URL without the password; None after a dry run.
     """
 
     shapes: Counter[tuple[int, int, int]] = field(default_factory=Counter)
@@ -59,7 +65,7 @@ class Outcome:
     charged: int = 0
     failures: dict[str, tuple[int, str]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
-    manifest: Path | None = None
+    manifest: Path | str | None = None
 
     def add(self, row: Row) -> None:
         """Count what became of one file."""
@@ -80,6 +86,7 @@ def protect_folder(
     ledger: str | os.PathLike[str],
     config: FolderConfig | None = None,
     *,
+    engine: EngineConfig | None = None,
     report: Report = lambda images, done, total: None,
 ) -> Outcome:
     """Release every image below a folder into another, under the same names with the suffix of the format.
@@ -90,32 +97,43 @@ def protect_folder(
     else is replaced. A tar shard becomes a shard, and counts as lying in its own folder. Files that are no
     images by their suffix, hidden files, and links to folders are left out and counted.
 
+    On a Ray cluster the ledger stays on this machine, in one process that all workers ask; the source and the
+    target are URLs, or folders that all nodes share, and so is the artefact of a mask. What a lost worker or
+    node had begun is done again by another. Of URLs, a second run at once is kept out on this device alone.
+
     Args:
-        source: the folder, or one tar file.
-        target: a folder that is new, empty, or from an earlier run with the same settings.
+        source: the folder, or one tar file; a path, or a URL (a str) that fsspec understands.
+        target: a folder that is new, empty, or from an earlier run with the same settings; a path or a URL.
         protection: how.
         ledger: path of this device's ledger.
         config: how to write.
+        engine: where the work is done; None for a process on each core of this machine.
         report: called as the job goes on, with images and bytes done and bytes in all.
 
     Raises:
-        ConfigError, ArtefactError: of a mask, the format has no transparency, or the artefact is none.
-        DataError: no such source, or a target that cannot be used, or a damaged journal of an earlier run.
+        ConfigError, ArtefactError: of a mask, the format has no transparency, or the artefact is none; or no
+            such engine; or a URL that other processes cannot see, or with a password that is not quoted.
+        MissingExtraError: Ray, or what fsspec needs for the URL, is not installed.
+        DataError: no such source, or a target that cannot be used, or a damaged journal of an earlier run; or
+            a node of the cluster has not the target of this machine.
         LedgerError, OSError: the ledger or the target cannot be written; what was finished is kept.
+        SfumatoError: worker processes were killed; what was finished is kept.
     """
-    config = config or FolderConfig()
-    source, target, ledger = Path(source), Path(target), Path(ledger)
-    _check_places(source, target, ledger)
+    config, engine = config or FolderConfig(), engine or EngineConfig()
+    found, goal, ledger = place(source), place(target), Path(ledger)
+    _check_places(found, goal, ledger)
+    _check_shared(engine, found, goal)
     _check_mask(protection, config)
     with ExitStack() as stack:
         stack.enter_context(_journal_errors(ledger))
-        target.mkdir(parents=True, exist_ok=True)
-        stack.enter_context(_locked(target))
+        goal.make()
         Ledger(ledger).close()  # begins it, or fails now and not in a worker
-        journal = Journal(ledger, target)
+        journal_path = path_of(ledger, goal)
+        stack.enter_context(_locked(goal, journal_path))
+        journal = Journal(journal_path)
         stack.callback(journal.close)
         settings = {
-            "source": os.fsencode(source.resolve()).hex(),
+            "source": found.identity.hex(),
             "spec": protection.spec,
             "format": config.format_name,
             "cells": str(config.cells),
@@ -124,14 +142,16 @@ def protect_folder(
         made = made_of(protection)
         if made is not None:  # a mask that was trained again is another, under the same spec
             settings["files of the protection"] = made
-        secret = journal.settle(settings, target)
-        for leftover in target.rglob(PART):
-            leftover.unlink()
-        job = Job(source, target, protection.spec, ledger, config, secret)
-        outcome = _run(job, journal, report)
+        secret = journal.settle(settings, goal)
+        goal.tidy()
+        below, only = _parted(found)
+        job = Job(below, goal, protection.spec, config, secret)
+        outcome = _run(job, only, ledger, journal, engine, report)
+        if engine.name == "ray":  # which goes on without a worker that was killed, and its half
+            goal.tidy()
         outcome.shapes = journal.shapes()
-        outcome.manifest = target / MANIFEST
-        _write_manifest(outcome, protection, config, journal)
+        outcome.manifest = goal.at(MANIFEST)
+        _write_manifest(goal, outcome, protection, made, config, journal)
     return outcome
 
 
@@ -141,22 +161,25 @@ def dry_run(
     ledger: str | os.PathLike[str],
     config: FolderConfig | None = None,
     *,
+    engine: EngineConfig | None = None,
     report: Report = lambda images, done, total: None,
 ) -> Outcome:
     """What protect_folder would do and charge: everything is read and nothing is written.
 
     The charges are made in a copy of the ledger, so that budgets stop them where they would.
     """
-    config = config or FolderConfig()
-    source, ledger = Path(source), Path(ledger)
-    _check_places(source, None, ledger)
+    config, engine = config or FolderConfig(), engine or EngineConfig()
+    found, ledger = place(source), Path(ledger)
+    _check_places(found, None, ledger)
+    _check_shared(engine, found)
     _check_mask(protection, config)
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "ledger.db"
         if ledger.exists():
             with Ledger(ledger) as original:
                 original.copy_without_releases(copy)
-        return _run(Job(source, None, protection.spec, copy, config, b""), None, report)
+        below, only = _parted(found)
+        return _run(Job(below, None, protection.spec, config, b""), only, copy, None, engine, report)
 
 
 def protect_image(
@@ -166,15 +189,18 @@ def protect_image(
     config: FolderConfig | None = None,
     *,
     folder: str | os.PathLike[str] = ".",
-) -> tuple[bytes, tuple[int, int, int]]:
-    """One image file, or its bytes, in; the file of its release out, and the (C, H, W) of the original.
+) -> tuple[bytes, tuple[int, int, int], int]:
+    """One image file, or its bytes, in; the file of its release out.
 
     Args:
         source: the image.
         protection: how.
         ledger: of this device.
         config: how to write.
-        folder: where the image lies, for the budgets of folders.
+        folder: where the image lies, for the budgets of folders; a path or a URL.
+
+    Returns:
+        the file, the (C, H, W) of the original, and how many releases were new to the ledger: 1, or 0.
 
     Raises:
         ImageError: not an image that can be read.
@@ -184,24 +210,40 @@ def protect_image(
     config = config or FolderConfig()
     _check_mask(protection, config)
     image = images.read(source, channels=None)
-    released = device.release(protection, image[None], ledger, folders=[folder])
+    released, new = device.charged_release(protection, image[None], ledger, folders=[folder])
     shape = (image.shape[0], image.shape[1], image.shape[2])
-    return encoded(released, 0, config), shape
+    return next(encoded(released, config)), shape, new
 
 
-def _check_places(source: Path, target: Path | None, ledger: Path) -> None:
+def _check_places(source: Place, target: Place | None, ledger: Path) -> None:
     if not source.exists():
         raise DataError(f"{source}: no such folder or file")
-    if source.is_file() and not is_shard(source.name):
+    if not source.is_folder() and not is_shard(source.name):
         raise DataError(f"{source}: is no folder and no tar file")
     if target is None:
         return
-    if target.exists() and not target.is_dir():
+    if target.exists() and not target.is_folder():
         raise DataError(f"{target}: is not a folder: name a new one for the releases of {source}")
-    if target.resolve().is_relative_to(source.resolve()):
+    if target.within(source):
         raise DataError(f"{target}: lies in {source}, whose images would be mixed with their releases")
-    if ledger.resolve().is_relative_to(target.resolve()):
+    if Folder(ledger).within(target):
         raise DataError(f"{ledger}: lies in {target}, which leaves the device: the ledger must not")
+
+
+def _check_shared(engine: EngineConfig, *places: Place) -> None:
+    """Raise where the processes of an engine would each see a place of their own."""
+    if engine.name == "local" and engine.workers == 1:
+        return
+    for one in places:
+        if isinstance(one, Remote) and one.of_one_process:
+            raise ConfigError(
+                f"{one}: lies in the memory of this process: use the engine local with workers=1"
+            )
+
+
+def _parted(source: Place) -> tuple[Place, str | None]:
+    """The folder that tasks read from, and the one file of it that is wanted; None for all."""
+    return (source, None) if source.is_folder() else (source.parent, source.name)
 
 
 def _check_mask(protection: Protection, config: FolderConfig) -> None:
@@ -228,9 +270,15 @@ def _journal_errors(ledger: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(target: Path) -> Iterator[None]:
-    """Keep a second run out of a folder; the system lets go of the lock when this process ends, however."""
-    handle = os.open(target, os.O_RDONLY)
+def _locked(target: Place, journal: Path) -> Iterator[None]:
+    """Keep a second run out of a target; the system lets go of the lock when this process ends, however."""
+    if isinstance(target, Folder):
+        path = target.path
+    else:
+        # Not the journal itself: SQLite's own locks would end with any handle to it.
+        path = journal.with_suffix(".lock")
+        path.touch(mode=0o600)
+    handle = os.open(path, os.O_RDONLY)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -241,19 +289,27 @@ def _locked(target: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _run(job: Job, journal: Journal | None, report: Report) -> Outcome:
+def _run(
+    job: Job, only: str | None, ledger: Path, journal: Journal | None, where: EngineConfig, report: Report
+) -> Outcome:
     """Go through the source, have the workers release what is not there yet, and keep the journal."""
-    total = sum(size for _, size, _ in _walk(job.source, Outcome()))
+    total = sum(size for _, size, _ in _walk(job.source, only, Outcome()))
     outcome = Outcome()
     done_images = done_bytes = 0
 
     def finished(rows: list[Row], size: int) -> None:
         nonlocal done_images, done_bytes
         if journal is not None:
+            assert job.target is not None
             for row in rows:
+                if where.name == "ray" and row.output and not _is_there(job.target, row):
+                    raise DataError(
+                        f"{job.target.at(row.output)}: written by a node of the cluster, and not here: name "
+                        "URLs, or folders that all nodes share"
+                    )
                 before = None if row.output else journal.find(row.source)
-                if before is not None and before.output and job.target is not None:
-                    (job.target / before.output).unlink(missing_ok=True)
+                if before is not None and before.output:
+                    job.target.delete(before.output)
             journal.record(rows)
         else:
             for row in rows:
@@ -264,14 +320,20 @@ def _run(job: Job, journal: Journal | None, report: Report) -> Outcome:
         done_bytes += size
         report(done_images, done_bytes, total)
 
-    with _workers(job) as submit:
+    # On a cluster of many, tasks that wait would not wait: a limit is one of tasks.
+    ahead = 1 if where.name == "ray" and where.workers else _AHEAD
+    with ExitStack() as stack:
+        stack.callback(worker.close)  # where the tasks are done in this process
+        tasks = stack.enter_context(engines.engine(where, preload=[worker.__name__]))
+        held = tasks.held(partial(Ledger, ledger, keep_releases=job.target is not None))
         running: dict[Future[list[Row]], int] = {}
-        for items in _chunks(_todo(job, journal, outcome, finished)):
+        for items in _chunks(_todo(job, only, journal, outcome, finished)):
             # A few tasks wait for each worker, so that memory does not grow with the folder.
-            while len(running) >= 3 * job.config.workers:
+            while len(running) >= max(1, ahead * tasks.workers):
                 _collect(running, finished)
-            with _broken_pool():
-                running[submit(items)] = sum(item.size for item in items)
+            with engines.lost_workers():
+                future = tasks.submit(worker.release_items, job, items, held)
+            running[future] = sum(item.size for item in items)
         while running:
             _collect(running, finished)
     return outcome
@@ -281,85 +343,53 @@ def _collect(running: dict[Future[list[Row]], int], finished: Callable[[list[Row
     wait(running, return_when=FIRST_COMPLETED)
     for future in [future for future in running if future.done()]:
         size = running.pop(future)
-        with _broken_pool():
-            finished(future.result(), size)
+        with engines.lost_workers():
+            rows = future.result()
+        finished(rows, size)
 
 
-@contextmanager
-def _broken_pool() -> Iterator[None]:
-    try:
-        yield
-    except BrokenProcessPool as error:
-        raise SfumatoError(
-            "a worker process was killed, by the system for want of memory or by hand. What was finished is "
-            "kept: the same command goes on, and takes less memory with fewer workers"
-        ) from error
-
-
-@contextmanager
-def _workers(job: Job) -> Iterator[Callable[[list[Item]], Future[list[Row]]]]:
-    """Something that takes chunks and gives futures: a process pool, or this process."""
-    if job.config.workers == 1:
-        worker = Worker(job)
-        try:
-            yield lambda items: _done(worker, items)
-        finally:
-            worker.ledger.close()
-        return
-    # Not fork: the threads of torch would not survive it. The server has all imports done once.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["sfumato.protect.worker"])
-    pool = ProcessPoolExecutor(job.config.workers, context, initializer=start, initargs=(job,))
-    try:
-        yield lambda items: pool.submit(work, items)
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _done(worker: Worker, items: list[Item]) -> Future[list[Row]]:
-    future: Future[list[Row]] = Future()
-    future.set_result(worker.work(items))
-    return future
-
-
-def _walk(source: Path, outcome: Outcome) -> Iterator[tuple[str, int, int]]:
-    """Images and shards below a folder: path, size in bytes, modification time in ns; a folder at a time."""
-    if source.is_file():
-        found = source.stat()
-        yield source.name, found.st_size, found.st_mtime_ns
+def _walk(source: Place, only: str | None, outcome: Outcome) -> Iterator[tuple[str, int, str]]:
+    """Images and shards below a place, or one shard of it: path, size in bytes, stamp; a folder at a time."""
+    if only is not None:
+        found = source.look(only)
+        if found.kind == "file":
+            yield only, found.size, found.stamp
+        else:
+            _fail(outcome, "no regular file", only)
         return
     folders = [""]
     while folders:
         folder = folders.pop()
         try:
-            with os.scandir(source / folder) as entries:
-                # By stem first: files whose releases would have one name come one after another.
-                names = sorted((entry.name.rpartition(".")[0], entry.name) for entry in entries)
+            entries = source.entries(folder)
         except OSError as error:
             _fail(outcome, f"a folder that cannot be read ({error.strerror})", folder)
             continue
         below = []
-        for _, base in names:
+        for base, look in entries:
             name = f"{folder}/{base}" if folder else base
-            path = source / name
+            wanted = base.lower().endswith((*images.SUFFIXES, *SHARDS))
             try:
                 if base.startswith("."):
                     outcome.left_out["hidden"] += 1
-                elif path.is_dir():
-                    if path.is_symlink():
-                        outcome.left_out["links to folders"] += 1
-                    else:
-                        below.append(name)
-                elif not base.lower().endswith((*images.SUFFIXES, *SHARDS)):
-                    outcome.left_out["no images by their names"] += 1
-                else:
-                    found = path.stat()
-                    if stat.S_ISREG(found.st_mode):
-                        yield name, found.st_size, found.st_mtime_ns
-                    else:
-                        _fail(outcome, "no regular file", name)
+                    continue
+                found = look()
             except OSError as error:
-                _fail(outcome, f"cannot be read ({error.strerror})", name)
+                if wanted or error.errno not in (errno.ENOENT, errno.ELOOP):  # a link to nowhere
+                    _fail(outcome, f"cannot be read ({error.strerror})", name)
+                else:
+                    outcome.left_out["no images by their names"] += 1
+                continue
+            if found.kind == "folder":
+                below.append(name)
+            elif found.kind == "link to a folder":
+                outcome.left_out["links to folders"] += 1
+            elif not wanted:
+                outcome.left_out["no images by their names"] += 1
+            elif found.kind == "file":
+                yield name, found.size, found.stamp
+            else:
+                _fail(outcome, "no regular file", name)
         folders += reversed(below)
 
 
@@ -370,17 +400,21 @@ def _fail(outcome: Outcome, cause: str, name: str) -> None:
 
 
 def _todo(
-    job: Job, journal: Journal | None, outcome: Outcome, finished: Callable[[list[Row], int], None]
+    job: Job,
+    only: str | None,
+    journal: Journal | None,
+    outcome: Outcome,
+    finished: Callable[[list[Row], int], None],
 ) -> Iterator[Item]:
     """The files whose releases are not there yet."""
     before = ("", "")  # the last output, and whose it is
-    for name, size, modified in _walk(job.source, outcome):
-        item = Item(name, f"{size}:{modified}", size, job.output(name), ours=False)
+    for name, size, stamp in _walk(job.source, only, outcome):
+        item = Item(name, stamp, size, job.output(name), ours=False)
         owner = before[1] if before[0] == item.output else name
         if journal is not None and job.target is not None:
             row = journal.find(name)
             if row is not None and row.output:
-                if row.stamp == item.stamp and not row.failures and _is_there(job.target / row.output, row):
+                if row.stamp == item.stamp and not row.failures and _is_there(job.target, row):
                     before = item.output, name
                     outcome.earlier += 1
                     outcome.left_out += row.left_out
@@ -395,10 +429,8 @@ def _todo(
             yield item
 
 
-def _is_there(path: Path, row: Row) -> bool:
-    with suppress(OSError):
-        return path.stat().st_size == row.size
-    return False
+def _is_there(target: Place, row: Row) -> bool:
+    return target.size(row.output) == row.size
 
 
 def _chunks(items: Iterator[Item]) -> Iterator[list[Item]]:
@@ -418,12 +450,18 @@ def _chunks(items: Iterator[Item]) -> Iterator[list[Item]]:
         yield chunk
 
 
-def _write_manifest(outcome: Outcome, protection: Protection, config: FolderConfig, journal: Journal) -> None:
+def _write_manifest(
+    target: Place,
+    outcome: Outcome,
+    protection: Protection,
+    made: str | None,
+    config: FolderConfig,
+    journal: Journal,
+) -> None:
     """The manifest that travels with the releases: nothing in it is a secret of the device."""
-    assert outcome.manifest is not None
     head = {
         "spec": protection.spec,
-        "made_of": made_of(protection),
+        "made_of": made,
         "neighbours": "two images of one shape that differ in any m pixels, each in all of its channels",
         "guarantees": [
             {
@@ -447,7 +485,7 @@ def _write_manifest(outcome: Outcome, protection: Protection, config: FolderConf
         "images": outcome.shapes.total(),
         "failed": {cause: count for cause, (count, _) in sorted(outcome.failures.items())},
     }
-    with whole(outcome.manifest) as temporary, temporary.open("w", encoding="ascii") as out:
+    with target.file(MANIFEST, replace=True) as temporary, temporary.open("w", encoding="ascii") as out:
         # Row by row, for there may be very many. In names, \udcXX is a byte that is not UTF-8 (os.fsencode).
         out.write(json.dumps(head, indent=1)[:-2] + ',\n "outputs": [')
         for i, row in enumerate(journal.outputs()):

@@ -1,4 +1,4 @@
-"""What a folder job has done so far, so that the same command goes on: one small database a target folder.
+"""What a folder job has done so far, so that the same command goes on: one small database a target.
 
 It lies beside the ledger and not in the target, for it knows the names of the originals.
 """
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sfumato.errors import DataError
+from sfumato.protect.places import Place
 
 _SCHEMA = """
 create table if not exists settings (key text primary key, value text not null);
@@ -30,9 +31,9 @@ class Row:
     """What became of one file, or of one tar shard.
 
     Attributes:
-        source: path below the source folder.
-        stamp: size and modification time of the source, by which a changed file is noticed.
-        output: path below the target folder; "" where nothing was written.
+        source: path below the source.
+        stamp: of the source, by which a changed file is noticed; see places.Found.
+        output: path below the target; "" where nothing was written.
         sha256: of the output, in hexadecimal.
         size: of the output, in bytes.
         shapes: "3x84x84" -> how many images of that shape are in the output.
@@ -66,14 +67,18 @@ def by_shape(shapes: Mapping[str, int]) -> Counter[tuple[int, int, int]]:
     return total
 
 
-class Journal:
-    """The journal of one target folder. State: a connection to its database, for one thread."""
+def path_of(ledger: Path, target: Place) -> Path:
+    """Where the journal of a target lies: in a folder beside the ledger, which is made."""
+    folder = ledger.with_name(f"{ledger.name}.runs")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder / f"{hashlib.sha256(target.identity).hexdigest()[:16]}.db"
 
-    def __init__(self, ledger: Path, target: Path) -> None:
-        folder = ledger.with_name(f"{ledger.name}.runs")
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        name = hashlib.sha256(os.fsencode(target.resolve())).hexdigest()[:16]
-        self._database = sqlite3.connect(folder / f"{name}.db", isolation_level=None)
+
+class Journal:
+    """The journal of one target. State: a connection to its database, for one thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._database = sqlite3.connect(path, isolation_level=None)
         # What a power cut takes from it is done again, and comes out the same.
         self._database.execute("pragma journal_mode = wal")
         self._database.execute("pragma synchronous = normal")
@@ -83,15 +88,16 @@ class Journal:
         """Close the connection."""
         self._database.close()
 
-    def settle(self, settings: dict[str, str], target: Path) -> bytes:
+    def settle(self, settings: dict[str, str], target: Place) -> bytes:
         """Begin a run with these settings, or go on with it. -> its secret key, for new names.
 
         Raises:
             DataError: the target belongs to a run with other settings, or holds files of somebody else.
         """
         known = dict(self._database.execute("select key, value from settings"))
-        if not known or not (target.is_dir() and any(target.iterdir())):
-            if target.is_dir() and any(target.iterdir()):
+        empty = target.is_empty()
+        if not known or empty:
+            if not empty:
                 raise DataError(f"{target}: is not empty, and not from an earlier run: name a new folder")
             known = {**settings, "secret": known.get("secret", secrets.token_hex(32))}
             self._database.execute("begin")

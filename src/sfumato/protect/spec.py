@@ -67,8 +67,8 @@ def expand(spec: str) -> list[Protection]:
     name, _, rest = spec.strip().partition(":")
     if name == "feature":
         raise SpecError(
-            "feature: its releases are numbers and no images: read it with protect.parse_feature, or put it "
-            "on a device with `sfumato export`"
+            "feature: its releases are numbers and no images: read it with protect.parse_feature, give it to "
+            "sfumato.serve.Client, or put it on a device with `sfumato export`"
         )
     if name not in PROTECTIONS:
         raise SpecError(f"no protection is called {name!r}: {did_you_mean(name, PROTECTIONS)}")

@@ -1,20 +1,18 @@
-"""What the processes of a folder job do: read images, have them charged, and write their releases."""
+"""What the tasks of a folder job do: read images, have them charged, and write their releases."""
 
 import errno
-import filecmp
 import hashlib
 import hmac
 import io
-import multiprocessing
 import os
-import signal
 import tarfile
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from pathlib import PurePosixPath
 
 import torch
 from torch import Tensor
@@ -22,9 +20,9 @@ from torch import Tensor
 from sfumato import images
 from sfumato.dp.ledger import Ledger
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
-from sfumato.files import whole
 from sfumato.protect import device
 from sfumato.protect.journal import Row
+from sfumato.protect.places import Place
 from sfumato.protect.release import Release
 from sfumato.protect.spec import parse
 
@@ -45,19 +43,15 @@ class FolderConfig:
             is no longer quite what a denoiser was trained on). What a mask hides is transparent: PNG, WEBP.
         cells: write a pixel for each cell rather than enlarge it, for receivers that enlarge.
         rename: names from a secret key in place of the original ones, in folders that mean nothing.
-        workers: processes; 1 works in this one.
     """
 
     format_name: str = "PNG"
     cells: bool = False
     rename: bool = False
-    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
 
     def __post_init__(self) -> None:
         if self.format_name not in _SUFFIX:
             raise ConfigError(f"format {self.format_name}: choose one of {', '.join(_SUFFIX)}")
-        if self.workers < 1:
-            raise ConfigError(f"workers={self.workers}: at least 1")
 
 
 @dataclass(frozen=True)
@@ -65,18 +59,16 @@ class Job:
     """What a worker has to know.
 
     Attributes:
-        source: a folder, or one shard.
-        target: a folder; None for a dry run, which writes nothing and keeps no release.
+        source: where the images lie.
+        target: where releases go; None for a dry run, which writes nothing and keeps no release.
         spec: the protection.
-        ledger: path of the ledger.
         config: how releases are written.
         secret: what new names are made from.
     """
 
-    source: Path
-    target: Path | None
+    source: Place
+    target: Place | None
     spec: str
-    ledger: Path
     config: FolderConfig
     secret: bytes
 
@@ -96,7 +88,7 @@ class Item:
 
     Attributes:
         name: its path below the source.
-        stamp: its size and modification time.
+        stamp: by which a change is noticed; see places.Found.
         size: in bytes.
         output: where its release goes, below the target.
         ours: whether an earlier release of it lies there, which may be replaced.
@@ -114,21 +106,22 @@ def is_shard(name: str) -> bool:
     return name.lower().endswith(SHARDS)
 
 
-def encoded(release: Release, i: int, config: FolderConfig) -> bytes:
-    """The file of the i-th image of a release."""
-    one = release.rows([i])
-    pixels = (one.values if config.cells else one.images())[0]
-    return images.encode(pixels, config.format_name, shown=None if one.shown is None else one.shown[0])
+def encoded(release: Release, config: FolderConfig) -> Iterator[bytes]:
+    """The files of the images of a release, one after the other."""
+    pixels = release.values if config.cells else release.images()
+    shown = repeat(None) if release.shown is None else release.shown
+    for image, mask in zip(pixels, shown, strict=False):
+        yield images.encode(image, config.format_name, shown=mask)
 
 
 @dataclass(frozen=True)
 class _Source:
-    """An image to be released: what to call it, what to count it in, what to read, where it lies."""
+    """An image to be released: what to call it, what to count it in, how to read it, where it lies."""
 
     name: str
     row: Row
-    data: Path | bytes
-    folder: Path
+    read: Callable[[], Tensor]
+    folder: str | os.PathLike[str]
 
 
 _Sink = Callable[[_Source, bytes], None]
@@ -138,10 +131,10 @@ _Group = list[tuple[_Source, Tensor]]
 class Worker:
     """Releases chunks of files. State: its connection to the ledger."""
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
+    def __init__(self, job: Job, ledger: Ledger) -> None:
+        self.job = job
+        self.ledger = ledger
         self._protection = parse(job.spec)
-        self.ledger = Ledger(job.ledger, keep_releases=job.target is not None)
 
     def work(self, items: list[Item]) -> list[Row]:
         """Release files, or one shard."""
@@ -151,19 +144,14 @@ class Worker:
         rows = {item.name: Row(source=item.name, stamp=item.stamp) for item in items}
 
         def sources() -> Iterator[_Source]:
+            source = self.job.source
             for name, row in rows.items():
-                path = self._job.source / name
-                yield _Source(name, row, path, Path(os.path.realpath(path)).parent)
+                yield _Source(name, row, partial(source.image, name), source.lies_in(name))
 
         def sink(one: _Source, content: bytes) -> None:
-            assert self._job.target is not None
+            assert self.job.target is not None
             item = item_of[one.name]
-            path = self._job.target / item.output
-            if not (path.exists() and path.read_bytes() == content):
-                if path.exists() and not item.ours:
-                    raise FileExistsError(path)
-                with whole(path) as temporary:
-                    temporary.write_bytes(content)
+            self.job.target.put(item.output, content, replace=item.ours)
             one.row.output, one.row.size = item.output, len(content)
             one.row.sha256 = hashlib.sha256(content).hexdigest()
 
@@ -172,24 +160,17 @@ class Worker:
 
     def _shard(self, item: Item) -> Row:
         row = Row(source=item.name, stamp=item.stamp)
-        path = self._job.source if self._job.source.is_file() else self._job.source / item.name
-        sources = self._members(path, row)
+        sources = self._members(item.name, row)
         try:
-            if self._job.target is None:
+            if self.job.target is None:
                 self._release_all(sources, lambda one, content: None)
                 return row
-            output = self._job.target / item.output
-            with suppress(_AsBeforeError), whole(output) as temporary:
+            with self.job.target.file(item.output, replace=item.ours) as temporary:
                 with tarfile.open(temporary, "w") as out:
-                    self._release_all(sources, _TarSink(out, self._job))
+                    self._release_all(sources, _TarSink(out, self.job))
                 with temporary.open("rb") as written:
                     row.sha256 = hashlib.file_digest(written, "sha256").hexdigest()
                 row.size = temporary.stat().st_size
-                if output.exists():
-                    if filecmp.cmp(temporary, output, shallow=False):
-                        raise _AsBeforeError
-                    if not item.ours:
-                        raise FileExistsError(output)
             row.output = item.output
         except (_DamagedShardError, OSError) as error:
             cause = self._cause_of(error) if isinstance(error, OSError) else str(error)
@@ -197,11 +178,15 @@ class Worker:
             row.fail(cause, item.name)
         return row
 
-    def _members(self, path: Path, row: Row) -> Iterator[_Source]:
+    def _members(self, shard_name: str, row: Row) -> Iterator[_Source]:
         """The images of a shard, one after another. Raises _DamagedShardError."""
         outputs: set[str] = set()
+        folder = self.job.source.lies_in(shard_name)
         try:
-            with tarfile.open(path, "r|*", tarinfo=_StrictTarInfo) as shard:
+            with (
+                self.job.source.stream(shard_name) as content,
+                tarfile.open(fileobj=content, mode="r|*", tarinfo=_StrictTarInfo) as shard,
+            ):
                 for member in shard:
                     parts = PurePosixPath(member.name).parts
                     name = "/".join(parts)
@@ -213,14 +198,15 @@ class Worker:
                         row.left_out["hidden, or no regular files"] += 1
                     elif not name.lower().endswith(tuple(images.SUFFIXES)):
                         row.left_out["no images by their names"] += 1
-                    elif self._job.output(name) in outputs:
+                    elif self.job.output(name) in outputs:
                         row.fail("its release would take the name of another's", member.name)
                     elif member.size > images.MAX_BYTES:
                         row.fail("more bytes than allowed", member.name)
                     else:
-                        outputs.add(self._job.output(name))
+                        outputs.add(self.job.output(name))
                         extracted = shard.extractfile(member)
-                        yield _Source(name, row, extracted.read() if extracted else b"", path.parent)
+                        data = extracted.read() if extracted else b""
+                        yield _Source(name, row, partial(images.read, data, channels=None), folder)
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise _DamagedShardError(f"a tar file that cannot be read ({reason})") from error
@@ -233,7 +219,7 @@ class Worker:
         size = 0
         for one in sources:
             try:
-                image = images.read(one.data, channels=None)
+                image = one.read()
             except ImageError as error:
                 one.row.fail(error.cause, one.name)
                 continue
@@ -252,14 +238,17 @@ class Worker:
         for one, image in group:
             by_shape.setdefault(tuple(image.shape), []).append((one, image))
         for shape, members in by_shape.items():
-            for one, release, i in self._released(members):
-                if self._job.target is not None:
+            for released, release in self._released(members):
+                writes = self.job.target is not None
+                files = encoded(release, self.job.config) if writes else repeat(b"")
+                for (one, _), content in zip(released, files, strict=False):
                     try:
-                        sink(one, encoded(release, i, self._job.config))
+                        if writes:
+                            sink(one, content)
                     except OSError as error:
                         one.row.fail(self._cause_of(error), one.name)
-                        continue
-                one.row.shapes["x".join(map(str, shape))] += 1
+                    else:
+                        one.row.shapes["x".join(map(str, shape))] += 1
 
     def _cause_of(self, error: OSError) -> str:
         """Why this one file cannot be written. Raises OSError where no other file would fare better."""
@@ -268,13 +257,12 @@ class Worker:
         if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
             return _IN_THE_WAY
         cure = "what was finished is kept, and the same command goes on once that is mended"
-        raise OSError(error.errno, f"{error.strerror}; {cure}", str(self._job.target)) from error
+        raise OSError(error.errno, f"{error.strerror}; {cure}", str(self.job.target)) from error
 
-    def _released(self, members: _Group) -> Iterator[tuple[_Source, Release, int]]:
-        """Images of one shape -> each with the release it is in, and its place there."""
-        before = self.ledger.charged
+    def _released(self, members: _Group) -> Iterator[tuple[_Group, Release]]:
+        """Images of one shape -> those that were released, in groups, with the releases."""
         try:
-            release = device.release(
+            release, new = device.charged_release(
                 self._protection,
                 torch.stack([image for _, image in members]),
                 self.ledger,
@@ -282,7 +270,7 @@ class Worker:
             )
         except SpecError:
             for one, _ in members:
-                one.row.fail(f"an image that {self._job.spec} does not fit", one.name)
+                one.row.fail(f"an image that {self.job.spec} does not fit", one.name)
         except BudgetExceededError:
             if len(members) == 1:
                 one = members[0][0]
@@ -291,13 +279,8 @@ class Worker:
             for member in members:
                 yield from self._released([member])
         else:
-            members[0][0].row.charged += self.ledger.charged - before
-            for i, (one, _) in enumerate(members):
-                yield one, release, i
-
-
-class _AsBeforeError(Exception):
-    """What was written is there already."""
+            members[0][0].row.charged += new
+            yield members, release
 
 
 class _DamagedShardError(Exception):
@@ -330,27 +313,20 @@ class _TarSink:
         self._out.addfile(member, io.BytesIO(content))
 
 
-_worker: Worker | None = None
+# The worker of this thread: of its last job, since every task of that job would make the same.
+_mine = threading.local()
 
 
-def start(job: Job) -> None:
-    """Begin a worker process."""
-    global _worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that was started
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(1)
-    _worker = Worker(job)
+def release_items(job: Job, items: list[Item], ledger: Callable[[], Ledger]) -> list[Row]:
+    """Release files, or one shard, as a task of a job: done again, it gives the same."""
+    if getattr(_mine, "worker", None) is None or _mine.worker.job != job:
+        _mine.worker = Worker(job, ledger())
+    rows: list[Row] = _mine.worker.work(items)
+    return rows
 
 
-def _end_with_parent() -> None:
-    # A worker whose parent was killed would wait for its next task for ever.
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-def work(items: list[Item]) -> list[Row]:
-    """Release files in a worker process."""
-    assert _worker is not None
-    return _worker.work(items)
+def close() -> None:
+    """Let go of the ledger, after a job whose tasks ran in this thread."""
+    if getattr(_mine, "worker", None) is not None:
+        _mine.worker.ledger.close()
+        _mine.worker = None

@@ -1,15 +1,59 @@
 """Networks that several cells of a study need: each is made once, and kept beside the records."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from sfumato import artefacts
+from sfumato.files import claimed, whole
 from sfumato.study.records import digest_of
 
 # Raised when the same settings would give other results, so that older records are not taken for new ones.
 RESULTS = 2
 
 _Network = TypeVar("_Network")
+
+
+class Saved(Protocol):
+    """What a training gives."""
+
+    def save(self, path: Path) -> None:
+        """Write it as an artefact."""
+
+
+def with_checkpoint(train: Callable[[Path], Saved]) -> Callable[[Path], None]:
+    """What `Models.once` makes a network by, with a training that goes on from a checkpoint beside it.
+
+    The checkpoint is removed when the network is written: it may hold what must not be published.
+    """
+
+    def make(path: Path) -> None:
+        checkpoint = path.with_suffix(".checkpoint")
+        train(checkpoint).save(path)
+        checkpoint.unlink(missing_ok=True)
+
+    return make
+
+
+def keep_recommended(directory: Path, protection: str, learner: str | None) -> Path | None:
+    """Copy the few-shot model that a study recommends, of its first seed, to recommended.safetensors.
+
+    -> None, and no such file, where the study trained none for this protection, as of the learner "clean".
+    """
+    kept = directory / "recommended.safetensors"
+    kept.unlink(missing_ok=True)
+    fitting = {}
+    for path in (directory / "models").glob("few-shot-*.safetensors"):
+        card = artefacts.read_card(path)
+        denoises = card["config"]["denoiser_depth"] is not None
+        if card.get("specs") == [protection] and learner == ("denoised" if denoises else "protected"):
+            fitting[card["seed"]] = path
+    if not fitting:
+        return None
+    with whole(kept) as temporary:
+        shutil.copyfile(fitting[min(fitting)], temporary)
+    return kept
 
 
 class Models:
@@ -35,12 +79,17 @@ class Models:
             settings: all that decides it, beside the data.
             make: writes it to a path; called where an earlier cell or run has not.
             read: reads it from there.
+
+        Raises:
+            BusyError: another process is making it.
         """
         digest = digest_of({"results": RESULTS, "kind": kind, "data": self._data, **settings})
         path = self._directory / f"{kind}-{digest}.safetensors"
         if path.name not in self._read:
             if not path.exists():
-                make(path)
+                with claimed(path):
+                    if not path.exists():
+                        make(path)
             self._read[path.name] = read(path)
         found: _Network = self._read[path.name]
         return found

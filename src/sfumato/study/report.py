@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from sfumato.assess.people import Recognised, at_blur, at_noise
 from sfumato.dp.guarantee import rounded_up
 from sfumato.errors import DataError, needs_extra
 from sfumato.files import whole
@@ -249,6 +250,7 @@ def render(study: Study, records: Sequence[Record]) -> str:
         pictures=pictures,
         restored=any(one.restored for one in pictures),
         originals=originals,
+        people=_people(study),
         guarantees=_guarantees(study, records),
         promises=_promises(study, records),
         tables=tables(study, records),
@@ -779,6 +781,19 @@ def _similarities(study: Study, records: Sequence[Record]) -> dict[tuple[str, st
                 parts[-1] += f" (of two people {statistics.fmean(two):.2f})"
         told[key] = ", ".join(parts)
     return told
+
+
+def _people(study: Study) -> list[tuple[str, Recognised]]:
+    """(protection, what people recognised at a comparable setting), of those that people were asked about."""
+    width = study["data"]["shape"][2]
+    found = []
+    for spec in study["protections"]:
+        name, _, value = spec.partition("=")
+        if name == "blur:radius":
+            found.append((spec, at_blur(float(value), side=width)))
+        elif name == "gaussian:sigma":
+            found.append((spec, at_noise(float(value))))
+    return found
 
 
 @dataclass(frozen=True)

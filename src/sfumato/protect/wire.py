@@ -1,0 +1,236 @@
+"""How releases travel: a short header that says what they are, and the packets of all images end to end.
+
+    "SFMT", version 1 (one byte), length of the header (uint32, little-endian), header (JSON), packets
+
+Nothing but what `packed` gives is in the packets. Of an artefact that a spec names, the header has the name
+of its file, and not the folders of the device that it lies in; what is in the file, `made_of` says.
+"""
+
+import hashlib
+import re
+import struct
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Annotated, Literal
+
+import numpy as np
+import pydantic
+import torch
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from sfumato.errors import DataError
+from sfumato.protect import feature, release
+from sfumato.protect.feature import FeatureRelease
+from sfumato.protect.release import Release
+
+MEDIA_TYPE = "application/vnd.sfumato.release"
+
+_PREFIX = struct.Struct("<4sBI")
+_MAGIC, _VERSION = b"SFMT", 1
+_MOST_HEADER = 4096
+_MOST = 1 << 31  # of any number of a header: whatever is made of a few of them is a number still
+
+_ARTEFACT = re.compile(r"(?<=[:,]artefact=)[^,]*[/\\]")
+
+_Positive = Annotated[int, Field(ge=1, lt=_MOST)]
+
+
+class _Header(pydantic.BaseModel):
+    """What all headers have.
+
+    Attributes:
+        spec: the protection; an artefact is named by its file alone.
+        made_of: the SHA-256 of that artefact; None where there is none.
+        count: N, of images.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    spec: Annotated[str, Field(min_length=1, max_length=1000)]
+    made_of: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None
+    count: _Positive
+
+
+class ImageHeader(_Header):
+    """The header of images.
+
+    Attributes:
+        channels: C.
+        size: H and W of the originals.
+        cell: see Release.
+    """
+
+    kind: Literal["pixels", "masked"]
+    channels: Literal[1, 3]
+    size: tuple[_Positive, _Positive]
+    cell: _Positive
+
+
+class FeatureHeader(_Header):
+    """The header of private features.
+
+    Attributes:
+        dimension: d, how many numbers each has.
+    """
+
+    kind: Literal["feature"]
+    dimension: _Positive
+    dtype: Literal["float32"]
+
+
+Header = ImageHeader | FeatureHeader
+
+_READER: TypeAdapter[Header] = TypeAdapter(Annotated[Header, Field(discriminator="kind")])
+
+
+def portable(spec: str) -> str:
+    """A spec as it travels: an artefact by the name of its file, without the folders of this machine."""
+    return _ARTEFACT.sub("", spec)
+
+
+def encode(sent: Release | FeatureRelease, *, made_of: str | None = None) -> bytes:
+    """The bytes in which a release travels.
+
+    Args:
+        sent: of at least one image.
+        made_of: `release.made_of` of the protection.
+
+    Raises:
+        DataError: no image.
+    """
+    if not len(sent.values):
+        raise DataError("a release of no image: release at least one")
+    text = _header(sent, made_of).model_dump_json().encode()
+    return b"".join([_PREFIX.pack(_MAGIC, _VERSION, len(text)), text, *sent.packed()])
+
+
+def digests(sent: Release | FeatureRelease, *, made_of: str | None = None) -> list[str]:
+    """What tells one released image from another: the SHA-256 of the bytes in which it would travel alone.
+
+    Two are equal where protection, size and every released value are.
+    """
+    if not len(sent.values):
+        return []
+    alone = _header(sent.rows([0]), made_of).model_dump_json().encode()
+    head = hashlib.sha256(_PREFIX.pack(_MAGIC, _VERSION, len(alone)) + alone)
+    found = []
+    for packet in sent.packed():
+        one = head.copy()
+        one.update(packet)
+        found.append(one.hexdigest())
+    return found
+
+
+def header(data: bytes) -> Header:
+    """The header of encoded bytes. Raises DataError: see decode."""
+    return _split(data)[0]
+
+
+def decode(data: bytes, *, most_images: int, most_pixels: int) -> Release | FeatureRelease:
+    """The release that `encode` made bytes of; its spec is as it travelled, see portable.
+
+    Guarantees: any bytes give a release or a DataError; and no more memory is taken than most_pixels need,
+    whatever the header says.
+
+    Args:
+        data: from anybody.
+        most_images: N at most.
+        most_pixels: pixels of all originals together at most; of features, numbers.
+
+    Raises:
+        DataError: damaged, of another program or version, too large, or with numbers that are not finite.
+    """
+    head, packets = _split(data)
+    if head.count > most_images:
+        raise DataError(f"a release of {head.count} images, where {most_images} may come at once: send fewer")
+    each = head.dimension if isinstance(head, FeatureHeader) else head.size[0] * head.size[1]
+    if head.count * each > most_pixels:
+        raise DataError(
+            f"a release of {head.count * each} pixels or numbers, where {most_pixels} may come at once: send "
+            "fewer images, or smaller ones"
+        )
+    if isinstance(head, FeatureHeader):
+        cut = _cut(packets, [4 * head.dimension] * head.count)
+        found = feature.unpack(cut, spec=head.spec, dimension=head.dimension)
+        if not found.values.isfinite().all():
+            raise DataError("a feature has numbers that are not finite: release it again")
+        return found
+    height, width = head.size
+    if head.cell > min(height, width) or (head.kind == "masked" and head.cell > 1):
+        raise DataError(
+            f"a cell of {head.cell} in {head.kind} of {height}x{width}: no protection releases so"
+        )
+    if head.kind == "masked":
+        lengths = list(_masked_lengths(packets, head))
+        shape = (head.channels, height, width)
+        return release.unpack(_cut(packets, lengths), spec=head.spec, shape=shape)
+    rows, columns = -(-height // head.cell), -(-width // head.cell)
+    _cut(packets, [head.count * head.channels * rows * columns])
+    values = np.frombuffer(packets, np.uint8).reshape(head.count, head.channels, rows, columns)
+    return Release(torch.from_numpy(values.copy()), head.spec, head.size, head.cell)
+
+
+def _header(sent: Release | FeatureRelease, made_of: str | None) -> Header:
+    spec, count = portable(sent.spec), len(sent.values)
+    if isinstance(sent, FeatureRelease):
+        dimension = sent.values.shape[1]
+        return FeatureHeader(
+            kind="feature", spec=spec, made_of=made_of, count=count, dimension=dimension, dtype="float32"
+        )
+    return ImageHeader(
+        kind="pixels" if sent.shown is None else "masked",
+        spec=spec,
+        made_of=made_of,
+        count=count,
+        channels=sent.values.shape[1],  # type: ignore[arg-type]  # pydantic checks it
+        size=sent.size,
+        cell=sent.cell,
+    )
+
+
+def _split(data: bytes) -> tuple[Header, memoryview]:
+    """The header, and what follows it."""
+    if len(data) < _PREFIX.size:
+        raise DataError(f"{len(data)} bytes are no release: send what sfumato.protect.wire.encode gives")
+    magic, version, length = _PREFIX.unpack_from(data)
+    if magic != _MAGIC:
+        raise DataError("these bytes are no release: they begin otherwise; see the format's description")
+    if version != _VERSION:
+        raise DataError(f"a release of version {version}, and {_VERSION} is read here: update the older side")
+    if length > min(_MOST_HEADER, len(data) - _PREFIX.size):
+        raise DataError(f"a header of {length} bytes in a release of {len(data)}: damaged, or too long")
+    try:
+        found = _READER.validate_json(data[_PREFIX.size : _PREFIX.size + length])
+    except pydantic.ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, problem["loc"])) or "JSON"
+        raise DataError(f"the header of a release: {place}: {problem['msg']}") from error
+    return found, memoryview(data)[_PREFIX.size + length :]
+
+
+def _cut(packets: memoryview, lengths: list[int]) -> list[bytes]:
+    """The packets of these lengths, which must be all there is."""
+    if len(packets) != sum(lengths):
+        raise DataError(
+            f"{len(packets)} bytes of images, where the header says {sum(lengths)}: send whole releases"
+        )
+    ends = np.cumsum([0, *lengths]).tolist()
+    return [bytes(packets[start:end]) for start, end in pairwise(ends)]
+
+
+def _masked_lengths(packets: memoryview, head: ImageHeader) -> Iterator[int]:
+    """How long the packet of each masked image is, by its mask."""
+    height, width = head.size
+    flags, start = -(-height * width // 8), 0
+    unused = -height * width % 8
+    for _ in range(head.count):
+        mask = np.frombuffer(packets[start : start + flags], np.uint8)
+        if len(mask) < flags:
+            raise DataError(
+                f"{len(packets)} bytes are fewer than {head.count} masks have: send whole releases"
+            )
+        if mask[-1] & ((1 << unused) - 1):
+            raise DataError("a mask shows pixels that the image does not have: damaged")
+        length = flags + head.channels * int(np.bitwise_count(mask).sum())
+        yield length
+        start += length

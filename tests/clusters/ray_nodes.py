@@ -1,0 +1,55 @@
+"""A Ray cluster on one machine, to lose parts of."""
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+
+class RayCluster:
+    """Nodes of one core each, in processes of this machine, that can be lost."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        self._node = {"num_cpus": 1, "object_store_memory": 80 << 20}
+        self._cluster = Cluster(initialize_head=True, head_node_args=self._node)
+        self.address: str = self._cluster.address
+        self.add_node()
+
+    def add_node(self) -> None:
+        self._cluster.add_node(**self._node)
+
+    def remove_node(self) -> None:
+        """Lose a node that no driver is connected to, at once."""
+        self._cluster.remove_node(next(iter(self._cluster.worker_nodes)), allow_graceful=False)
+
+    def kill_worker(self) -> int:
+        """Kill a worker in the middle of a task, the first that is found there."""
+        while True:
+            for process in self._busy():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGSTOP)
+                    if process in self._busy():  # still, now that it cannot end its task
+                        os.kill(process, signal.SIGKILL)
+                        return process
+                    os.kill(process, signal.SIGCONT)
+            time.sleep(0.001)
+
+    def shut_down(self) -> None:
+        self._cluster.shutdown()
+
+    def _busy(self) -> list[int]:
+        """The workers that are at a task of an engine. Those of other clusters are no descendants of ours."""
+        parents, found = {}, []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                if (folder / "cmdline").read_bytes().startswith(b"ray::_on_a_node"):
+                    found.append(int(folder.name))
+
+        def is_ours(process: int) -> bool:
+            return process == os.getpid() or (process in parents and is_ours(parents[process]))
+
+        return [process for process in found if is_ours(process)]

@@ -1,0 +1,391 @@
+"""SemSim's training: what triplets are made of, what is learned from them, and how judgements are read."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sfumato import images
+from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.images import to_float
+from sfumato.learn import semsim
+from sfumato.learn.semsim import (
+    SEMSIM,
+    Judgements,
+    SemSimConfig,
+    SemSimModel,
+    combine,
+    contrastive_loss,
+    leave_one_out,
+    pairs,
+    read,
+    sample,
+    train,
+    triplet_loss,
+    triplets,
+)
+from sfumato.networks.embedding import Embedding
+
+TINY = SemSimConfig(network="lenet", size=16, epochs=2, batch=32, precision="float32")
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def world(count: int = 24, seed: int = 0, channels: int = 3, side: int = 16) -> Judgements:
+    """Coarse patterns. People recognise pale copies, far off in each pixel, and do not recognise averages."""
+    generator = seeded(seed)
+    coarse = torch.randint(0, 2, (count, channels, 4, 4), generator=generator).float()
+    originals = 255 * functional.interpolate(coarse, (side, side))
+    of = torch.arange(count).repeat_interleave(4)
+    recognised = torch.arange(4 * count) % 2 == 0
+    pale, grey = 0.3 * originals[of], originals[of].mean((2, 3), keepdim=True)
+    seen = torch.where(recognised[:, None, None, None], pale, grey)
+    seen = seen + 10 * torch.randn(seen.shape, generator=generator)
+    return Judgements(
+        originals.to(torch.uint8), seen.clamp(0, 255).to(torch.uint8), of, recognised, f"world {seed}"
+    )
+
+
+def judged(of: list[int], recognised: list[bool], originals: int = 3) -> Judgements:
+    """Judgements of black images, of which only the numbers matter."""
+    black = torch.zeros(max(originals, len(of)), 3, 16, 16, dtype=torch.uint8)
+    return Judgements(
+        black[:originals],
+        black[: len(of)],
+        torch.tensor(of, dtype=torch.int64),
+        torch.tensor(recognised, dtype=torch.bool),
+        "black",
+    )
+
+
+def distances(model: SemSimModel, judgements: Judgements) -> Tensor:
+    with torch.no_grad():
+        originals = model.embedding(to_float(judgements.originals))[judgements.of]
+        return (originals - model.embedding(to_float(judgements.reconstructions))).norm(dim=1)
+
+
+def ordered_rightly(values: Tensor, recognised: Tensor) -> float:
+    """How often a recognised reconstruction is nearer than one that is not."""
+    return (values[recognised][:, None] < values[~recognised]).double().mean().item()
+
+
+def same(one: SemSimModel, other: SemSimModel) -> bool:
+    states = one.embedding.state_dict(), other.embedding.state_dict()
+    return all(torch.equal(a, b) for a, b in zip(*(each.values() for each in states), strict=True))
+
+
+# What it learns
+
+
+@pytest.mark.parametrize("loss", ["triplet", "contrastive"])
+def test_it_learns_what_people_recognise_where_pixels_tell_nothing_of_it(loss: str):
+    model = train(world(), replace(TINY, loss=loss, epochs=20))
+    test = world(seed=1)
+    pixels = to_float(test.originals)[test.of] - to_float(test.reconstructions)
+    assert ordered_rightly(distances(model, test), test.recognised) > 0.9
+    assert ordered_rightly(pixels.square().mean((1, 2, 3)), test.recognised) < 0.6
+
+
+def test_the_papers_settings_are_the_defaults():
+    assert (SEMSIM.network, SEMSIM.loss, SEMSIM.margin) == ("resnet50", "triplet", 1)
+    assert (SEMSIM.learning_rate, SEMSIM.batch, SEMSIM.epochs, SEMSIM.size) == (0.1, 128, 200, 32)
+
+
+def test_the_triplet_loss_is_pytorchs():
+    anchors, positives, negatives = torch.randn(3, 20, 5, generator=seeded())
+    expected = functional.triplet_margin_loss(anchors, positives, negatives, margin=0.7, eps=0)
+    assert triplet_loss(anchors, positives, negatives, margin=0.7).item() == pytest.approx(expected.item())
+
+
+def test_the_triplet_loss_is_0_once_the_margin_is_kept():
+    anchors = torch.zeros(1, 2)
+    positives, negatives = torch.tensor([[0.0, 1.0]]), torch.tensor([[3.0, 0.0]])
+    assert triplet_loss(anchors, positives, negatives, margin=2) == 0
+    assert triplet_loss(anchors, positives, negatives, margin=3) == 1
+
+
+def test_an_anchor_that_is_its_own_positive_gives_a_finite_gradient():
+    anchors = torch.randn(4, 3, generator=seeded()).requires_grad_()
+    triplet_loss(anchors, anchors * 1, torch.randn(4, 3, generator=seeded(1)), margin=1).backward()
+    assert anchors.grad is not None
+    assert anchors.grad.isfinite().all()
+
+
+def test_the_contrastive_loss_draws_recognised_pairs_together_and_pushes_others_to_the_margin():
+    originals, others = torch.zeros(3, 1), torch.tensor([[0.5], [0.5], [2.0]])
+    recognised = torch.tensor([True, False, False])
+    # 0.5^2 for the recognised one, (1 - 0.5)^2 within the margin, 0 beyond it.
+    assert contrastive_loss(originals, others, recognised, margin=1).item() == pytest.approx(0.5 / 3)
+
+
+# Triplets
+
+
+def test_each_reconstruction_is_once_the_positive_or_negative_of_its_original():
+    judgements = world()
+    drawn = triplets(judgements, seeded())
+    itself = torch.arange(96) + 24
+    assert torch.equal(drawn[:, 0], judgements.of)
+    assert torch.equal(torch.where(judgements.recognised, drawn[:, 1], drawn[:, 2]), itself)
+
+
+def test_positives_were_recognised_and_negatives_were_not_of_the_same_original():
+    judgements = world()
+    anchors, positives, negatives = triplets(judgements, seeded()).unbind(1)
+    assert judgements.recognised[positives - 24].all()
+    assert not judgements.recognised[negatives - 24].any()
+    for others in (positives, negatives):
+        assert torch.equal(judgements.of[others - 24], anchors)
+
+
+def test_partners_are_drawn_anew_and_evenly():
+    judgements = judged([0] * 4, [True, False, False, False])
+    drawn = torch.stack([triplets(judgements, seeded(seed))[0, 2] for seed in range(300)])
+    assert torch.bincount(drawn - 3, minlength=4).tolist() == pytest.approx([0, 100, 100, 100], abs=33)
+
+
+def test_where_all_were_recognised_the_negative_is_of_another_original():
+    judgements = judged([0, 0, 1, 1], [True, True, True, False])
+    drawn = triplets(judgements, seeded())
+    assert drawn.tolist()[:2] == [[0, 3, 6], [0, 4, 6]]
+
+
+def test_where_none_was_recognised_the_positive_is_the_original_itself():
+    judgements = judged([0, 2, 1, 1], [False, False, True, False])
+    drawn = triplets(judgements, seeded())
+    assert drawn.tolist()[:2] == [[0, 0, 3], [2, 2, 4]]
+
+
+def test_pairs_are_of_each_reconstruction_and_its_original():
+    assert pairs(judged([2, 0], [True, False])).tolist() == [[2, 3], [0, 4]]
+
+
+@pytest.mark.parametrize(("recognised", "word", "cure"), [(True, "all", "harder"), (False, "none", "easier")])
+@pytest.mark.parametrize("loss", ["triplet", "contrastive"])
+def test_judgements_of_one_kind_alone_are_refused(recognised: bool, word: str, cure: str, loss: str):
+    message = f"black: people recognised {word} of the 2 reconstructions, .* that are {cure} to recognise"
+    with pytest.raises(DataError, match=message):
+        train(judged([0, 1], [recognised] * 2), replace(TINY, loss=loss))
+
+
+# Judgements
+
+
+def test_sets_of_other_sizes_and_colours_are_combined():
+    grey, coloured = world(count=2, channels=1, side=20), world(count=3, seed=1)
+    both = combine([grey, coloured], size=16)
+    assert both.originals.shape == (5, 3, 16, 16)
+    assert torch.equal(both.originals[2:], coloured.originals)
+    assert torch.equal(both.reconstructions[8:], coloured.reconstructions)
+    assert torch.equal(both.of, torch.cat([grey.of, coloured.of + 2]))
+    assert torch.equal(both.recognised, torch.cat([grey.recognised, coloured.recognised]))
+    assert both.source == "world 0 + world 1"
+
+
+def test_a_sample_has_some_originals_with_all_their_reconstructions():
+    judgements = world()
+    part = sample(judgements, 5, seeded())
+    assert (len(part.originals), len(part.reconstructions)) == (5, 20)
+    for place, original in enumerate(part.originals):
+        (row,) = (judgements.originals == original).flatten(1).all(1).nonzero().flatten().tolist()
+        expected = judgements.reconstructions[judgements.of == row]
+        assert torch.equal(part.reconstructions[part.of == place], expected)
+        assert torch.equal(part.recognised[part.of == place], judgements.recognised[judgements.of == row])
+
+
+def test_a_sample_is_decided_by_its_generator():
+    one, again, other = (sample(world(), 5, seeded(seed)).digest for seed in (0, 0, 1))
+    assert one == again != other
+
+
+def test_the_digest_is_of_pixels_and_judgements():
+    judgements = world()
+    other = replace(judgements, recognised=~judgements.recognised)
+    assert len({judgements.digest, other.digest, world(seed=1).digest}) == 3
+    assert judgements.digest == world().digest
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"of": torch.full((96,), 24)}, "reconstructions of originals 24 to 24, and there are 24"),
+        ({"of": torch.arange(3)}, r"96 reconstructions with \(3,\) originals and \(96,\) judgements"),
+        ({"recognised": torch.ones(96)}, "`recognised` is bool, got torch.int64 and torch.float32"),
+        (
+            {"originals": torch.zeros(24, 3, 8, 8, dtype=torch.uint8)},
+            r"originals of \(3, 8, 8\) and reconstructions of \(3, 16, 16\): bring them to one size",
+        ),
+        ({"originals": torch.zeros(24, 3, 16, 16)}, "a batch of images is .* uint8"),
+    ],
+)
+def test_judgements_that_do_not_fit_together_are_named(change: dict, message: str):
+    with pytest.raises(DataError, match=message):
+        replace(world(), **change)
+
+
+def test_a_sample_or_a_combination_of_nothing_is_refused():
+    with pytest.raises(DataError, match="world 0: 25 of 24 originals: from 1 to 24"):
+        sample(world(), 25, seeded())
+    with pytest.raises(DataError, match="no judgements to combine"):
+        combine([], size=16)
+
+
+# Reading
+
+
+def exported(
+    folder: Path, rows: list[str], header: str = "original,reconstruction,recognised,source"
+) -> Path:
+    """A CSV beside three images."""
+    for name, level in (("a", 10), ("b", 100), ("c", 200)):
+        images.write(folder / f"{name}.png", torch.full((3, 12, 12), level, dtype=torch.uint8))
+    path = folder / "judgements.csv"
+    path.write_text("\n".join([header, *rows]))
+    return path
+
+
+def test_a_table_is_read_as_judgements_of_each_source(tmp_path: Path):
+    rows = ["a.png,b.png,true,faces", "a.png,c.png,False,faces", "c.png,b.png,1,dogs"]
+    found = read(exported(tmp_path, rows), size=8)
+    assert list(found) == ["faces", "dogs"]
+    faces = found["faces"]
+    assert faces.source == "faces"
+    assert faces.originals.shape == (1, 3, 8, 8)
+    assert faces.originals.unique().tolist() == [10]
+    assert faces.reconstructions[:, 0, 0, 0].tolist() == [100, 200]
+    assert (faces.of.tolist(), faces.recognised.tolist()) == ([0, 0], [True, False])
+    assert found["dogs"].recognised.tolist() == [True]
+
+
+def test_proxies_are_not_taken_for_people(tmp_path: Path):
+    rows = ["a.png,b.png,true,faces,people", "a.png,c.png,false,faces,proxy"]
+    found = read(exported(tmp_path, rows, "original,reconstruction,recognised,source,annotators"), size=8)
+    assert [each.source for each in found.values()] == ["faces", "faces (proxy annotators)"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["a.png,b.png,true,x", "a.png,b.png,maybe,x"], "line 3: recognised='maybe': write one of true, 1"),
+        (["a.png,b.png,,x"], "line 2: no value for 'recognised': fill it in or remove the row"),
+        (["a.png,none.png,true,x"], "line 2: .*none.png: cannot be read"),
+        (["a.png,judgements.csv,true,x"], "line 2: .*judgements.csv: "),
+        ([], "no rows: list at least one judgement"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, rows: list[str], message: str):
+    with pytest.raises(DataError, match=message):
+        read(exported(tmp_path, rows), size=8)
+
+
+def test_a_table_that_is_none_is_named(tmp_path: Path):
+    with pytest.raises(DataError, match=r"none.csv: cannot be read as a CSV in UTF-8"):
+        read(tmp_path / "none.csv", size=8)
+    path = exported(tmp_path, [], header="original,reconstruction,recognized,source")
+    with pytest.raises(DataError, match="no column 'recognised': did you mean 'recognized'"):
+        read(path, size=8)
+
+
+# Training
+
+
+def test_an_epoch_shows_each_reconstruction_once_in_equal_parts(monkeypatch: pytest.MonkeyPatch):
+    shown = []
+
+    def loss(anchors, positives, negatives, *, margin):
+        shown.append(len(anchors))
+        return triplet_loss(anchors, positives, negatives, margin=margin)
+
+    monkeypatch.setattr(semsim, "triplet_loss", loss)
+    steps = []
+    train(world(), replace(TINY, batch=40), progress=lambda *each: steps.append(each))
+    assert shown == [32, 32, 32] * 2
+    assert steps == [(step, 6) for step in range(1, 7)]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_stopped_training_goes_on_as_if_it_had_not(tmp_path: Path, momentum: float):
+    class Stop(Exception):  # noqa: N818
+        pass
+
+    def stop(done: int, planned: int) -> None:
+        if done == 5:
+            raise Stop
+
+    config, path = replace(TINY, momentum=momentum, epochs=3), tmp_path / "s.checkpoint"
+    with pytest.raises(Stop):
+        train(world(), config, checkpoint=path, progress=stop)
+    steps = []
+    resumed = train(world(), config, checkpoint=path, progress=lambda done, _: steps.append(done))
+    assert steps == [4, 5, 6, 7, 8, 9]
+    assert same(resumed, train(world(), config))
+    with pytest.raises(ArtefactError, match="the checkpoint of another run"):
+        train(world(), config, checkpoint=path, seed=1)
+
+
+def test_a_seed_decides_all():
+    assert same(train(world(), TINY), train(world(), TINY))
+    assert not same(train(world(), TINY), train(world(), TINY, seed=1))
+    before = torch.random.get_rng_state()
+    train(world(), TINY)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_momentum_is_nesterovs():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        start = Embedding("lenet", size=16, normalised=True).state_dict()
+    once = replace(TINY, epochs=1, batch=96)
+    steps = [
+        train(world(), replace(once, momentum=momentum)).embedding.state_dict()["network.body.0.weight"]
+        - start["network.body.0.weight"]
+        for momentum in (0.0, 0.9)
+    ]
+    # Its first step already looks ahead: 1 + momentum times as far as without.
+    assert torch.allclose(steps[1], 1.9 * steps[0], rtol=1e-3, atol=1e-7)
+
+
+def test_training_that_diverges_stops():
+    config = replace(TINY, network="resnet18", size=8, batch=4, learning_rate=1e30, normalised=False)
+    with pytest.raises(ConfigError, match="training diverges in epoch 1: lower learning_rate=1e"):
+        train(world(count=8), config)
+
+
+def test_each_set_is_left_out_of_the_training_on_the_others(tmp_path: Path):
+    sets = {name: world(count=8, seed=seed) for seed, name in enumerate(("a", "b", "c"))}
+    told = []
+    models = leave_one_out(sets, TINY, checkpoints=tmp_path, progress=lambda *each: told.append(each))
+    assert list(models) == ["a", "b", "c"]
+    assert models["b"].card["data"]["name"] == "world 0 + world 2"
+    assert same(models["b"], train(combine([sets["a"], sets["c"]], size=16), TINY))
+    assert {path.name for path in tmp_path.iterdir()} == {f"without-{name}.checkpoint" for name in sets}
+    assert told[-1] == ("c", 4, 4)
+
+
+def test_one_set_cannot_be_left_out():
+    with pytest.raises(DataError, match="1 set to leave one out of: give two or more"):
+        leave_one_out({"a": world()}, TINY)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"network": "resnet5"}, "no network is called 'resnet5': did you mean 'resnet50'"),
+        ({"loss": "triplets"}, "no loss is called 'triplets': did you mean 'triplet'"),
+        ({"epochs": 0}, "epochs=0: at least 1"),
+        ({"batch": 0}, "batch=0: at least 1"),
+        ({"size": 7}, "size=7: at least 8 pixels"),
+        ({"margin": 0.0}, "margin=0: above 0, and finite"),
+        ({"learning_rate": float("inf")}, "learning_rate=inf: above 0, and finite"),
+        ({"momentum": 1.0}, "momentum=1: from 0 to below 1"),
+        ({"precision": "half"}, "precision=half: choose"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_named(setting: dict, message: str):
+    with pytest.raises(ConfigError, match=message):
+        SemSimConfig(**setting)

@@ -1,0 +1,379 @@
+"""Folders and tar shards on engines and at URLs: the same releases wherever the work is done, each once.
+
+The Ray cluster is a real one, of two nodes in processes of this machine. A real object store is not here: see
+test_places.py.
+"""
+
+import io
+import json
+import sqlite3
+import tarfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+from PIL import Image
+
+from sfumato.dp.ledger import Budget, Ledger
+from sfumato.engines import EngineConfig
+from sfumato.errors import ConfigError, DataError
+from sfumato.files import PART
+from sfumato.protect import parse
+from sfumato.protect.folder import FolderConfig, Outcome, dry_run, protect_folder
+from sfumato.protect.places import Folder
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+HERE = EngineConfig(workers=1)
+EXACT, NOISY = "pixelize:cell=4", "dp-pix:cell=4,epsilon=3"
+SECONDS = 120  # what needs longer hangs
+
+
+def picture(seed: int, size: tuple[int, int] = (20, 17)) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def shard(*seeds: int, size: tuple[int, int] = (20, 17)) -> bytes:
+    """In the manner of WebDataset: samples of several files."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as out:
+        for seed in seeds:
+            for name, content in ((f"{seed:03}.png", picture(seed, size)), (f"{seed:03}.cls", b"7")):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                out.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def write(root: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    return root
+
+
+def something() -> dict[str, bytes]:
+    """8 different pictures, a copy, what is no picture, and two shards of 6 and 1 more."""
+    files = {f"{i % 2}/{i}.png": picture(i, (20, 17 + i % 3)) for i in range(8)}
+    files |= {"copy.png": picture(3, (20, 17)), "bad.png": b"no picture", "notes.txt": b"hi"}
+    return files | {"a.tar": shard(*range(20, 26)), "b/b.tar": shard(30)}
+
+
+def charges(ledger: Path) -> list[tuple[Any, ...]]:
+    database = sqlite3.connect(ledger)
+    rows = database.execute(
+        "select image, spec, channels, height, width, guarantees, path, release from charges "
+        "join terms on terms.id = terms join places using (image) join folders on folders.id = folder"
+    ).fetchall()
+    database.close()
+    return sorted(rows)
+
+
+def check_whole(target: Path, count: int) -> None:
+    """Every output is there, as in the manifest, and no halves are."""
+    outputs = files_of(target)
+    manifest = json.loads(outputs.pop("manifest.json"))
+    assert manifest["images"] == count
+    assert {entry["file"]: entry["bytes"] for entry in manifest["outputs"]} == {
+        name: len(content) for name, content in outputs.items()
+    }
+    assert not list(target.rglob(PART))
+
+
+# A Ray cluster
+
+
+@pytest.fixture(scope="module")
+def on_ray(ray_cluster):
+    return EngineConfig(name="ray", address=ray_cluster.address)
+
+
+def during(outputs: Path, count: int, happens: Any) -> threading.Thread:
+    """Have something happen once so many outputs are there."""
+
+    def wait() -> None:
+        until = time.monotonic() + SECONDS
+        while len(list(outputs.glob("*.tar"))) < count and time.monotonic() < until:
+            time.sleep(0.005)
+        happens()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_cluster_gives_the_files_manifest_and_charges_of_this_process(tmp_path, on_ray, monkeypatch):
+    monkeypatch.setattr("sfumato.protect.folder._CHUNK_FILES", 3)
+    write(tmp_path / "photos", something())
+    monkeypatch.chdir(tmp_path)  # relative paths are those of the process that was started
+    outcomes = [
+        protect_folder("photos", name, parse(EXACT), f"{name}.db", engine=engine)
+        for name, engine in (("here", HERE), ("ray", on_ray))
+    ]
+    assert outcomes[0].charged == outcomes[1].charged == 15
+    assert outcomes[0].failures == outcomes[1].failures
+    assert files_of(tmp_path / "here") == files_of(tmp_path / "ray")
+    assert charges(tmp_path / "here.db") == charges(tmp_path / "ray.db")
+
+
+def many() -> dict[str, bytes]:
+    """25 shards of 20 pictures."""
+    return {f"{i:02}.tar": shard(*range(20 * i, 20 * i + 20)) for i in range(25)}
+
+
+def test_though_a_worker_is_killed_everything_is_there_once(tmp_path, on_ray, ray_cluster):
+    photos = write(tmp_path / "photos", many())
+
+    def kill() -> None:
+        ray_cluster.kill_worker()
+        (tmp_path / "ray" / PART.replace("*", "0123456789abcdef")).write_bytes(b"half")  # as it may leave one
+
+    killer = during(tmp_path / "ray", 3, kill)
+    outcome = protect_folder(photos, tmp_path / "ray", parse(NOISY), tmp_path / "l.db", engine=on_ray)
+    killer.join(SECONDS)
+    assert not killer.is_alive()
+    assert outcome.failures == {}
+    check_whole(tmp_path / "ray", 500)
+    assert len(charges(tmp_path / "l.db")) == 500
+    # What was done again drew no noise anew: the ledger has what is in the files.
+    protect_folder(photos, tmp_path / "here", parse(NOISY), tmp_path / "l.db", engine=HERE)
+    assert files_of(tmp_path / "here") == files_of(tmp_path / "ray")
+    assert len(charges(tmp_path / "l.db")) == 500
+
+
+def test_though_a_node_is_lost_everything_is_there_once_at_a_url_too(tmp_path, on_ray, ray_cluster):
+    write(tmp_path / "photos", many())
+    lost = during(tmp_path / "ray", 3, ray_cluster.remove_node)
+    try:
+        outcome = protect_folder(
+            f"local://{tmp_path}/photos",
+            f"local://{tmp_path}/ray",
+            parse(EXACT),
+            tmp_path / "l.db",
+            engine=on_ray,
+        )
+        lost.join(SECONDS)
+    finally:
+        ray_cluster.add_node()
+    assert not lost.is_alive()
+    assert not outcome.failures
+    check_whole(tmp_path / "ray", 500)
+    assert len(charges(tmp_path / "l.db")) == 500
+
+
+def test_a_budget_stops_the_workers_of_a_cluster_together(tmp_path, on_ray, monkeypatch):
+    monkeypatch.setattr("sfumato.protect.folder._CHUNK_FILES", 2)
+    photos = write(tmp_path / "photos", {f"{i:02}.png": picture(i) for i in range(12)})
+    with Ledger(tmp_path / "l.db") as ledger:
+        ledger.set_budget(Budget.parse("epsilon=21"), folder=photos)
+    outcome = protect_folder(photos, tmp_path / "ray", parse(NOISY), tmp_path / "l.db", engine=on_ray)
+    assert {cause: count for cause, (count, _) in outcome.failures.items()} == {"over budget": 5}
+    assert outcome.charged == 7
+    check_whole(tmp_path / "ray", 7)
+
+
+def test_a_target_that_a_node_has_for_itself_is_told(tmp_path, on_ray, monkeypatch):
+    photos = write(tmp_path / "photos", {"a.png": picture(0)})
+    # As this process sees it: the node wrote to a disk of its own.
+    monkeypatch.setattr(Folder, "size", lambda *_: None)
+    with pytest.raises(
+        DataError, match=r"a.png: written by a node of the cluster, and not here: name URLs, or"
+    ):
+        protect_folder(photos, tmp_path / "ray", parse(EXACT), tmp_path / "l.db", engine=on_ray)
+
+
+# URLs
+
+
+class Memory:
+    """A source and a target in the memory of this process, which stands for an object store."""
+
+    def __init__(self, root: Path) -> None:
+        self.files = fsspec.filesystem("memory")
+        self.root = root
+        self.source, self.target = f"memory:/{root}/source", f"memory:/{root}/target"
+
+    def write(self, files: dict[str, bytes]) -> None:
+        for name, content in files.items():
+            self.files.pipe_file(f"{self.root}/source/{name}", content)
+
+    def run(self, spec: str = EXACT, **config: Any) -> Outcome:
+        return protect_folder(
+            self.source, self.target, parse(spec), self.root / "l.db", FolderConfig(**config), engine=HERE
+        )
+
+    def outputs(self) -> dict[str, bytes]:
+        found = self.files.find(f"{self.root}/target")
+        return {path.removeprefix(f"{self.root}/target/"): self.files.cat_file(path) for path in found}
+
+
+@pytest.fixture
+def memory(tmp_path: Path):
+    yield Memory(tmp_path)
+    fsspec.filesystem("memory").store.clear()
+
+
+@pytest.mark.parametrize("config", [{}, {"format_name": "WEBP", "cells": True}])
+def test_urls_give_the_files_and_the_manifest_of_folders(tmp_path, memory, config):
+    memory.write(something())
+    photos = write(tmp_path / "photos", something())
+    folders = protect_folder(
+        photos, tmp_path / "out", parse(EXACT), tmp_path / "f.db", FolderConfig(**config), engine=HERE
+    )
+    urls = memory.run(**config)
+    assert memory.outputs() == files_of(tmp_path / "out")
+    assert (urls.failures, urls.left_out, urls.shapes) == (folders.failures, folders.left_out, folders.shapes)
+    assert urls.manifest == f"{memory.target}/manifest.json"
+
+
+def test_a_source_and_a_target_may_be_of_two_kinds(tmp_path, memory):
+    memory.write(something())
+    protect_folder(memory.source, tmp_path / "out", parse(NOISY), tmp_path / "l.db", engine=HERE)
+    photos = write(tmp_path / "photos", something())
+    protect_folder(photos, memory.target, parse(NOISY), tmp_path / "l.db", engine=HERE)
+    assert memory.outputs() == files_of(tmp_path / "out")
+
+
+def test_a_url_of_a_folder_here_is_that_folder(tmp_path):
+    photos = write(tmp_path / "photos", something())
+    first = protect_folder(photos, tmp_path / "out", parse(NOISY), tmp_path / "l.db", engine=HERE)
+    again = protect_folder(
+        f"file://{photos}", f"file://{tmp_path}/out", parse(NOISY), tmp_path / "l.db", engine=HERE
+    )
+    assert (again.earlier, again.charged, again.shapes) == (11, 0, first.shapes)
+
+
+def test_a_shard_by_itself_may_be_at_a_url(memory):
+    memory.write({"deep/t.tar": shard(1, 2)})
+    memory.source += "/deep/t.tar"
+    assert memory.run().charged == 2
+    assert set(memory.outputs()) == {"t.tar", "manifest.json"}
+    assert memory.run().earlier == 1
+
+
+def test_at_a_url_a_second_run_does_what_is_new_changed_or_gone(memory):
+    memory.write(something())
+    first = memory.run(NOISY)
+    before = memory.outputs()
+    memory.files.rm_file(f"{memory.root}/target/copy.png")
+    memory.files.pipe_file(f"{memory.root}/target/0/0.png", b"cut off")
+    memory.write({"new.png": picture(90), "0/2.png": picture(91), "0/4.png": b"no picture any more"})
+    again = memory.run(NOISY)
+    assert (first.charged, again.charged) == (15, 2)
+    after = memory.outputs()
+    assert set(before) - set(after) == {"0/4.png"}
+    assert set(after) - set(before) == {"new.png"}
+    same = set(before) & set(after) - {"0/2.png", "manifest.json"}
+    assert {name: before[name] for name in same} == {name: after[name] for name in same}
+    assert after["0/2.png"] != before["0/2.png"]
+
+
+def test_at_a_url_nothing_of_somebody_else_is_replaced(memory):
+    memory.write({"a.png": picture(1)})
+    memory.files.pipe_file(f"{memory.root}/target/thesis.txt", b"chapter 1")
+    with pytest.raises(DataError, match="is not empty, and not from an earlier run: name a new folder"):
+        memory.run()
+    memory.files.rm_file(f"{memory.root}/target/thesis.txt")
+    memory.run()
+    memory.files.pipe_file(f"{memory.root}/target/b.png", b"thesis")
+    memory.write({"b.png": picture(2)})
+    assert len(memory.run().failures) == 1
+    assert memory.outputs()["b.png"] == b"thesis"
+
+
+def test_a_second_run_to_a_url_is_refused_on_this_device(memory, monkeypatch):
+    memory.write({"a.png": picture(1)})
+    refused = []
+
+    def again(*_: int) -> None:
+        with pytest.raises(DataError, match="another run is writing here") as raised:
+            memory.run()
+        refused.append(raised)
+
+    protect_folder(
+        memory.source, memory.target, parse(EXACT), memory.root / "l.db", engine=HERE, report=again
+    )
+    assert refused
+
+
+def test_a_budget_of_a_url_is_for_what_lies_below_it(memory):
+    memory.write({f"{who}/{i}.png": picture(10 * i + len(who)) for who in ("anna", "al") for i in range(3)})
+    memory.write({"anna/t.tar": shard(50)})
+    with Ledger(memory.root / "l.db") as ledger:
+        ledger.set_budget(Budget.parse("epsilon=9"), folder=f"{memory.source}/anna/")
+        ledger.set_budget(Budget.parse("epsilon=1"), folder="/")  # of this machine
+    assert {cause: count for cause, (count, _) in memory.run(NOISY).failures.items()} == {"over budget": 1}
+    with Ledger(memory.root / "l.db") as ledger:
+        spent = {folder: spent for folder, (_, spent) in ledger.summary().budgets.items()}
+    assert spent == {f"{memory.source}/anna": 9, "/": 0}
+
+
+def test_no_password_of_a_url_is_kept_or_shown(memory):
+    memory.write({"a.png": picture(1), "bad.png": b"no picture"})
+    for name in ("source", "target"):
+        secret = getattr(memory, name).replace("memory:/", "memory://anna:s3cret@host")
+        setattr(memory, name, secret)
+    for path in memory.files.find(f"{memory.root}/source"):
+        memory.files.pipe_file(f"/anna:s3cret@host{path}", memory.files.cat_file(path))
+    outcome = memory.run()
+    assert outcome.charged == 1
+    kept = [content for name, content in files_of(memory.root).items()]
+    kept += [memory.files.cat_file(path) for path in memory.files.find("/anna:s3cret@host")]
+    kept.append(repr(outcome).encode())
+    assert not [one for one in kept if b"s3cret" in one or b"s3cret".hex().encode() in one]
+
+
+def test_a_dry_run_of_a_url_predicts_the_run_and_writes_nothing(memory):
+    memory.write(something())
+    predicted = dry_run(memory.source, parse(NOISY), memory.root / "l.db", engine=HERE)
+    assert memory.outputs() == {}
+    done = memory.run(NOISY)
+    assert (predicted.charged, predicted.shapes, predicted.failures) == (15, done.shapes, done.failures)
+
+
+@pytest.mark.parametrize("name", ["gone", "source/a.png"])
+def test_a_source_that_is_none_is_refused_at_a_url_too(memory, name):
+    memory.write({"a.png": picture(1)})
+    memory.source = f"memory:/{memory.root}/{name}"
+    with pytest.raises(DataError, match=r"no such folder or file|is no folder and no tar file"):
+        memory.run()
+
+
+def test_a_target_within_the_source_is_refused_at_a_url_too(memory):
+    memory.write({"a.png": picture(1)})
+    memory.target = f"{memory.source}/out"
+    with pytest.raises(DataError, match="whose images would be mixed with their releases"):
+        memory.run()
+
+
+@pytest.mark.parametrize("engine", [EngineConfig(), EngineConfig(workers=2), EngineConfig(name="ray")])
+def test_what_lies_in_the_memory_of_this_process_is_not_given_to_others(memory, engine):
+    memory.write({"a.png": picture(1)})
+    with pytest.raises(ConfigError, match="lies in the memory of this process: use the engine local with"):
+        protect_folder(memory.source, memory.target, parse(EXACT), memory.root / "l.db", engine=engine)
+    assert memory.outputs() == {}
+
+
+def test_processes_write_to_urls_as_one_does(tmp_path, monkeypatch):
+    monkeypatch.setattr("sfumato.protect.folder._CHUNK_FILES", 3)
+    photos = write(tmp_path / "photos", something())
+    protect_folder(photos, tmp_path / "one", parse(NOISY), tmp_path / "l.db", engine=HERE)
+    protect_folder(
+        f"local://{photos}",
+        f"local://{tmp_path}/two",
+        parse(NOISY),
+        tmp_path / "l.db",
+        engine=EngineConfig(workers=2),
+    )
+    assert files_of(tmp_path / "two") == files_of(tmp_path / "one")

@@ -1,0 +1,280 @@
+"""Places: a folder and a URL offer the same, nothing of somebody else is replaced, and no password is told.
+
+What stands for an object store is fsspec's memory file system, which like one has no folders and puts objects
+whole; `local://` stands for file systems that show half-written files. A real object store is not here.
+"""
+
+import errno
+import os
+from pathlib import Path
+
+import fsspec
+import pytest
+from fsspec.registry import known_implementations
+
+from sfumato.dp.ledger import Budget, Charge, Ledger, folder_name, without_password
+from sfumato.errors import ConfigError, ImageError, MissingExtraError
+from sfumato.files import PART
+from sfumato.protect.places import Folder, Remote, place
+
+
+@pytest.fixture(params=["folder", "memory", "local"])
+def there(request, tmp_path):
+    """A place that exists, with one file in it."""
+    if request.param == "memory":
+        found = place(f"memory:/{tmp_path}/there")
+    else:
+        found = place(tmp_path / "there" if request.param == "folder" else f"local://{tmp_path}/there")
+    found.make()
+    found.put("a/b.png", b"first", replace=False)
+    return found
+
+
+def content(at, name: str) -> bytes:
+    with at.stream(name) as opened:
+        return opened.read(1000)
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_what_was_put_is_there(there):
+    assert content(there, "a/b.png") == b"first"
+    assert there.size("a/b.png") == 5
+    assert there.size("a/c.png") is None
+    assert (there.exists(), there.is_folder(), there.is_empty()) == (True, True, False)
+
+
+def test_entries_are_those_of_one_folder_by_their_stems(there):
+    for name in ("c.tar", "c.png", "b.png", "b!.png"):
+        there.put(name, b"x", replace=False)
+    found = [(base, look().kind) for base, look in there.entries("")]
+    assert found == [
+        ("a", "folder"),
+        ("b.png", "file"),
+        ("b!.png", "file"),
+        ("c.png", "file"),
+        ("c.tar", "file"),
+    ]
+    assert [base for base, _ in there.entries("a")] == ["b.png"]
+    with pytest.raises(FileNotFoundError):
+        there.entries("gone")
+
+
+def test_the_stamp_of_a_file_changes_with_it(there):
+    before = there.look("a/b.png")
+    assert (before.kind, before.size) == ("file", 5)
+    assert there.look("a/b.png") == before
+    there.put("a/b.png", b"other", replace=True)
+    after = there.look("a/b.png")
+    assert after.size == 5
+    assert after.stamp != before.stamp
+
+
+def test_the_same_content_is_left_and_another_is_replaced_on_demand_only(there):
+    before = there.look("a/b.png")
+    there.put("a/b.png", b"first", replace=False)
+    assert there.look("a/b.png") == before
+    with pytest.raises(FileExistsError):
+        there.put("a/b.png", b"other", replace=False)
+    assert content(there, "a/b.png") == b"first"
+    there.put("a/b.png", b"other", replace=True)
+    assert content(there, "a/b.png") == b"other"
+
+
+def test_a_file_of_parts_is_left_or_replaced_as_one_that_is_put(there):
+    before = there.look("a/b.png")
+    with there.file("a/b.png", replace=False) as path:
+        path.write_bytes(b"first")
+    assert there.look("a/b.png") == before
+    with pytest.raises(FileExistsError), there.file("a/b.png", replace=False) as path:
+        path.write_bytes(b"thing")
+    with there.file("a/b.png", replace=True) as path:
+        path.write_bytes(b"thing")
+    assert content(there, "a/b.png") == b"thing"
+    with pytest.raises(ZeroDivisionError), there.file("a/new.png", replace=False) as path:
+        path.write_bytes(bytes(5 // path.write_bytes(b"")))
+    assert [base for base, _ in there.entries("a")] == ["b.png"]
+
+
+def test_a_file_never_replaces_a_folder(there):
+    with pytest.raises(OSError) as raised:  # noqa: PT011
+        there.put("a", b"x", replace=True)
+    assert isinstance(raised.value, IsADirectoryError)
+    assert content(there, "a/b.png") == b"first"
+
+
+def test_what_is_deleted_is_gone_also_twice_and_nothing_else_is(there):
+    there.put("a/[b]*.png", b"x", replace=False)
+    for _ in range(2):
+        there.delete("a/[b]*.png")
+    assert [base for base, _ in there.entries("a")] == ["b.png"]
+
+
+def test_a_file_that_is_gone_is_no_image(there):
+    with pytest.raises(ImageError, match=r"gone\.png: cannot be read") as raised:
+        there.image("gone.png")
+    assert raised.value.cause == "cannot be read"
+
+
+def test_a_file_longer_than_allowed_is_not_read_whole(there, monkeypatch):
+    monkeypatch.setattr("sfumato.images.MAX_BYTES", 4)
+    with pytest.raises(ImageError) as raised:
+        there.image("a/b.png")
+    assert raised.value.cause == "more bytes than allowed"
+
+
+def test_halves_that_a_kill_left_are_removed_where_they_can_be(tmp_path):
+    for there in (place(tmp_path), place(f"local://{tmp_path}")):
+        for folder in (tmp_path, tmp_path / "a"):
+            folder.mkdir(exist_ok=True)
+            (folder / PART.replace("*", "0123456789abcdef")).write_bytes(b"half")
+            (folder / "whole.png").write_bytes(b"whole")
+        there.tidy()
+        assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "whole.png", "whole.png"]
+
+
+def test_nothing_of_a_failed_write_is_left_at_a_url_that_shows_halves(tmp_path, monkeypatch):
+    there = place(f"local://{tmp_path}/there")
+    there.make()
+
+    def full(files, path, value, **_):
+        Path(path).write_bytes(value[:1])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    monkeypatch.setattr(fsspec.implementations.local.LocalFileSystem, "pipe_file", full)
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        there.put("a.png", b"first", replace=False)
+    assert raised.value.errno == errno.ENOSPC
+    assert files_in(tmp_path / "there") == {}
+
+
+def test_a_file_is_replaced_also_where_nothing_is_renamed_over_another(tmp_path, monkeypatch):
+    there = place(f"local://{tmp_path}/there")
+    there.put("a.png", b"first", replace=False)
+
+    def careful(files, path, other, **_):
+        if Path(other).exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), other)
+        Path(path).rename(other)
+
+    monkeypatch.setattr(fsspec.implementations.local.LocalFileSystem, "mv", careful)
+    there.put("a.png", b"other", replace=True)
+    assert files_in(tmp_path / "there") == {"a.png": b"other"}
+
+
+def test_links_at_a_url_are_followed_to_files_and_told_from_folders(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "a.png").write_bytes(b"x")
+    (tmp_path / "link.png").symlink_to("a.png")
+    (tmp_path / "linked").symlink_to("real")
+    for there in (place(tmp_path), place(f"local://{tmp_path}")):
+        assert {base: look().kind for base, look in there.entries("")} == {
+            "a.png": "file",
+            "link.png": "file",
+            "linked": "link to a folder",
+            "real": "folder",
+        }
+
+
+# Names
+
+
+def test_a_url_of_a_local_file_is_that_folder(tmp_path):
+    assert place(f"file://{tmp_path}/a") == Folder(tmp_path / "a")
+    assert folder_name(f"file://{tmp_path}/a/") == folder_name(tmp_path / "a")
+
+
+def test_what_lies_above_and_below_a_url_is_a_url():
+    assert str(place("s3://bucket/a/t.tar").parent) == "s3://bucket/a"
+    assert str(place("memory://t.tar").parent) == "memory://"
+    assert place("memory://").at("a/b") == "memory://a/b"
+    assert place("s3://bucket/a/").at("b") == place("s3://bucket/a").at("b") == "s3://bucket/a/b"
+
+
+def test_a_place_within_another_is_known_by_its_name(tmp_path):
+    assert place("s3://b/a/c").within(place("s3://b/a/"))
+    assert not place("s3://b/ab").within(place("s3://b/a"))
+    assert place("sftp://anna:pw@host/a").within(place("sftp://host/a"))
+    assert not place("s3://b/a").within(place("/"))
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert place(tmp_path / "link" / "a").within(place(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sftp://anna:secret@host:22/a", "sftp://host:22/a"),
+        ("ftp://anna:se@cret@host/a", "ftp://host/a"),
+        ("SFTP://anna@host/a", "sftp://anna@host/a"),
+        (
+            "abfs://container@account.dfs.core.windows.net/a",
+            "abfs://container@account.dfs.core.windows.net/a",
+        ),
+        ("s3://bucket/a:b@c", "s3://bucket/a:b@c"),
+    ],
+)
+def test_a_url_is_shown_without_user_and_password(url, shown):
+    assert without_password(url) == str(place(url)) == shown
+    assert folder_name(url) == shown.encode()
+    assert "secret" not in repr(place(url))
+
+
+def test_a_password_with_a_slash_is_refused_and_not_shown():
+    with pytest.raises(ConfigError, match="a password in a URL has a / in it: write %2F") as raised:
+        place("s3://KEY:se/cret@bucket/a")
+    assert "cret" not in str(raised.value)
+
+
+def test_errors_of_a_file_system_tell_no_password(monkeypatch):
+    there = place("memory://anna:s%65cret@host/a")
+    assert isinstance(there, Remote)
+
+    def refuse(files, path, **_):
+        raise RuntimeError(f"530 login of anna with secret (s%65cret) at {there.url} failed")
+
+    monkeypatch.setattr(fsspec.implementations.memory.MemoryFileSystem, "info", refuse)
+    with pytest.raises(OSError, match="RuntimeError: 530 login") as raised:
+        there.exists()
+    said = f"{raised.value} {raised.value.__cause__} {raised.value.filename}"
+    assert not [word for word in ("anna", "secret", "s%65cret") if word in said]
+    assert raised.value.__suppress_context__
+
+
+def test_a_url_that_nothing_opens_is_said():
+    with pytest.raises(ConfigError, match="nosuch://: not a URL that fsspec opens here"):
+        place("nosuch://a/b").exists()
+
+
+def test_a_url_whose_library_is_missing_is_said(monkeypatch):
+    missing = {"class": "gone.Files", "err": "Install gone for it"}
+    monkeypatch.setitem(known_implementations, "gone", missing)
+    with pytest.raises(MissingExtraError, match="gone://host/b: Install gone for it"):
+        place("gone://anna:secret@host/b").exists()
+
+
+# Budgets of folders
+
+
+def test_a_budget_of_a_url_holds_below_it_and_one_of_this_machine_does_not(tmp_path):
+    def charge(image: str, folder: str) -> Charge:
+        return Charge(
+            image=image.encode(),
+            spec="blur",
+            shape=(3, 8, 8),
+            guarantee=lambda _: None,
+            release=None,
+            folder=folder,
+        )
+
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        tight = Budget.parse("epsilon=1")  # nothing is proved of a blur: it fits no budget
+        ledger.set_budget(tight, folder="s3://bucket/anna/")
+        ledger.set_budget(tight, folder="/")
+        ledger.charge([charge("a", "s3://bucket/bert"), charge("b", "s3://bucket/annabel")])
+        for folder in ("s3://bucket/anna", "s3://user:pw@bucket/anna/2024", "file:///photos"):
+            with pytest.raises(Exception, match="nothing is proved of it"):
+                ledger.charge([charge("c", folder)])
+        assert set(ledger.summary().budgets) == {"s3://bucket/anna", "/"}
+    assert b"pw@" not in (tmp_path / "ledger.db").read_bytes()

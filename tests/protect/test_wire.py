@@ -1,0 +1,248 @@
+"""What travels, byte for byte; and that other bytes are refused, whatever they are."""
+
+import json
+import struct
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfumato.errors import DataError
+from sfumato.protect import Release
+from sfumato.protect.feature import FeatureRelease
+from sfumato.protect.wire import ImageHeader, decode, digests, encode, header, portable
+
+DIGEST = "0123456789abcdef" * 4
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(seed)).to(torch.uint8)
+
+
+def pixels(count: int = 2, cell: int = 1, size: tuple[int, int] = (5, 7), channels: int = 3) -> Release:
+    rows, columns = -(-size[0] // cell), -(-size[1] // cell)
+    return Release(numbers(count, channels, rows, columns), f"pixelize:cell={cell}", size, cell)
+
+
+def masked(
+    count: int = 2, size: tuple[int, int] = (5, 7), spec: str = "mask:artefact=m.safetensors"
+) -> Release:
+    shown = numbers(count, 1, *size, seed=1) > 150
+    return Release(numbers(count, 3, *size) * shown, spec, size, shown=shown)
+
+
+def feature(count: int = 2) -> FeatureRelease:
+    values = torch.randn(count, 4, generator=torch.Generator().manual_seed(0))
+    return FeatureRelease(values, "feature:artefact=f.safetensors,noise=0.5")
+
+
+def read(data: bytes, *, most_images: int = 8, most_pixels: int = 10_000) -> Release | FeatureRelease:
+    return decode(data, most_images=most_images, most_pixels=most_pixels)
+
+
+def assembled(said: dict[str, object] | bytes, packets: bytes = b"") -> bytes:
+    text = said if isinstance(said, bytes) else json.dumps(said).encode()
+    return b"SFMT\x01" + struct.pack("<I", len(text)) + text + packets
+
+
+def said_of(data: bytes) -> dict[str, object]:
+    found: dict[str, object] = json.loads(data[9 : 9 + struct.unpack_from("<I", data, 5)[0]])
+    return found
+
+
+EACH = {
+    "pixels": pixels(),
+    "cells": pixels(cell=2),
+    "grey": pixels(channels=1),
+    "masked": masked(),
+    "feature": feature(),
+}
+
+
+@pytest.fixture(params=EACH)
+def release(request: pytest.FixtureRequest) -> Release | FeatureRelease:
+    found: Release | FeatureRelease = EACH[request.param]
+    return found
+
+
+def test_a_release_comes_back_as_it_was_sent(release: Release | FeatureRelease):
+    found = read(encode(release))
+    assert type(found) is type(release)
+    for name, value in vars(release).items():
+        other = getattr(found, name)
+        assert torch.equal(other, value) if isinstance(value, torch.Tensor) else other == value
+
+
+def test_pixels_are_the_header_and_then_the_values_of_all_images():
+    sent = pixels(cell=2)
+    said = {
+        **{"kind": "pixels", "spec": "pixelize:cell=2", "made_of": None, "count": 2},
+        **{"channels": 3, "size": [5, 7], "cell": 2},
+    }
+    assert said_of(encode(sent)) == said
+    assert encode(sent).endswith(sent.values.numpy().tobytes())
+    assert torch.equal(read(assembled(said, sent.values.numpy().tobytes())).values, sent.values)
+
+
+def test_masked_images_are_the_packets_that_leave_a_device_end_to_end():
+    sent = masked()
+    data = encode(sent, made_of=DIGEST)
+    assert (said_of(data)["kind"], said_of(data)["made_of"]) == ("masked", DIGEST)
+    assert data.endswith(b"".join(sent.packed()))
+
+
+def test_features_are_little_endian_numbers():
+    sent = feature()
+    data = encode(sent)
+    assert (said_of(data)["dimension"], said_of(data)["dtype"]) == (4, "float32")
+    assert data.endswith(struct.pack("<8f", *sent.values.flatten().tolist()))
+
+
+def test_the_header_is_read_without_the_images():
+    found = header(encode(pixels(cell=2), made_of=DIGEST)[:-5])
+    assert isinstance(found, ImageHeader)
+    assert (found.spec, found.made_of, found.count, found.size, found.cell) == (
+        *("pixelize:cell=2", DIGEST, 2, (5, 7), 2),
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "travels"),
+    [
+        ("dp-pix:cell=4,epsilon=3", "dp-pix:cell=4,epsilon=3"),
+        ("mask:artefact=/home/ada/secret club/m.safetensors", "mask:artefact=m.safetensors"),
+        ("mask:artefact=C:\\ada\\m.safetensors,keep=0.2", "mask:artefact=m.safetensors,keep=0.2"),
+        ("feature:artefact=f.safetensors,noise=0.5", "feature:artefact=f.safetensors,noise=0.5"),
+    ],
+)
+def test_no_folder_of_a_device_travels(spec: str, travels: str):
+    assert portable(spec) == travels
+    assert read(encode(masked(spec=spec))).spec == travels
+
+
+def test_an_image_has_one_digest_in_whatever_company_it_travels(release: Release | FeatureRelease):
+    together = digests(release)
+    assert together == [digests(release.rows([row]))[0] for row in range(2)]
+    assert together == digests(read(encode(release)))
+    assert len(set(together)) == 2
+
+
+def test_a_digest_tells_apart_all_that_decides_what_an_image_means():
+    values = numbers(1, 1, 4, 4)
+    each = [
+        Release(values, "none", (4, 4)),
+        Release(values, "blur:radius=1", (4, 4)),
+        Release(values, "none", (8, 8), 2),
+        Release(values, "none", (8, 7), 2),
+        Release(values ^ 1, "none", (4, 4)),
+        Release(values.reshape(1, 1, 2, 8), "none", (2, 8)),
+    ]
+    found = {digests(one)[0] for one in each} | {digests(each[0], made_of=DIGEST)[0]}
+    assert len(found) == 7
+
+
+def test_no_image_is_no_release():
+    with pytest.raises(DataError, match="release of no image: release at least one"):
+        encode(pixels(count=0))
+
+
+def test_bytes_after_the_last_packet_are_refused(release: Release | FeatureRelease):
+    with pytest.raises(DataError, match="bytes of images, where the header says"):
+        read(encode(release) + b"\0")
+
+
+def test_a_truncated_release_is_refused_wherever_it_ends(release: Release | FeatureRelease):
+    data = encode(release)
+    for length in range(len(data)):
+        with pytest.raises(DataError):
+            read(data[:length])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "0 bytes are no release"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(20), "these bytes are no release"),
+        (b"SFMT\x02" + bytes(20), "a release of version 2, and 1 is read here"),
+        (b"SFMT\x01\xff\xff\xff\xff" + bytes(20), "a header of 4294967295 bytes in a release of 29"),
+        (assembled(b" " * 5000), "a header of 5000 bytes .* too long"),
+        (assembled(b"{"), "header of a release: JSON: Invalid JSON"),
+        (assembled(b"[" * 4000), "header of a release: JSON: Invalid JSON"),
+        (assembled({}), "header of a release: JSON: Unable to extract tag"),
+        (assembled({"kind": "clear"}), "header of a release: JSON: Input tag 'clear'"),
+    ],
+)
+def test_bytes_of_something_else_are_refused(data: bytes, message: str):
+    with pytest.raises(DataError, match=message):
+        read(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"count": 0}, "pixels.count: Input should be greater than or equal to 1"),
+        ({"count": -1}, "pixels.count: "),
+        ({"count": 2.0}, "pixels.count: Input should be a valid integer"),
+        ({"count": True}, "pixels.count: Input should be a valid integer"),
+        ({"count": "2"}, "pixels.count: Input should be a valid integer"),
+        ({"count": 10**30}, "pixels.count: Input should be less than"),
+        ({"count": 9}, "a release of 9 images, where 8 may come at once: send fewer"),
+        ({"channels": 2}, "pixels.channels: Input should be 1 or 3"),
+        ({"size": [5, 7, 3]}, "pixels.size: "),
+        ({"size": [5, 0]}, "pixels.size.1: Input should be greater"),
+        ({"size": [2000, 2000]}, "8000000 pixels or numbers, where 10000 may come at once"),
+        ({"size": [1 << 30, 1 << 30]}, "pixels or numbers, where 10000 may come at once"),
+        ({"cell": 6}, "a cell of 6 in pixels of 5x7"),
+        ({"kind": "masked"}, "a cell of 2 in masked of 5x7"),
+        ({"made_of": "../" + DIGEST}, "pixels.made_of: String should match pattern"),
+        ({"spec": ""}, "pixels.spec: String should have at least 1"),
+        ({"spec": "x" * 1001}, "pixels.spec: String should have at most 1000"),
+        ({"owner": "ada"}, "pixels.owner: Extra inputs are not permitted"),
+    ],
+)
+def test_a_header_that_cannot_be_is_refused(change: dict[str, object], message: str):
+    sent = pixels(cell=2)
+    said = said_of(encode(sent)) | change
+    with pytest.raises(DataError, match=message):
+        read(assembled(said, sent.values.numpy().tobytes()))
+
+
+def test_a_dimension_that_would_fill_the_memory_is_refused():
+    said = said_of(encode(feature())) | {"dimension": (1 << 31) - 1}
+    with pytest.raises(DataError, match="4294967294 pixels or numbers, where 10000 may come at once"):
+        read(assembled(said))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_that_are_not_finite_are_refused(value: float):
+    sent = feature()
+    sent.values[1, 2] = value
+    with pytest.raises(DataError, match="not finite: release it again"):
+        read(encode(sent))
+
+
+def test_a_mask_of_pixels_beyond_the_image_is_refused():
+    sent = masked(count=1)
+    data = bytearray(encode(sent))
+    start = len(data) - len(sent.packed()[0])
+    data[start + 4] |= 1  # 35 pixels: the last five bits of the fifth byte are of none
+    with pytest.raises(DataError, match="shows pixels that the image does not have"):
+        read(bytes(data))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    name=st.sampled_from(sorted(EACH)),
+    places=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=4),
+)
+def test_changed_bytes_give_a_release_of_the_limits_or_are_refused(name: str, places: list[tuple[int, int]]):
+    data = bytearray(encode(EACH[name]))
+    for place, value in places:
+        data[place % len(data)] = value
+    try:
+        found = read(bytes(data))
+    except DataError:
+        return
+    assert len(found.values) <= 8
+    assert found.values.numel() <= 3 * 10_000

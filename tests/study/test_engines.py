@@ -1,0 +1,142 @@
+"""Studies whose cells run at once. The engines themselves: tests/test_engines.py."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+from sfumato.engines import EngineConfig
+from sfumato.errors import BusyError, SfumatoError
+from sfumato.files import claimed
+from sfumato.study import grid, models, report, run
+from sfumato.study.records import digest_of
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+SETTINGS = {
+    "data": {"source": "faces", "identities": 12, "images_per_identity": 6, "headwear": 12, "size": 16},
+    "task": {
+        "target": "headwear",
+        "sensitive": "identity",
+        "way": 2,
+        "shot": 1,
+        "queries": 2,
+        "episodes": 10,
+    },
+    "protections": ["pixelize:cell=4", "dp-pix:cell=4,epsilon=3"],
+    "attacks": ["reidentify-static"],
+    "measures": ["mse"],
+    "embeddings": False,
+    "training": {
+        "way": 2,
+        "shot": 1,
+        "queries": 2,
+        "epochs": 1,
+        "episodes_per_epoch": 2,
+        "validation_way": 2,
+        "validation_shot": 1,
+        "validation_queries": 2,
+        "validation_episodes": 4,
+        "denoiser_depth": 2,
+        "denoiser_width": 4,
+    },
+    "adversary": {"steps": 2, "adaptive_steps": 0, "batch": 8, "gallery": 3, "probes": 2, "copies": 1},
+}
+
+
+def results_of(directory):
+    """What the records of a run say, but for times and versions."""
+
+    def timeless(value):
+        if not isinstance(value, dict):
+            return value
+        return {k: timeless(v) for k, v in value.items() if not k.endswith("seconds") and k != "versions"}
+
+    return {path.name: timeless(json.loads(path.read_text())) for path in (directory / "records").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A run in this process, cell after cell, with the one thread that tasks of an engine have."""
+    directory, before = tmp_path_factory.mktemp("alone"), torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield run.run(grid.parse(SETTINGS), directory)
+    torch.set_num_threads(before)
+
+
+def test_two_processes_make_the_records_of_one(alone, tmp_path):
+    run.run(grid.parse(SETTINGS), tmp_path, engine=EngineConfig(workers=2))
+    assert results_of(tmp_path) == results_of(alone)
+
+
+def test_a_lost_process_ends_the_run_and_the_next_one_goes_on(alone, tmp_path):
+    def kill_one():
+        while not list((tmp_path / "records").glob("*.json")):
+            time.sleep(0.01)
+        os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    with pytest.raises(SfumatoError, match=r"a worker process was killed.*the same command goes on"):
+        run.run(grid.parse(SETTINGS), tmp_path, engine=EngineConfig(workers=2))
+    killer.join()
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "records").glob("*.json")}
+    run.run(grid.parse(SETTINGS), tmp_path)
+    assert results_of(tmp_path) == results_of(alone)
+    assert all(path.stat().st_mtime_ns == written for path, written in kept.items())
+
+
+def test_two_runs_in_one_directory_share_the_cells(alone, tmp_path):
+    config = grid.parse(SETTINGS)
+    other = threading.Thread(target=run.run, args=(config, tmp_path))
+    other.start()
+    made = []
+    run.run(config, tmp_path, progress=run.Progress(cell=lambda words, done, total: made.append(words)))
+    other.join()
+    assert results_of(tmp_path) == results_of(alone)
+
+
+def test_a_network_that_another_process_makes_is_not_made_twice(tmp_path):
+    networks = models.Models(tmp_path, "data")
+    path = tmp_path / f"few-shot-{digest_of({'results': models.RESULTS, 'kind': 'few-shot', 'data': 'data'})}"
+    with (
+        claimed(path.with_suffix(".safetensors")),
+        pytest.raises(BusyError, match="another process is making"),
+    ):
+        networks.once("few-shot", {}, lambda path: pytest.fail("made"), lambda path: None)
+
+
+def test_a_claim_ends_with_the_process_that_had_it(tmp_path):
+    path = tmp_path / "record.json"
+    script = f"""
+import time
+from pathlib import Path
+from sfumato.files import claimed
+with claimed(Path({str(path)!r})):
+    print("claimed", flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"claimed\n"
+        with pytest.raises(BusyError), claimed(path):
+            pass
+        holder.kill()
+    with claimed(path):
+        path.write_text("made")
+    assert [each.name for each in tmp_path.iterdir()] == ["record.json"]  # no lock is left
+
+
+def test_a_ray_cluster_makes_the_same_records_though_a_worker_is_killed(alone, tmp_path, ray_cluster):
+    killer = threading.Thread(target=ray_cluster.kill_worker)
+    killer.start()
+    run.run(grid.parse(SETTINGS), tmp_path, engine=EngineConfig(name="ray", address=ray_cluster.address))
+    killer.join()
+    assert results_of(tmp_path) == results_of(alone)
+    assert report.write(tmp_path).exists()

@@ -1,0 +1,50 @@
+"""The networks of a study: which of them is kept for use."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from sfumato import artefacts
+from sfumato.study.models import keep_recommended
+
+SPEC = "dp-pix:cell=4,epsilon=3"
+
+
+def model(folder: Path, name: str, *, specs: list[str], denoises: bool, seed: int) -> None:
+    """A few-shot artefact of such a card; its weight is its seed."""
+    card = {
+        "kind": "few-shot",
+        "specs": specs,
+        "config": {"denoiser_depth": 8 if denoises else None},
+        "seed": seed,
+    }
+    artefacts.save(folder / "models" / f"few-shot-{name}.safetensors", {"seed": torch.tensor(seed)}, card)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    model(tmp_path, "a", specs=[SPEC], denoises=False, seed=2)
+    model(tmp_path, "b", specs=[SPEC], denoises=False, seed=1)
+    model(tmp_path, "c", specs=[SPEC], denoises=True, seed=0)
+    model(tmp_path, "d", specs=["none"], denoises=False, seed=0)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("learner", "seed"), [("protected", 1), ("denoised", 0)])
+def test_the_model_of_the_recommended_setting_and_the_first_seed_is_kept(
+    study: Path, learner: str, seed: int
+):
+    kept = keep_recommended(study, SPEC, learner)
+    assert kept == study / "recommended.safetensors"
+    tensors, card = artefacts.load(kept, kind="few-shot")
+    assert (tensors["seed"], card["specs"]) == (seed, [SPEC])
+
+
+@pytest.mark.parametrize(("spec", "learner"), [(SPEC, "clean"), (SPEC, None), ("blur:radius=3", "protected")])
+def test_where_none_was_trained_for_a_setting_an_earlier_one_does_not_stay(
+    study: Path, spec: str, learner: str | None
+):
+    keep_recommended(study, SPEC, "protected")
+    assert keep_recommended(study, spec, learner) is None
+    assert not (study / "recommended.safetensors").exists()
