@@ -17,4 +17,12 @@ class Said:
     err: str
 
 
+def check_mistake(said: Said, message: str) -> None:
+    """It was answered by one line that says this, and by nothing else."""
+    assert (said.code, said.out) == (1, "")
+    (line,) = [line for line in said.err.splitlines() if line.startswith("sfumato: ")]
+    assert message in line
+    assert "Traceback" not in said.err
+
+
 Command = Callable[..., Said]

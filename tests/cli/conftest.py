@@ -9,8 +9,9 @@ from sfumato.cli import main
 
 @pytest.fixture(autouse=True)
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Where the user's own ledger lies: that of whoever runs the tests is not theirs to write."""
+    """Where the user's own ledger lies: that of whoever runs the tests is not theirs, nor the cache."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "home" / "sfumato"
 

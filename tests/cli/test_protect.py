@@ -171,6 +171,14 @@ def test_over_budget_is_a_failure_with_exit_code_1(command: Command, protect: Co
     assert "failed: 1 (over budget), such as 2.png\n" in said.out
 
 
+def test_a_folder_may_be_a_url_and_so_may_the_new_one(protect: Command, tmp_path: Path):
+    photos(tmp_path / "photos")
+    said = protect(f"local://{tmp_path}/photos", f"local://{tmp_path}/out")
+    assert said.code == 0
+    assert said.out.splitlines()[-1] == f"manifest: local://{tmp_path}/out/manifest.json"
+    assert set(files(tmp_path / "out")) == {"0.png", "1.png", "2.png", "manifest.json"}
+
+
 # Dry runs
 
 
@@ -316,6 +324,14 @@ def test_what_is_no_image_in_a_pipe_is_answered_in_one_line_and_not_charged(
         (["notes.txt", "out.png", "--with", SPEC], "notes.txt"),
         (["photos", "notes.txt", "--with", SPEC], "notes.txt: is not a folder"),
         (["photos", "photos/out", "--with", SPEC], "lies in photos, whose images would be mixed"),
+        (
+            ["photos", "out", "--with", SPEC, "--engine", "rey"],
+            "engine 'rey': did you mean 'ray'",
+        ),
+        (["photos", "out", "--with", SPEC, "--address", "a:1"], "address=a:1: only for the engine ray"),
+        (["memory://gone", "out", "--with", SPEC], "memory://gone: no such folder or file"),
+        (["photos", "nosuch://u:pw@out", "--with", SPEC], "nosuch://: not a URL that fsspec opens here"),
+        (["photos/0.png", "s3://u:pw@b/a.png", "--with", SPEC], "s3://b/a.png: one image goes to a file"),
         (["photos/0.png", "a.png", "--dry-run", "--with", SPEC], "--dry-run is for folders and tar files"),
         (["photos/0.png", "notes.txt/a.png", "--with", SPEC], "notes.txt"),
         (["photos", "out", "--with", SPEC, "--ledger", "notes.txt"], "notes.txt: file is not a database"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import Command
+from commands import Command, check_mistake
 
 from sfumato import images
 from sfumato.learn import classifier
@@ -61,8 +61,5 @@ def test_a_classifier_is_trained_and_said_to_be(command: Command, table: Path, t
 def test_a_mistake_is_answered_in_one_line_before_training(
     command: Command, table: Path, tmp_path: Path, more: list[str], settings: dict, message: str
 ):
-    said = train(command, *more, **settings)
-    assert (said.code, said.out) == (1, "")
-    (line,) = [line for line in said.err.splitlines() if line.startswith("sfumato: ")]
-    assert message in line
+    check_mistake(train(command, *more, **settings), message)
     assert not list(tmp_path.glob("*.safetensors"))

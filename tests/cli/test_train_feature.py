@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import Command
+from commands import Command, check_mistake
 
 from sfumato import images
 from sfumato.learn import private_feature
@@ -81,8 +81,5 @@ def test_what_was_trained_is_exported_with_its_own_test_images(command: Command,
 def test_a_mistake_is_answered_in_one_line_before_training(
     command: Command, table: Path, tmp_path: Path, more: list[str], settings: dict, message: str
 ):
-    said = train(command, *more, **settings)
-    assert (said.code, said.out) == (1, "")
-    (line,) = [line for line in said.err.splitlines() if line.startswith("sfumato: ")]
-    assert message in line
+    check_mistake(train(command, *more, **settings), message)
     assert not list(tmp_path.glob("*.safetensors"))

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from commands import Command
+from commands import Command, check_mistake
 from PIL import Image
 
 from sfumato import images
-from sfumato.learn import adversarial_mask
+from sfumato.learn import adversarial_mask, devices
 
 SMALL = ["--set", "epochs=2", "--set", "masker_width=4", "--set", "levels=1", "--set", "batch=8"]
 
@@ -104,9 +104,39 @@ def test_jpeg_is_refused_with_the_cure(command: Command, table: Path, tmp_path: 
 def test_a_mistake_is_answered_in_one_line_before_training(
     command: Command, table: Path, tmp_path: Path, more: list[str], settings: dict, message: str
 ):
-    said = train(command, *more, **settings)
-    assert (said.code, said.out) == (1, "")
-    (line,) = [line for line in said.err.splitlines() if line.startswith("sfumato: ")]
-    assert message in line
-    assert "Traceback" not in said.err
+    check_mistake(train(command, *more, **settings), message)
     assert not list(tmp_path.glob("*.safetensors"))
+
+
+def test_devices_train_in_processes_of_which_the_first_alone_writes_and_prints(
+    command: Command, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked = []
+
+    def launch(function, *, processes, accelerator, **given):
+        asked.append((processes, accelerator))
+        function(devices.Devices(), **given)
+        (tmp_path / "m.safetensors").unlink()
+        # Alone, but told to be another: nothing waits.
+        other = devices.Devices(rank=1)
+        function(other, **given)
+
+    monkeypatch.setattr(devices, "launch", launch)
+    said = train(command, "--devices", "2", "--accelerator", "cpu")
+    assert (said.code, asked) == (0, [(2, "cpu")])
+    assert len(said.out.splitlines()) == 4
+    assert not (tmp_path / "m.safetensors").exists()
+
+
+@pytest.mark.parametrize("method", ["few-shot", "mask", "feature"])
+def test_an_accelerator_that_is_not_there_is_one_line(
+    command: Command, monkeypatch: pytest.MonkeyPatch, method: str
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    options = {
+        "few-shot": ["--with", "none"],
+        "mask": ["--target", "class"],
+        "feature": ["--target", "class", "--sensitive", "identity"],
+    }
+    words = ["train", method, "--data", "glyphs", "--out", "m", *options[method], "--accelerator", "gpu"]
+    check_mistake(command(*words), "1 processes on as many GPUs, and 0 can be used here: install a PyTorch")

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from devices import CLASSES, SHAPE, pictures, remember_graphs, write_feature, write_mask
+from devices import CLASSES, SHAPE, pictures, write_feature, write_mask
 from torch import Tensor
 
 import sfumato
@@ -49,13 +49,6 @@ class Made:
         metadata = {each.key: each.value for each in onnx.load(self.exported.path).metadata_props}
         assert list(metadata) == ["sfumato"]
         return json.loads(metadata["sfumato"])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def remembered():
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        remember_graphs(monkeypatch)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from devices import CLASSES, SHAPE, WIDTHS, pictures, remember_graphs, write_feature, write_mask
+from devices import CLASSES, SHAPE, WIDTHS, pictures, write_feature, write_mask
 
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.edge import graphs
@@ -15,13 +15,6 @@ from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import private_feature
 from sfumato.protect import parse
 from sfumato.protect.feature import Feature
-
-
-@pytest.fixture(autouse=True, scope="module")
-def remembered():
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        remember_graphs(monkeypatch)
-        yield
 
 
 @pytest.fixture(scope="module")

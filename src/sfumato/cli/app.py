@@ -5,7 +5,23 @@ from typing import Annotated
 import typer
 
 import sfumato
-from sfumato.cli import audit, data, demo, edge, export, ledger, protect, study, train
+from sfumato.cli import (
+    annotate,
+    assess,
+    audit,
+    classify,
+    data,
+    demo,
+    edge,
+    enrol,
+    export,
+    keys,
+    ledger,
+    protect,
+    serve,
+    study,
+    train,
+)
 
 app = typer.Typer(
     help="Privacy for images in machine learning: protect, learn, attack, measure, report.",
@@ -14,6 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("demo")(demo.demo)
+app.command("assess")(assess.assess)
 app.command("audit")(audit.audit)
 app.command("protect")(protect.protect)
 app.command("export")(export.export)
@@ -21,7 +38,13 @@ app.add_typer(study.app, name="study")
 app.add_typer(train.app, name="train")
 app.add_typer(data.app, name="data")
 app.add_typer(edge.app, name="edge")
+app.add_typer(annotate.app, name="annotate")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(keys.app, name="keys")
+app.command("serve")(serve.serve)
+app.command("enrol")(enrol.enrol)
+app.command("enroll", hidden=True)(enrol.enrol)
+app.command("classify")(classify.classify)
 
 
 def _version(wanted: bool) -> None:

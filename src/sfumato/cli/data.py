@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Look at data: what is in it, a contact sheet, a copy on disk.", no_args_is_help=True)
+app = typer.Typer(
+    help="Look at data: what is in it, a contact sheet, a copy on disk, what is cached.", no_args_is_help=True
+)
 
 _SOURCE = typer.Argument(
     help="faces, glyphs, folder:DIR, table:FILE, or such as celeba:DIR: `sfumato data list` names all."
@@ -73,3 +75,22 @@ def write(
 
     loaded = load(source, **({} if size is None else {"size": size}))
     print(f"table: {write_table(loaded, out)}")
+
+
+@app.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
+) -> None:
+    """List the images that are kept decoded on disk, since they are too many for memory.
+
+    They are copies of what was read, WITHOUT protection, in files that only you can read. Images of more than
+    SFUMATO_MEMORY bytes (2 GiB) are kept so, below SFUMATO_CACHE (your cache folder).
+    """
+    from sfumato.data import stored
+
+    found = stored.clear() if clear else stored.entries()
+    for entry in found:
+        what = "unfinished" if entry.name is None else f"{entry.name}, {' x '.join(map(str, entry.shape))}"
+        print(f"{entry.bytes:>15,} bytes  {what}")
+    done = "deleted from" if clear else "in"
+    print(f"{sum(entry.bytes for entry in found):>15,} bytes  {done} {stored.place()}")

@@ -38,7 +38,8 @@ def budget(
         str, typer.Argument(metavar="BUDGET", help="epsilon=10, epsilon=10,delta=1e-6, mu=2, rho=1, or none.")
     ],
     folder: Annotated[
-        Path | None, typer.Option(help="For all images below this folder together (default: each image).")
+        str | None,
+        typer.Option(help="For all images below this folder, or URL, together (default: each image)."),
     ] = None,
     path: Annotated[Path | None, _PATH] = None,
 ) -> None:
@@ -47,15 +48,17 @@ def budget(
     The cost is for neighbours that differ in any 1 pixel; write epsilon=10,pixels=16 for any 16. With "none"
     the limit is lifted.
     """
-    from sfumato.dp.ledger import Budget, Ledger, default_path
+    from sfumato.dp.ledger import Budget, Ledger, default_path, is_url, without_password
     from sfumato.errors import DataError
 
     limit = None if words == "none" else Budget.parse(words)
-    if limit is not None and folder is not None and not folder.is_dir():
+    if limit is not None and folder is not None and not is_url(folder) and not Path(folder).is_dir():
         raise DataError(f"{folder}: no such folder: a budget there would limit nothing")
     with Ledger(path or default_path()) as ledger:
         spent = ledger.set_budget(limit, folder=folder)
-    subject = "every image" if folder is None else str(folder)
+    subject = folder or "every image"
+    if is_url(subject):
+        subject = without_password(subject)
     if limit is None:
         print(f"no budget for {subject}")
     elif folder is None:

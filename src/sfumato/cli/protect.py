@@ -1,4 +1,7 @@
-"""`sfumato protect`: release a folder, a tar shard, or one image, by the ledger of this device."""
+"""`sfumato protect`: release a folder, a tar shard, or one image, by the ledger of this device.
+
+Places are text and no Path, which would make one slash of the two in a URL.
+"""
 
 import sys
 from pathlib import Path
@@ -7,17 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from sfumato.engines import EngineConfig
     from sfumato.protect import Protection
-    from sfumato.protect.folder import Outcome
-    from sfumato.protect.worker import FolderConfig
+    from sfumato.protect.folder import FolderConfig, Outcome
 
 _STREAM = Path("-")
 _SHOWN = 3  # sizes of images whose guarantee is printed
 
 
 def protect(
-    source: Annotated[Path, typer.Argument(help="A folder of any depth, a tar file, an image, or -")],
-    target: Annotated[Path, typer.Argument(help="A new folder; for one image a new file, or -")],
+    source: Annotated[
+        str, typer.Argument(help="A folder of any depth or a tar file, or a URL of one; an image, or -")
+    ],
+    target: Annotated[str, typer.Argument(help="A new folder, or its URL; for one image a new file, or -")],
     spec: Annotated[str, typer.Option("--with", metavar="SPEC", help="As dp-pix:cell=8,epsilon=3.")],
     format_name: Annotated[
         str | None,
@@ -31,7 +36,16 @@ def protect(
     rename: Annotated[
         bool, typer.Option("--rename", help="Names that say nothing of the originals.")
     ] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes (default: one a core).")] = None,
+    engine: Annotated[
+        str, typer.Option(help="local (processes of this machine) or ray (tasks on a Ray cluster).")
+    ] = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes, or tasks at once (default: one a core).")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of a Ray cluster (default: RAY_ADDRESS, or one that is started on this machine)."),
+    ] = None,
     ledger: Annotated[
         Path | None, typer.Option(help="The ledger of this device (default: the user's own).")
     ] = None,
@@ -43,40 +57,43 @@ def protect(
 
     Every image is charged in the ledger before its release is written; the same image and spec give the same
     release again, for nothing. In a folder, files that fail are counted by cause, and the exit code is 1.
+
+    URLs are what fsspec opens, such as s3://bucket/photos where s3fs is installed; keys and passwords come
+    from the environment. On a Ray cluster of several machines, both are URLs or folders that all share.
     """
     from sfumato import protect as protections
-    from sfumato.dp.ledger import default_path
-    from sfumato.protect.worker import FolderConfig, is_shard
+    from sfumato.dp.ledger import default_path, is_url
+    from sfumato.engines import EngineConfig
+    from sfumato.protect.folder import FolderConfig
+    from sfumato.protect.worker import is_shard
 
     protection = protections.parse(spec)
-    whole_folder = source.is_dir() or is_shard(source.name)
-    suffix = "" if whole_folder or target.is_dir() else target.suffix.lower().removeprefix(".")
+    many = is_url(source) or Path(source).is_dir() or is_shard(source)
+    suffix = "" if many or Path(target).is_dir() else Path(target).suffix.lower().removeprefix(".")
     name = (format_name or suffix or "png").upper()
-    config = FolderConfig(
-        format_name="JPEG" if name == "JPG" else name,
-        cells=cells,
-        rename=rename,
-        **({} if workers is None else {"workers": workers}),
-    )
+    config = FolderConfig(format_name="JPEG" if name == "JPG" else name, cells=cells, rename=rename)
+    where = EngineConfig(name=engine, workers=workers, address=address)
     ledger = ledger or default_path()
-    if not whole_folder:
+    if not many:
         _one(source, target, protection, ledger, config, dry_run)
-    elif _many(source, target, protection, ledger, config, dry_run).failures:
+    elif _many(source, target, protection, ledger, config, where, dry_run).failures:
         raise typer.Exit(1)
 
 
 def _many(
-    source: Path,
-    target: Path,
+    source: str,
+    target: str,
     protection: "Protection",
     ledger: Path,
     config: "FolderConfig",
+    engine: "EngineConfig",
     dry_run: bool,
 ) -> "Outcome":
     """Release a folder under a progress bar, and print what became of it."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from sfumato.files import printable
     from sfumato.protect import folder
 
     columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
@@ -89,9 +106,11 @@ def _many(
             progress.update(task, completed=done, total=total, description=words)
 
         if dry_run:
-            outcome = folder.dry_run(source, protection, ledger, config, report=report)
+            outcome = folder.dry_run(source, protection, ledger, config, engine=engine, report=report)
         else:
-            outcome = folder.protect_folder(source, target, protection, ledger, config, report=report)
+            outcome = folder.protect_folder(
+                source, target, protection, ledger, config, engine=engine, report=report
+            )
         seconds = progress.tasks[task].elapsed or 1e-9
     did = "would protect" if dry_run else "protected"
     print(f"{did} {outcome.shapes.total():,} images with {protection.spec} ({seconds:.1f} s)")
@@ -105,22 +124,22 @@ def _many(
     for reason, count in sorted(outcome.left_out.items()):
         print(f"left out: {count:,} ({reason})")
     for cause, (count, first) in sorted(outcome.failures.items()):
-        print(f"failed: {count:,} ({cause}), such as {_printable(first)}")
+        print(f"failed: {count:,} ({cause}), such as {printable(first)}")
     if outcome.manifest is not None:
         print(f"manifest: {outcome.manifest}")
     return outcome
 
 
 def _one(
-    source: Path,
-    target: Path,
+    source_name: str,
+    target_name: str,
     protection: "Protection",
     ledger: Path,
     config: "FolderConfig",
     dry_run: bool,
 ) -> None:
     """Release one image; what is said goes to standard error, since the release may go to standard output."""
-    from sfumato.dp.ledger import Ledger
+    from sfumato.dp.ledger import Ledger, is_url, without_password
     from sfumato.errors import DataError
     from sfumato.files import whole
     from sfumato.images import MAX_BYTES
@@ -128,6 +147,9 @@ def _one(
 
     if dry_run:
         raise DataError("--dry-run is for folders and tar files")
+    if is_url(target_name):
+        raise DataError(f"{without_password(target_name)}: one image goes to a file: release its folder")
+    source, target = Path(source_name), Path(target_name)
     if target.is_dir():
         stem = "image" if config.rename or source == _STREAM else source.stem
         target = target / f"{stem}.{config.format_name.lower()}"
@@ -136,8 +158,7 @@ def _one(
     image = sys.stdin.buffer.read(MAX_BYTES + 1) if source == _STREAM else source
     folder = Path() if source == _STREAM else source.resolve().parent
     with Ledger(ledger) as opened:
-        encoded, shape = protect_image(image, protection, opened, config, folder=folder)
-        new = opened.charged
+        encoded, shape, new = protect_image(image, protection, opened, config, folder=folder)
     if target == _STREAM:
         sys.stdout.buffer.write(encoded)
     else:
@@ -146,11 +167,6 @@ def _one(
     print(f"{protection.spec}: {_proved(protection, shape)}", file=sys.stderr)
     charged = "charged" if new else "released before, and given again for nothing"
     print(f"{charged}; ledger: {ledger}", file=sys.stderr)
-
-
-def _printable(name: str) -> str:
-    """A file name without what would move the cursor, break the line, or be no text."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def _proved(protection: "Protection", shape: tuple[int, int, int]) -> str:

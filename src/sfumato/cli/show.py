@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
+    from sfumato.engines import EngineConfig
     from sfumato.study.grid import StudyConfig
 
 
@@ -20,7 +21,9 @@ def bars(console: Console) -> Iterator[Progress]:
         yield progress
 
 
-def run_study(config: "StudyConfig", directory: Path, *, fit: bool = False) -> None:
+def run_study(
+    config: "StudyConfig", directory: Path, *, fit: bool = False, engine: "EngineConfig | None" = None
+) -> None:
     """Run a study with progress bars, write its report, and print what it recommends and where it is."""
     from sfumato.study import report, run
 
@@ -36,16 +39,22 @@ def run_study(config: "StudyConfig", directory: Path, *, fit: bool = False) -> N
         def on_step(done: int, total: int) -> None:
             progress.update(training, completed=done, total=total, description="training", visible=True)
 
-        run.run(config, directory, fit=fit, progress=run.Progress(on_cell, on_step, console.print))
+        told = run.Progress(on_cell, on_step, console.print)
+        run.run(config, directory, fit=fit, progress=told, engine=engine)
         progress.update(cells, description="writing the report")
         path = report.write(directory)
     conclude(directory, path)
 
 
 def conclude(directory: Path, path: Path) -> None:
-    """Print what the run in a directory recommends, and where its report is."""
-    from sfumato.study import recommend, report
+    """Print what the run in a directory recommends, and where its report and the recommended model are."""
+    from sfumato.study import models, recommend, report
 
-    for line in recommend.recommend(*report.load(directory)).lines:
+    found = recommend.recommend(*report.load(directory))
+    for line in found.lines:
         print(line)
     print(f"report: {path}")
+    if found.setting is not None:
+        kept = models.keep_recommended(directory, found.setting.protection, found.setting.learner)
+        if kept is not None:
+            print(f"its model, for sfumato serve: {kept}")

@@ -16,13 +16,28 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting, as task.shot=1."),
     ] = None,
+    engine: Annotated[str, typer.Option(help="Where cells run: local, or ray.")] = "local",
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Cells at once (default: 1 on local, all that there is room for on ray)."),
+    ] = None,
+    cpus: Annotated[int, typer.Option(min=1, help="Cores of each cell, where several run.")] = 1,
+    gpus: Annotated[float, typer.Option(min=0, help="Devices of each cell, on ray; may be a fraction.")] = 0,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of a Ray cluster (default: that of RAY_ADDRESS, or one that is started here)."),
+    ] = None,
 ) -> None:
     """Run a study, or go on with one that was stopped, and write its report."""
     from sfumato.cli.show import run_study
+    from sfumato.engines import EngineConfig
     from sfumato.study import grid
 
     config = grid.load(file, overrides or [])
-    run_study(config, out or Path("runs") / config.name)
+    if engine == "local":
+        workers = workers or 1
+    where = EngineConfig(name=engine, workers=workers, cpus=cpus, gpus=gpus, address=address)
+    run_study(config, out or Path("runs") / config.name, engine=where)
 
 
 @app.command()

@@ -1,0 +1,121 @@
+"""`sfumato annotate`: ask people what they recognise in reconstructions, or recognisers in their place."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Ask people what they recognise in reconstructions.", no_args_is_help=True)
+
+_STORE = typer.Argument(metavar="CAMPAIGN", help="The file of `sfumato annotate new`.")
+
+
+@app.command()
+def new(
+    pairs: Annotated[
+        Path, typer.Argument(help="A CSV with the columns original, reconstruction, class, model, source.")
+    ],
+    task: Annotated[
+        str, typer.Option(help="choose, a class among several; or same, original and reconstruction or not.")
+    ],
+    store: Annotated[Path, typer.Option(help="The campaign to write.")],
+    annotators: Annotated[int, typer.Option(help="People who each answer everything.")] = 5,
+    options: Annotated[int, typer.Option(help="Of choose: classes to choose among.")] = 20,
+    decoys: Annotated[float, typer.Option(help="Of same: share of pairs that do not belong together.")] = 0.2,
+    seed: Annotated[int, typer.Option(help="Of options, decoys and orders.")] = 0,
+) -> None:
+    """Begin a campaign: read the images, draw the questions, make a link for each annotator."""
+    from sfumato.annotate import CampaignConfig, Store, create, read_pairs
+
+    config = CampaignConfig(task=task, annotators=annotators, options=options, decoys=decoys, seed=seed)
+    create(store, read_pairs(pairs), config)
+    with Store(store) as campaign:
+        items = campaign.items().values()
+    decoyed = sum(item.decoy for item in items)
+    print(f"campaign: {store} ({len(items)} items, {decoyed} of them decoys; {annotators} annotators)")
+    print(f"next: sfumato annotate serve {store}")
+
+
+@app.command()
+def serve(
+    store: Annotated[Path, _STORE],
+    port: Annotated[int, typer.Option(help="0 for any that is free.")] = 8000,
+    host: Annotated[
+        str,
+        typer.Option(
+            help="0.0.0.0 to be reached from other machines: over plain HTTP, so in a net you trust."
+        ),
+    ] = "127.0.0.1",
+) -> None:
+    """Serve the page until stopped, and print the links. Stopped in whatever way, no answer is lost."""
+    from sfumato.annotate import Store
+    from sfumato.annotate import app as page
+    from sfumato.listening import address_of, listen
+
+    application = page.create(store)
+    with Store(store) as campaign, listen(host, port) as listener:
+        address = address_of(listener)
+        if campaign.kind == "proxy":
+            print("answered by proxies, not by people: there is only the status page")
+        for one in campaign.annotators():
+            if one.token is not None:
+                print(f"{one.name}: {address}/a/{one.token}")
+        print(f"status, for you alone: {address}/status/{campaign.token}", flush=True)
+        page.run(application, listener)
+
+
+@app.command()
+def status(store: Annotated[Path, _STORE]) -> None:
+    """Say how far each annotator is, how reliable on decoys, and what is recognised of each model."""
+    from sfumato.annotate import Store, results
+
+    with Store(store) as campaign:
+        proxy = campaign.kind == "proxy"
+        for one in results.reliability(campaign):
+            decoys = "" if one.share is None else f", {one.right} of {one.right + one.wrong} decoys told"
+            name = f"{one.annotator} (proxy)" if proxy else one.annotator
+            print(f"{name}: {one.answered} of {one.items} answered{decoys}")
+        alpha = results.agreement(campaign)
+        print(f"agreement: {'none yet' if alpha is None else f'alpha = {alpha:.3f} (Krippendorff)'}")
+        by = "proxies, not people" if proxy else "people"
+        for share in results.shares(results.results(campaign)):
+            print(f"recognised by {by}, {share.model}: {share}")
+
+
+@app.command()
+def export(
+    store: Annotated[Path, _STORE],
+    out: Annotated[Path, typer.Argument(help="The file to write, .csv or .parquet.")],
+    table: Annotated[
+        str, typer.Option(help="results, a row an item; semsim, to train it; answers, each that was given.")
+    ] = "results",
+) -> None:
+    """Write the results as a table, also while people are still answering."""
+    from sfumato.annotate import Store, results
+
+    with Store(store) as campaign:
+        rows = results.export(campaign, table, out)
+        print(f"table: {out} ({rows} rows of {table}, annotators: {campaign.kind})")
+
+
+@app.command()
+def proxies(
+    store: Annotated[Path, _STORE],
+    models: Annotated[
+        list[Path], typer.Argument(help="Artefacts: classifiers for choose, few-shot encoders for same.")
+    ],
+    threshold: Annotated[
+        float,
+        typer.Option(help="choose: below this confidence, cannot tell. same: from this cosine on, the same."),
+    ] = 0.5,
+) -> None:
+    """Let recognisers answer a campaign in place of people. Not for one that people have begun."""
+    from sfumato.annotate import Store
+    from sfumato.annotate.proxies import by_classifier, by_encoder, fill
+
+    with Store(store) as campaign:
+        if campaign.config.task == "choose":
+            fill(campaign, [by_classifier(path, threshold=threshold) for path in models])
+        else:
+            fill(campaign, [by_encoder(path, threshold=threshold) for path in models])
+        print(f"answered by {len(models)} proxies: {store}")

@@ -1,0 +1,143 @@
+"""`sfumato assess`: originals and what was made of them, and how much they have in common."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from sfumato.assess.pairs import Measure, OfSqueezeNet, Scores
+
+
+def assess(
+    originals: Annotated[Path, typer.Argument(help="A folder of any depth.")],
+    others: Annotated[Path, typer.Argument(help="Images of the same names: a release, reconstructions.")],
+    squeezenet: Annotated[
+        Path | None, typer.Option(help="Weights of SqueezeNet 1.0: its distance, and a Fréchet distance.")
+    ] = None,
+    lpips: Annotated[
+        str | None, typer.Option(help="alex, vgg or squeeze; with --backbone and --heads.")
+    ] = None,
+    backbone: Annotated[Path | None, typer.Option(help="torchvision's weights of that network.")] = None,
+    heads: Annotated[Path | None, typer.Option(help="The trained heads of LPIPS v0.1.")] = None,
+    faces: Annotated[Path | None, typer.Option(help="Weights of MobileFaceNet: face similarity.")] = None,
+    detector: Annotated[
+        Path | None, typer.Option(help="Weights of MTCNN; without, images are framed faces already.")
+    ] = None,
+    semsim: Annotated[Path | None, typer.Option(help="What `sfumato train semsim` wrote.")] = None,
+    resize: Annotated[
+        bool, typer.Option("--resize", help="Bring the others to the size of their originals.")
+    ] = False,
+    common: Annotated[
+        bool, typer.Option("--common", help="Leave out images without a partner of the same name.")
+    ] = False,
+    sort_by: Annotated[
+        str, typer.Option(metavar="MEASURE", help="What worst.png is chosen by, as the table names it.")
+    ] = "ssim",
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to write pairs.csv and worst.png.")
+    ] = None,
+) -> None:
+    """Measure how alike two folders of images are, pair by pair: how much was hidden, or rebuilt.
+
+    Pairs go by their names without the suffix. One that cannot be read is left out, and the exit code is 1.
+    """
+    from rich.console import Console
+
+    from sfumato.assess import pairs
+    from sfumato.assess.frechet import OF_SQUEEZENET
+    from sfumato.cli.show import bars
+    from sfumato.errors import ConfigError, DataError, did_you_mean
+    from sfumato.files import printable
+
+    for folder in (originals, others):
+        if out is not None and out.resolve().is_relative_to(folder.resolve()):
+            raise DataError(f"{out}: lies in {folder}, whose images would be mixed with the picture")
+    of_squeezenet = None if squeezenet is None else pairs.OfSqueezeNet(squeezenet)
+    measures = _measures(of_squeezenet, lpips, backbone, heads, faces, detector, semsim)
+    if sort_by not in (known := {each.name: each for each in measures}):
+        raise ConfigError(f"--sort-by {sort_by}: {did_you_mean(sort_by, known)}")
+    found = pairs.find(originals, others, common=common)
+    with bars(Console(stderr=True, soft_wrap=True)) as progress:
+        task = progress.add_task("pairs", total=len(found.rows))
+        scores = pairs.measure(
+            found, measures, resize=resize, report=lambda done: progress.update(task, completed=done)
+        )
+    of = "" if found.spec is None else f", a release of {found.spec}"
+    left_out = f"; without a partner, and left out: {found.alone:,}" if found.alone else ""
+    print(f"{len(scores.pairs):,} pairs of {originals} and {others}{of}{left_out}")
+    _print_table(scores, measures)
+    if of_squeezenet is not None:
+        several = len(scores.pairs) > 1
+        print(f"{OF_SQUEEZENET}: {of_squeezenet.frechet() if several else 'of two pairs or more'}")
+    if out is not None:
+        pairs.write_table(out / "pairs.csv", scores)
+        print(f"every pair: {out / 'pairs.csv'}")
+        pairs.draw(out / "worst.png", scores, known[sort_by], cell=found.cell, resize=resize)
+        print(f"most alike by {sort_by}: {out / 'worst.png'}")
+    if scores.failures:
+        first = printable(scores.failures[0])
+        print(f"could not be read: {len(scores.failures):,} of {len(found.rows):,} pairs, such as {first}")
+        raise typer.Exit(1)
+
+
+def _measures(
+    of_squeezenet: "OfSqueezeNet | None",
+    lpips: str | None,
+    backbone: Path | None,
+    heads: Path | None,
+    faces: Path | None,
+    detector: Path | None,
+    semsim: Path | None,
+) -> "list[Measure]":
+    from sfumato.assess.pairs import PIXELS, Measure, face_similarity
+    from sfumato.assess.perceptual import Perceptual
+    from sfumato.assess.semsim import SemSim
+    from sfumato.errors import ConfigError
+    from sfumato.networks import MTCNN, MobileFaceNet
+
+    measures = list(PIXELS)
+    if of_squeezenet is not None:
+        measures.append(of_squeezenet.measure())
+    if lpips is not None and backbone is not None and heads is not None:
+        loaded = Perceptual.load(network=lpips, backbone=backbone, heads=heads)
+        measures.append(Measure("lpips", loaded.name, loaded.distance, -1))
+    elif (lpips, backbone, heads) != (None, None, None):
+        raise ConfigError("LPIPS is of a network, its weights and its heads: --lpips, --backbone and --heads")
+    if faces is not None:
+        finder = None if detector is None else MTCNN.load(detector)
+        measures.append(face_similarity(MobileFaceNet.load(faces), finder))
+    elif detector is not None:
+        raise ConfigError("a detector cuts faces for a recogniser: name its weights with --faces")
+    if semsim is not None:
+        measures.append(Measure("semsim", "SemSim", SemSim.load(semsim).distance, -1))
+    return measures
+
+
+def _print_table(scores: "Scores", measures: "list[Measure]") -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from sfumato.assess.pairs import summarise
+    from sfumato.files import printable
+
+    table = Table()
+    table.add_column("measure", no_wrap=True)
+    for column in ("pairs", "mean", "95% interval"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("most alike", overflow="fold")
+    for each in measures:
+        summary = summarise(scores, each)
+        interval = f"{summary.low:.4g} to {summary.high:.4g}" if math.isfinite(summary.low) else "-"
+        worst = (
+            "-"
+            if summary.worst is None
+            else f"{summary.worst_value:.4g} {escape(printable(summary.worst.name))}"
+        )
+        table.add_row(each.name, f"{summary.pairs:,}", f"{summary.mean:.4g}", interval, worst)
+    Console().print(table)
+    for each in measures:
+        better = "higher" if each.alike > 0 else "lower"
+        print(f"{each.name}: {each.title}, {better} is more alike")

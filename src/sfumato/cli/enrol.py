@@ -1,0 +1,84 @@
+"""`sfumato enrol`: a folder of images becomes the classes of a service, protected before they leave."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from sfumato.serve.client import Client
+
+URL = typer.Argument(help="Of the service, such as https://cloud.example.")
+CLASSIFIER = typer.Argument(help="Its name.")
+SPEC = typer.Option(
+    "--with", metavar="SPEC", help="As dp-pix:cell=8,epsilon=3 (default: what the model demands)."
+)
+KEY_FILE = typer.Option(help="A file with the key and nothing else (default: the variable SFUMATO_KEY).")
+LEDGER = typer.Option(help="The ledger of this device (default: the user's own).")
+INSECURE = typer.Option("--insecure", help="Send the key in clear to an http address of another machine.")
+
+
+def enrol(
+    url: Annotated[str, URL],
+    classifier: Annotated[str, typer.Argument(help="Its name; begun where there is none.")],
+    folder: Annotated[Path, typer.Argument(help="A sub-folder per class, called as the class.")],
+    spec: Annotated[str | None, SPEC] = None,
+    model: Annotated[str | None, typer.Option(help="Of a new classifier, where several would fit.")] = None,
+    key_file: Annotated[Path | None, KEY_FILE] = None,
+    ledger: Annotated[Path | None, LEDGER] = None,
+    insecure: Annotated[bool, INSECURE] = False,
+) -> None:
+    """Enrol the images of a folder: protected here, by the ledger, and sent as releases.
+
+    What was enrolled before is neither charged nor enrolled again: a stopped command goes on. The names of
+    the sub-folders are sent as they are. Files that fail are named, and the exit code is 1.
+    """
+    import sys
+
+    from sfumato.errors import DataError
+    from sfumato.files import printable
+
+    classes = _classes(folder)
+    if not classes:
+        raise DataError(f"{folder}: has no sub-folder with images: make one for each class")
+    failed: list[str] = []
+    with connect(url, key_file, spec, ledger, insecure=insecure) as cloud:
+        if model is not None and classifier not in {each.name for each in cloud.classifiers()}:
+            cloud.create(classifier, model)
+        for label, paths in classes.items():
+            found = cloud.enrol(
+                label, paths, classifier=classifier, failed=lambda source, error: failed.append(str(error))
+            )
+            print(f"{printable(label)}: {found.new} enrolled, {found.known} there already", flush=True)
+    for message in failed:
+        print(f"failed: {printable(message)}", file=sys.stderr)
+    if failed:
+        raise typer.Exit(1)
+
+
+def connect(
+    url: str, key_file: Path | None, spec: str | None, ledger: Path | None, *, insecure: bool
+) -> "Client":
+    """A client with the key of a file or of the environment; never of an argument, which others can see."""
+    from sfumato.dp.ledger import default_path
+    from sfumato.errors import ConfigError
+    from sfumato.serve.client import Client
+
+    key = os.environ.get("SFUMATO_KEY") if key_file is None else key_file.read_text(errors="replace").strip()
+    if key is None:
+        raise ConfigError("there is no key: name its file with --key-file, or set the variable SFUMATO_KEY")
+    return Client(url, key=key, protection=spec, ledger=ledger or default_path(), insecure=insecure)
+
+
+def _classes(folder: Path) -> dict[str, list[Path]]:
+    """The images of each sub-folder, both in order; hidden files and folders are left out."""
+    from sfumato.images import SUFFIXES
+
+    found = {}
+    for below in sorted(folder.iterdir()):
+        if below.is_dir() and not below.name.startswith("."):
+            files = sorted(path for path in below.iterdir() if not path.name.startswith("."))
+            if images := [path for path in files if path.suffix.lower() in SUFFIXES]:
+                found[below.name] = images
+    return found

@@ -1,0 +1,86 @@
+"""`sfumato keys`: who may use a service, and for what."""
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="The tenants of a service, and their API keys.", no_args_is_help=True)
+
+_STORE = typer.Option(
+    envvar="SFUMATO_STORE",
+    help="sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE; others see a password here, "
+    "and none in the environment.",
+)
+_TENANT = typer.Argument(help="Whose keys: tenants see nothing of each other.")
+
+
+@app.command()
+def tenant(
+    name: Annotated[str, typer.Argument(help="Its name, 1 to 200 characters.")],
+    store: Annotated[str, _STORE],
+) -> None:
+    """Begin a tenant; the store itself, too, where it is new."""
+    from sfumato.serve.store import Store
+
+    with Store(store) as opened:
+        opened.create_tenant(name)
+    print(f"tenant: {name}")
+    print("next: sfumato keys create")
+
+
+@app.command()
+def create(
+    tenant: Annotated[str, _TENANT],
+    name: Annotated[str, typer.Argument(help="Of the device or person that uses the key.")],
+    store: Annotated[str, _STORE],
+    role: Annotated[
+        str,
+        typer.Option(help="read, to classify; write, to enrol and forget, too; admin, the audit log, too."),
+    ] = "write",
+    rate: Annotated[int | None, typer.Option(help="Requests a minute (default: any number).")] = None,
+    quota: Annotated[
+        int | None, typer.Option(help="Examples stored by this key at most (default: any number).")
+    ] = None,
+) -> None:
+    """Make a key and print its secret, once: the store keeps a hash of it."""
+    from sfumato.serve.store import Store
+
+    with Store(store) as opened:
+        key, secret = opened.create_key(tenant, role=role, name=name, rate=rate, quota=quota)  # type: ignore[arg-type]  # it checks
+    print(f"key: {key.id} ({key.role}, of {key.tenant})")
+    print(f"secret, shown this once: {secret}")
+
+
+@app.command("list")
+def show(
+    store: Annotated[str, _STORE],
+    tenant: Annotated[str | None, typer.Option(help="Of one tenant only.")] = None,
+) -> None:
+    """List the tenants and their keys; secrets cannot be shown again."""
+    from sfumato.serve.store import NotFoundError, Store
+
+    with Store(store) as opened:
+        tenants = opened.tenants()
+        if tenant is not None and tenant not in tenants:
+            raise NotFoundError(f"no tenant {tenant!r}: begin it with `sfumato keys tenant`")
+        for one in tenants if tenant is None else [tenant]:
+            print(f"tenant: {one}")
+            for key in opened.keys(one):
+                limits = [f"{key.rate} a minute"] * (key.rate is not None)
+                limits += [f"{key.quota} examples"] * (key.quota is not None)
+                limits += [f"created {key.created:%Y-%m-%d}"]
+                limits += [f"revoked {key.revoked:%Y-%m-%d}" for _ in range(key.revoked is not None)]
+                print(f"  {key.id} {key.role} {key.name} ({', '.join(limits)})")
+
+
+@app.command()
+def revoke(
+    key: Annotated[str, typer.Argument(help="Its id, from `sfumato keys list`; not the secret.")],
+    store: Annotated[str, _STORE],
+) -> None:
+    """Make a key worthless from now on. What it enrolled stays."""
+    from sfumato.serve.store import Store
+
+    with Store(store) as opened:
+        opened.revoke(key)
+    print(f"revoked: {key}")

@@ -1,0 +1,75 @@
+"""`sfumato serve`: the cloud, which classifies what was protected before it came."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    artefacts: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ARTEFACT...",
+            help="Few-shot, meta or private-feature models; NAME=ARTEFACT names one for clients.",
+        ),
+    ],
+    store: Annotated[
+        str,
+        typer.Option(
+            envvar="SFUMATO_STORE",
+            help="sqlite:///FILE, or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE.",
+        ),
+    ] = "sqlite:///sfumato.db",
+    port: Annotated[int, typer.Option(help="0 for any that is free.")] = 8000,
+    host: Annotated[str, typer.Option(help="0.0.0.0 to be reached from other machines.")] = "127.0.0.1",
+    web: Annotated[Path | None, typer.Option(help="The folder of the page, built.")] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(help="Public images, such as glyphs or folder:DIR: statistics for a meta model."),
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(help="Such as 84x84: of a few-shot model whose card does not tell.")
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="PEM, for TLS; with --private-key.")] = None,
+    private_key: Annotated[Path | None, typer.Option(help="PEM, of the certificate.")] = None,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(help="Another site whose pages may ask; none by default.")
+    ] = None,
+    metrics_key: Annotated[
+        str | None,
+        typer.Option(envvar="SFUMATO_METRICS_KEY", help="Opens /metrics to who sends it as a bearer token."),
+    ] = None,
+    log: Annotated[bool, typer.Option(help="A line for each request: no image, key or label.")] = True,
+) -> None:
+    """Serve models until stopped. Keys are made by `sfumato keys create`."""
+    import logging
+
+    from sfumato.errors import ConfigError
+    from sfumato.listening import address_of, listen
+    from sfumato.serve import app as service
+    from sfumato.serve import models
+    from sfumato.serve.store import Store
+
+    logging.basicConfig(format="%(message)s")  # of libraries, warnings alone
+    logging.getLogger("sfumato.serve").setLevel(logging.INFO if log else logging.WARNING)
+    height_width = None
+    if size is not None:
+        sides = size.split("x")
+        if len(sides) != 2 or not all(side.isdecimal() and int(side) > 0 for side in sides):
+            raise ConfigError(f"--size {size}: write height and width, such as 84x84")
+        height_width = (int(sides[0]), int(sides[1]))
+    config = service.ServiceConfig(allow_origins=tuple(allow_origin or ()), metrics_key=metrics_key, web=web)
+    loaded = []
+    for each in artefacts:
+        name, _, path = each.rpartition("=") if not Path(each).exists() else (None, "", each)
+        model = models.load(path, name=name or None, reference=reference, size=height_width)
+        loaded.append(models.fastest(model))
+        model = loaded[-1]
+        specs = ", ".join(demand.spec for demand in model.demands)
+        shape = "x".join(map(str, model.shape))
+        print(f"model: {model.name} ({model.kind}, {shape}, by {model.by}; takes {specs})")
+    with Store(store) as kept, listen(host, port) as listener:
+        application = service.create(kept, loaded, config)
+        print(f"serving: {address_of(listener, 'http' if certificate is None else 'https')}", flush=True)
+        service.run(application, listener, certificate=certificate, private_key=private_key)

@@ -1,0 +1,38 @@
+"""A port that a service of ours listens on."""
+
+import socket
+
+from sfumato.errors import ConfigError
+
+_WAITING = 2048  # connections that the system may hold until they are accepted
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Take a port; 0 takes any that is free.
+
+    Raises:
+        ConfigError: it is taken or not allowed, or the host is not this machine's.
+    """
+    if not 0 <= port < 65536:
+        raise ConfigError(f"--port {port}: 0 to 65535 (such as 8000)")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=_WAITING)
+        # Connections inherit it. asyncio sets it for those of its own listeners alone, and without it the
+        # second of the two packets of an answer waits for 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]  # what follows repeats the address
+        raise ConfigError(
+            f"cannot serve on port {port} of {host} ({reason}): choose another with --port, or 0 for "
+            "any that is free, and a --host of this machine"
+        ) from error
+
+
+def address_of(listener: socket.socket, scheme: str = "http") -> str:
+    """The address at which a browser finds what listens here, without a path."""
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = socket.gethostname()
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

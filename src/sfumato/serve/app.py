@@ -1,0 +1,501 @@
+"""The HTTP API: enrol and classify what was protected before it came here.
+
+No image is kept and none is logged, nor is any key or label. Nothing is asked of another host.
+"""
+
+import asyncio
+import hmac
+import math
+import os
+import re
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import torch
+from torch import Tensor
+
+import sfumato
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ConfigError, SfumatoError, needs_extra
+from sfumato.protect import wire
+from sfumato.protect.feature import FeatureRelease
+from sfumato.protect.release import Release
+from sfumato.serve import metrics, problems, tripwire
+from sfumato.serve.engine import Engine
+from sfumato.serve.gallery import Galleries, Together
+from sfumato.serve.messages import (
+    LABEL,
+    Answers,
+    AuditLine,
+    ClassifierInfo,
+    ClassSummary,
+    EnrolledExamples,
+    Forgotten,
+    ModelInfo,
+    NewClassifier,
+    ProblemDetails,
+    no_step,
+)
+from sfumato.serve.models import Demand, Served
+from sfumato.serve.problems import Problem, first
+from sfumato.serve.store import Example, Key, Role, Store
+from sfumato.serve.tripwire import NotProtectedError
+from sfumato.serve.watch import Watched
+
+with needs_extra("the server", "serve"):
+    import anyio.to_thread
+    import uvicorn
+    from fastapi import Depends, FastAPI, Query, Request, Response, Security
+    from fastapi import Path as InPath
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.middleware.cors import CORSMiddleware
+    from fastapi.security import APIKeyHeader
+    from fastapi.staticfiles import StaticFiles
+    from pydantic import AfterValidator, AwareDatetime, ValidationError
+    from pydantic_core import to_json
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
+
+_PNG = "image/png"
+_MOST_JSON = 10_000  # bytes
+_MOST_KEY = 200  # characters
+_MOST_MODELS = 10_000  # classifiers whose models are remembered
+_SMALL = 25_000  # values of originals: they are read before a thread would have begun, such as one of 84x84x3
+_ROLES: tuple[Role, ...] = ("read", "write", "admin")
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceConfig:
+    """The limits of a server.
+
+    Attributes:
+        most_bytes: of a request's body.
+        most_images, most_pixels: of a release; see protect.wire.decode.
+        body_seconds: within which a body must have come.
+        window, most_batch, most_waiting: see Engine.
+        allow_origins: other sites whose pages may ask, such as "https://example.org"; by default none.
+        metrics_key: what Prometheus sends as its bearer token; None for no metrics.
+        web: a folder with the page; None for none.
+    """
+
+    most_bytes: int = 16_000_000
+    most_images: int = 64
+    most_pixels: int = 16_000_000
+    body_seconds: float = 20.0
+    window: float = 0.002
+    most_batch: int = 32
+    most_waiting: int = 512
+    allow_origins: tuple[str, ...] = ()
+    metrics_key: str | None = None
+    web: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("most_bytes", "most_images", "most_pixels", "body_seconds"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name}={getattr(self, name)}: above 0, or nothing can be sent")
+        for origin in self.allow_origins:
+            if not re.fullmatch(r"https?://[^/\s*]+", origin):
+                raise ConfigError(
+                    f"{origin!r} is no origin: write scheme and host, such as https://example.org; '*' is "
+                    "not offered"
+                )
+        if self.metrics_key is not None and len(self.metrics_key) < 16:
+            raise ConfigError("the key of the metrics is shorter than 16 characters: choose a longer one")
+        if self.web is not None and not (self.web / "index.html").is_file():
+            raise ConfigError(f"{self.web}: has no index.html: build the page first, or leave it out")
+
+
+@dataclass(frozen=True)
+class _Received:
+    """What a body held, checked, and what the model takes of it."""
+
+    release: Release | FeatureRelease
+    demand: Demand
+    made_of: str | None
+    inputs: Tensor
+
+
+def create(store: Store, models: Sequence[Served], config: ServiceConfig | None = None) -> FastAPI:
+    """The application. It closes neither the store nor anything else that it was given.
+
+    Args:
+        store: keys, classifiers, embeddings.
+        models: what it runs, each under a name of its own.
+        config: see ServiceConfig.
+
+    Raises:
+        ConfigError: no model, or two of one name.
+    """
+    config = config or ServiceConfig()
+    served = {model.name: model for model in models}
+    if not served or len(served) < len(models):
+        raise ConfigError(
+            f"{len(models)} models of {len(served)} names: name at least one, and each by a name of its own, "
+            "as NAME=ARTEFACT"
+        )
+    _warm(models)
+    engine = Engine(
+        window=config.window,
+        most_batch=config.most_batch,
+        most_waiting=config.most_waiting,
+        observe=lambda images, seconds: counted.computed(images, seconds),
+    )
+    counted = metrics.Metrics(lambda: engine.waiting)
+    together = Together(Galleries(store))
+
+    @asynccontextmanager
+    async def finishing(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await in_thread(engine.close)
+
+    app = FastAPI(
+        title="sfumato",
+        summary="Few-shot classification of images that were protected before they left their device.",
+        version=sfumato.__version__,
+        lifespan=finishing,
+        docs_url=None,  # its pages ask other hosts for scripts
+        redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+        responses={
+            "4XX": {"description": "What to do is in `detail`.", "content": _DETAILS},
+            "503": {"description": "Send it again later.", "content": _DETAILS},
+        },
+    )
+    app.add_middleware(Watched, counted=counted)
+    if config.allow_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=config.allow_origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["x-api-key", "content-type"],
+            expose_headers=["Retry-After"],
+        )
+    app.state.engine = engine
+
+    @app.exception_handler(Problem)
+    async def told(request: Request, error: Problem) -> Response:
+        return problems.answer(error.status, error.detail, wait=error.wait)
+
+    @app.exception_handler(SfumatoError)
+    async def ours(request: Request, error: SfumatoError) -> Response:
+        if isinstance(error, NotProtectedError):
+            counted.not_protected()
+        return problems.of_error(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(request: Request, error: RequestValidationError) -> Response:
+        return problems.answer(422, first(error.errors()))
+
+    @app.exception_handler(HTTPException)
+    async def other(request: Request, error: HTTPException) -> Response:
+        detail = {
+            404: "there is nothing at this address: see /openapi.json",
+            405: "not by this method: see /openapi.json",
+        }.get(error.status_code, str(error.detail))
+        found = problems.answer(error.status_code, detail)
+        found.headers.update(error.headers or {})
+        return found
+
+    model_names: dict[tuple[str, str], str] = {}
+
+    async def model_of(tenant: str, classifier: str) -> str:
+        # It never changes; and of one that was deleted since, the store says so after the model has run.
+        name = model_names.get((tenant, classifier))
+        if name is None:
+            name = (await in_thread(store.classifier, tenant, classifier)).model
+            if len(model_names) >= _MOST_MODELS:
+                model_names.clear()
+            model_names[tenant, classifier] = name
+        return name
+
+    def needs(role: Role) -> Callable[..., Awaitable[Key]]:
+        def find(secret: str) -> Key:
+            key = store.key(secret)
+            if key is None:
+                raise Problem(401, _NO_KEY)
+            wait = store.take(key)
+            if wait > 0:
+                raise Problem(429, f"more requests than the {key.rate} a minute of this key: wait", wait=wait)
+            return key
+
+        async def found(secret: Annotated[str | None, Security(_API_KEY)]) -> Key:
+            if not secret or len(secret) > _MOST_KEY:
+                raise Problem(401, _NO_KEY)
+            key = store.admitted(secret)
+            if key is None:
+                key = await in_thread(find, secret)
+            if _ROLES.index(key.role) < _ROLES.index(role):
+                raise Problem(403, f"this needs a key of the role {role}, and yours is of {key.role}")
+            return key
+
+        return found
+
+    reader, writer, admin = (Depends(needs(role)) for role in _ROLES)
+
+    async def received(
+        request: Request, key: Key, classifier: str, spec: str | None
+    ) -> tuple[Served, _Received]:
+        """The body of a request, if it is a release that the model of a classifier takes."""
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise Problem(415, "a compressed body: send it as it is")
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in (wire.MEDIA_TYPE, _PNG):
+            raise Problem(415, f"a body of type {wire.MEDIA_TYPE}, or {_PNG} with ?spec=, is needed")
+        name = await model_of(key.tenant, classifier)
+        if name not in served:
+            raise Problem(409, f"the classifier is for the model {name}, which this server does not run")
+        data = await _body(request, most=config.most_bytes, seconds=config.body_seconds)
+        model = served[name]
+        if kind == wire.MEDIA_TYPE and wire.header(data).count * math.prod(model.shape) <= _SMALL:
+            return model, _read(data, kind, spec, model, config)
+        return model, await in_thread(_read, data, kind, spec, model, config)
+
+    async def embedded(model: Served, found: _Received) -> Tensor:
+        return await asyncio.wrap_future(engine.submit(model, found.inputs))
+
+    @app.get("/v1/models")
+    async def list_models(key: Annotated[Key, reader]) -> list[ModelInfo]:
+        return [_describe(model) for model in models]
+
+    @app.post("/v1/classifiers", status_code=201, openapi_extra=_json_body(NewClassifier))
+    async def create_classifier(key: Annotated[Key, writer], request: Request) -> ClassifierInfo:
+        data = await _body(request, most=_MOST_JSON, seconds=config.body_seconds)
+        try:
+            wanted = NewClassifier.model_validate_json(data)
+        except ValidationError as error:
+            raise Problem(422, first(error.errors())) from None
+        if wanted.model not in served:
+            raise Problem(422, f"no such model: choose one of {', '.join(sorted(served))}")
+        made = await in_thread(
+            lambda: store.create_classifier(key.tenant, name=wanted.name, model=wanted.model, by=key)
+        )
+        return ClassifierInfo(**asdict(made))
+
+    @app.get("/v1/classifiers")
+    async def list_classifiers(key: Annotated[Key, reader]) -> list[ClassifierInfo]:
+        return [ClassifierInfo(**asdict(each)) for each in await in_thread(store.classifiers, key.tenant)]
+
+    @app.get("/v1/classifiers/{classifier}")
+    async def show_classifier(key: Annotated[Key, reader], classifier: _Id) -> ClassifierInfo:
+        return ClassifierInfo(**asdict(await in_thread(store.classifier, key.tenant, classifier)))
+
+    @app.delete("/v1/classifiers/{classifier}")
+    async def delete_classifier(key: Annotated[Key, writer], classifier: _Id) -> Forgotten:
+        gone = await in_thread(lambda: store.delete_classifier(key.tenant, classifier, by=key))
+        return Forgotten(forgotten=gone)
+
+    @app.get("/v1/classifiers/{classifier}/classes")
+    async def list_classes(key: Annotated[Key, reader], classifier: _Id) -> list[ClassSummary]:
+        found = await in_thread(store.classes, key.tenant, classifier)
+        return [ClassSummary(**asdict(each)) for each in found]
+
+    @app.delete("/v1/classifiers/{classifier}/classes/{label}")
+    async def forget_class(key: Annotated[Key, writer], classifier: _Id, label: _Label) -> Forgotten:
+        gone = await in_thread(lambda: store.forget_class(key.tenant, classifier, label, by=key))
+        return Forgotten(forgotten=gone)
+
+    @app.delete("/v1/classifiers/{classifier}/examples/{example}")
+    async def forget_example(key: Annotated[Key, writer], classifier: _Id, example: _Id) -> Forgotten:
+        gone = await in_thread(lambda: store.forget_example(key.tenant, classifier, example, by=key))
+        return Forgotten(forgotten=gone)
+
+    @app.delete("/v1/data")
+    async def forget_everything(key: Annotated[Key, admin]) -> Forgotten:
+        gone = await in_thread(lambda: store.forget_everything(key.tenant, by=key))
+        return Forgotten(forgotten=gone)
+
+    @app.post(
+        "/v1/classifiers/{classifier}/classes/{label}/examples", status_code=201, openapi_extra=_RELEASE_BODY
+    )
+    async def enrol(
+        key: Annotated[Key, writer],
+        classifier: _Id,
+        label: _Label,
+        request: Request,
+        spec: _Spec = None,
+    ) -> EnrolledExamples:
+        model, found = await received(request, key, classifier, spec)
+        embeddings = await embedded(model, found)
+
+        def keep() -> EnrolledExamples:
+            digests = wire.digests(found.release, made_of=found.made_of)
+            examples = [
+                Example(digest, row, found.demand.weight)
+                for digest, row in zip(digests, embeddings.numpy(), strict=True)
+            ]
+            kept = store.enrol(key.tenant, classifier, label, examples, by=key)
+            return EnrolledExamples(
+                new=len(kept.new), known=len(kept.known), examples=[*kept.new, *kept.known]
+            )
+
+        return await in_thread(keep)
+
+    @app.post("/v1/classifiers/{classifier}/classify", openapi_extra=_RELEASE_BODY, response_model=Answers)
+    async def classify(
+        key: Annotated[Key, reader],
+        classifier: _Id,
+        request: Request,
+        top: Annotated[int, Query(ge=1, le=100)] = 5,
+        spec: _Spec = None,
+    ) -> Response:
+        model, found = await received(request, key, classifier, spec)
+        embeddings = await embedded(model, found)
+        answers = await together.answer(key.tenant, classifier, embeddings, top=top, refusal=model.refusal)
+        if not answers[0].guesses:
+            raise Problem(409, "the classifier has no class: enrol examples first")
+        # Not through the classes of messages.py, which would be filled, checked and read out again.
+        # No JSON has infinity, which distances of the largest features are.
+        text = to_json({"images": answers}, inf_nan_mode="null")
+        return Response(text, media_type="application/json")
+
+    @app.get("/v1/audit")
+    async def show_audit(
+        key: Annotated[Key, admin],
+        since: AwareDatetime | None = None,
+        most: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    ) -> list[AuditLine]:
+        found = await in_thread(lambda: store.audit(key.tenant, since=since, most=most))
+        return [AuditLine(**asdict(each)) for each in found]
+
+    @app.get("/health/live")
+    async def live() -> dict[str, str]:
+        return {"status": "live"}
+
+    @app.get("/health/ready")
+    async def ready() -> dict[str, str]:
+        if not engine.alive:
+            raise Problem(503, "the server is closing", wait=5)
+        await in_thread(store.ping)
+        return {"status": "ready"}
+
+    if config.metrics_key is not None:
+        expected = f"Bearer {config.metrics_key}".encode()
+
+        @app.get("/metrics", include_in_schema=False)
+        async def show_metrics(request: Request) -> Response:
+            if not hmac.compare_digest(request.headers.get("authorization", "").encode(), expected):
+                raise Problem(401, "metrics need their own key, as a bearer token")
+            return Response(counted.text(), media_type=metrics.MEDIA_TYPE)
+
+    if config.web is not None:
+        app.mount("/", StaticFiles(directory=config.web, html=True))
+    return app
+
+
+_NO_KEY = "no valid key: send yours in the header x-api-key"
+_API_KEY = APIKeyHeader(name="x-api-key", auto_error=False)
+_Id = Annotated[str, InPath(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+_Label = Annotated[str, InPath(pattern=LABEL), AfterValidator(no_step)]
+_Spec = Annotated[str | None, Query(max_length=1000, description="Of a PNG: how it was protected.")]
+
+_DETAILS = {problems.MEDIA_TYPE: {"schema": ProblemDetails.model_json_schema()}}
+_BYTES = {"schema": {"type": "string", "format": "binary"}}
+_RELEASE_BODY = {"requestBody": {"required": True, "content": {wire.MEDIA_TYPE: _BYTES, _PNG: _BYTES}}}
+
+
+def _json_body(model: type[NewClassifier]) -> dict[str, Any]:
+    schema = model.model_json_schema()
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+async def in_thread(function: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Run what waits for the database, or computes for long, beside the event loop."""
+    return await anyio.to_thread.run_sync(function, *arguments)
+
+
+async def _body(request: Request, *, most: int, seconds: float) -> bytes:
+    """The body of a request, if it is short and quick enough."""
+    too_long = Problem(413, f"a body of more than {most} bytes: send fewer images at once")
+    announced = request.headers.get("content-length", "0")
+    if not announced.isdecimal() or len(announced) > 15 or int(announced) > most:
+        raise too_long
+    found = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in request.stream():
+                found += part
+                if len(found) > most:
+                    raise too_long
+    except TimeoutError:
+        raise Problem(408, f"the body took longer than {seconds:g} s: send it faster, or in parts") from None
+    except ClientDisconnect:
+        raise Problem(400, "the connection ended within the body") from None
+    return bytes(found)
+
+
+def _read(data: bytes, kind: str, spec: str | None, model: Served, config: ServiceConfig) -> _Received:
+    made_of = None
+    found: Release | FeatureRelease
+    if kind == _PNG:
+        if spec is None:
+            raise Problem(422, "a PNG does not say how it was protected: add ?spec=")
+        demand = tripwire.demand_named(model, spec)
+        found = tripwire.read_png(data, model, demand)
+    else:
+        head = wire.header(data)
+        demand, made_of = tripwire.demand_of(model, head), head.made_of
+        found = wire.decode(data, most_images=config.most_images, most_pixels=config.most_pixels)
+    tripwire.check(found, demand)
+    return _Received(found, demand, made_of, model.prepare(found, demand))
+
+
+def _warm(models: Sequence[Served]) -> None:
+    """Do once what the first request of each model would wait for: the tables of the tripwire."""
+    for model in models:
+        for demand in model.demands:
+            if demand.protection is not None and demand.made_of is None and demand.protection.draws_noise:
+                image = torch.zeros(1, *model.shape, dtype=torch.uint8)
+                tripwire.check(demand.protection.release(image, seeded_noise(0)), demand)
+
+
+def _describe(model: Served) -> ModelInfo:
+    return ModelInfo(
+        name=model.name,
+        kind=model.kind,
+        specs=[each.spec for each in model.demands],
+        made_of=[each.made_of for each in model.demands],
+        shape=model.shape,
+        dimension=model.dimension,
+        refused=None if model.refusal is None else model.refusal.refused,
+    )
+
+
+def run(
+    app: FastAPI,
+    listener: socket.socket,
+    *,
+    certificate: str | os.PathLike[str] | None = None,
+    private_key: str | os.PathLike[str] | None = None,
+) -> None:
+    """Serve until stopped, and finish what was accepted; over TLS with a certificate and its key.
+
+    Raises:
+        ConfigError: a certificate without its key, or one that cannot be used.
+    """
+    if (certificate is None) != (private_key is None):
+        raise ConfigError("a certificate and its private key come together: name both, or neither")
+    settings = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,  # its lines hold labels
+        server_header=False,
+        ws="none",
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=30,
+        ssl_certfile=certificate,
+        ssl_keyfile=private_key,
+    )
+    try:
+        settings.load()
+    except OSError as error:
+        raise ConfigError(
+            f"{certificate}: no certificate that can be used with {private_key} ({error}): name PEM files "
+            "that belong together"
+        ) from error
+    uvicorn.Server(settings).run(sockets=[listener])

@@ -1,0 +1,157 @@
+"""One forward pass for the requests that come together: a bounded queue, and a thread that empties it."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from sfumato.errors import ConfigError, SfumatoError
+from sfumato.serve.models import Served
+
+
+class BusyError(SfumatoError):
+    """Too many images wait already: nothing was accepted.
+
+    Attributes:
+        seconds: after which it is worth trying again.
+    """
+
+    def __init__(self, message: str, *, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What one request wants embedded."""
+
+    model: Served
+    inputs: Tensor
+    arrived: float = field(default_factory=time.monotonic)
+    future: Future[Tensor] = field(default_factory=Future)
+
+
+class Engine:
+    """Embeds images of many requests together. State: the jobs that wait, and the thread that does them.
+
+    A job waits for company no longer than `window`, and not at all where a batch is full. An embedding does
+    not depend on what else is in its batch, beyond rounding. What was accepted is done, also while closing.
+    """
+
+    def __init__(
+        self,
+        *,
+        window: float = 0.002,
+        most_batch: int = 32,
+        most_waiting: int = 512,
+        observe: Callable[[int, float], None] | None = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            window: seconds, at least 0.
+            most_batch: images of a forward pass.
+            most_waiting: images that may wait.
+            observe: called after each forward pass with its images and seconds.
+        """
+        if not 0 <= window <= 1 or not 1 <= most_batch <= most_waiting:
+            raise ConfigError(
+                f"window={window:g}, most_batch={most_batch}, most_waiting={most_waiting}: a window of 0 to "
+                "1 s, a batch of at least 1 image, and room for one batch or more to wait"
+            )
+        self._window = window
+        self._most_batch = most_batch
+        self._most_waiting = most_waiting
+        self._observe = observe
+        self._jobs: deque[_Job] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._seconds_an_image = 0.01  # follows what is measured
+        self._thread = threading.Thread(target=self._work, name="sfumato-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """How many images wait."""
+        return sum(len(job.inputs) for job in tuple(self._jobs))
+
+    @property
+    def alive(self) -> bool:
+        """Whether jobs are accepted and done."""
+        return self._thread.is_alive() and not self._closed
+
+    def submit(self, model: Served, inputs: Tensor) -> Future[Tensor]:
+        """Embed what `model.prepare` gave: (N, ...) -> (N, D), some time later.
+
+        Raises:
+            BusyError: the queue is full, or the server is closing.
+        """
+        job = _Job(model, inputs)
+        with self._changed:
+            waiting = self.waiting
+            if self._closed:
+                raise BusyError("the server is closing: send this to another one, or again later", seconds=5)
+            # One request may be larger than the queue: it is taken where nothing waits.
+            if waiting and waiting + len(inputs) > self._most_waiting:
+                raise BusyError(
+                    f"{waiting} images wait already: send this again later",
+                    seconds=waiting * self._seconds_an_image,
+                )
+            self._jobs.append(job)
+            self._changed.notify()
+        return job.future
+
+    def close(self) -> None:
+        """Accept nothing more, do what was accepted, and stop."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while jobs := self._next():
+            model, counts = jobs[0].model, [len(job.inputs) for job in jobs]
+            start = time.perf_counter()
+            try:
+                inputs = torch.cat([job.inputs for job in jobs])
+                found = torch.cat([model.run(part) for part in inputs.split(self._most_batch)])
+            except Exception as error:  # whatever it is, it is those requests' alone, and the next are done
+                for job in jobs:
+                    job.future.set_exception(error)
+                continue
+            taken = time.perf_counter() - start
+            self._seconds_an_image += 0.1 * (taken / len(inputs) - self._seconds_an_image)
+            for job, part in zip(jobs, found.split(counts), strict=True):
+                job.future.set_result(part)
+            if self._observe is not None:
+                self._observe(len(inputs), taken)
+
+    def _next(self) -> list[_Job]:
+        """The jobs of the next forward pass, all for one model; none where the engine is closed."""
+        with self._changed:
+            while not self._jobs and not self._closed:
+                self._changed.wait()
+            while self._jobs and not self._closed and self._company() < self._most_batch:
+                left = self._jobs[0].arrived + self._window - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            chosen: list[_Job] = []
+            room = self._most_batch
+            for job in tuple(self._jobs):
+                if job.model is self._jobs[0].model and (not chosen or len(job.inputs) <= room):
+                    chosen.append(job)
+                    room -= len(job.inputs)
+            for job in chosen:
+                self._jobs.remove(job)
+        running = [job for job in chosen if job.future.set_running_or_notify_cancel()]
+        return running or (self._next() if chosen else [])
+
+    def _company(self) -> int:
+        first = self._jobs[0].model
+        return sum(len(job.inputs) for job in self._jobs if job.model is first)

@@ -1,0 +1,122 @@
+"""What the API takes and gives, as JSON."""
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+LABEL = r"^[^\x00-\x1f\x7f-\x9f/]{1,200}$"  # of a class: no control characters, and no slash in an address
+
+
+def no_step(label: str) -> str:
+    """A label that stays in an address. Raises ValueError for . and .., which browsers take out of it."""
+    if label in (".", ".."):
+        raise ValueError("an address loses names that are one or two dots: choose another")
+    return label
+
+
+Label = Annotated[str, Field(pattern=LABEL)]
+
+
+class ProblemDetails(BaseModel):
+    """RFC 9457: what went wrong, and in `detail` what to do."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+
+
+class ModelInfo(BaseModel):
+    """A model that the server runs.
+
+    Attributes:
+        specs: the protections that it takes releases of.
+        made_of: of each, the SHA-256 of the artefact that it names; null where none is named or known.
+        shape: channels, height and width of images.
+        dimension: of embeddings.
+        refused: the share of queries of other classes that "none of these" refused in validation; null where
+            the model never refuses.
+    """
+
+    name: str
+    kind: str
+    specs: list[str]
+    made_of: list[str | None]
+    shape: tuple[int, int, int]
+    dimension: int
+    refused: float | None
+
+
+class NewClassifier(BaseModel):
+    """A classifier to begin."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Label
+    model: Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class ClassifierInfo(BaseModel):
+    """A classifier; `version` grows with every enrolment and forgetting."""
+
+    id: str
+    name: str
+    model: str
+    created: datetime
+    version: int
+
+
+class ClassSummary(BaseModel):
+    """A class, and of how many examples its prototype is."""
+
+    label: str
+    examples: int
+    created: datetime
+
+
+class EnrolledExamples(BaseModel):
+    """Ids of the examples that the class has now; `new` and `known` say how many it had not and had."""
+
+    new: int
+    known: int
+    examples: list[str]
+
+
+class Forgotten(BaseModel):
+    """How many examples were forgotten."""
+
+    forgotten: int
+
+
+class GuessedClass(BaseModel):
+    """A class; its probability among all; the squared Euclidean distance from its prototype."""
+
+    label: str
+    probability: float
+    distance: float
+
+
+class ImageAnswer(BaseModel):
+    """The nearest classes of an image, and whether it is of none: null where the model cannot tell."""
+
+    guesses: list[GuessedClass]
+    none_of_these: bool | None
+
+
+class Answers(BaseModel):
+    """An answer for each image, in order."""
+
+    images: list[ImageAnswer]
+
+
+class AuditLine(BaseModel):
+    """Who changed what, and when."""
+
+    time: datetime
+    key: str
+    action: str
+    classifier: str | None
+    label: str | None
+    example: str | None
+    examples: int

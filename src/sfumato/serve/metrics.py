@@ -1,0 +1,61 @@
+"""What a server counts, for Prometheus: nothing in it names a tenant, a label or a key."""
+
+from collections.abc import Callable
+
+from sfumato.errors import needs_extra
+
+with needs_extra("metrics", "serve"):
+    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client import generate_latest as written
+
+MEDIA_TYPE = CONTENT_TYPE_LATEST
+
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+_IMAGES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Metrics:
+    """Counts of one server. State: they grow until it stops."""
+
+    def __init__(self, waiting: Callable[[], int]) -> None:
+        """`waiting`: how many images wait now."""
+        self._registry = CollectorRegistry()
+        named = ("method", "route")
+        self._requests = Counter(
+            "sfumato_requests", "Requests answered.", (*named, "status"), registry=self._registry
+        )
+        self._seconds = Histogram(
+            "sfumato_request_seconds",
+            "From first to last byte.",
+            named,
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._batches = Histogram(
+            "sfumato_batch_images", "Images of a forward pass.", buckets=_IMAGES, registry=self._registry
+        )
+        self._computed = Counter(
+            "sfumato_forward_seconds", "Time in forward passes.", registry=self._registry
+        )
+        self._refused = Counter(
+            "sfumato_not_protected", "Bodies that were evidently not protected.", registry=self._registry
+        )
+        Gauge("sfumato_waiting_images", "Images that wait.", registry=self._registry).set_function(waiting)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request; `route` is its template, never its path, which holds labels."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(method, route).observe(seconds)
+
+    def computed(self, images: int, seconds: float) -> None:
+        """Count a forward pass."""
+        self._batches.observe(images)
+        self._computed.inc(seconds)
+
+    def not_protected(self) -> None:
+        """Count a body that the tripwire refused."""
+        self._refused.inc()
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        return written(self._registry)

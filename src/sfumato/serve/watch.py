@@ -1,0 +1,76 @@
+"""Around every request: headers, counts, a line in the log, and no traceback, which may show a label."""
+
+import json
+import time
+from pathlib import Path
+
+from sfumato.errors import needs_extra
+from sfumato.serve import problems
+from sfumato.serve.metrics import Metrics
+from sfumato.serve.problems import log
+
+with needs_extra("the server", "serve"):
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_HEADERS = {
+    # The page computes masks and features by WebAssembly, and shows images that it made itself.
+    "content-security-policy": "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; "
+    "img-src 'self' blob: data:; media-src 'self' blob:; worker-src 'self' blob:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; object-src 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(self), geolocation=(), microphone=()",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+_LASTING = "public, max-age=31536000, immutable"  # parts of the page: their names change with what is in them
+_METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS"})
+
+
+class Watched:
+    """Around everything: headers, counts, one line in the log, and no traceback, which may show a label."""
+
+    def __init__(self, app: ASGIApp, *, counted: Metrics) -> None:
+        self._app = app
+        self._counted = counted
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, whatever happens inside."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, status = time.perf_counter(), 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                given = {name for name, _ in message["headers"]}
+                more = dict(_HEADERS)
+                if b"cache-control" not in given:
+                    lasting = status == 200 and scope["path"].startswith("/assets/")
+                    more["cache-control"] = _LASTING if lasting else "no-store"
+                message["headers"] = [
+                    *message["headers"],
+                    *((name.encode(), value.encode()) for name, value in more.items()),
+                ]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, answer)
+        except Exception as error:  # the last resort: of what nobody expected, the kind and the place
+            frame = error.__traceback__
+            while frame is not None and frame.tb_next is not None:
+                frame = frame.tb_next
+            place = (
+                "" if frame is None else f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
+            )
+            log.error(json.dumps({"error": type(error).__name__, "place": place}))
+            if not status:
+                await problems.answer(500, problems.UNEXPECTED)(scope, receive, answer)
+        seconds = time.perf_counter() - start
+        route = getattr(scope.get("route"), "path", None) or "other"
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._counted.answered(method, route, status, seconds)
+        log.info(
+            json.dumps({"method": method, "route": route, "status": status, "ms": round(1000 * seconds, 1)})
+        )

@@ -1,0 +1,58 @@
+"""A service for tests of who asks it: real models and a real store, in this process."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import uvicorn
+from PIL import Image
+
+from sfumato.learn import few_shot
+from sfumato.learn.few_shot import FewShotConfig
+from sfumato.listening import address_of, listen
+from sfumato.protect import parse
+from sfumato.serve import models
+from sfumato.serve.app import create
+from sfumato.serve.models import Served
+from sfumato.serve.store import Store
+
+SIDE = 16  # of the models' images
+
+
+def untrained(folder: Path, name: str, *specs: str, refusal: dict[str, float] | None = None) -> Served:
+    """A model of random weights for colour images."""
+    config = FewShotConfig(denoiser_depth=None, precision="float32")
+    card = {
+        **{"config": asdict(config), "specs": list(specs), "channels": 3, "precision": "float32"},
+        **{"shape": [3, SIDE, SIDE], "refusal": refusal},
+    }
+    path = folder / f"{name}.safetensors"
+    few_shot.untrained(3, config, [parse(spec) for spec in specs], card=card).save(path)
+    return models.load(path)
+
+
+def photograph(path: Path, number: int, *, side: int = 40) -> Path:
+    """A picture of a few large squares, each number another."""
+    draw = np.random.default_rng(number)
+    pixels = draw.integers(0, 256, (4, 4, 3), dtype=np.uint8).repeat(side // 4, 0).repeat(side // 4, 1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+@contextmanager
+def running(store: Store, served: list[Served]) -> Iterator[str]:
+    """The address of a service on a free port of this machine."""
+    app = create(store, served)
+    with listen("127.0.0.1", 0) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield address_of(listener, "http")
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,147 @@
+"""`sfumato annotate`: from a table of pairs to a campaign, its links, its state and its tables."""
+
+import csv
+import socket
+import sqlite3
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from commands import Command, check_mistake
+
+from sfumato import images
+from sfumato.annotate import Store
+from sfumato.annotate import app as page
+from sfumato.learn import classifier
+
+NAMES = ("cat", "dog", "emu")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Six pairs of three classes, 16x16, in photos/pairs.csv."""
+    path = tmp_path / "photos" / "pairs.csv"
+    generator = torch.Generator().manual_seed(0)
+    for number in range(6):
+        for name in ("original", "rebuilt"):
+            image = torch.randint(0, 256, (3, 16, 16), generator=generator).to(torch.uint8)
+            images.write(tmp_path / "photos" / f"{name}-{number}.png", image)
+    with path.open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(["original", "reconstruction", "class", "model", "source"])
+        for number in range(6):
+            files = (f"original-{number}.png", f"rebuilt-{number}.png")
+            out.writerow([*files, NAMES[number % 3], "lenet", "zoo"])
+    return path
+
+
+@pytest.fixture
+def campaign(command: Command, table: Path) -> str:
+    assert command("annotate", "new", table, "--task", "choose", "--store", "c.db").code == 0
+    return "c.db"
+
+
+def answer_all(name: str, answer: str) -> None:
+    with Store(name) as store:
+        for one in store.annotators():
+            for question in store.upcoming(one.id, count=100):
+                store.answer(one.id, question.key, answer, ticket=question.key)
+
+
+def write_classifier(path: Path, *, seed: int) -> None:
+    config = classifier.ClassifierConfig(network="conv4", precision="float32")
+    card = {
+        **{"config": asdict(config), "shape": [3, 16, 16], "classes": list(NAMES)},
+        **{"precision": "float32", "spec": "none", "shapes": False},
+    }
+    classifier.untrained(card, config, seed=seed).save(path)
+
+
+def test_a_new_campaign_says_what_it_holds_and_what_to_do_next(command: Command, table: Path):
+    said = command("annotate", "new", table, "--task", "same", "--annotators", "3", "--store", "s.db")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines() == [
+        "campaign: s.db (8 items, 2 of them decoys; 3 annotators)",
+        "next: sfumato annotate serve s.db",
+    ]
+
+
+def test_serving_prints_a_link_for_each_annotator_and_one_for_the_status(
+    command: Command, campaign: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(page, "run", lambda app, listener: None)
+    said = command("annotate", "serve", campaign, "--port", "0")
+    *links, status = said.out.splitlines()
+    with Store(campaign) as store:
+        assert [line.rpartition("/a/")[2] for line in links] == [one.token for one in store.annotators()]
+        assert status.startswith("status, for you alone: http://127.0.0.1:")
+        assert status.endswith(f"/status/{store.token}")
+
+
+def test_a_port_that_is_taken_is_one_line(command: Command, campaign: str):
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        said = command("annotate", "serve", campaign, "--port", str(port))
+    check_mistake(said, f"cannot serve on port {port} of 127.0.0.1 (Address already in use): choose another")
+
+
+def test_the_status_counts_answers_agreement_and_what_is_recognised(command: Command, campaign: str):
+    assert "agreement: none yet" in command("annotate", "status", campaign).out
+    answer_all(campaign, "cat")
+    lines = command("annotate", "status", campaign).out.splitlines()
+    assert lines[:5] == [f"annotator {number}: 6 of 6 answered" for number in range(1, 6)]
+    assert lines[6] == "recognised by people, lenet: 33.3% (9.7 to 70.0; 2 of 6)"
+
+
+def test_a_table_is_exported(command: Command, campaign: str, tmp_path: Path):
+    answer_all(campaign, "dog")
+    said = command("annotate", "export", campaign, "out/s.csv", "--table", "semsim")
+    assert said.out == "table: out/s.csv (6 rows of semsim, annotators: people)\n"
+    with (tmp_path / "out" / "s.csv").open(newline="") as file:
+        assert [row["recognised"] for row in csv.DictReader(file)] == ["false", "true", "false"] * 2
+
+
+def test_proxies_answer_and_are_called_proxies(command: Command, campaign: str, tmp_path: Path):
+    for seed in (1, 2):
+        write_classifier(tmp_path / f"m{seed}.safetensors", seed=seed)
+    models = ["m1.safetensors", "m2.safetensors"]
+    assert command("annotate", "proxies", campaign, *models).out == "answered by 2 proxies: c.db\n"
+    lines = command("annotate", "status", campaign).out.splitlines()
+    assert lines[:2] == ["m1 (proxy): 6 of 6 answered", "m2 (proxy): 6 of 6 answered"]
+    assert lines[3].startswith("recognised by proxies, not people, lenet: ")
+
+
+def test_proxies_are_refused_where_people_have_answered(command: Command, campaign: str, tmp_path: Path):
+    write_classifier(tmp_path / "m.safetensors", seed=0)
+    answer_all(campaign, "cat")
+    said = command("annotate", "proxies", campaign, "m.safetensors")
+    check_mistake(said, "people have answered here (30 times), and proxies never mix with people")
+
+
+def test_a_file_that_is_missing_is_named_by_its_row(command: Command, table: Path):
+    (table.parent / "rebuilt-1.png").unlink()
+    said = command("annotate", "new", table, "--task", "choose", "--store", "c.db")
+    check_mistake(said, "pairs.csv, line 3: ")
+    assert "rebuilt-1.png: no such file: correct or remove the row" in said.err
+    assert not Path("c.db").exists()
+
+
+def test_one_class_is_no_campaign(command: Command, table: Path):
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join(line for line in lines if "dog" not in line and "emu" not in line))
+    said = command("annotate", "new", table, "--task", "choose", "--store", "c.db")
+    check_mistake(said, "source 'zoo' has one class only, 'cat'")
+
+
+@pytest.mark.parametrize("what", ["serve", "status"])
+def test_a_damaged_campaign_is_one_line(command: Command, campaign: str, what: str):
+    Path(campaign).write_bytes(Path(campaign).read_bytes()[:5000])
+    check_mistake(command("annotate", what, campaign), "restore it from a copy")
+
+
+def test_a_database_of_another_program_is_one_line(command: Command):
+    with closing(sqlite3.connect("other.db")) as database:
+        database.execute("create table t (x)")
+    check_mistake(command("annotate", "status", "other.db"), "no campaign: name a file of")

@@ -1,0 +1,220 @@
+"""`sfumato assess`: what it prints and writes, and that a mistake is answered in one line."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from commands import Command, check_mistake
+from safetensors.torch import save_file
+
+from sfumato import images
+from sfumato.assess.perceptual import LPIPSHeads
+from sfumato.networks import MobileFaceNet, SqueezeNet
+from sfumato.networks.backbones import AlexNet
+
+
+def photos(folder: Path, count: int = 3, *, shape: tuple[int, int, int] = (3, 24, 22), less: int = 0) -> None:
+    """Pictures 0.png, 1.png ..., the darker the higher `less` is, and the less so the higher their number."""
+    generator = torch.Generator().manual_seed(0)
+    for number in range(count):
+        image = torch.randint(100, 256, shape, generator=generator)
+        images.write(folder / f"{number}.png", (image - less // (number + 1)).to(torch.uint8))
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> None:
+    """Three photographs and what was made of them, 2.png the least changed."""
+    photos(tmp_path / "photos")
+    photos(tmp_path / "others", less=90)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of all networks that a command reads, drawn by lot."""
+    folder = tmp_path_factory.mktemp("weights")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        networks = {
+            "squeezenet": SqueezeNet(),
+            "alex": AlexNet(),
+            "faces": MobileFaceNet(),
+            "heads": LPIPSHeads(AlexNet.widths, None),
+        }
+    for name, network in networks.items():
+        save_file(network.state_dict(), folder / f"{name}.safetensors")
+    return folder
+
+
+def rows(out: str) -> dict[str, list[str]]:
+    """The lines of the printed table: measure -> its other columns."""
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
+    return {name: rest for name, *rest in cells}
+
+
+def test_a_table_says_how_alike_the_pairs_are_and_which_is_most(command: Command, folders: None):
+    said = command("assess", "photos", "others")
+    assert said.code == 0
+    assert said.out.splitlines()[0] == "3 pairs of photos and others"
+    table = rows(said.out)
+    assert list(table) == ["mse", "psnr", "ssim"]
+    errors = [(90 / 255) ** 2, (45 / 255) ** 2, (30 / 255) ** 2]
+    pairs, mean, interval, worst = table["mse"]
+    assert (pairs, mean, worst) == ("3", f"{np.mean(errors):.4g}", f"{errors[2]:.4g} 2")
+    low, high = map(float, interval.split(" to "))
+    assert low < np.mean(errors) < high
+    assert "psnr: PSNR (dB), higher is more alike" in said.out
+    assert "mse: MSE, lower is more alike" in said.out
+
+
+def test_every_pair_and_a_picture_of_the_worst_are_written(command: Command, folders: None, tmp_path: Path):
+    said = command("assess", "photos", "others", "--out", "res", "--sort-by", "psnr")
+    assert said.code == 0
+    assert said.out.splitlines()[-2:] == [
+        "every pair: res/pairs.csv",
+        "most alike by psnr: res/worst.png",
+    ]
+    with (tmp_path / "res" / "pairs.csv").open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert [row["name"] for row in written] == ["0", "1", "2"]
+    assert list(written[0]) == ["name", "original", "other", "mse", "psnr", "ssim"]
+    assert images.read(tmp_path / "res" / "worst.png").shape[0] == 3
+    assert {each.name for each in (tmp_path / "res").iterdir()} == {"pairs.csv", "worst.png"}
+
+
+def test_the_squeezenet_distance_and_the_frechet_distance_are_called_by_their_network(
+    command: Command, folders: None, weights: Path
+):
+    said = command("assess", "photos", "others", "--squeezenet", weights / "squeezenet.safetensors")
+    assert said.code == 0
+    assert "squeezenet" in rows(said.out)
+    assert "squeezenet: unweighted distance of SqueezeNet 1.0 features, lower is more alike" in said.out
+    last = said.out.splitlines()[-1]
+    assert last.startswith("Fréchet distance of SqueezeNet 1.0 features: ")
+    assert last.endswith(" (biased upwards: 3 images, fewer than 2,048)")
+    assert "LPIPS" not in said.out
+    assert "FID" not in said.out
+
+
+def test_one_pair_has_a_distance_and_no_frechet_distance(command: Command, tmp_path: Path, weights: Path):
+    photos(tmp_path / "photos", 1)
+    said = command("assess", "photos", "photos", "--squeezenet", weights / "squeezenet.safetensors")
+    assert said.code == 0
+    assert rows(said.out)["squeezenet"] == ["1", "0", "-", "0 0"]
+    assert said.out.endswith("Fréchet distance of SqueezeNet 1.0 features: of two pairs or more\n")
+
+
+def test_lpips_says_of_which_network_it_is(command: Command, folders: None, weights: Path):
+    said = command(
+        *("assess", "photos", "others", "--lpips", "alex", "--backbone", weights / "alex.safetensors"),
+        *("--heads", weights / "heads.safetensors"),
+    )
+    assert said.code == 0
+    assert "lpips" in rows(said.out)
+    assert "lpips: LPIPS v0.1 (alex), lower is more alike" in said.out
+
+
+def test_faces_are_compared_by_their_network(command: Command, folders: None, weights: Path):
+    said = command("assess", "photos", "photos", "--faces", weights / "faces.safetensors")
+    assert said.code == 0
+    assert rows(said.out)["face-similarity"][:2] == ["3", "1"]
+    assert "face-similarity: face similarity (MobileFaceNet), higher is more alike" in said.out
+
+
+def test_faces_are_found_by_a_detector(command: Command, tmp_path: Path, shared_data: Path):
+    photos(tmp_path / "photos", 2)  # noise: no face
+    of = shared_data / "weights"
+    said = command(
+        *("assess", "photos", "photos", "--faces", of / "mobilefacenet_casia_112x96.safetensors"),
+        *("--detector", of / "mtcnn.safetensors"),
+    )
+    assert said.code == 0
+    assert rows(said.out)["face-similarity"] == ["0", "nan", "-", "-"]
+
+
+def test_a_release_is_assessed_by_what_its_manifest_says(command: Command, tmp_path: Path):
+    photos(tmp_path / "photos")
+    command("protect", "photos", "out", "--with", "pixelize:cell=8", "--cells", "--workers", "1")
+    said = command("assess", "photos", "out", "--out", "res")
+    assert said.code == 0
+    assert said.out.splitlines()[0] == "3 pairs of photos and out, a release of pixelize:cell=8"
+    assert (tmp_path / "res" / "worst.png").exists()
+
+
+def test_images_without_a_partner_are_left_out_where_that_is_asked_for(
+    command: Command, folders: None, tmp_path: Path
+):
+    (tmp_path / "others" / "1.png").unlink()
+    said = command("assess", "photos", "others", "--common")
+    assert said.code == 0
+    assert said.out.splitlines()[0] == "2 pairs of photos and others; without a partner, and left out: 1"
+
+
+def test_images_are_resized_where_that_is_asked_for(command: Command, tmp_path: Path):
+    photos(tmp_path / "photos")
+    photos(tmp_path / "others", shape=(3, 12, 11))
+    said = command("assess", "photos", "others", "--resize", "--out", "res")
+    assert said.code == 0
+    assert rows(said.out)["mse"][0] == "3"
+
+
+def test_a_pair_that_cannot_be_read_is_told_and_the_exit_code_is_1(
+    command: Command, folders: None, tmp_path: Path
+):
+    (tmp_path / "others" / "1.png").write_bytes(b"dear diary")
+    said = command("assess", "photos", "others", "--out", "res")
+    assert said.code == 1
+    assert rows(said.out)["mse"][0] == "2"
+    assert said.out.splitlines()[-1].startswith("could not be read: 1 of 3 pairs, such as others/1.png: ")
+    assert (tmp_path / "res" / "pairs.csv").exists()
+
+
+@pytest.mark.parametrize("name", ["a\nsfumato: all is well", "\x1b[31m", "[red]"], ids=ascii)
+def test_no_name_breaks_the_table(command: Command, tmp_path: Path, name: str):
+    images.write(tmp_path / "photos" / f"{name}.png", torch.zeros(3, 12, 12, dtype=torch.uint8))
+    said = command("assess", "photos", "photos")
+    assert said.code == 0
+    assert "\x1b" not in said.out
+    assert list(rows(said.out)) == ["mse", "psnr", "ssim"]
+
+
+MISTAKES = {
+    "no such folder": (["gone", "others"], "gone: no such folder"),
+    "no partner": (["photos", "few"], "2 of 3 images in photos and 0 of 1 in few have no partner"),
+    "other sizes": (
+        ["photos", "small"],
+        "photos/0.png has 24x22 pixels and small/0.png 12x12: pass --resize",
+    ),
+    "unknown measure": (["photos", "others", "--sort-by", "sim"], "--sort-by sim: did you mean 'ssim'"),
+    "a measure that was not asked for": (
+        ["photos", "others", "--sort-by", "lpips"],
+        "--sort-by lpips: Known: mse, psnr, ssim",
+    ),
+    "lpips alone": (["photos", "others", "--lpips", "alex"], "--lpips, --backbone and --heads"),
+    "heads alone": (["photos", "others", "--heads", "h.pth"], "--lpips, --backbone and --heads"),
+    "a detector alone": (["photos", "others", "--detector", "d.pt"], "name its weights with --faces"),
+    "a network that LPIPS has not": (
+        ["photos", "others", "--lpips", "resnet", "--backbone", "b.pth", "--heads", "h.pth"],
+        "LPIPS has no network 'resnet'",
+    ),
+    "no backbone": (
+        ["photos", "others", "--lpips", "vgg", "--backbone", "b.pth", "--heads", "h.pth"],
+        "b.pth: no such file. VGG-16's weights are vgg16-397923af.pth",
+    ),
+    "no squeezenet": (["photos", "others", "--squeezenet", "s.npz"], "s.npz: no such file"),
+    "written among the originals": (
+        ["photos", "others", "--out", "photos/res"],
+        "photos/res: lies in photos, whose images would be mixed with the picture",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES.values(), ids=list(MISTAKES))
+def test_a_mistake_is_answered_in_one_line(
+    command: Command, folders: None, tmp_path: Path, arguments: list[str], message: str
+):
+    photos(tmp_path / "few", 1)
+    photos(tmp_path / "small", shape=(3, 12, 12))
+    check_mistake(command("assess", *arguments), message)
+    assert not (tmp_path / "photos" / "res").exists()

@@ -1,0 +1,51 @@
+"""`sfumato data cache`: what is kept decoded on disk, and that it can be deleted."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from commands import Command, check_mistake
+
+from sfumato import images
+from sfumato.data import folder
+from sfumato.data.stored import entries
+from sfumato.files import claimed
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the cache lies, with the six pictures of a folder in it."""
+    monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SFUMATO_MEMORY", "0")
+    for number in range(6):
+        grey = torch.full((3, 8, 8), number, dtype=torch.uint8)
+        images.write(tmp_path / "photos" / "anna" / f"{number}.png", grey)
+    folder("photos", size=8)
+    return tmp_path / "cache" / "images"
+
+
+def test_it_lists_what_is_there_and_how_much(command: Command, cache: Path):
+    (entry,) = entries()
+    said = command("data", "cache")
+    assert (said.code, said.err) == (0, "")
+    first, total = said.out.splitlines()
+    assert first.split(maxsplit=2) == [f"{entry.bytes:,}", "bytes", "folder:photos, 6 x 3 x 8 x 8"]
+    assert total.split(maxsplit=2) == [f"{entry.bytes:,}", "bytes", f"in {cache}"]
+
+
+def test_it_deletes_what_is_there(command: Command, cache: Path):
+    said = command("data", "cache", "--clear")
+    assert said.out.splitlines()[-1].endswith(f"deleted from {cache}")
+    assert list(cache.iterdir()) == []
+    assert command("data", "cache").out.split() == ["0", "bytes", "in", str(cache)]
+
+
+def test_what_is_being_written_is_not_deleted(command: Command, cache: Path):
+    (path,) = cache.glob("*/pixels")
+    with claimed(path):
+        check_mistake(command("data", "cache", "--clear"), "another process is making it: wait for it")
+    assert path.exists()
+
+
+def test_the_help_says_that_it_is_a_copy_without_protection(command: Command):
+    assert "WITHOUT protection" in command("data", "cache", "--help").out

@@ -1,0 +1,173 @@
+"""`sfumato enrol` and `sfumato classify`: a folder to a service and back, by a key that no argument holds."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cloud import photograph, running, untrained
+from commands import Command, Said, check_mistake
+
+from sfumato.dp.ledger import Ledger
+from sfumato.serve.models import Served
+from sfumato.serve.store import Store
+
+SPEC = "dp-pix:cell=4,epsilon=3"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
+    folder = tmp_path_factory.mktemp("models")
+    refusal = {"threshold": 1e-6, "accepted": 0.95, "refused": 0.5}
+    return [untrained(folder, "noisy", SPEC, refusal=refusal), untrained(folder, "cells", "pixelize:cell=4")]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(f"sqlite:///{tmp_path}/store.db") as opened:
+        opened.create_tenant("museum")
+        yield opened
+
+
+@pytest.fixture
+def url(store: Store, served: list[Served]) -> Iterator[str]:
+    with running(store, served) as address:
+        yield address
+
+
+@pytest.fixture
+def key(store: Store, monkeypatch: pytest.MonkeyPatch) -> str:
+    secret = store.create_key("museum", role="write", name="device")[1]
+    monkeypatch.setenv("SFUMATO_KEY", secret)
+    return secret
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Two images of Anna, one of Ben, and what is none of theirs."""
+    folder = tmp_path / "photos"
+    for number, name in enumerate(("anna/1.png", "anna/2.jpg", "ben/1.png")):
+        photograph(folder / name, number)
+    (folder / "ben" / "notes.txt").write_text("of no interest")
+    (folder / "empty").mkdir()
+    photograph(folder / ".hidden" / "1.png", 3)
+    return folder
+
+
+@pytest.fixture
+def enrol(command: Command, url: str, key: str, photos: Path) -> Callable[..., Said]:
+    def run(*more: str) -> Said:
+        return command("enrol", url, "people", photos, "--with", SPEC, *more)
+
+    return run
+
+
+def test_each_sub_folder_becomes_a_class(enrol: Callable[..., Said], store: Store):
+    said = enrol()
+    assert (said.code, said.err) == (0, "")
+    assert said.out == "anna: 2 enrolled, 0 there already\nben: 1 enrolled, 0 there already\n"
+    (made,) = store.classifiers("museum")
+    assert (made.name, made.model) == ("people", "noisy")
+    assert [each.label for each in store.classes("museum", made.id)] == ["anna", "ben"]
+
+
+def test_the_same_folder_again_is_charged_and_enrolled_once(enrol: Callable[..., Said], home: Path):
+    enrol()
+    assert enrol().out == "anna: 0 enrolled, 2 there already\nben: 0 enrolled, 1 there already\n"
+    assert (home / "ledger.db").exists()
+
+
+def test_the_double_l_is_understood(command: Command, url: str, key: str, photos: Path):
+    assert command("enroll", url, "people", photos, "--with", SPEC).code == 0
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_enrolled(
+    enrol: Callable[..., Said], photos: Path
+):
+    (photos / "anna" / "0.png").write_bytes(b"no image")
+    said = enrol()
+    assert said.code == 1
+    assert said.out.startswith("anna: 2 enrolled")
+    assert re.fullmatch(r"failed: \S+/anna/0.png: .+\n", said.err)
+
+
+def test_where_several_models_fit_one_is_named(
+    command: Command, url: str, key: str, photos: Path, store: Store
+):
+    said = command("enrol", url, "people", photos)
+    check_mistake(said, "2 models take releases of any protection")
+    assert command("enrol", url, "people", photos, "--model", "cells").code == 0
+    assert [each.model for each in store.classifiers("museum")] == ["cells"]
+
+
+def test_images_are_classified_one_a_line(
+    command: Command, enrol: Callable[..., Said], url: str, photos: Path
+):
+    enrol()
+    known, other = photos / "ben" / "1.png", photograph(photos.parent / "new.png", 9)
+    said = command("classify", url, "people", known, other, "--with", SPEC)
+    assert said.code == 0
+    first, second = said.out.splitlines()
+    assert re.fullmatch(rf"{known}: ben \d+\.\d%", first)
+    assert re.fullmatch(rf"{other}: none of these, (anna|ben) \d+\.\d%", second)
+
+
+def test_answers_can_be_read_by_a_program(
+    command: Command, enrol: Callable[..., Said], url: str, photos: Path
+):
+    enrol()
+    known = photos / "ben" / "1.png"
+    said = command("classify", url, "people", known, "--json", "--top", "2", "--with", SPEC)
+    found = json.loads(said.out)
+    assert found["file"] == str(known)
+    assert [each["label"] for each in found["guesses"]] == ["ben", "anna"]
+    assert set(found["guesses"][0]) == {"label", "probability", "distance"}
+
+
+def test_a_damaged_image_is_named_and_the_next_is_classified(
+    command: Command, enrol: Callable[..., Said], url: str, photos: Path
+):
+    enrol()
+    (photos / "bad.png").write_bytes(b"no image")
+    known = photos / "ben" / "1.png"
+    said = command("classify", url, "people", photos / "bad.png", known, "--with", SPEC)
+    assert said.code == 1
+    assert said.out.startswith(f"{known}: ben")
+    assert "failed:" in said.err
+    assert "bad.png" in said.err
+
+
+def test_a_key_may_lie_in_a_file_and_a_ledger_anywhere(
+    command: Command,
+    url: str,
+    key: str,
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.delenv("SFUMATO_KEY")
+    (tmp_path / "key").write_text(key + "\n")
+    ledger = tmp_path / "elsewhere.db"
+    more = ("--with", SPEC, "--key-file", tmp_path / "key", "--ledger", ledger)
+    assert command("enrol", url, "people", photos, *more).code == 0
+    with Ledger(ledger) as opened:
+        assert opened.path == ledger
+
+
+def test_mistakes_are_one_line(
+    command: Command, url: str, key: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "bare").mkdir()
+    check_mistake(command("enrol", url, "people", tmp_path / "bare"), "has no sub-folder with images")
+    check_mistake(command("enrol", url, "people", tmp_path / "missing"), "No such file")
+    check_mistake(command("classify", url, "people", photos / "ben" / "1.png"), "no classifier is called")
+    check_mistake(command("enrol", "http://cloud.example", "people", photos), "in clear: use https")
+    check_mistake(command("enrol", url, "people", photos, "--key-file", "nothing"), "No such file")
+    check_mistake(command("enrol", url, "people", photos, "--with", "pixelize:cell=2"), "0 models take")
+    monkeypatch.setenv("SFUMATO_KEY", "guessed")
+    said = command("enrol", url, "people", photos, "--with", SPEC)
+    check_mistake(said, "401: no valid key")
+    assert "guessed" not in said.err
+    monkeypatch.delenv("SFUMATO_KEY")
+    check_mistake(command("enrol", url, "people", photos), "there is no key: name its file with --key-file")

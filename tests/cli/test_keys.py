@@ -1,0 +1,86 @@
+"""`sfumato keys`: tenants and keys of a store, made, listed and revoked."""
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+from commands import Command, Said, check_mistake
+
+from sfumato.serve.store import Store
+
+STORE = "sqlite:///store.db"
+
+
+@pytest.fixture
+def on_store(command: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """`sfumato keys` with arguments, on the store that the environment names."""
+    monkeypatch.setenv("SFUMATO_STORE", STORE)
+
+    def run(*arguments: str) -> Said:
+        return command("keys", *arguments)
+
+    return run
+
+
+@pytest.fixture
+def museum(on_store: Command) -> str:
+    assert on_store("tenant", "museum").code == 0
+    return "museum"
+
+
+def made(said: Said) -> tuple[str, str]:
+    """The id and the secret that were printed."""
+    found = re.fullmatch(r"key: (k-\w+) \(.*\)\nsecret, shown this once: (\S+)\n", said.out)
+    assert found is not None
+    return found[1], found[2]
+
+
+def test_a_tenant_is_begun_and_the_store_with_it(on_store: Command):
+    said = on_store("tenant", "museum")
+    assert (said.code, said.out) == (0, "tenant: museum\nnext: sfumato keys create\n")
+    with Store(STORE) as store:
+        assert store.tenants() == ["museum"]
+
+
+def test_a_new_key_opens_what_it_says(on_store: Command, museum: str):
+    said = on_store("create", museum, "camera", "--role", "read", "--rate", "60", "--quota", "9")
+    name, secret = made(said)
+    assert said.out.startswith(f"key: {name} (read, of museum)\n")
+    with Store(STORE) as store:
+        key = store.key(secret)
+    assert key is not None
+    assert (key.id, key.tenant, key.role, key.name) == (name, "museum", "read", "camera")
+    assert (key.rate, key.quota) == (60, 9)
+
+
+def test_keys_are_listed_by_tenant_without_their_secrets(on_store: Command, museum: str):
+    on_store("tenant", "zoo")
+    first, secret = made(on_store("create", museum, "camera", "--rate", "60", "--quota", "9"))
+    second, _ = made(on_store("create", "zoo", "gate", "--role", "admin"))
+    said = on_store("list")
+    day = f"{datetime.now(UTC):%Y-%m-%d}"
+    assert said.out.splitlines() == [
+        "tenant: museum",
+        f"  {first} write camera (60 a minute, 9 examples, created {day})",
+        "tenant: zoo",
+        f"  {second} admin gate (created {day})",
+    ]
+    assert secret not in said.out
+    assert on_store("list", "--tenant", "zoo").out.splitlines() == said.out.splitlines()[2:]
+
+
+def test_a_revoked_key_opens_nothing_and_is_listed_as_revoked(on_store: Command, museum: str):
+    name, secret = made(on_store("create", museum, "camera"))
+    assert on_store("revoke", name).out == f"revoked: {name}\n"
+    with Store(STORE) as store:
+        assert store.key(secret) is None
+    assert f"revoked {datetime.now(UTC):%Y-%m-%d})" in on_store("list").out
+
+
+def test_mistakes_are_one_line(on_store: Command, museum: str):
+    check_mistake(on_store("create", "museun", "camera"), "no tenant 'museun': create it first")
+    check_mistake(on_store("create", museum, "camera", "--role", "root"), "choose one of read, write, admin")
+    check_mistake(on_store("list", "--tenant", "zoo"), "no tenant 'zoo': begin it with `sfumato keys tenant`")
+    check_mistake(on_store("revoke", "k-1"), "no key 'k-1'")
+    check_mistake(on_store("tenant", museum), "there is a tenant 'museum' already")
+    check_mistake(on_store("list", "--store", "nonsense"), "the store is no url of a database")

@@ -1,0 +1,121 @@
+"""`sfumato serve`: what it prints and refuses, and that it answers over a real socket until stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from commands import Command
+
+from sfumato.learn import few_shot
+from sfumato.learn.few_shot import FewShotConfig
+from sfumato.listening import listen
+from sfumato.protect import Release, parse, wire
+from sfumato.serve import app as service
+from sfumato.serve import models
+from sfumato.serve.store import Store
+
+SPEC = "pixelize:cell=2"
+
+
+@pytest.fixture
+def artefact(tmp_path: Path) -> Path:
+    config = FewShotConfig(denoiser_depth=None, precision="float32")
+    card = {
+        **{"config": asdict(config), "specs": [SPEC], "channels": 1, "precision": "float32"},
+        **{"shape": [1, 16, 16]},
+    }
+    path = tmp_path / "vases.safetensors"
+    few_shot.untrained(1, config, [parse(SPEC)], card=card).save(path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "fastest", lambda served: served)
+
+
+def test_it_says_what_it_runs_and_where(command: Command, artefact: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(service, "run", lambda *_, **__: None)
+    said = command("serve", artefact, f"pots={artefact}", "--store", "sqlite:///s.db", "--port", "0")
+    assert (said.code, said.err) == (0, "")
+    first, second, where = said.out.splitlines()
+    assert first == f"model: vases (few-shot, 1x16x16, by PyTorch; takes {SPEC})"
+    assert second.startswith("model: pots (")
+    assert where.startswith("serving: http://127.0.0.1:")
+    assert Path("s.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.safetensors"], "missing.safetensors: no such file"),
+        (["a b=vases.safetensors"], "'a b' is no name for a model"),
+        (["vases.safetensors", "vases.safetensors"], "2 models of 1 names"),
+        (["vases.safetensors", "--size", "84"], "--size 84: write height and width, such as 84x84"),
+        (["vases.safetensors", "--allow-origin", "*"], "'*' is no origin"),
+        (["vases.safetensors", "--web", "nowhere"], "nowhere: has no index.html"),
+        (["vases.safetensors", "--certificate", "c.pem"], "a certificate and its private key come together"),
+        (
+            ["vases.safetensors", "--certificate", "c.pem", "--private-key", "k.pem"],
+            "c.pem: no certificate that can be used with k.pem",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(command: Command, artefact: Path, arguments: list[str], message: str):
+    said = command("serve", *arguments, "--store", "sqlite:///s.db", "--port", "0")
+    assert said.code == 1
+    (line,) = [line for line in said.err.splitlines() if line.startswith("sfumato: ")]
+    assert message in line
+    assert "Traceback" not in said.err
+
+
+def test_a_port_that_is_taken_is_one_line(command: Command, artefact: Path):
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        said = command("serve", artefact, "--store", "sqlite:///s.db", "--port", str(port))
+    assert f"cannot serve on port {port} of 127.0.0.1 (Address already in use)" in said.err
+
+
+def test_it_answers_until_it_is_stopped_and_logs_no_label(artefact: Path, tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/s.db"
+    with Store(url) as store:
+        store.create_tenant("museum")
+        _, secret = store.create_key("museum", role="write", name="camera")
+    program = (
+        "import sys; from sfumato.serve import models; models.fastest = lambda served: served; "
+        "from sfumato.cli import main; sys.argv = ['sfumato', *sys.argv[1:]]; main()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, "serve", artefact, "--store", url, "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    ) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        address = next(line for line in lines if line.startswith("serving: ")).split()[1]
+        values = torch.arange(64, dtype=torch.uint8).reshape(1, 1, 8, 8)
+        sent = wire.encode(Release(values, SPEC, (16, 16), 2))
+        headers = {"x-api-key": secret, "content-type": wire.MEDIA_TYPE}
+        with httpx.Client(base_url=address, timeout=30) as client:
+            made = client.post(
+                "/v1/classifiers", json={"name": "v", "model": "vases"}, headers=headers
+            ).json()
+            place = f"/v1/classifiers/{made['id']}"
+            client.post(f"{place}/classes/amphora/examples", content=sent, headers=headers).raise_for_status()
+            reply = client.post(f"{place}/classify", content=sent, headers=headers)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    assert reply.json()["images"][0]["guesses"][0]["label"] == "amphora"
+    assert "server" not in reply.headers
+    assert "/v1/classifiers/{classifier}/classify" in errors
+    assert "amphora" not in errors
+    assert secret not in errors
+    assert "Traceback" not in errors

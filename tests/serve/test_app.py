@@ -1,0 +1,746 @@
+"""The API over HTTP: who may do what, what comes back, and what anybody may send without harm."""
+
+import asyncio
+import json
+import logging
+import shutil
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from sqlalchemy import event
+
+from sfumato import images
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ConfigError
+from sfumato.learn import few_shot
+from sfumato.learn.few_shot import FewShotConfig
+from sfumato.protect import Release, parse, wire
+from sfumato.serve import models
+from sfumato.serve import store as module
+from sfumato.serve.app import ServiceConfig, create
+from sfumato.serve.models import Served
+from sfumato.serve.store import Enrolled, Example, Key, Store, StoreError
+
+SPEC = "pixelize:cell=2"
+NOISY = "dp-pix:cell=2,epsilon=3,pixels=16"
+RELEASE = {"content-type": wire.MEDIA_TYPE}
+PNG = {"content-type": "image/png"}
+
+
+def model(folder: Path, name: str, spec: str, *, refusal: dict[str, float] | None = None) -> Served:
+    config = FewShotConfig(denoiser_depth=None, precision="float32")
+    card = {
+        **{"config": asdict(config), "specs": [spec], "channels": 1, "precision": "float32"},
+        **{"shape": [1, 16, 16], "weights": {spec: 0.5}, "refusal": refusal},
+    }
+    path = folder / f"{name}.safetensors"
+    few_shot.untrained(1, config, [parse(spec)], card=card).save(path)
+    return models.load(path)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
+    folder = tmp_path_factory.mktemp("models")
+    # Squared distances of an untrained encoder: of the same image 0, of others far above.
+    refusal = {"threshold": 1e-6, "accepted": 0.95, "refused": 0.5}
+    return [model(folder, "cells", SPEC, refusal=refusal), model(folder, "noisy", NOISY)]
+
+
+def drawing(number: int, *, size: int = 16) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(number)
+    return torch.randint(0, 256, (1, 1, size, size), generator=generator).to(torch.uint8)
+
+
+def released(*numbers: int, spec: str = SPEC, size: int = 16) -> Release:
+    clean = torch.cat([drawing(number, size=size) for number in numbers])
+    return parse(spec).release(clean, seeded_noise(0))
+
+
+def body(*numbers: int, **how: Any) -> bytes:
+    return wire.encode(released(*numbers, **how))
+
+
+class Site:
+    """A server on a real store, and keys of two tenants."""
+
+    def __init__(self, store: Store, served: list[Served], keys: dict[str, str], **config: Any) -> None:
+        self.store = store
+        self.app = create(store, served, ServiceConfig(**config))
+        self.keys = keys
+
+    def close(self) -> None:
+        self.app.state.engine.close()
+
+    def ask(self, method: str, path: str, *, who: str | None = "museum write", **more: Any) -> httpx.Response:
+        return self.ask_all([(method, path, who, more)])[0]
+
+    def ask_all(self, asked: list[tuple[str, str, str | None, dict[str, Any]]]) -> list[httpx.Response]:
+        """Several requests, all at once."""
+
+        async def one(
+            client: httpx.AsyncClient, method: str, path: str, who: str | None, more: dict[str, Any]
+        ) -> httpx.Response:
+            headers = more.pop("headers", {}) | (
+                {} if who is None else {"x-api-key": self.keys.get(who, who)}
+            )
+            return await client.request(method, path, headers=headers, **more)
+
+        async def all_of_them() -> list[httpx.Response]:
+            transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+                return await asyncio.gather(*(one(client, *each) for each in asked))
+
+        return asyncio.run(all_of_them())
+
+    def begin(self, *, who: str = "museum write", model: str = "cells", name: str = "vases") -> str:
+        reply = self.ask("POST", "/v1/classifiers", who=who, json={"name": name, "model": model})
+        assert reply.status_code == 201, reply.text
+        return f"/v1/classifiers/{reply.json()['id']}"
+
+    def enrol(self, place: str, label: str, *numbers: int, **how: Any) -> httpx.Response:
+        path = f"{place}/classes/{label}/examples"
+        return self.ask("POST", path, content=body(*numbers, **how), headers=RELEASE)
+
+    def classify(self, place: str, *numbers: int, top: int = 5) -> list[dict[str, Any]]:
+        path = f"{place}/classify?top={top}"
+        reply = self.ask("POST", path, who="museum read", content=body(*numbers), headers=RELEASE)
+        assert reply.status_code == 200, reply.text
+        found: list[dict[str, Any]] = reply.json()["images"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A store with keys of two tenants, for each test to copy; and their secrets."""
+    path, secrets = tmp_path_factory.mktemp("store") / "store.db", {}
+    with Store(f"sqlite:///{path}") as store:
+        for tenant in ("museum", "zoo"):
+            store.create_tenant(tenant)
+            for role in ("read", "write", "admin"):
+                secrets[f"{tenant} {role}"] = store.create_key(tenant, role=role, name=role)[1]
+    return path, secrets
+
+
+@pytest.fixture
+def store(tmp_path: Path, begun: tuple[Path, dict[str, str]]) -> Iterator[Store]:
+    shutil.copy(begun[0], tmp_path / "store.db")
+    with Store(f"sqlite:///{tmp_path}/store.db") as opened:
+        yield opened
+
+
+Open = Callable[..., Site]
+
+
+@pytest.fixture
+def open_site(store: Store, served: list[Served], begun: tuple[Path, dict[str, str]]) -> Iterator[Open]:
+    """Begin a server on the test's store."""
+    opened: list[Site] = []
+
+    def new(models: list[Served] = served, **config: Any) -> Site:
+        opened.append(Site(store, models, begun[1], **config))
+        return opened[-1]
+
+    yield new
+    for site in opened:
+        site.close()
+
+
+@pytest.fixture
+def site(open_site: Open) -> Site:
+    return open_site()
+
+
+@pytest.fixture
+def enrolled(site: Site) -> str:
+    """A classifier of the museum: amphorae are drawings 0 and 1, bowls 2 and 3."""
+    place = site.begin()
+    for label, numbers in (("amphora", (0, 1)), ("bowl", (2, 3))):
+        assert site.enrol(place, label, *numbers).status_code == 201
+    return place
+
+
+def check_problem(reply: httpx.Response, status: int, detail: str) -> None:
+    assert reply.status_code == status, reply.text
+    assert reply.headers["content-type"] == "application/problem+json"
+    said = reply.json()
+    assert said["status"] == status
+    assert detail in said["detail"]
+
+
+# What it does.
+
+
+def test_models_are_listed_with_the_protection_that_they_demand(site: Site):
+    first, second = site.ask("GET", "/v1/models", who="museum read").json()
+    assert first == {
+        **{"name": "cells", "kind": "few-shot", "specs": [SPEC], "made_of": [None]},
+        **{"shape": [1, 16, 16], "dimension": first["dimension"], "refused": 0.5},
+    }
+    assert second["specs"] == [NOISY]
+
+
+def test_an_image_is_of_the_class_whose_prototype_is_nearest(site: Site, served: list[Served]):
+    place = site.begin()
+    site.enrol(place, "amphora", 0)
+    site.enrol(place, "bowl", 2, 3)
+    embed = served[0]
+    vectors = embed.run(embed.prepare(released(0, 2, 3, 7), embed.demands[0]))
+    means = torch.stack([vectors[0], vectors[1:3].mean(0)])
+    squared = (vectors[3] - means).square().sum(1)
+    found = {one["label"]: one for one in site.classify(place, 7)[0]["guesses"]}
+    for number, label in enumerate(("amphora", "bowl")):
+        assert found[label]["distance"] == pytest.approx(squared[number].item(), rel=1e-4)
+        assert found[label]["probability"] == pytest.approx((-squared).softmax(0)[number].item(), abs=1e-4)
+
+
+def test_every_image_of_a_release_is_answered_in_order(site: Site):
+    place = site.begin()
+    for number in range(3):
+        site.enrol(place, f"class {number}", number)
+    assert [one["guesses"][0]["label"] for one in site.classify(place, 2, 0, 1)] == [
+        *("class 2", "class 0", "class 1")
+    ]
+
+
+def test_no_more_classes_are_named_than_asked_for(site: Site, enrolled: str):
+    assert [len(site.classify(enrolled, 0, top=top)[0]["guesses"]) for top in (1, 2, 100)] == [1, 2, 2]
+
+
+def test_what_is_far_from_all_prototypes_is_none_of_these(site: Site):
+    place = site.begin()
+    site.enrol(place, "amphora", 0)
+    assert [one["none_of_these"] for one in site.classify(place, 0, 9)] == [False, True]
+
+
+def test_a_model_without_a_threshold_cannot_tell_that_it_is_none_of_these(site: Site):
+    place = site.begin(model="noisy")
+    path = f"{place}/classes/a/examples"
+    sent = body(0, spec=NOISY)
+    assert site.ask("POST", path, content=sent, headers=RELEASE).status_code == 201
+    reply = site.ask("POST", f"{place}/classify", content=sent, headers=RELEASE).json()
+    assert reply["images"][0]["none_of_these"] is None
+
+
+def test_the_same_release_is_enrolled_once(site: Site):
+    place = site.begin()
+    first = site.enrol(place, "amphora", 0, 1).json()
+    again = site.enrol(place, "amphora", 0, 1, 2).json()
+    assert (first["new"], first["known"], again["new"], again["known"]) == (2, 0, 1, 2)
+    assert set(first["examples"]) < set(again["examples"])
+
+
+def test_support_images_weigh_what_the_model_says(site: Site, monkeypatch: pytest.MonkeyPatch):
+    weights: list[float] = []
+    real = site.store.enrol
+
+    def enrol(tenant: str, place: str, label: str, examples: list[Example], *, by: Key) -> Enrolled:
+        weights.extend(each.weight for each in examples)
+        return real(tenant, place, label, examples, by=by)
+
+    monkeypatch.setattr(site.store, "enrol", enrol)
+    site.enrol(site.begin(), "amphora", 0, 1)
+    assert weights == [0.5, 0.5]
+
+
+def test_a_png_is_the_same_release(site: Site):
+    place = site.begin()
+    site.enrol(place, "amphora", 0)
+    png = images.encode(released(0).images()[0])
+    reply = site.ask(
+        "POST",
+        f"{place}/classes/amphora/examples?spec={SPEC}",
+        content=png,
+        headers={"content-type": "image/png"},
+    )
+    assert reply.json()["known"] == 1
+
+
+def test_classes_are_listed_and_forgotten(site: Site, enrolled: str):
+    assert [one["label"] for one in site.ask("GET", f"{enrolled}/classes").json()] == ["amphora", "bowl"]
+    assert site.ask("DELETE", f"{enrolled}/classes/amphora").json() == {"forgotten": 2}
+    assert [one["label"] for one in site.ask("GET", f"{enrolled}/classes").json()] == ["bowl"]
+    assert [one["label"] for one in site.classify(enrolled, 0)[0]["guesses"]] == ["bowl"]
+
+
+def test_an_example_is_forgotten_by_its_id(site: Site, enrolled: str):
+    example = site.enrol(enrolled, "amphora", 5).json()["examples"][0]
+    assert site.ask("DELETE", f"{enrolled}/examples/{example}").json() == {"forgotten": 1}
+    check_problem(site.ask("DELETE", f"{enrolled}/examples/{example}"), 404, "no such object")
+
+
+def test_a_classifier_is_listed_shown_and_deleted(site: Site, enrolled: str):
+    shown = site.ask("GET", enrolled).json()
+    assert (shown["name"], shown["model"], shown["version"]) == ("vases", "cells", 2)
+    assert site.ask("GET", "/v1/classifiers").json() == [shown]
+    assert site.ask("DELETE", enrolled).json() == {"forgotten": 4}
+    check_problem(site.ask("GET", enrolled), 404, "no such object")
+
+
+def test_a_classifier_that_was_deleted_is_gone_for_who_asked_it_before(site: Site, enrolled: str):
+    site.classify(enrolled, 0)
+    site.ask("DELETE", enrolled)
+    for path in (f"{enrolled}/classify", f"{enrolled}/classes/cup/examples"):
+        check_problem(site.ask("POST", path, content=body(0), headers=RELEASE), 404, "no such object")
+
+
+def test_an_admin_sees_who_did_what_and_forgets_everything(site: Site, enrolled: str):
+    lines = site.ask("GET", "/v1/audit", who="museum admin").json()
+    assert [(one["action"], one["label"], one["examples"]) for one in lines] == [
+        *(("enrol", "bowl", 2), ("enrol", "amphora", 2), ("create classifier", None, 0))
+    ]
+    assert site.ask("DELETE", "/v1/data", who="museum admin").json() == {"forgotten": 4}
+    assert site.ask("GET", "/v1/classifiers").json() == []
+
+
+def test_another_server_on_the_same_store_knows_at_once_what_was_enrolled(site: Site, open_site: Open):
+    place = site.begin()
+    site.enrol(place, "amphora", 0)
+    other = open_site()
+    assert len(other.classify(place, 0)[0]["guesses"]) == 1
+    site.enrol(place, "bowl", 2)
+    assert len(other.classify(place, 0)[0]["guesses"]) == 2
+
+
+def test_requests_at_once_get_the_answers_that_they_would_get_alone(site: Site, enrolled: str):
+    asked = [
+        ("POST", f"{enrolled}/classify", "museum read", {"content": body(number), "headers": RELEASE})
+        for number in range(20)
+    ]
+    together = [reply.json()["images"][0] for reply in site.ask_all(asked)]
+    for number, found in enumerate(together):
+        (alone,) = site.classify(enrolled, number)
+        assert found["guesses"][0]["label"] == alone["guesses"][0]["label"]
+        assert found["guesses"][0]["distance"] == pytest.approx(
+            alone["guesses"][0]["distance"], rel=1e-3, abs=1e-4
+        )
+
+
+# Who may.
+
+EVERYTHING = [
+    ("GET", "/v1/models", "read"),
+    ("GET", "/v1/classifiers", "read"),
+    ("GET", "{place}", "read"),
+    ("GET", "{place}/classes", "read"),
+    ("POST", "{place}/classify", "read"),
+    ("POST", "/v1/classifiers", "write"),
+    ("DELETE", "{place}", "write"),
+    ("POST", "{place}/classes/amphora/examples", "write"),
+    ("DELETE", "{place}/classes/amphora", "write"),
+    ("DELETE", "{place}/examples/e", "write"),
+    ("DELETE", "/v1/data", "admin"),
+    ("GET", "/v1/audit", "admin"),
+]
+
+
+def test_the_table_of_roles_has_all_that_the_api_offers(site: Site):
+    offered = [
+        method.upper()
+        for path, methods in site.app.openapi()["paths"].items()
+        for method in methods
+        if path.startswith("/v1/")
+    ]
+    assert sorted(offered) == sorted(method for method, _, _ in EVERYTHING)
+
+
+@pytest.mark.parametrize("who", [None, "", "sfumato_guessed", "x" * 5000, "é"])
+def test_nothing_is_told_to_who_has_no_key(site: Site, enrolled: str, who: str | None):
+    for method, path, _ in EVERYTHING:
+        reply = site.ask(
+            method, path.format(place=enrolled), who=None if who is None else who.encode("latin-1")
+        )
+        check_problem(reply, 401, "send yours in the header x-api-key")
+        assert "WWW-Authenticate" in reply.headers
+
+
+def test_a_role_may_do_what_is_below_it_and_no_more(site: Site, enrolled: str):
+    order = ["read", "write", "admin"]
+    for method, path, needed in EVERYTHING:
+        for role in order[: order.index(needed)]:
+            reply = site.ask(method, path.format(place=enrolled), who=f"museum {role}")
+            check_problem(reply, 403, f"this needs a key of the role {needed}, and yours is of {role}")
+
+
+def test_a_revoked_key_is_as_good_as_none(site: Site, enrolled: str):
+    key = next(one for one in site.store.keys("museum") if one.role == "write")
+    assert site.ask("GET", enrolled).status_code == 200
+    site.store.revoke(key.id)
+    revoked, guessed = site.ask("GET", enrolled), site.ask("GET", enrolled, who="guessed")
+    check_problem(revoked, 401, "no valid key")
+    assert revoked.content == guessed.content
+
+
+def test_a_key_that_another_process_revoked_is_refused_within_a_second(
+    site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch
+):
+    key = next(one for one in site.store.keys("museum") if one.role == "write")
+    assert site.ask("GET", enrolled).status_code == 200
+    with Store(f"sqlite:///{site.store._url.database}") as other:
+        other.revoke(key.id)
+    now = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + module.REMEMBERED)
+    check_problem(site.ask("GET", enrolled), 401, "no valid key")
+
+
+def test_questions_in_a_row_ask_the_database_for_nothing_but_the_version(
+    site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "REMEMBERED", 3600.0)
+    site.classify(enrolled, 0)
+    statements: list[str] = []
+    event.listen(site.store._engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    site.classify(enrolled, 1)
+    assert [each.split()[:2] for each in statements] == [["begin"], ["SELECT", "classifiers.version"]]
+
+
+def test_a_key_that_is_remembered_may_do_no_more_than_its_role(site: Site, enrolled: str):
+    assert site.ask("GET", enrolled, who="museum read").status_code == 200
+    check_problem(site.ask("DELETE", enrolled, who="museum read"), 403, "and yours is of read")
+
+
+def test_what_belongs_to_another_tenant_is_missing_and_no_different_from_what_nobody_has(
+    site: Site, enrolled: str
+):
+    nobody = "/v1/classifiers/" + "0" * 24
+    for method, path, _ in EVERYTHING:
+        if "{place}" not in path:
+            continue
+        more = {"content": body(0), "headers": RELEASE} if method == "POST" else {}
+        theirs = site.ask(method, path.format(place=enrolled), who="zoo admin", **dict(more))
+        missing = site.ask(method, path.format(place=nobody), who="zoo admin", **dict(more))
+        check_problem(theirs, 404, "you have no such object")
+        assert theirs.content == missing.content
+    assert site.ask("GET", "/v1/classifiers", who="zoo admin").json() == []
+    assert site.ask("GET", "/v1/audit", who="zoo admin").json() == []
+    assert site.ask("DELETE", "/v1/data", who="zoo admin").json() == {"forgotten": 0}
+    assert len(site.classify(enrolled, 0)[0]["guesses"]) == 2
+
+
+def test_a_key_that_asks_too_often_is_told_how_long_to_wait(site: Site):
+    _, secret = site.store.create_key("museum", role="read", name="hasty", rate=2)
+    statuses = [site.ask("GET", "/v1/models", who=secret) for _ in range(3)]
+    assert [reply.status_code for reply in statuses] == [200, 200, 429]
+    check_problem(statuses[2], 429, "more requests than the 2 a minute of this key")
+    assert 1 <= int(statuses[2].headers["retry-after"]) <= 60
+
+
+def test_a_key_stores_no_more_examples_than_its_quota(site: Site):
+    place = site.begin()
+    _, secret = site.store.create_key("museum", role="write", name="small", quota=1)
+    path = f"{place}/classes/amphora/examples"
+    reply = site.ask("POST", path, who=secret, content=body(0, 1), headers=RELEASE)
+    assert reply.status_code == 403
+    assert site.ask("GET", f"{place}/classes").json() == []
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("sent", "headers", "status", "detail"),
+    [
+        (
+            body(0),
+            {"content-type": "application/json"},
+            415,
+            "a body of type application/vnd.sfumato.release",
+        ),
+        (body(0), {}, 415, "a body of type application/vnd.sfumato.release"),
+        (body(0), RELEASE | {"content-encoding": "gzip"}, 415, "a compressed body: send it as it is"),
+        (b"", RELEASE, 422, "0 bytes are no release"),
+        (body(0)[:-1], RELEASE, 422, "bytes of images, where the header says"),
+        (body(0, spec="none"), RELEASE, 422, f"the model cells takes releases of {SPEC}"),
+        (body(0, size=32), RELEASE, 422, "images of 1x32x32, and the model's are 1x16x16"),
+        (body(*range(65)), RELEASE, 422, "a release of 65 images, where 64 may come at once"),
+        (images.encode(drawing(0)[0]), PNG, 422, "a PNG does not say how it was protected: add ?spec="),
+    ],
+)
+def test_a_body_that_cannot_be_used_is_refused_with_what_to_do(
+    site: Site, enrolled: str, sent: bytes, headers: dict[str, str], status: int, detail: str
+):
+    check_problem(site.ask("POST", f"{enrolled}/classify", content=sent, headers=headers), status, detail)
+
+
+def test_a_clean_image_under_the_name_of_a_protection_is_refused_and_nothing_is_kept(
+    site: Site, enrolled: str
+):
+    png = images.encode(drawing(0)[0])
+    path = f"{enrolled}/classes/cup/examples?spec={SPEC}"
+    reply = site.ask("POST", path, content=png, headers=PNG)
+    check_problem(reply, 422, "not constant in cells of 2x2 pixels is no release of pixelize:cell=2")
+    assert len(site.ask("GET", f"{enrolled}/classes").json()) == 2
+
+
+def test_dp_pix_without_noise_is_refused(site: Site):
+    place = site.begin(model="noisy")
+    smooth = torch.arange(8, dtype=torch.uint8).expand(1, 1, 8, 8) * 5 + 100
+    sent = wire.encode(Release(smooth.contiguous(), NOISY, (16, 16), 2))
+    reply = site.ask("POST", f"{place}/classify", content=sent, headers=RELEASE)
+    check_problem(reply, 422, f"this is no release of {NOISY}: image 1 has less noise than that has")
+
+
+def test_a_classifier_without_classes_cannot_answer(site: Site):
+    reply = site.ask("POST", f"{site.begin()}/classify", content=body(0), headers=RELEASE)
+    check_problem(reply, 409, "the classifier has no class: enrol examples first")
+
+
+@pytest.mark.parametrize(
+    ("sent", "detail"),
+    [
+        (b"{", "Invalid JSON"),
+        (b'{"name": "a"}', "model: Field required"),
+        (b'{"name": "a", "model": "other"}', "no such model: choose one of cells, noisy"),
+        (b'{"name": "", "model": "cells"}', "name: "),
+        (b'{"name": "a\\u0000", "model": "cells"}', "name: "),
+        (b'{"name": "a", "model": "cells", "tenant": "zoo"}', "tenant: Extra inputs"),
+    ],
+)
+def test_a_classifier_that_cannot_be_is_refused(site: Site, sent: bytes, detail: str):
+    check_problem(site.ask("POST", "/v1/classifiers", content=sent), 422, detail)
+
+
+def test_a_name_is_given_once(site: Site, enrolled: str):
+    reply = site.ask("POST", "/v1/classifiers", json={"name": "vases", "model": "cells"})
+    check_problem(reply, 409, "there is a classifier 'vases' already")
+
+
+def test_a_classifier_of_a_model_that_is_not_run_here_says_so(
+    open_site: Open, enrolled: str, served: list[Served]
+):
+    other = open_site(served[1:])
+    reply = other.ask("POST", f"{enrolled}/classify", content=body(0), headers=RELEASE)
+    check_problem(reply, 409, "is for the model cells, which this server does not run")
+
+
+@pytest.mark.parametrize("label", ["a%00b", "a%0Ab", "x" * 201, "%2E", "%2E%2E"])
+def test_a_label_that_no_line_or_address_can_hold_is_refused(site: Site, enrolled: str, label: str):
+    for method, path in (
+        ("POST", f"{enrolled}/classes/{label}/examples"),
+        ("DELETE", f"{enrolled}/classes/{label}"),
+    ):
+        reply = site.ask(method, path, content=body(0), headers=RELEASE)
+        check_problem(reply, 422, "path.label")
+
+
+def test_a_body_that_is_too_long_is_not_read(open_site: Open):
+    site = open_site(most_bytes=1000)
+    place = site.begin()
+    reply = site.ask("POST", f"{place}/classify", content=body(*range(20)), headers=RELEASE)
+    check_problem(reply, 413, "a body of more than 1000 bytes: send fewer images at once")
+
+    async def endless() -> Any:
+        while True:
+            yield b"x" * 100
+
+    reply = site.ask("POST", f"{place}/classify", content=endless(), headers=RELEASE)
+    check_problem(reply, 413, "a body of more than 1000 bytes")
+
+
+def test_a_body_that_comes_too_slowly_is_not_waited_for(open_site: Open):
+    site = open_site(body_seconds=0.05)
+    place = site.begin()
+
+    async def slow() -> Any:
+        while True:
+            yield b"x"
+            await asyncio.sleep(0.01)
+
+    reply = site.ask("POST", f"{place}/classify", content=slow(), headers=RELEASE)
+    check_problem(reply, 408, "the body took longer than 0.05 s")
+
+
+def test_a_full_queue_asks_to_come_again(site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch):
+    from sfumato.serve.engine import BusyError, Engine
+
+    def full(self: Engine, *_: Any) -> None:
+        raise BusyError("512 images wait already: send this again later", seconds=2.5)
+
+    monkeypatch.setattr(Engine, "submit", full)
+    reply = site.ask("POST", f"{enrolled}/classify", content=body(0), headers=RELEASE)
+    check_problem(reply, 503, "512 images wait already: send this again later")
+    assert reply.headers["retry-after"] == "3"
+
+
+def test_a_database_that_is_gone_asks_to_come_again_and_shows_nothing_of_itself(
+    site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch
+):
+    def gone(*_: Any) -> None:
+        raise StoreError("postgresql://secret-host/db: connection refused")
+
+    monkeypatch.setattr(site.store, "classifiers", gone)
+    reply = site.ask("GET", "/v1/classifiers")
+    check_problem(reply, 503, "the database cannot be used now: send this again later")
+    assert "secret-host" not in reply.text
+    assert "retry-after" in reply.headers
+
+
+def test_what_nobody_expected_shows_nothing_and_logs_no_text(
+    site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def broken(*_: Any) -> None:
+        raise RuntimeError("amphora")
+
+    monkeypatch.setattr(site.store, "classes", broken)
+    reply = site.ask("GET", f"{enrolled}/classes")
+    check_problem(reply, 500, "it is not your fault")
+    assert "amphora" not in reply.text + caplog.text
+    assert '"error": "RuntimeError"' in caplog.text
+
+
+def test_bodies_that_were_tampered_with_never_break_the_server(site: Site, enrolled: str):
+    random = np.random.default_rng(0)
+    originals = [body(0), body(1, 2), images.encode(released(0).images()[0]), images.encode(drawing(0)[0])]
+
+    def tampered() -> bytes:
+        data = bytearray(originals[random.integers(len(originals))])
+        match random.integers(5):
+            case 0:
+                del data[random.integers(len(data)) :]
+            case 1:
+                data += random.bytes(random.integers(1, 50))
+            case 2:
+                data[5:9] = struct.pack("<I", random.integers(1 << 32))
+            case 3:
+                start = random.integers(len(data))
+                del data[start : start + random.integers(1, 20)]
+        for place in random.integers(len(data), size=random.integers(1, 6)) if data else ():
+            data[place] = random.integers(256)
+        return bytes(data)
+
+    statuses: set[int] = set()
+    for _ in range(6):
+        asked = [
+            (
+                *("POST", f"{enrolled}/classify?spec={SPEC}", "museum read"),
+                {"content": tampered(), "headers": RELEASE if random.integers(2) else PNG},
+            )
+            for _ in range(100)
+        ]
+        replies = site.ask_all(asked)
+        statuses |= {reply.status_code for reply in replies}
+    assert statuses <= {200, 422}
+    assert len(site.ask("GET", f"{enrolled}/classes").json()) == 2
+
+
+@pytest.mark.parametrize("side", [20_000, 100_000])
+def test_a_png_that_would_fill_the_memory_is_not_decoded(site: Site, enrolled: str, side: int):
+    head = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", side, side) + bytes(100)
+    reply = site.ask("POST", f"{enrolled}/classify?spec={SPEC}", content=head, headers=PNG)
+    check_problem(reply, 422, f"a PNG of {side}x{side} pixels, and the model's images are 16x16")
+
+
+# Around it.
+
+
+def test_health_is_open_and_tells_whether_the_database_is_there(site: Site, monkeypatch: pytest.MonkeyPatch):
+    assert site.ask("GET", "/health/live", who=None).json() == {"status": "live"}
+    assert site.ask("GET", "/health/ready", who=None).json() == {"status": "ready"}
+
+    def gone(*_: Any) -> None:
+        raise StoreError("gone")
+
+    monkeypatch.setattr(site.store, "ping", gone)
+    assert site.ask("GET", "/health/ready", who=None).status_code == 503
+
+
+def test_a_server_that_closes_is_not_ready_and_accepts_nothing(site: Site, enrolled: str):
+    site.close()
+    assert site.ask("GET", "/health/ready", who=None).status_code == 503
+    reply = site.ask("POST", f"{enrolled}/classify", content=body(0), headers=RELEASE)
+    check_problem(reply, 503, "the server is closing")
+
+
+def test_metrics_are_closed_without_a_key_of_their_own(site: Site, open_site: Open):
+    assert site.ask("GET", "/metrics", who="museum admin").status_code == 404
+    key = "a key of sixteen or more"
+    watched = open_site(metrics_key=key)
+    assert watched.ask("GET", "/metrics", who="museum admin").status_code == 401
+    place = watched.begin(name="cups")
+    watched.enrol(place, "a secret label", 0)
+    text = watched.ask("GET", "/metrics", who=None, headers={"authorization": f"Bearer {key}"}).text
+    route = "/v1/classifiers/{classifier}/classes/{label}/examples"
+    assert f'sfumato_requests_total{{method="POST",route="{route}",status="201"}} 1.0' in text
+    assert "sfumato_batch_images_count 1.0" in text
+    assert "a secret label" not in text
+
+
+def test_a_line_is_logged_for_each_request_without_key_label_or_image(
+    site: Site, enrolled: str, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO, logger="sfumato.serve")
+    caplog.clear()
+    site.enrol(enrolled, "amphora", 8)
+    (line,) = [json.loads(record.message) for record in caplog.records if record.name == "sfumato.serve"]
+    assert (line["method"], line["status"]) == ("POST", 201)
+    assert line["route"] == "/v1/classifiers/{classifier}/classes/{label}/examples"
+    assert "amphora" not in caplog.text
+    assert all(secret not in caplog.text for secret in site.keys.values())
+
+
+def test_every_answer_forbids_what_a_browser_need_not_do(site: Site):
+    for path in ("/v1/models", "/health/live", "/nothing"):
+        headers = site.ask("GET", path).headers
+        assert "default-src 'self'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+
+
+def test_other_sites_may_not_ask_unless_they_are_named(site: Site, open_site: Open):
+    origin = {"origin": "https://museum.example"}
+    assert "access-control-allow-origin" not in site.ask("GET", "/v1/models", headers=dict(origin)).headers
+    open_to = open_site(allow_origins=("https://museum.example",))
+    reply = open_to.ask("GET", "/v1/models", headers=dict(origin))
+    assert reply.headers["access-control-allow-origin"] == "https://museum.example"
+    other = open_to.ask("GET", "/v1/models", headers={"origin": "https://other.example"})
+    assert "access-control-allow-origin" not in other.headers
+
+
+def test_a_folder_with_a_page_is_served_beside_the_api(open_site: Open, tmp_path: Path):
+    (tmp_path / "web" / "assets").mkdir(parents=True)
+    (tmp_path / "web" / "index.html").write_text("<title>sfumato</title>")
+    (tmp_path / "web" / "assets" / "main-4f1e.js").write_text("")
+    site = open_site(web=tmp_path / "web")
+    page, part = (site.ask("GET", path, who=None) for path in ("/", "/assets/main-4f1e.js"))
+    assert "<title>" in page.text
+    assert page.headers["cache-control"] == "no-store"
+    assert "immutable" in part.headers["cache-control"]  # its name changes with what is in it
+    assert site.ask("GET", "/../store.db", who=None).status_code == 404
+    check_problem(site.ask("GET", "/v1/nothing", who=None), 404, "nothing at this address")
+
+
+def test_the_description_of_the_api_is_open_and_of_version_3_1(site: Site):
+    said = site.ask("GET", "/openapi.json", who=None).json()
+    assert said["openapi"].startswith("3.1")
+    enrolling = said["paths"]["/v1/classifiers/{classifier}/classes/{label}/examples"]["post"]
+    assert set(enrolling["requestBody"]["content"]) == {wire.MEDIA_TYPE, "image/png"}
+    refused = enrolling["responses"]["4XX"]["content"]["application/problem+json"]["schema"]
+    assert "detail" in refused["properties"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"most_bytes": 0}, "most_bytes=0: above 0"),
+        ({"allow_origins": ("*",)}, r"'\*' is no origin: write scheme and host"),
+        ({"metrics_key": "short"}, "shorter than 16 characters"),
+        ({"web": Path("nowhere")}, "nowhere: has no index.html: build the page first"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str):
+    with pytest.raises(ConfigError, match=message):
+        ServiceConfig(**settings)
+
+
+def test_models_need_names_of_their_own(store: Store, served: list[Served]):
+    with pytest.raises(ConfigError, match="2 models of 1 names"):
+        create(store, [served[0], served[0]])
+    with pytest.raises(ConfigError, match="0 models of 0 names"):
+        create(store, [])

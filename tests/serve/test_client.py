@@ -1,0 +1,872 @@
+"""The client: what leaves a device, what never does, and what becomes of every answer."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from cloud import SIDE, photograph, running, untrained
+from PIL import Image
+
+from sfumato import images
+from sfumato.dp.ledger import Budget, Ledger
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import BudgetExceededError, ConfigError, ImageError, SpecError
+from sfumato.learn.private_feature import FeatureConfig
+from sfumato.learn.private_feature import untrained as untrained_feature
+from sfumato.protect import parse, parse_feature, wire
+from sfumato.protect.release import Release
+from sfumato.serve import client as module
+from sfumato.serve import models
+from sfumato.serve.app import create
+from sfumato.serve.client import AsyncClient, Client, Guess, ServiceError
+from sfumato.serve.models import Served
+from sfumato.serve.store import Store
+
+SPEC = "dp-pix:cell=4,epsilon=3"
+KEY = "sfumato_not-a-real-secret"
+HERE = "http://127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
+    folder = tmp_path_factory.mktemp("models")
+    # Squared distances of an untrained encoder: of the same release 0, of others far above.
+    refusal = {"threshold": 1e-6, "accepted": 0.95, "refused": 0.5}
+    return [
+        untrained(folder, "noisy", SPEC, refusal=refusal),
+        untrained(folder, "clear", "none"),
+        untrained(folder, "range", "gaussian:sigma=40", "gaussian:sigma=80"),
+    ]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(f"sqlite:///{tmp_path}/store.db") as opened:
+        opened.create_tenant("museum")
+        yield opened
+
+
+class Wire(httpx.BaseTransport):
+    """To the application, without a network. Keeps every request, and what was asked of it before."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.sent: list[httpx.Request] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        request.read()
+        self.sent.append(request)
+
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport) as passing:
+                return await passing.send(request)
+
+        reply = asyncio.run(ask())
+        return httpx.Response(reply.status_code, headers=reply.headers, content=reply.content)
+
+    def bodies(self) -> list[bytes]:
+        return [each.content for each in self.sent if each.headers.get("content-type") == wire.MEDIA_TYPE]
+
+
+class Cloud:
+    """A service and a device."""
+
+    def __init__(self, store: Store, served: list[Served], folder: Path) -> None:
+        self.app = create(store, served)
+        self.wire = Wire(self.app)
+        self.key = store.create_key("museum", role="admin", name="device")[1]
+        self.ledger = folder / "ledger.db"
+        self.folder = folder
+
+    def client(self, protection: Any = SPEC, **more: Any) -> Client:
+        return Client(
+            HERE, key=self.key, protection=protection, ledger=self.ledger, transport=self.wire, **more
+        )
+
+    def photos(self, *numbers: int) -> list[Path]:
+        return [photograph(self.folder / "photos" / f"{number}.png", number) for number in numbers]
+
+
+@pytest.fixture
+def cloud(store: Store, served: list[Served], tmp_path: Path) -> Iterator[Cloud]:
+    made = Cloud(store, served, tmp_path)
+    yield made
+    made.app.state.engine.close()
+
+
+def asynchronous(cloud: Cloud) -> AsyncClient:
+    transport = httpx.ASGITransport(app=cloud.app)
+    return AsyncClient(HERE, key=cloud.key, protection=SPEC, ledger=cloud.ledger, transport=transport)
+
+
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+@pytest.fixture
+def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that the client wanted to wait, none of which it does."""
+    found: list[float] = []
+    monkeypatch.setattr(module.time, "sleep", found.append)
+    return found
+
+
+def asking(tmp_path: Path, answer: Answer, **more: Any) -> Client:
+    """A client of a service that answers so."""
+    how = {"protection": SPEC, "key": KEY, "ledger": tmp_path / "ledger.db"} | more
+    return Client(HERE, transport=httpx.MockTransport(answer), **how)
+
+
+def problem(status: int, detail: str, **headers: str) -> httpx.Response:
+    body = {"type": "about:blank", "title": "-", "status": status, "detail": detail}
+    return httpx.Response(status, json=body, headers=headers)
+
+
+# What it is for.
+
+
+def test_an_enrolled_image_is_classified(cloud: Cloud):
+    anna, ben = cloud.photos(0, 1)
+    device = cloud.client()
+    assert device.enrol("anna", [anna]).new == 1
+    assert device.enrol("ben", [ben]).new == 1
+    first, second = device.classify(anna)
+    assert (first.label, second.label) == ("anna", "ben")
+    assert first.distance == pytest.approx(0, abs=1e-6)
+    assert first.probability + second.probability == pytest.approx(1)
+
+
+def test_images_of_no_class_come_back_without_a_label(cloud: Cloud):
+    anna, other = cloud.photos(0, 5)
+    device = cloud.client()
+    device.enrol("anna", [anna])
+    (none, nearest), (known,) = device.classify_many([other, anna])
+    assert none == Guess(None, None, None)
+    assert (nearest.label, known.label) == ("anna", "anna")
+
+
+def test_the_asynchronous_client_gives_the_same_answers(cloud: Cloud):
+    photos = cloud.photos(0, 1, 2)
+    cloud.client().enrol("anna", photos[:1])
+    cloud.client().enrol("ben", photos[1])
+
+    async def ask() -> list[list[Guess]]:
+        async with asynchronous(cloud) as device:
+            assert (await device.enrol("ben", photos[1])).known == 1
+            assert (await device.classify(photos[0]))[0].label == "anna"
+            return await device.classify_many(photos)
+
+    for one, other in zip(asyncio.run(ask()), cloud.client().classify_many(photos), strict=True):
+        assert [each.label for each in one] == [each.label for each in other]
+        likely = [[each.probability or 0 for each in found] for found in (one, other)]
+        assert likely[0] == pytest.approx(likely[1], rel=1e-5)
+
+
+def test_the_asynchronous_client_does_what_else_the_other_does(cloud: Cloud):
+    enrolled = cloud.client().enrol("anna", cloud.photos(0, 1))
+
+    async def ask() -> None:
+        async with asynchronous(cloud) as device:
+            assert [each.name for each in await device.models()] == ["noisy", "clear", "range"]
+            assert [(each.label, each.examples) for each in await device.classes()] == [("anna", 2)]
+            assert await device.forget_example(enrolled.examples[0]) == 1
+            assert await device.forget("anna") == 1
+            await device.create("more", "clear")
+            assert await device.forget_classifier("default") == 0
+            assert [each.name for each in await device.classifiers()] == ["more"]
+
+    asyncio.run(ask())
+
+
+def test_a_classifier_is_begun_for_the_one_model_that_takes_the_protection(cloud: Cloud):
+    device = cloud.client(classifier="vases")
+    device.enrol("amphora", cloud.photos(0))
+    device.enrol("bowl", cloud.photos(1))
+    (only,) = device.classifiers()
+    assert (only.name, only.model) == ("vases", "noisy")
+
+
+def test_a_classifier_that_another_device_begins_meanwhile_is_used(cloud: Cloud, tmp_path: Path):
+    other = cloud.client()
+    answered = cloud.wire.handle_request
+
+    def first(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST" and request.url.path == "/v1/classifiers":
+            other.create("default", "noisy")
+        return answered(request)
+
+    device = asking(tmp_path, first, key=cloud.key)
+    assert device.enrol("anna", cloud.photos(0)).new == 1
+    assert len(other.classifiers()) == 1
+
+
+def test_nothing_is_begun_by_a_question(cloud: Cloud):
+    with pytest.raises(ConfigError, match="no classifier is called 'default': enrol an example, create it"):
+        cloud.client().classify(cloud.photos(0)[0])
+    assert cloud.client().classifiers() == []
+    assert cloud.wire.bodies() == []
+
+
+def test_classes_are_listed_and_forgotten(cloud: Cloud):
+    device = cloud.client()
+    enrolled = device.enrol("anna", cloud.photos(0, 1))
+    device.enrol("ben", cloud.photos(2))
+    assert [(each.label, each.examples) for each in device.classes()] == [("anna", 2), ("ben", 1)]
+    assert device.forget_example(enrolled.examples[0]) == 1
+    assert device.forget("anna") == 1
+    assert [each.label for each in device.classes()] == ["ben"]
+    assert device.forget_classifier("default") == 1
+    assert device.classifiers() == []
+
+
+def test_a_classifier_that_was_forgotten_elsewhere_is_begun_anew(cloud: Cloud):
+    device = cloud.client()
+    device.enrol("anna", cloud.photos(0))
+    cloud.client().forget_classifier("default")
+    with pytest.raises(ServiceError) as caught:
+        device.enrol("anna", cloud.photos(0))
+    assert caught.value.status == 404
+    assert device.enrol("anna", cloud.photos(0)).new == 1
+
+
+@pytest.mark.parametrize("label", ["...", "100%", "%2e", "a b?c#d", "Ünï&cödé", "+", "日本"])
+def test_any_label_arrives_as_it_is(cloud: Cloud, label: str):
+    device = cloud.client()
+    device.enrol(label, cloud.photos(0))
+    assert [each.label for each in device.classes()] == [label]
+    assert device.forget(label) == 1
+
+
+@pytest.mark.parametrize("label", ["", "a/b", "a\nb", "x" * 201, ".", ".."])
+def test_a_label_that_fits_no_address_is_refused_before_anything_is_charged(cloud: Cloud, label: str):
+    with pytest.raises(ConfigError, match="is no label: 1 to 200 characters"):
+        cloud.client().enrol(label, cloud.photos(0))
+    assert not cloud.ledger.exists()
+
+
+def test_many_images_are_sent_in_parts(cloud: Cloud):
+    device = cloud.client()
+    tensors = torch.randint(0, 256, (70, 3, SIDE, SIDE), generator=torch.Generator().manual_seed(0))
+    assert device.enrol("anna", tensors.to(torch.uint8)).new == 70
+    assert [wire.header(body).count for body in cloud.wire.bodies()] == [32, 32, 6]
+
+
+def test_an_image_that_cannot_be_read_stops_its_part_or_is_reported(cloud: Cloud, tmp_path: Path):
+    device = cloud.client()
+    damaged = tmp_path / "damaged.png"
+    damaged.write_bytes(b"\x89PNG\r\n\x1a\n")
+    photos = [*cloud.photos(0), damaged, *cloud.photos(1)]
+    with pytest.raises(ImageError, match=r"damaged.png"):
+        device.enrol("anna", photos)
+    assert cloud.wire.bodies() == []
+    seen: list[Any] = []
+    assert device.enrol("anna", photos, failed=lambda source, error: seen.append(source)).new == 2
+    assert seen == [damaged]
+    assert device.enrol("anna", [damaged], failed=lambda source, error: None).new == 0
+
+
+# What leaves, and what does not.
+
+
+def test_every_byte_that_is_sent_is_the_release_or_says_where_it_goes(cloud: Cloud):
+    photos = cloud.photos(0, 1)
+    device = cloud.client()
+    device.enrol("anna", photos)
+    device.classify(photos[0])
+    with Ledger(cloud.ledger) as ledger:
+        clean = [images.read(path, size=SIDE) for path in photos]
+        digests = [images.digest(each) for each in clean]
+        kept = ledger.kept(digests, SPEC)
+    values = torch.stack(
+        [torch.frombuffer(bytearray(kept[each]), dtype=torch.uint8).view(3, 4, 4) for each in digests]
+    )
+    both = Release(values, SPEC, (SIDE, SIDE), 4)
+    assert cloud.wire.bodies() == [wire.encode(both), wire.encode(both.rows([0]))]
+    (name,) = [each.id for each in device.classifiers()]
+    assert [(each.method, each.url.raw_path.decode()) for each in cloud.wire.sent[:-1]] == [
+        ("GET", "/v1/models"),
+        ("GET", "/v1/classifiers"),
+        ("POST", "/v1/classifiers"),
+        ("POST", f"/v1/classifiers/{name}/classes/anna/examples"),
+        ("POST", f"/v1/classifiers/{name}/classify?top=5"),
+    ]
+    assert json.loads(cloud.wire.sent[2].content) == {"name": "default", "model": "noisy"}
+    for request in cloud.wire.sent:
+        assert set(request.headers) <= {
+            *("host", "accept", "accept-encoding", "connection", "user-agent", "x-api-key"),
+            *("content-type", "content-length"),
+        }
+        assert request.content in (*cloud.wire.bodies(), cloud.wire.sent[2].content, b"")
+
+
+def test_no_byte_of_a_clean_image_goes_through_the_socket(tmp_path: Path):
+    secret = b"N 47.3769 E 8.5417"
+    pattern = np.frombuffer(b"Zyzzyva quorum, vexed by fjords!", np.uint8)
+    pixels = np.tile(pattern, (SIDE, 2))[:, : SIDE * 3].reshape(SIDE, SIDE, 3)
+    exif = Image.Exif()
+    exif[0x010E] = secret.decode()  # ImageDescription
+    path = tmp_path / "photo of anna.png"
+    Image.fromarray(pixels).save(path, exif=exif, comment=secret)
+    clean = images.read(path, size=SIDE)
+    assert secret in path.read_bytes()
+    assert pattern.tobytes()[:24] in pixels.tobytes()
+
+    replies = {
+        b"GET /v1/models": [described([3, SIDE, SIDE], [SPEC], [None])],
+        b"GET /v1/classifiers": [
+            {"id": "1", "name": "default", "model": "m", "created": "2026-01-01T00:00:00Z", "version": 0}
+        ],
+        b"POST /v1/classifiers/1/classes/a/examples": {"new": 1, "known": 0, "examples": ["e"]},
+    }
+    received = bytearray()
+
+    def answer(listener: socket.socket) -> None:
+        """Bare sockets: whatever a program may send arrives here as it is."""
+        connection, _ = listener.accept()
+        with connection:
+            for _ in replies:
+                part = b""
+                while b"\r\n\r\n" not in part:
+                    part += connection.recv(65536)
+                head, _, rest = part.partition(b"\r\n\r\n")
+                length = [int(line[15:]) for line in head.split(b"\r\n") if line[:15] == b"Content-Length:"]
+                while length and len(rest) < length[0]:
+                    rest += connection.recv(65536)
+                received.extend(head + b"\r\n\r\n" + rest)
+                line = head.partition(b" HTTP")[0]
+                body = json.dumps(replies[line]).encode()
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with Client(
+            url, key=KEY, protection=SPEC, ledger=tmp_path / "ledger.db", retries=0, timeout=5
+        ) as device:
+            device.enrol("a", [path])
+        thread.join()
+    start = received.index(b"SFMT")
+    found = wire.decode(bytes(received[start:]), most_images=1, most_pixels=SIDE**2)
+    assert isinstance(found, Release)
+    assert found.values.shape == (1, 3, 4, 4)  # not one pixel of the original's 16x16
+    assert received.count(b"SFMT") == 1
+    for planted in (secret, b"photo of anna", bytes(str(tmp_path), "utf8"), b"IHDR", b"Exif"):
+        assert planted not in received
+    rows = [clean.numpy().tobytes(), np.ascontiguousarray(clean.numpy().transpose(1, 2, 0)).tobytes()]
+    for whole in rows:
+        for at in range(0, len(whole) - 6):
+            assert whole[at : at + 6] not in received
+
+
+def test_the_same_image_is_the_same_release_and_charged_once(cloud: Cloud):
+    (photo,) = cloud.photos(0)
+    with cloud.client() as device:
+        first = device.enrol("anna", [photo, photo])
+    with cloud.client() as device:
+        again = device.enrol("anna", [photo])
+    assert (first.new, again.new, again.known) == (1, 0, 1)
+    assert again.examples == first.examples[:1]
+    one, other = (wire.decode(body, most_images=2, most_pixels=10**6) for body in cloud.wire.bodies())
+    assert torch.equal(one.values[:1], other.values)
+
+
+def test_paths_pictures_and_tensors_of_one_image_are_one_release(cloud: Cloud, tmp_path: Path):
+    upright = np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn a quarter to the right
+    path = tmp_path / "turned.png"
+    Image.fromarray(np.rot90(upright, 1)).save(path, exif=exif)
+    tensor = torch.from_numpy(upright.transpose(2, 0, 1).copy())
+    with Image.open(path) as picture:
+        enrolled = cloud.client().enrol("anna", [path, str(path), picture, tensor])
+    assert (enrolled.new, enrolled.known) == (1, 0)
+    (body,) = cloud.wire.bodies()
+    found = wire.decode(body, most_images=4, most_pixels=10**6)
+    assert all(torch.equal(found.values[0], each) for each in found.values)
+
+
+def test_a_picture_that_pillow_compressed_with_loss_is_not_compressed_again(tmp_path: Path):
+    path = tmp_path / "photo.tif"
+    pixels = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path, compression="jpeg")
+    with Image.open(path) as picture:
+        found = module._image(picture, (3, SIDE, SIDE))
+    assert torch.equal(found, images.read(path, size=SIDE))
+
+
+def test_only_squares_are_cut_by_the_client():
+    wide = torch.zeros(3, 8, 12, dtype=torch.uint8)
+    assert module._image(wide, (3, 8, 12)).shape == (3, 8, 12)
+    with pytest.raises(ImageError, match="an image of 8x12 pixels, and the model's are 10x12: resize it"):
+        module._image(wide, (3, 10, 12))
+
+
+def test_what_is_no_picture_is_no_image(tmp_path: Path):
+    cut = photograph(tmp_path / "cut.png", 0)
+    cut.write_bytes(cut.read_bytes()[:-60])
+    with Image.open(cut) as picture, pytest.raises(ImageError, match="cannot be used"):
+        module._image(picture, (3, SIDE, SIDE))
+
+
+def test_nothing_leaves_beyond_a_budget(cloud: Cloud):
+    with Ledger(cloud.ledger) as ledger:
+        ledger.set_budget(Budget.parse("epsilon=2"))
+    with pytest.raises(BudgetExceededError, match="this release costs"):
+        cloud.client().enrol("anna", cloud.photos(0))
+    assert cloud.wire.bodies() == []
+
+
+def test_a_budget_of_a_folder_counts_files_by_where_they_lie(cloud: Cloud):
+    photos = cloud.photos(0, 1)
+    with Ledger(cloud.ledger) as ledger:
+        ledger.set_budget(Budget.parse("epsilon=4"), folder=photos[0].parent)
+    cloud.client().enrol("anna", photos[:1])
+    with pytest.raises(BudgetExceededError, match="photos"):
+        cloud.client().enrol("anna", photos[1:])
+
+
+# What a model takes.
+
+
+def test_without_a_protection_images_are_protected_as_the_model_demands(cloud: Cloud):
+    device = cloud.client(protection=None)
+    device.create("vases", "noisy")
+    device.enrol("anna", cloud.photos(0), classifier="vases")
+    assert [wire.header(body).spec for body in cloud.wire.bodies()] == [SPEC]
+
+
+def test_clear_images_are_sent_only_where_that_is_asked_for_by_name(cloud: Cloud):
+    device = cloud.client(protection=None)
+    device.create("seen", "clear")
+    with pytest.raises(ConfigError, match="takes clear images: to send them unprotected, ask for"):
+        device.enrol("anna", cloud.photos(0), classifier="seen")
+    assert cloud.wire.bodies() == []
+    assert cloud.client("none").enrol("anna", cloud.photos(0), classifier="seen").new == 1
+
+
+def test_of_several_protections_the_device_chooses(cloud: Cloud):
+    device = cloud.client(protection=None)
+    device.create("many", "range")
+    with pytest.raises(ConfigError, match="gaussian:sigma=40, gaussian:sigma=80: choose one of them"):
+        device.enrol("anna", cloud.photos(0), classifier="many")
+    chosen = parse("gaussian:sigma=80")
+    assert cloud.client(chosen).enrol("anna", cloud.photos(0), classifier="many").new == 1
+
+
+def test_another_protection_than_the_model_takes_is_refused_before_anything_is_charged(cloud: Cloud):
+    cloud.client().create("vases", "noisy")
+    with pytest.raises(ConfigError, match="takes releases of dp-pix:cell=4,epsilon=3, and not of pixelize"):
+        cloud.client("pixelize:cell=4").enrol("anna", cloud.photos(0), classifier="vases")
+    assert not cloud.ledger.exists()
+
+
+def test_a_classifier_is_not_begun_where_no_model_or_several_fit(cloud: Cloud):
+    with pytest.raises(ConfigError, match="and 0 models take releases of pixelize:cell=4"):
+        cloud.client("pixelize:cell=4").enrol("anna", cloud.photos(0))
+    with pytest.raises(ConfigError, match="and 3 models take releases of any protection"):
+        cloud.client(None).enrol("anna", cloud.photos(0))
+    assert cloud.client().classifiers() == []
+
+
+def described(shape: list[int], specs: list[str], made: list[str | None]) -> dict[str, Any]:
+    """A model, as a service describes it."""
+    message = {"name": "m", "kind": "few-shot", "specs": specs, "made_of": made, "shape": shape}
+    return message | {"dimension": 4, "refused": None}
+
+
+def named(specs: list[str], made: list[str | None]) -> Any:
+    return module.ModelInfo.model_validate(described([3, 8, 8], specs, made))
+
+
+@pytest.mark.parametrize("shape", [[3, 100_000, 8], [2, 8, 8], [3, 0, 8]])
+def test_a_service_cannot_ask_for_images_of_any_size(cloud: Cloud, tmp_path: Path, shape: list[int]):
+    cloud.client().create("default", "noisy")
+    models = [described(shape, [SPEC], [None]) | {"name": "noisy"}]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json=models)
+        return cloud.wire.handle_request(request)
+
+    with pytest.raises(ServiceError, match="are made here"):
+        asking(tmp_path, answer, key=cloud.key).classify(cloud.photos(0)[0])
+    assert not cloud.ledger.exists()
+
+
+def test_of_a_protection_that_names_an_artefact_the_device_has_its_own_copy(tmp_path: Path):
+    model = named(["mask:artefact=m.safetensors"], ["a" * 64])
+    with pytest.raises(ConfigError, match="name your own copy of that artefact"):
+        module._demanded(model, None)
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(b"another")
+    with pytest.raises(ConfigError, match=r"another artefact than m was made for: .* begins with aaaa"):
+        module._demanded(model, parse(f"mask:artefact={path}"))
+    own = parse(f"mask:artefact={path}")
+    assert module._demanded(named(["mask:artefact=m.safetensors"], [own.made_of()]), own) is own
+    assert module._demanded(named(["mask:artefact=m.safetensors"], [None]), own) is own
+
+
+# Private features.
+
+FEATURE_SIDE = 32
+
+
+def extractor(folder: Path, name: str, *, seed: int = 0) -> Path:
+    """The artefact of a private feature of five numbers, which nobody trained."""
+    config = FeatureConfig(widths=(4, 4, 4, 4, 4, 4, 4), cut="conv4_2", dimension=5)
+    card = {
+        **{"config": asdict(config), "classes": {"smile": ["no", "yes"]}, "precision": "float32"},
+        "shape": [3, FEATURE_SIDE, FEATURE_SIDE],
+    }
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    untrained_feature(card, seed=seed).save(path)
+    return path
+
+
+@pytest.fixture
+def features(store: Store, tmp_path: Path) -> Iterator[Cloud]:
+    """A service for the features of an artefact, which lies on the device under another name."""
+    extractor(tmp_path, "device/own.safetensors")
+    made = Cloud(store, [models.load(extractor(tmp_path, "faces.safetensors"))], tmp_path)
+    yield made
+    made.app.state.engine.close()
+
+
+def test_private_features_are_enrolled_and_classified(features: Cloud):
+    spec = f"feature:artefact={features.folder}/device/own.safetensors,noise=0.5"
+    device = features.client(spec)
+    anna, ben = features.photos(0, 1)
+    assert device.enrol("anna", [anna]).new == 1
+    assert device.enrol("ben", [ben]).new == 1
+    first, second = device.classify(anna)
+    assert (first.label, second.label) == ("anna", "ben")
+    assert first.distance == 0.0  # noise is drawn once
+    own = parse_feature(spec)
+    for sent in features.wire.bodies():
+        head = wire.header(sent)
+        assert (head.kind, head.count, head.made_of) == ("feature", 1, own.made_of())
+        assert head.spec == "feature:artefact=own.safetensors,noise=0.5"
+        assert sent.endswith(wire.decode(sent, most_images=1, most_pixels=5).packed()[0])
+
+
+def test_a_feature_of_one_image_is_one_release_in_any_batch_and_charged_once(features: Cloud):
+    spec = f"feature:artefact={features.folder}/faces.safetensors,noise=0.5,norm=2"
+    device = features.client(spec)
+    anna, ben, carl = features.photos(0, 1, 2)
+    device.enrol("anna", [anna])
+    assert device.enrol("anna", [ben, anna, carl, anna]).new == 2
+    first, together = (wire.decode(each, most_images=9, most_pixels=99) for each in features.wire.bodies())
+    assert torch.equal(together.values[[1, 3]], first.values[[0, 0]])
+    assert len(together.values.unique(dim=0)) == 3
+    with Ledger(features.ledger) as ledger:
+        assert (ledger.summary().images, ledger.summary().releases) == (3, 3)
+
+
+def test_features_without_noise_are_those_of_the_extractor(features: Cloud):
+    spec = f"feature:artefact={features.folder}/faces.safetensors,noise=0"
+    clean = torch.zeros(3, FEATURE_SIDE, FEATURE_SIDE, dtype=torch.uint8)
+    features.client(spec).enrol("anna", clean)
+    (sent,) = features.wire.bodies()
+    expected = parse_feature(spec).release(clean[None], seeded_noise(0)).values
+    assert torch.equal(wire.decode(sent, most_images=1, most_pixels=5).values, expected)
+
+
+def test_features_of_another_artefact_are_refused_before_anything_is_charged(features: Cloud):
+    other = extractor(features.folder, "other/faces.safetensors", seed=1)
+    with pytest.raises(ConfigError, match=r"another artefact than faces was made for"):
+        features.client(f"feature:artefact={other},noise=0.5").enrol("anna", features.photos(0))
+    with pytest.raises(ConfigError, match="name your own copy of that artefact"):
+        features.client(None).enrol("anna", features.photos(0))
+    with pytest.raises(ConfigError, match=r"0 models take releases of dp-pix"):
+        features.client(SPEC).enrol("anna", features.photos(0))
+    assert not features.ledger.exists()
+    assert features.client(None).classifiers() == []
+
+
+def test_of_two_models_of_features_a_classifier_is_begun_for_that_of_ones_own_artefact(
+    store: Store, tmp_path: Path
+):
+    paths = [extractor(tmp_path, f"{name}.safetensors", seed=seed) for seed, name in enumerate("ab")]
+    cloud = Cloud(store, [models.load(path) for path in paths], tmp_path)
+    device = cloud.client(f"feature:artefact={paths[1]},noise=0.5")
+    device.enrol("anna", cloud.photos(0))
+    assert [each.model for each in device.classifiers()] == ["b"]
+    cloud.app.state.engine.close()
+
+
+# When the service cannot, or will not.
+
+
+def models_reply(request: httpx.Request) -> httpx.Response:
+    return httpx.Response(200, json=[])
+
+
+def test_what_is_busy_or_lost_is_asked_again(tmp_path: Path, naps: list[float]):
+    answers: list[Any] = [
+        problem(503, "512 images wait already", **{"retry-after": "3"}),
+        httpx.ReadTimeout("timed out"),
+        problem(502, "bad gateway"),
+        models_reply,
+    ]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found(request) if callable(found) else found
+
+    assert asking(tmp_path, answer).models() == []
+    assert answers == []
+    assert 3 <= naps[0] <= 3.25
+    assert naps[1] <= 0.5
+    assert naps[2] <= 1
+
+
+def test_pauses_are_drawn_and_grow(tmp_path: Path, naps: list[float]):
+    device = asking(tmp_path, lambda request: problem(503, "busy"), retries=6)
+    for _ in range(20):
+        with pytest.raises(ServiceError):
+            device.models()
+    rounds = np.array(naps).reshape(20, 6)
+    assert (rounds <= 0.25 * 2 ** np.arange(6)).all()
+    assert (rounds.max(0) > 0.125 * 2 ** np.arange(6)).all()  # all 20 below half: once in 10^6, for each
+    assert len(set(naps)) == len(naps)
+
+
+def test_it_gives_up_in_the_end_and_tells_what_the_service_advises(tmp_path: Path, naps: list[float]):
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        return problem(503, "the database cannot be used now: send this again later", **{"retry-after": "5"})
+
+    with pytest.raises(ServiceError, match=r"503: the database cannot be used now.* in 5 s") as caught:
+        asking(tmp_path, answer, retries=2).models()
+    assert (caught.value.status, caught.value.wait) == (503, 5)
+    assert (len(asked), len(naps)) == (3, 2)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 500])
+def test_what_the_service_refuses_is_not_asked_again(tmp_path: Path, naps: list[float], status: int):
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        return problem(status, "do this", **{"retry-after": "1"})
+
+    with pytest.raises(ServiceError, match=f"{status}: do this") as caught:
+        asking(tmp_path, answer).models()
+    assert caught.value.status == status
+    assert (len(asked), naps) == (1, [])
+
+
+def test_what_would_change_something_twice_is_not_sent_again(tmp_path: Path, naps: list[float]):
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.method)
+        if request.method == "GET":
+            made = {"id": "1", "name": "default", "model": "m", "created": "2026-01-01T00:00:00Z"}
+            return httpx.Response(200, json=[made | {"version": 0}])
+        raise httpx.ReadError("gone")
+
+    device = asking(tmp_path, answer)
+    for change in (lambda: device.create("a", "m"), lambda: device.forget("a")):
+        with pytest.raises(ServiceError, match=r"no answer .ReadError: gone.: check the address"):
+            change()
+    assert asked == ["POST", "GET", "DELETE"]
+    assert naps == []
+
+
+def test_a_pause_of_minutes_is_left_to_the_caller(tmp_path: Path, naps: list[float]):
+    device = asking(tmp_path, lambda request: problem(503, "closed", **{"retry-after": "3600"}))
+    with pytest.raises(ServiceError) as caught:
+        device.models()
+    assert (caught.value.wait, naps) == (3600, [])
+
+
+def test_retry_after_may_be_a_date(tmp_path: Path, naps: list[float]):
+    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    for value, low, high in (
+        (soon, 25, 30.25),
+        ("soon", 0, 0.25),
+        ("Mon, 01 Jan 2001 00:00:00 GMT", 0, 0.25),
+    ):
+        naps.clear()
+        with pytest.raises(ServiceError):
+            asking(
+                tmp_path, lambda request, v=value: problem(503, "busy", **{"retry-after": v}), retries=1
+            ).models()
+        assert low <= naps[0] <= high
+
+
+def test_an_asynchronous_client_asks_again_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    waited: list[float] = []
+    answers = [problem(503, "busy", **{"retry-after": "2"}), httpx.Response(200, json=[])]
+
+    async def nap(seconds: float) -> None:
+        waited.append(seconds)
+
+    async def ask() -> list[Any]:
+        transport = httpx.MockTransport(lambda request: answers.pop(0))
+        how = {"key": KEY, "protection": SPEC, "ledger": tmp_path / "ledger.db", "transport": transport}
+        async with AsyncClient(HERE, **how) as device:
+            monkeypatch.setattr(module.asyncio, "sleep", nap)
+            return await device.models()
+
+    assert asyncio.run(ask()) == []
+    assert 2 <= waited[0] <= 2.25
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (httpx.Response(404, text="<html>"), "404: not the answer of a sfumato service"),
+        (httpx.Response(404, json=["x"]), "404: not the answer of a sfumato service"),
+        (httpx.Response(200, text="<html>"), "an answer that is no list"),
+        (httpx.Response(301, headers={"location": "https://elsewhere.example"}), "301: it redirects"),
+        (problem(422, "a\x1b[2Jb"), r"422: a\\x1b\[2Jb"),
+    ],
+)
+def test_answers_of_something_else_are_told_apart(tmp_path: Path, reply: httpx.Response, message: str):
+    with pytest.raises(ServiceError, match=message):
+        asking(tmp_path, lambda request: reply).models()
+
+
+def test_the_key_is_in_no_error_no_text_and_no_log(
+    tmp_path: Path, naps: list[float], caplog: pytest.LogCaptureFixture
+):
+    def lost(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError(f"nobody at {request.url}", request=request)
+
+    caplog.set_level(logging.DEBUG)
+    said = []
+    for answer in (lost, lambda request: problem(401, "no valid key"), models_reply):
+        device = asking(tmp_path, answer)
+        said += [repr(device), str(device), repr(vars(device))]
+        with contextlib.suppress(ServiceError):
+            device.models()
+    with pytest.raises(ServiceError) as caught:
+        asking(tmp_path, lost).models()
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    found = traceback.TracebackException.from_exception(caught.value, capture_locals=True)
+    said += [repr(caught.value), *found.format()]
+    assert KEY not in "".join(said) + caplog.text
+
+
+def test_a_key_that_no_header_holds_is_refused_without_being_shown(tmp_path: Path):
+    for key in ("", "line\nbreak", "Schlüssel", "x" * 201, "two words"):
+        with pytest.raises(ConfigError, match="is none: it is 1 to 200 printable ones") as caught:
+            asking(tmp_path, models_reply, key=key)
+        assert not key or key not in str(caught.value)
+
+
+def test_a_key_goes_over_tls_or_stays_on_the_machine(tmp_path: Path):
+    how = {"key": KEY, "protection": SPEC, "ledger": tmp_path / "ledger.db"}
+    for url in ("http://cloud.example", "http://192.168.1.2:8000", "http://localhost.evil.example"):
+        with pytest.raises(ConfigError, match="would travel in clear: use https"):
+            Client(url, **how)
+        Client(url, insecure=True, **how).close()
+    for url in (
+        "https://cloud.example/under/",
+        "http://localhost:8000",
+        "http://127.0.0.2",
+        "http://[::1]:8",
+    ):
+        Client(url, **how).close()
+
+
+@pytest.mark.parametrize(
+    "url", ["cloud.example", "ftp://cloud.example", "https://", "https://a:b:c", "https://a/?key=b", ""]
+)
+def test_an_address_is_an_address(tmp_path: Path, url: str):
+    with pytest.raises(ConfigError, match="the address of the service is none"):
+        Client(url, key=KEY, ledger=tmp_path / "ledger.db")
+
+
+def test_a_password_in_an_address_is_not_shown(tmp_path: Path):
+    with pytest.raises(ConfigError, match="has a name or a password") as caught:
+        Client("https://me:hidden@cloud.example", key=KEY, ledger=tmp_path / "ledger.db")
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_key_does_not_go_through_a_proxy_in_clear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with Client(url, key=KEY, ledger=tmp_path / "ledger.db", retries=0) as device:
+            assert device.models() == []
+        thread.join()
+
+
+def test_settings_that_cannot_be_are_refused_at_once(tmp_path: Path):
+    with pytest.raises(ConfigError, match="retries=-1: at least 0"):
+        asking(tmp_path, models_reply, retries=-1)
+    with pytest.raises(SpecError, match="no protection is called 'blurr'"):
+        asking(tmp_path, models_reply, protection="blurr:radius=2")
+
+
+def test_an_answer_too_few_is_no_answer(cloud: Cloud, tmp_path: Path):
+    cloud.client().enrol("anna", cloud.photos(0))
+
+    def cut(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/classify"):
+            return httpx.Response(200, json={"images": []})
+        return cloud.wire.handle_request(request)
+
+    device = asking(tmp_path, cut, key=cloud.key)
+    with pytest.raises(ServiceError, match="0 answers for 1 images"):
+        device.classify(cloud.photos(0)[0])
+
+
+def test_over_a_network_and_from_many_threads_every_image_is_enrolled_once(
+    store: Store, served: list[Served], tmp_path: Path
+):
+    secret = store.create_key("museum", role="write", name="device")[1]
+    photos = [photograph(tmp_path / "photos" / f"{number}.png", number) for number in range(12)]
+    with (
+        running(store, served) as url,
+        Client(url, key=secret, protection=SPEC, ledger=tmp_path / "ledger.db") as device,
+    ):
+        device.create("default", "noisy")
+        found: list[int] = []
+
+        def enrol(number: int) -> None:
+            found.append(device.enrol(f"class {number % 3}", photos[number::4]).new)
+
+        threads = [threading.Thread(target=enrol, args=(number,)) for number in (0, 1, 2, 3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sum(found) == 12
+        assert sum(each.examples for each in device.classes()) == 12

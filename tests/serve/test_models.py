@@ -1,0 +1,230 @@
+"""Artefacts as one function: from what was released to embeddings, of each image by itself."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from sfumato import artefacts, data
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ArtefactError, ConfigError
+from sfumato.images import to_float, write
+from sfumato.learn import few_shot, meta
+from sfumato.learn.few_shot import FewShotConfig
+from sfumato.learn.meta import MetaConfig, MetaModel
+from sfumato.learn.private_feature import FeatureConfig
+from sfumato.learn.private_feature import untrained as untrained_feature
+from sfumato.protect import Release, expand, parse
+from sfumato.protect.feature import FeatureRelease
+from sfumato.protect.parameters import artefact_digest
+from sfumato.serve import models
+from sfumato.serve.models import Served
+
+CONFIG = FewShotConfig(denoiser_depth=3, denoiser_width=4, precision="float32")
+
+
+def save_few_shot(path: Path, spec: str, *, channels: int = 1, **card: object) -> few_shot.FewShotModel:
+    protections = expand(spec)
+    known = {
+        **{"config": asdict(CONFIG), "specs": [each.spec for each in protections]},
+        **{"channels": channels, "precision": "float32", "shape": [channels, 20, 20], **card},
+    }
+    made = few_shot.untrained(channels, CONFIG, protections, card=known)
+    made.save(path)
+    return made
+
+
+def save_meta(path: Path, network: str, spec: str = "gaussian:sigma=40") -> MetaModel:
+    config = MetaConfig(network=network, width=None if network == "fully-connected" else 8)
+    learner = meta._learner(config, (1, 16, 16))
+    card = {"config": asdict(config), "image": [1, 16, 16], "spec": spec, "privacy": None}
+    made = MetaModel(learner, learner.initial(), meta._test_inner(config, None), card)
+    made.save(path)
+    return made
+
+
+def pictures(count: int, *shape: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, *shape), generator=generator).to(torch.uint8)
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Forty grey images in two folders, as a source."""
+    folder = tmp_path_factory.mktemp("public")
+    for number, image in enumerate(pictures(40, 1, 16, 16)):
+        write(folder / "ab"[number % 2] / f"{number}.png", image)
+    return f"folder:{folder}"
+
+
+def embeddings(served: Served, images: torch.Tensor, which: int = 0) -> torch.Tensor:
+    demand = served.demands[which]
+    assert demand.protection is not None
+    return served.run(served.prepare(demand.protection.release(images, seeded_noise(0)), demand))
+
+
+@pytest.mark.parametrize("spec", ["gaussian:sigma=40", "pixelize:cell=4", "dp-pix:cell=4,epsilon=1,3,9"])
+def test_a_few_shot_model_embeds_as_it_does_by_itself(spec: str, tmp_path: Path):
+    path = tmp_path / "m.safetensors"
+    alone = save_few_shot(path, spec)
+    served = models.load(path)
+    for which, protection in enumerate(alone.conditions.protections):
+        released = protection.release(pictures(3, 1, 20, 20), seeded_noise(0)).images()
+        expected = alone.embed(released, protection)
+        torch.testing.assert_close(embeddings(served, pictures(3, 1, 20, 20), which), expected)
+        assert served.dimension == expected.shape[1]
+
+
+@pytest.mark.parametrize("kind", ["few-shot", "fully-connected", "convolutional", "strided"])
+def test_an_embedding_does_not_depend_on_who_else_is_in_the_batch(kind: str, tmp_path: Path, public: str):
+    path = tmp_path / "m.safetensors"
+    if kind == "few-shot":
+        save_few_shot(path, "pixelize:cell=2", shape=[1, 16, 16])
+    else:
+        save_meta(path, kind, spec="pixelize:cell=2")
+    served = models.load(path, reference=public)
+    together = embeddings(served, pictures(9, 1, 16, 16))
+    alone = torch.cat([embeddings(served, image) for image in pictures(9, 1, 16, 16).split(1)])
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_both_ways_to_compute_give_the_same_embeddings(tmp_path: Path):
+    pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    pytest.importorskip("onnxscript", reason="the exporter of ONNX is not installed")
+    path = tmp_path / "m.safetensors"
+    save_few_shot(path, "dp-pix:cell=4,epsilon=1,3")
+    served = models.load(path)
+    example = models._example(served)[:3]
+    found = models._by_onnx(served.network, example)(example[:2])
+    torch.testing.assert_close(found, served.run(example)[:2], rtol=1e-4, atol=1e-5)
+
+
+def test_the_fastest_is_one_of_the_two_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "m.safetensors"
+    save_few_shot(path, "pixelize:cell=4")
+    served = models.load(path)
+
+    def slower(inputs: torch.Tensor) -> torch.Tensor:
+        return torch.stack([served.run(inputs) for _ in range(20)])[0]
+
+    monkeypatch.setattr(models, "_by_onnx", lambda network, example: slower)
+    assert models.fastest(served).by == "PyTorch"
+    monkeypatch.setattr(models, "_by_onnx", lambda network, example: served.run)
+    quick = replace(served, run=slower)
+    assert models.fastest(quick).by == "ONNX Runtime"
+    assert models.fastest(quick).run is served.run
+
+
+def test_a_card_tells_weights_refusal_and_artefacts(tmp_path: Path):
+    path = tmp_path / "m.safetensors"
+    specs = ["dp-pix:cell=4,epsilon=1", "dp-pix:cell=4,epsilon=3"]
+    save_few_shot(
+        path,
+        "dp-pix:cell=4,epsilon=1,3",
+        weights={specs[0]: 0.4, specs[1]: 1.6},
+        refusal={"threshold": 3.0, "accepted": 0.95, "refused": 0.4},
+        made_of=[None, "a" * 64],
+    )
+    served = models.load(path, name="vases")
+    assert [(each.spec, each.weight, each.made_of) for each in served.demands] == [
+        (specs[0], 0.4, None),
+        (specs[1], 1.6, "a" * 64),
+    ]
+    assert served.refusal is not None
+    assert (served.name, served.kind, served.refusal.threshold) == ("vases", "few-shot", 3.0)
+
+
+def test_a_model_of_an_earlier_version_needs_its_size_and_never_refuses(tmp_path: Path):
+    path = tmp_path / "m.safetensors"
+    save_few_shot(path, "pixelize:cell=4", channels=3)
+    tensors, card = artefacts.load(path, kind="few-shot")
+    del card["shape"]
+    artefacts.save(path, tensors, card)
+    with pytest.raises(ArtefactError, match="does not tell the size of its images: say it with --size"):
+        models.load(path)
+    served = models.load(path, size=(24, 32))
+    assert (served.shape, served.refusal, served.demands[0].weight) == ((3, 24, 32), None, 1.0)
+    with pytest.raises(ArtefactError, match="its networks take no images of 3x2x2: check --size"):
+        models.load(path, size=(2, 2))
+
+
+def test_a_feature_is_its_own_embedding(tmp_path: Path):
+    config = FeatureConfig(widths=(4, 4, 4, 4, 4, 4, 4), cut="conv4_2", dimension=5)
+    card = {
+        **{"config": asdict(config), "shape": [3, 32, 32], "classes": {"smile": ["no", "yes"]}},
+        **{"precision": "float32"},
+    }
+    path = tmp_path / "f.safetensors"
+    untrained_feature(card, seed=0).save(path)
+    served = models.load(path)
+    assert (served.kind, served.dimension, served.shape) == ("private feature", 5, (3, 32, 32))
+    (demand,) = served.demands
+    assert (demand.spec, demand.made_of) == ("feature:artefact=f.safetensors", artefact_digest(str(path)))
+    release = FeatureRelease(torch.randn(2, 5, generator=torch.Generator().manual_seed(0)), demand.spec)
+    assert torch.equal(served.run(served.prepare(release, demand)), release.values)
+    assert models.fastest(served) is served
+
+
+@pytest.mark.parametrize("network", ["fully-connected", "strided"])
+def test_on_its_reference_images_a_frozen_network_computes_what_it_does_in_a_batch(
+    network: str, tmp_path: Path
+):
+    made = save_meta(tmp_path / "m.safetensors", network)
+    images = to_float(pictures(500, 1, 16, 16))
+    frozen = models.frozen(made, images)
+    features = []
+    free = made.learner._network
+    torch.nn.utils.vector_to_parameters(made.start, free.parameters())
+    last = free[-1] if network == "fully-connected" else free.head
+    last.register_forward_pre_hook(lambda module, inputs: features.append(inputs[0]))
+    free(images)
+    # Running variances are unbiased, those of a batch are not: 500 / 499.
+    torch.testing.assert_close(frozen(images), features[0], rtol=0.02, atol=0.02)
+
+
+def test_a_meta_model_needs_reference_images_of_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    small_faces = data.load("faces", identities=10, images_per_identity=2, headwear=10, size=16)
+    path = tmp_path / "m.safetensors"
+    save_meta(path, "strided")
+    with pytest.raises(ConfigError, match="name public images to take the statistics from, by --reference"):
+        models.load(path)
+    write(tmp_path / "one" / "a" / "0.png", pictures(1, 1, 16, 16)[0])
+    with pytest.raises(ConfigError, match="1 images have no statistics: name a few hundred"):
+        models.load(path, reference=f"folder:{tmp_path}/one")
+    monkeypatch.setattr(models.data, "load", lambda source, size: small_faces)
+    with pytest.raises(ConfigError, match="images of 3x16x16 for a model of 1x16x16: name others"):
+        models.load(path, reference="faces")
+
+
+def test_servers_of_one_meta_model_have_the_same_statistics(tmp_path: Path, public: str):
+    path = tmp_path / "m.safetensors"
+    save_meta(path, "strided")
+    first, second = (models.load(path, reference=public) for _ in range(2))
+    images = Release(pictures(2, 1, 16, 16), "none", (16, 16))
+    found = [each.run(each.prepare(images, each.demands[0])) for each in (first, second)]
+    assert torch.equal(*found)
+
+
+def test_other_artefacts_are_not_served(tmp_path: Path):
+    path = tmp_path / "m.safetensors"
+    artefacts.save(path, {"x": torch.zeros(1)}, {"kind": "mask"})
+    with pytest.raises(
+        ArtefactError, match="is a 'mask', and served are 'few-shot', 'meta' and 'private feature'"
+    ):
+        models.load(path)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a b", "-a", "x" * 65, "é"])
+def test_a_name_that_no_address_holds_is_refused(name: str, tmp_path: Path):
+    with pytest.raises(ConfigError, match="is no name for a model: at most 64 letters"):
+        models.load(tmp_path / "m.safetensors", name=name)
+
+
+def test_a_spec_is_known_by_the_file_of_its_artefact_and_not_by_its_folder(tmp_path: Path):
+    path = tmp_path / "m.safetensors"
+    spec = f"mask:artefact={tmp_path}/k.safetensors,keep=0.3"
+    save_few_shot(path, "none", specs=[spec])
+    demand = models.load(path).demands[0]
+    assert (demand.spec, demand.made_of) == ("mask:artefact=k.safetensors,keep=0.3", None)
+    assert demand.protection == parse(spec)

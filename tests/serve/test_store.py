@@ -1,0 +1,1041 @@
+"""The store, on both databases: nothing is lost, nothing shown to others, and what is forgotten is gone."""
+
+import base64
+import hashlib
+import inspect
+import os
+import random
+import re
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import event, text
+from sqlalchemy import inspect as inspect_database
+
+from sfumato.errors import ConfigError, DataError
+from sfumato.serve import store as module
+from sfumato.serve.schema import metadata
+from sfumato.serve.store import (
+    Classifier,
+    ConflictError,
+    Example,
+    Key,
+    NotFoundError,
+    QuotaError,
+    Store,
+    StoreError,
+)
+
+Open = Callable[[str], Store]
+D = 4
+
+
+def example(number: int, *, weight: float = 1.0, dimension: int = D) -> Example:
+    vector = np.random.default_rng(number).normal(size=dimension).astype(np.float32)
+    return Example(f"digest {number}", vector, weight)
+
+
+def some(*numbers: int) -> list[Example]:
+    return [example(number) for number in numbers]
+
+
+def mean(examples: list[Example]) -> np.ndarray:
+    """The prototype, by its definition."""
+    weights = np.array([each.weight for each in examples])
+    return np.average([each.embedding.astype(np.float64) for each in examples], axis=0, weights=weights)
+
+
+def run(store: Store, statement: str, **values: Any) -> Any:
+    """Past the methods, straight to the tables."""
+    with store._engine.begin() as connection:
+        found = connection.execute(text(statement), values)
+        return found.all() if found.returns_rows else None
+
+
+def everything(store: Store) -> dict[str, list[Any]]:
+    """All rows of all tables."""
+    return {
+        name: sorted(map(repr, run(store, f"select * from {name}")))
+        for name in metadata.tables
+        if name != "windows"
+    }
+
+
+@pytest.fixture
+def hats(store: Store, key: Key) -> Classifier:
+    return store.create_classifier("museum", name="hats", model="fs-pic", by=key)
+
+
+# Keys.
+
+
+def test_a_secret_finds_its_key(store: Store):
+    key, secret = store.create_key("zoo", role="read", name="gate", rate=5, quota=7)
+    assert store.key(secret) == key
+    assert (key.tenant, key.role, key.name, key.rate, key.quota) == ("zoo", "read", "gate", 5, 7)
+
+
+def test_a_secret_has_at_least_192_random_bits(store: Store):
+    secrets = {store.create_key("zoo", role="read", name="gate")[1] for _ in range(3)}
+    assert len(secrets) == 3
+    assert all(len(base64.urlsafe_b64decode(each.split("_", 1)[1] + "=")) * 8 >= 192 for each in secrets)
+
+
+def test_of_a_secret_only_the_hash_is_kept(store: Store):
+    _, secret = store.create_key("zoo", role="read", name="gate")
+    assert secret not in str(everything(store))
+    assert run(store, "select hash from keys") == [(hashlib.sha256(secret.encode()).digest(),)]
+
+
+def test_an_unknown_secret_and_a_revoked_one_are_alike(store: Store):
+    key, secret = store.create_key("zoo", role="read", name="gate")
+    store.revoke(key.id)
+    assert store.key(secret) is None
+    assert store.key("sfumato_guessed \udc80") is None
+
+
+def test_revoked_keys_are_listed_as_such(store: Store):
+    kept, _ = store.create_key("zoo", role="read", name="gate")
+    gone, _ = store.create_key("zoo", role="admin", name="office")
+    store.revoke(gone.id)
+    (first, second) = store.keys("zoo")
+    assert first == kept
+    assert second.revoked is not None
+    assert replace(second, revoked=None) == gone
+
+
+def test_revoking_twice_keeps_the_first_time(store: Store, key: Key):
+    store.revoke(key.id)
+    before = store.keys("museum")
+    store.revoke(key.id)
+    assert store.keys("museum") == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"role": "owner"}, "role 'owner': choose one of read, write, admin"),
+        ({"role": "read", "rate": 0}, "rate=0: requests a minute are 1 or more; to stop a key, revoke it"),
+        ({"role": "read", "quota": -1}, "quota=-1: the most examples of a key is 0 or more"),
+    ],
+)
+def test_a_key_that_cannot_be_is_refused(store: Store, settings: dict[str, Any], message: str):
+    with pytest.raises(ConfigError, match=message):
+        store.create_key("zoo", name="gate", **settings)
+
+
+def test_there_are_no_keys_without_a_tenant(store: Store):
+    with pytest.raises(NotFoundError, match="no tenant 'zooo': create it first"):
+        store.create_key("zooo", role="read", name="gate")
+    with pytest.raises(NotFoundError, match="no key 'k-1'"):
+        store.revoke("k-1")
+
+
+def test_a_tenant_is_begun_once(store: Store):
+    with pytest.raises(ConflictError, match="there is a tenant 'zoo' already"):
+        store.create_tenant("zoo")
+    assert store.tenants() == ["museum", "zoo"]
+
+
+# Enrolling.
+
+
+def test_a_classifier_is_found_by_its_id_and_listed(store: Store, key: Key, hats: Classifier):
+    coats = store.create_classifier("museum", name="coats", model="maml", by=key)
+    assert store.classifier("museum", hats.id) == hats
+    assert store.classifiers("museum") == [hats, coats]
+    assert (hats.name, hats.model, hats.version) == ("hats", "fs-pic", 0)
+
+
+def test_two_tenants_may_use_the_same_name_and_one_may_not(store: Store, key: Key, hats: Classifier):
+    other, _ = store.create_key("zoo", role="write", name="gate")
+    assert store.create_classifier("zoo", name="hats", model="fs-pic", by=other).id != hats.id
+    with pytest.raises(
+        ConflictError, match="there is a classifier 'hats' already: use it, or choose another"
+    ):
+        store.create_classifier("museum", name="hats", model="maml", by=key)
+
+
+def test_a_prototype_is_the_weighted_mean_of_the_embeddings(store: Store, key: Key, hats: Classifier):
+    given = [example(1, weight=0.5), example(2, weight=3.0), example(3)]
+    store.enrol("museum", hats.id, "anna", given[:2], by=key)
+    store.enrol("museum", hats.id, "anna", given[2:], by=key)
+    found = store.prototypes("museum", hats.id)
+    assert found is not None
+    assert (found.labels, found.examples, found.vectors.dtype) == (("anna",), (3,), np.float32)
+    np.testing.assert_allclose(found.vectors[0], mean(given), rtol=1e-6)
+
+
+def test_the_same_enrolment_sent_again_changes_nothing(store: Store, key: Key, hats: Classifier):
+    first = store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
+    before = everything(store)
+    again = store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
+    assert (again.new, sorted(again.known)) == ((), sorted(first.new))
+    assert everything(store) == before
+
+
+def test_of_examples_that_are_partly_known_the_others_are_new(store: Store, key: Key, hats: Classifier):
+    first = store.enrol("museum", hats.id, "anna", some(1), by=key)
+    second = store.enrol("museum", hats.id, "anna", some(1, 2, 2), by=key)
+    assert (len(second.new), second.known) == (1, first.new)
+    assert [each.examples for each in store.classes("museum", hats.id)] == [2]
+
+
+def test_the_version_grows_with_every_change_and_tells_whether_there_is_one(
+    store: Store, key: Key, hats: Classifier
+):
+    for number in range(3):
+        enrolled = store.enrol("museum", hats.id, "anna", some(number), by=key)
+    store.forget_example("museum", hats.id, enrolled.new[0], by=key)
+    store.forget_class("museum", hats.id, "anna", by=key)
+    assert store.classifier("museum", hats.id).version == 5
+    assert store.prototypes("museum", hats.id, newer_than=5) is None
+    found = store.prototypes("museum", hats.id, newer_than=4)
+    assert found is not None
+    assert (found.version, found.labels, found.vectors.shape) == (5, (), (0, D))
+
+
+def test_what_one_process_enrolled_another_sees_at_once(
+    url: str, store: Store, key: Key, hats: Classifier, open_store: Open
+):
+    other = open_store(url)
+    assert other.prototypes("museum", hats.id, newer_than=0) is None
+    store.enrol("museum", hats.id, "anna", some(1), by=key)
+    found = other.prototypes("museum", hats.id, newer_than=0)
+    assert found is not None
+    assert found.labels == ("anna",)
+
+
+def test_labels_come_back_as_they_were_given_and_in_order(store: Store, key: Key, hats: Classifier):
+    labels = ["zoë", "'; drop table classes; --", "100% %s :x", "Anna", "anna", "👩‍🎨 " * 50, "a" * 200]
+    for label in labels:
+        store.enrol("museum", hats.id, label, some(1), by=key)
+    assert [each.label for each in store.classes("museum", hats.id)] == labels
+
+
+@pytest.mark.parametrize("label", ["", "a" * 201, "a\0b", "a\nb", "\ud800"])
+def test_a_label_that_cannot_be_is_refused(store: Store, key: Key, hats: Classifier, label: str):
+    with pytest.raises(DataError, match="label: 1 to 200 characters, none of them a control character"):
+        store.enrol("museum", hats.id, label, some(1), by=key)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            example(2, dimension=3),
+            "an embedding of 3 numbers, where this classifier has 4: embed with the model",
+        ),
+        (Example("x", np.array([1, np.nan, 0, 0], np.float32)), "an embedding that is not finite"),
+        (Example("x", np.array([1e300, 0, 0, 0])), "an embedding that is not finite"),
+        (
+            Example("x", np.zeros((2, 2), np.float32)),
+            r"of shape \(2, 2\): it is one row of 1 to 16,000 numbers",
+        ),
+        (example(2, weight=0.0), "a weight of 0.0: it is above 0 and finite"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+def test_with_one_wrong_example_none_is_enrolled(
+    store: Store, key: Key, hats: Classifier, wrong: Example, message: str
+):
+    store.enrol("museum", hats.id, "anna", some(1), by=key)
+    before = everything(store)
+    with pytest.raises(DataError, match=message):
+        store.enrol("museum", hats.id, "bert", [example(3), wrong], by=key)
+    assert everything(store) == before
+
+
+def test_a_key_stores_no_more_than_its_quota_wherever(store: Store, key: Key, hats: Classifier):
+    coats = store.create_classifier("museum", name="coats", model="fs-pic", by=key)
+    small, _ = store.create_key("museum", role="write", name="visitor", quota=3)
+    (first, _) = store.enrol("museum", hats.id, "anna", some(1, 2), by=small).new
+    store.enrol("museum", hats.id, "anna", some(7, 8, 9), by=key)  # of another key
+    with pytest.raises(
+        QuotaError, match="2 new examples, where 1 of the 3 of this key are left: forget some"
+    ):
+        store.enrol("museum", coats.id, "bert", some(3, 4), by=small)
+    assert store.classes("museum", coats.id) == []
+    store.forget_example("museum", hats.id, first, by=small)
+    assert len(store.enrol("museum", coats.id, "bert", some(3, 4), by=small).new) == 2
+
+
+# Forgetting.
+
+
+def test_nothing_of_a_forgotten_example_stays_in_the_prototype(store: Store, key: Key, hats: Classifier):
+    # Adding 1e8 to a sum and subtracting it again would leave rounding, which tells of the 1e8.
+    large = Example("large", np.array([1e8, -1e8, 1e8, 1e8], np.float32), weight=3.3)
+    enrolled = store.enrol("museum", hats.id, "anna", [*some(1, 2), large], by=key)
+    store.enrol("museum", hats.id, "never", some(1, 2), by=key)
+    for name in enrolled.new:
+        if run(store, "select digest from examples where id = :id", id=name) == [("large",)]:
+            store.forget_example("museum", hats.id, name, by=key)
+    (first, second) = run(store, "select sum, weight, examples from classes order by id")
+    assert first == second
+
+
+def test_a_class_goes_with_its_last_example(store: Store, key: Key, hats: Classifier):
+    (only,) = store.enrol("museum", hats.id, "anna", some(1), by=key).new
+    assert store.forget_example("museum", hats.id, only, by=key) == 1
+    assert store.classes("museum", hats.id) == []
+
+
+def test_a_class_is_forgotten_and_the_others_stay(store: Store, key: Key, hats: Classifier):
+    store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
+    store.enrol("museum", hats.id, "bert", some(1, 2, 3), by=key)
+    assert store.forget_class("museum", hats.id, "anna", by=key) == 2
+    assert [(each.label, each.examples) for each in store.classes("museum", hats.id)] == [("bert", 3)]
+
+
+def test_a_deleted_classifier_is_gone_with_all_it_had(store: Store, key: Key, hats: Classifier):
+    store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
+    assert store.delete_classifier("museum", hats.id, by=key) == 2
+    assert [everything(store)[name] for name in ("classifiers", "classes", "examples")] == [[], [], []]
+    with pytest.raises(NotFoundError, match="no such classifier here: list those there are"):
+        store.enrol("museum", hats.id, "anna", some(1), by=key)
+
+
+def test_everything_of_a_tenant_is_forgotten_and_nothing_of_another(store: Store, key: Key, hats: Classifier):
+    gate, _ = store.create_key("zoo", role="write", name="gate")
+    theirs = store.create_classifier("zoo", name="hats", model="fs-pic", by=gate)
+    store.enrol("zoo", theirs.id, "carl", some(1), by=gate)
+    store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
+    assert store.forget_everything("museum", by=key) == 2
+    assert (store.classifiers("museum"), len(store.classifiers("zoo"))) == ([], 1)
+    assert "anna" not in str(everything(store))
+    assert [each.label for each in store.audit("zoo")] == ["carl", None]
+
+
+def test_what_is_forgotten_is_not_in_the_files_of_sqlite_any_more(tmp_path: Path, open_store: Open):
+    store = open_store(f"sqlite:///{tmp_path}/store.db")
+    store.create_tenant("museum")
+    key, _ = store.create_key("museum", role="admin", name="office")
+    hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
+    gone = [example(number, dimension=1500) for number in range(40)]
+    traces = [each.embedding.tobytes()[:64] for each in gone] + [b"digest 7", b"anna"]
+    first = store.enrol("museum", hats.id, "bert", gone[:3], by=key).new
+    store.enrol("museum", hats.id, "anna", gone[3:], by=key)
+
+    def found() -> list[bool]:
+        files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        return [trace in files for trace in traces]
+
+    assert all(found())
+    for name in first:
+        store.forget_example("museum", hats.id, name, by=key)
+    assert not any(found()[:3])
+    store.forget_everything("museum", by=key)
+    assert not any(found())
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_prototypes_are_those_of_the_examples_after_any_mix_of_calls(
+    store: Store, key: Key, hats: Classifier, seed: int
+):
+    draw = random.Random(seed)
+    held: dict[str, dict[str, Example]] = {}  # label -> id -> example
+    changes = 0
+    for _ in range(60):
+        label = draw.choice("abc")
+        mine = held.setdefault(label, {})
+        action = draw.choice(["enrol", "enrol", "enrol", "forget", "class"])
+        if action == "enrol":
+            numbers = draw.sample(range(12), 3)
+            given = [example(each, weight=draw.uniform(0.01, 10)) for each in numbers]
+            digests = {each.digest for each in mine.values()}
+            fresh = [each for each in given if each.digest not in digests]
+            enrolled = store.enrol("museum", hats.id, label, given, by=key)
+            assert (len(enrolled.new), len(enrolled.known)) == (len(fresh), 3 - len(fresh))
+            mine.update(zip(enrolled.new, fresh, strict=True))
+            changes += bool(fresh)
+        elif mine and action == "forget":
+            name = draw.choice(sorted(mine))
+            store.forget_example("museum", hats.id, name, by=key)
+            del mine[name]
+            changes += 1
+        elif mine:
+            assert store.forget_class("museum", hats.id, label, by=key) == len(mine)
+            mine.clear()
+            changes += 1
+    found = store.prototypes("museum", hats.id)
+    assert found is not None
+    assert found.version == changes
+    assert dict(zip(found.labels, found.examples, strict=True)) == {k: len(v) for k, v in held.items() if v}
+    for label, vector in zip(found.labels, found.vectors, strict=True):
+        np.testing.assert_allclose(vector, mean(list(held[label].values())), rtol=1e-6, atol=1e-6)
+
+
+# Tenants.
+
+
+def calls(store: Store, classifier: str, example_id: str, by: Key) -> dict[str, Callable[[], Any]]:
+    """Every method that takes a tenant and an object, called by the zoo for an object."""
+    zoo = "zoo"
+    return {
+        "classifier": lambda: store.classifier(zoo, classifier),
+        "delete_classifier": lambda: store.delete_classifier(zoo, classifier, by=by),
+        "enrol": lambda: store.enrol(zoo, classifier, "anna", some(5), by=by),
+        "classes": lambda: store.classes(zoo, classifier),
+        "forget_example": lambda: store.forget_example(zoo, classifier, example_id, by=by),
+        "forget_class": lambda: store.forget_class(zoo, classifier, "anna", by=by),
+        "prototypes": lambda: store.prototypes(zoo, classifier),
+        "nearest": lambda: store.nearest(zoo, classifier, np.zeros((1, D)), count=1),
+    }
+
+
+def test_to_another_tenant_objects_are_missing_as_if_nobody_had_them(
+    store: Store, key: Key, hats: Classifier
+):
+    (name, _) = store.enrol("museum", hats.id, "anna", some(1, 2), by=key).new
+    gate, _ = store.create_key("zoo", role="admin", name="gate")
+    before = everything(store)
+    theirs, nobodys = calls(store, hats.id, name, gate), calls(store, "f" * 24, "f" * 24, gate)
+    for method in theirs:
+        with pytest.raises(NotFoundError) as found:
+            theirs[method]()
+        with pytest.raises(NotFoundError) as missing:
+            nobodys[method]()
+        assert str(found.value) == str(missing.value)
+    assert everything(store) == before
+
+
+@pytest.mark.parametrize("strange", ["", "\0", "\ud800", "%", "é" * 24, "F" * 24, "0" * 24 + "\n"])
+def test_what_cannot_be_stored_is_missing(store: Store, key: Key, hats: Classifier, strange: str):
+    for method in (
+        lambda: store.classifier("museum", strange),
+        lambda: store.enrol("museum", strange, "anna", some(1), by=key),
+        lambda: store.forget_example("museum", hats.id, strange, by=key),
+        lambda: store.forget_class("museum", hats.id, strange, by=key),
+        lambda: store.prototypes("museum", strange),
+        lambda: store.revoke(strange),
+    ):
+        with pytest.raises(NotFoundError):
+            method()
+
+
+def test_an_example_of_another_tenant_is_missing_in_ones_own_classifier(
+    store: Store, key: Key, hats: Classifier
+):
+    (name,) = store.enrol("museum", hats.id, "anna", some(1), by=key).new
+    gate, _ = store.create_key("zoo", role="admin", name="gate")
+    own = store.create_classifier("zoo", name="hats", model="fs-pic", by=gate)
+    store.enrol("zoo", own.id, "anna", some(2), by=gate)
+    with pytest.raises(NotFoundError, match="no such example in this classifier"):
+        store.forget_example("zoo", own.id, name, by=gate)
+    assert store.forget_class("zoo", own.id, "anna", by=gate) == 1
+    assert store.forget_everything("zoo", by=gate) == 0
+    assert [each.examples for each in store.classes("museum", hats.id)] == [1]
+
+
+def test_lists_have_nothing_of_another_tenant(store: Store, key: Key, hats: Classifier):
+    store.enrol("museum", hats.id, "anna", some(1), by=key)
+    assert (store.keys("zoo"), store.classifiers("zoo"), store.audit("zoo")) == ([], [], [])
+
+
+def test_every_method_that_takes_a_tenant_is_tested_for_another_one(store: Store, key: Key):
+    elsewhere = {
+        "create_key",
+        "keys",
+        "create_classifier",
+        "classifiers",
+        "forget_everything",
+        "audit",
+        "index",
+    }
+    takes = {
+        name
+        for name, method in inspect.getmembers(Store, inspect.isfunction)
+        if "tenant" in inspect.signature(method).parameters and not name.startswith("_")
+    }
+    assert takes == calls(store, "", "", key).keys() | elsewhere
+
+
+def test_a_key_of_another_tenant_changes_nothing(store: Store, key: Key, hats: Classifier):
+    gate, _ = store.create_key("zoo", role="admin", name="gate")
+    store.enrol("museum", hats.id, "anna", some(1), by=key)
+    before = everything(store)
+    for change in (
+        lambda: store.enrol("museum", hats.id, "anna", some(2), by=gate),
+        lambda: store.forget_class("museum", hats.id, "anna", by=gate),
+        lambda: store.forget_everything("museum", by=gate),
+        lambda: store.create_classifier("museum", name="x", model="m", by=gate),
+    ):
+        with pytest.raises(NotFoundError, match=f"no key '{gate.id}' in this tenant"):
+            change()
+    assert everything(store) == before
+
+
+def test_every_statement_names_the_tenant(store: Store, key: Key):
+    gate, _ = store.create_key("zoo", role="admin", name="gate", quota=9, rate=9)
+    own = store.create_classifier("zoo", name="hats", model="fs-pic", by=gate)
+    statements: list[str] = []
+    event.listen(store._engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    (one, _) = store.enrol("zoo", own.id, "anna", some(1, 2), by=gate).new
+    methods = calls(store, own.id, one, gate)
+    last = ("forget_class", "delete_classifier")
+    for method in (*methods.keys() - {*last}, *last):
+        methods[method]()
+    store.forget_everything("zoo", by=gate)
+    store.audit("zoo")
+    store.keys("zoo")
+    store.classifiers("zoo")
+    store.take(gate)
+    rows = [each for each in statements if re.match("(select|insert|update|delete) ", each, re.IGNORECASE)]
+    rows = [each for each in rows if "pg_index" not in each]
+    assert len(rows) > 40
+    named = re.compile(r"insert into \w+ \(.*\btenant\b|\bwhere\b.*\btenant = ", re.IGNORECASE | re.DOTALL)
+    assert [each for each in rows if not named.search(each)] == []
+
+
+def test_no_row_can_point_at_what_belongs_to_another_tenant(store: Store, key: Key, hats: Classifier):
+    store.enrol("museum", hats.id, "anna", some(1), by=key)
+    with pytest.raises(Exception, match=r"(?i)foreign key"):
+        run(store, "update examples set tenant = 'zoo'")
+
+
+# The audit log.
+
+
+def test_the_log_says_who_enrolled_and_forgot_what(store: Store, key: Key, hats: Classifier):
+    (first, _) = store.enrol("museum", hats.id, "anna", some(1, 2), by=key).new
+    store.forget_example("museum", hats.id, first, by=key)
+    store.forget_class("museum", hats.id, "anna", by=key)
+    store.delete_classifier("museum", hats.id, by=key)
+    log = store.audit("museum")
+    assert [(each.action, each.label, each.example, each.examples) for each in log] == [
+        ("delete classifier", None, None, 0),
+        ("forget class", "anna", None, 1),
+        ("forget example", "anna", first, 1),
+        ("enrol", "anna", None, 2),
+        ("create classifier", None, None, 0),
+    ]
+    assert {(each.key, each.classifier) for each in log} == {(key.id, hats.id)}
+    assert store.audit("museum", most=2) == log[:2]
+    assert store.audit("museum", since=log[2].time) == log[:3]
+
+
+# Several at once.
+
+
+def child(*arguments: object) -> "subprocess.Popen[str]":
+    """A process of its own that runs a function of this file."""
+    code = (
+        "import importlib.util, sys; "
+        f"spec = importlib.util.spec_from_file_location('tests_of_the_store', {__file__!r}); "
+        "module = importlib.util.module_from_spec(spec); sys.modules[spec.name] = module; "
+        "spec.loader.exec_module(module); getattr(module, sys.argv[1])(*sys.argv[2:])"
+    )
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def enrol_many(url: str, classifier: str, first: str) -> None:
+    """Enrol 20 examples, one by one in threads; print how many were new."""
+    with Store(url) as store, ThreadPoolExecutor(3) as pool:
+        (key,) = store.keys("museum")
+        print("ready", flush=True)
+        numbers = range(int(first), int(first) + 20)
+        enrolled = pool.map(lambda n: store.enrol("museum", classifier, "anna", some(n), by=key), numbers)
+        print(sum(len(each.new) for each in enrolled))
+
+
+def test_processes_that_enrol_into_one_class_at_once_lose_nothing(
+    url: str, store: Store, key: Key, hats: Classifier
+):
+    # 0 to 19, and 10 to 29: ten of them by both.
+    children = [child("enrol_many", url, hats.id, first) for first in (0, 10)]
+    outputs = [each.communicate()[0].split() for each in children]
+    assert [each.returncode for each in children] == [0, 0]
+    assert sum(int(new) for _, new in outputs) == 30
+    found = store.prototypes("museum", hats.id)
+    assert found is not None
+    assert (found.examples, found.version) == ((30,), 30)
+    np.testing.assert_allclose(found.vectors[0], mean(some(*range(30))), atol=1e-6)
+
+
+def test_a_quota_holds_against_calls_at_once(store: Store, key: Key):
+    small, _ = store.create_key("museum", role="write", name="visitor", quota=5)
+    several = [store.create_classifier("museum", name=name, model="m", by=key) for name in "abcd"]
+
+    def enrol(number: int) -> bool:
+        try:
+            store.enrol("museum", several[number % 4].id, "anna", some(number), by=small)
+        except QuotaError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(enrol, range(16))) == 5
+
+
+def enrol_forever(url: str, classifier: str) -> None:
+    """Enrol three examples at a time; print their ids when they are acknowledged."""
+    with Store(url) as store:
+        (key,) = store.keys("museum")
+        number = 0
+        while True:
+            label = f"class {number % 7}"
+            given = some(number, number + 1, number + 2)
+            print(*store.enrol("museum", classifier, label, given, by=key).new, flush=True)
+            number += 3
+
+
+def test_after_kill_9_what_was_acknowledged_is_there_and_nothing_is_half_there(
+    url: str, store: Store, key: Key, hats: Classifier
+):
+    process = child("enrol_forever", url, hats.id)
+    assert process.stdout is not None
+    acknowledged = [name for _ in range(25) for name in process.stdout.readline().split()]
+    os.kill(process.pid, signal.SIGKILL)
+    acknowledged += process.stdout.read().split()
+    process.wait()
+    process.stdout.close()
+    # It goes on at once; and what PostgreSQL may still be finishing comes before it.
+    (later,) = store.enrol("museum", hats.id, "later", some(1), by=key).new
+    assert store.forget_example("museum", hats.id, later, by=key) == 1
+    kept = {name for (name,) in run(store, "select id from examples")}
+    assert kept >= set(acknowledged)
+    assert len(kept) in {len(acknowledged), len(acknowledged) + 3}  # the last may have missed its answer
+    classes = store.classes("museum", hats.id)
+    assert sum(each.examples for each in classes) == len(kept)
+    assert {each.examples % 3 for each in classes} == {0}
+    assert store.classifier("museum", hats.id).version == len(kept) / 3 + 2
+
+
+def test_a_new_store_can_be_begun_by_several_at_once(new_url: str):
+    def begin(_: int) -> list[str]:
+        with Store(new_url) as store:
+            return store.tenants()
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(begin, range(6))) == [[]] * 6
+
+
+# Rates.
+
+
+def test_a_key_without_a_rate_never_waits(store: Store, key: Key):
+    assert [store.take(key) for _ in range(5)] == [0.0] * 5
+
+
+def test_requests_past_the_rate_wait_for_the_end_of_the_minute(store: Store):
+    key, _ = store.create_key("zoo", role="read", name="gate", rate=3)
+    waits = [store.take(key) for _ in range(5)]
+    assert waits[:3] == [0.0] * 3
+    assert all(50 < wait <= 60 for wait in waits[3:])
+
+
+def test_the_next_minute_begins_anew(store: Store):
+    key, _ = store.create_key("zoo", role="read", name="gate", rate=2)
+    assert [store.take(key) > 0 for _ in range(3)] == [False, False, True]
+    run(store, "update windows set started = started - 60")
+    assert [store.take(key) > 0 for _ in range(3)] == [False, False, True]
+
+
+def test_a_rate_holds_over_threads_and_processes(url: str, store: Store, open_store: Open):
+    key, _ = store.create_key("zoo", role="read", name="gate", rate=7)
+    stores = [store, open_store(url)]  # as two processes have them
+    with ThreadPoolExecutor(6) as pool:
+        waits = list(pool.map(lambda number: stores[number % 2].take(key), range(24)))
+    assert waits.count(0.0) == 7
+
+
+def test_a_high_rate_holds_over_processes_and_is_drawn_a_hundredth_at_a_time(
+    url: str, store: Store, open_store: Open
+):
+    key, _ = store.create_key("zoo", role="read", name="gate", rate=1000)
+    stores = [store, open_store(url)]  # as two processes have them
+    drawn: list[str] = []
+    for each in stores:
+        event.listen(each._engine, "before_cursor_execute", lambda *given: drawn.append(given[2]))
+    with ThreadPoolExecutor(4) as pool:
+        waits = list(pool.map(lambda number: stores[number % 2].take(key), range(1100)))
+    allowed = waits.count(0.0)
+    assert 900 <= allowed <= 1000  # what one has drawn and not used, the other has not
+    draws = sum(each.lower().startswith("update windows") for each in drawn)
+    assert draws == 100 + (1100 - allowed)  # who is refused asks each time
+
+
+def test_what_a_process_has_drawn_is_worth_nothing_in_the_next_window(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    key, _ = store.create_key("zoo", role="read", name="gate", rate=1000)
+    assert store.take(key) == 0.0
+    run(store, "update windows set used = 1000")
+    assert [store.take(key) for _ in range(9)] == [0.0] * 9  # of the ten drawn
+    assert store.take(key) > 0
+    run(store, "update windows set used = 0")
+    assert store.take(key) == 0.0
+    run(store, "update windows set used = 1000")
+    now = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + 61)
+    run(store, "update windows set started = started + 61")  # as if all clocks had gone on
+    assert store.take(key) > 0
+
+
+# Keys that are remembered.
+
+
+def test_a_key_is_admitted_from_memory_for_a_second_and_its_requests_are_counted(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    _, secret = store.create_key("zoo", role="read", name="gate", rate=200)
+    assert store.admitted(secret) is None  # nobody has asked for it
+    found = store.key(secret)
+    assert found is not None
+    assert store.admitted(secret) is None  # nothing was drawn
+    assert store.take(found) == 0.0
+    assert [store.admitted(secret) for _ in range(2)] == [found, None]  # two were drawn
+    now = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + module.REMEMBERED)
+    assert store.take(found) == 0.0
+    assert store.admitted(secret) is None
+
+
+def test_of_many_requests_one_asks_for_the_key_before_it_is_forgotten(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    _, secret = store.create_key("zoo", role="read", name="gate")
+    found = store.key(secret)
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 0.9 * module.REMEMBERED)
+    assert [store.admitted(secret) for _ in range(3)] == [None, found, found]
+
+
+def test_a_key_that_is_revoked_here_is_refused_at_once_and_elsewhere_within_a_second(
+    url: str, store: Store, open_store: Open, monkeypatch: pytest.MonkeyPatch
+):
+    other = open_store(url)
+    key, secret = store.create_key("zoo", role="read", name="gate")
+    assert store.key(secret) == other.key(secret) == key
+    store.revoke(key.id)
+    assert store.admitted(secret) is None
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + module.REMEMBERED)
+    assert other.admitted(secret) is None
+    assert other.key(secret) is None
+
+
+def test_a_key_that_was_read_before_it_was_revoked_is_not_remembered_after(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    key, secret = store.create_key("zoo", role="read", name="gate")
+    real = module._key
+
+    def revoked_meanwhile(row):
+        store.revoke(key.id)
+        return real(row)
+
+    monkeypatch.setattr(module, "_key", revoked_meanwhile)
+    assert store.key(secret) == key
+    assert store.admitted(secret) is None
+
+
+@pytest.mark.parametrize("shift", [-1e6, 3600.0])
+def test_setting_the_clock_of_the_service_lets_nothing_through(
+    store: Store, monkeypatch: pytest.MonkeyPatch, shift: float
+):
+    key, _ = store.create_key("zoo", role="read", name="gate", rate=1)
+    assert store.take(key) == 0.0
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + shift)
+    assert store.take(key) > 0
+
+
+@pytest.mark.parametrize(("back", "longest"), [(30, 90), (1e6, 60)])
+def test_setting_the_clock_of_the_database_back_lets_nothing_through_and_ends(
+    store: Store, back: float, longest: float
+):
+    key, _ = store.create_key("zoo", role="read", name="gate", rate=1)
+    assert store.take(key) == 0.0
+    run(store, "update windows set started = started + :back", back=back)  # as seen after it
+    assert longest - 10 < store.take(key) <= longest
+    assert longest - 10 < store.take(key) <= longest
+
+
+# Nearest.
+
+
+@pytest.fixture
+def gallery(store: Store, key: Key, hats: Classifier) -> np.ndarray:
+    """Sixty classes of one example each: (60, D)."""
+    given = some(*range(60))
+    for number, one in enumerate(given):
+        store.enrol("museum", hats.id, f"class {number}", [one], by=key)
+    return np.stack([each.embedding for each in given])
+
+
+def check_nearest(store: Store, hats: Classifier, gallery: np.ndarray) -> None:
+    queries = np.random.default_rng(0).normal(size=(3, D))
+    found = store.nearest("museum", hats.id, queries, count=5)
+    assert len(store.nearest("museum", hats.id, queries, count=100)[0]) == 60
+    squares = ((queries[:, None] - gallery) ** 2).sum(-1)  # (3, 60)
+    order = squares.argsort(1)[:, :5]
+    assert [[each.label for each in row] for row in found] == [[f"class {n}" for n in row] for row in order]
+    assert {each.examples for row in found for each in row} == {1}
+    distances = [[each.squared_euclidean for each in row] for row in found]
+    np.testing.assert_allclose(distances, np.take_along_axis(squares, order, 1), atol=1e-5)
+
+
+def test_the_nearest_prototypes_are_those_of_an_exhaustive_search(
+    store: Store, hats: Classifier, gallery: np.ndarray
+):
+    check_nearest(store, hats, gallery)
+
+
+def test_with_an_index_they_are_the_same_and_it_goes_with_the_classifier(
+    postgresql_url: str, open_store: Open, monkeypatch: pytest.MonkeyPatch
+):
+    store = open_store(postgresql_url)
+    store.create_tenant("museum")
+    key, _ = store.create_key("museum", role="write", name="camera")
+    hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
+    given = some(*range(60))
+    for number, one in enumerate(given):
+        store.enrol("museum", hats.id, f"class {number}", [one], by=key)
+    monkeypatch.setattr(module, "MANY", 61)
+    assert not store.index("museum", hats.id)
+    store.enrol("museum", hats.id, "class 60", some(60), by=key)
+    assert store.index("museum", hats.id)
+    assert store.index("museum", hats.id)
+    store.forget_class("museum", hats.id, "class 60", by=key)
+    plans = []
+
+    def explain(connection: Any, cursor: Any, statement: str, values: Any, *_: object) -> None:
+        if "<->" in statement:
+            plans.append(str(connection.connection.execute(f"explain {statement}", values).fetchall()))
+
+    event.listen(store._engine, "before_cursor_execute", explain)
+    check_nearest(store, hats, np.stack([each.embedding for each in given]))
+    assert len(plans) == 6
+    assert all(f"Index Scan using hnsw_{hats.id}" in plan for plan in plans)
+    store.delete_classifier("museum", hats.id, by=key)
+    assert run(store, "select 1 from pg_class where relname = :name", name=f"hnsw_{hats.id}") == []
+
+
+def test_sqlite_has_no_index(tmp_path: Path, open_store: Open, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "MANY", 0)
+    assert not open_store(f"sqlite:///{tmp_path}/s.db").index("museum", "any")
+
+
+def test_an_empty_classifier_has_nothing_near(store: Store, hats: Classifier):
+    assert store.nearest("museum", hats.id, np.zeros((2, D)), count=3) == [[], []]
+
+
+def test_queries_of_another_dimension_are_refused(store: Store, hats: Classifier, key: Key):
+    store.enrol("museum", hats.id, "anna", some(1), by=key)
+    for wrong in (np.zeros((2, 3)), np.full((1, D), np.inf), np.zeros(D)):
+        with pytest.raises(DataError, match=f"here they are rows of {D} finite numbers"):
+            store.nearest("museum", hats.id, wrong, count=1)
+
+
+# Tables.
+
+
+def test_the_migrations_lead_to_the_tables_of_the_schema(new_url: str, open_store: Open):
+    store = open_store(new_url)
+    with store._engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": "sfumato_version"})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_there_is_no_column_for_an_image(store: Store):
+    with store._engine.connect() as connection:
+        inspector = inspect_database(connection)
+        binary = {
+            (table, column["name"])
+            for table in inspector.get_table_names()
+            for column in inspector.get_columns(table)
+            if str(column["type"]) in {"BLOB", "BYTEA"}
+        }
+    assert binary - {("classes", "vector")} == {
+        ("keys", "hash"),
+        ("classes", "sum"),
+        ("examples", "embedding"),
+    }
+
+
+def test_a_store_opened_again_has_what_it_had(url: str, store: Store, hats: Classifier, open_store: Open):
+    before = everything(store)
+    store.close()
+    assert everything(open_store(url)) == before
+
+
+def test_tables_of_another_program_are_left_alone(new_url: str, open_store: Open):
+    store = open_store(new_url)
+    run(store, "drop table sfumato_version")
+    with pytest.raises(StoreError, match="the tables of another program: name a database of its own"):
+        Store(new_url)
+
+
+def test_a_store_of_a_later_version_is_refused(new_url: str, open_store: Open):
+    run(open_store(new_url), "update sfumato_version set version_num = '9999'")
+    with pytest.raises(StoreError, match=r"of a later version \(9999\): upgrade sfumato"):
+        Store(new_url)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("store.db", "no url of a database: write sqlite:///FILE or postgresql"),
+        ("mysql://root:hush@host/db", "a store of 'mysql': write sqlite:///FILE or postgresql"),
+        ("sqlite://", "in memory would be gone with the process: write sqlite:///FILE"),
+    ],
+)
+def test_a_url_of_something_else_is_refused(wrong: str, message: str):
+    with pytest.raises(ConfigError, match=message) as found:
+        Store(wrong)
+    assert "hush" not in str(found.value)
+
+
+# Faults.
+
+
+def test_the_file_is_for_its_owner_alone(tmp_path: Path, open_store: Open):
+    store = open_store(f"sqlite:///{tmp_path}/store.db")
+    store.create_tenant("museum")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path: Path):
+    with pytest.raises(
+        StoreError, match=r"none/store.db: No such file or directory: name a file that can be"
+    ):
+        Store(f"sqlite:///{tmp_path}/none/store.db")
+
+
+@pytest.mark.parametrize(
+    ("pragma", "back", "message"),
+    [
+        # SQLite answers with the code of a disk that is full, and of a file that is read-only.
+        ("max_page_count = 1", "max_page_count = 4294967294", "the disk is full: make room and ask again"),
+        ("query_only = on", "query_only = off", "it cannot be written: see to its permissions"),
+    ],
+)
+def test_a_file_that_takes_nothing_more_is_told_and_used_again_when_it_does(
+    tmp_path: Path, open_store: Open, pragma: str, back: str, message: str
+):
+    store = open_store(f"sqlite:///{tmp_path}/store.db")
+    store.create_tenant("museum")
+    key, _ = store.create_key("museum", role="write", name="camera")
+    hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
+    before = everything(store)
+    state = [pragma]
+
+    def hinder(connection: sqlite3.Connection, *_: object) -> None:
+        connection.execute(f"pragma {state[0]}").close()
+
+    event.listen(store._engine, "checkout", hinder)
+    many = [example(number, dimension=1000) for number in range(20)]
+    with pytest.raises(StoreError, match=message):
+        store.enrol("museum", hats.id, "anna", many, by=key)
+    state[0] = back
+    assert everything(store) == before
+    assert len(store.enrol("museum", hats.id, "anna", many, by=key).new) == 20
+
+
+def test_a_damaged_file_is_told(tmp_path: Path):
+    path = tmp_path / "store.db"
+    with Store(f"sqlite:///{path}") as store:
+        store.create_tenant("museum")
+    path.write_bytes(path.read_bytes()[:9000])
+    with (
+        pytest.raises(StoreError, match=r"malformed.*: damaged, or no store: restore it from a backup"),
+        Store(f"sqlite:///{path}") as store,
+    ):
+        store.create_key("museum", role="read", name="gate")
+
+
+def test_a_file_that_is_no_database_is_told_and_left_alone(tmp_path: Path):
+    path = tmp_path / "store.db"
+    path.write_bytes(b"dear diary" * 1000)
+    with pytest.raises(StoreError, match="file is not a database: damaged, or no store"):
+        Store(f"sqlite:///{path}")
+    assert path.read_bytes() == b"dear diary" * 1000
+
+
+def test_a_writer_that_holds_the_file_for_long_is_told(
+    tmp_path: Path, open_store: Open, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "_WAIT", 0.05)
+    store = open_store(f"sqlite:///{tmp_path}/store.db")
+    with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
+        other.execute("begin immediate")
+        with pytest.raises(
+            StoreError, match="locked: another process holds it: ask again; nothing was saved"
+        ):
+            store.create_tenant("museum")
+        other.execute("rollback")
+    store.create_tenant("museum")
+
+
+def test_a_postgresql_that_was_stopped_and_started_is_used_again(
+    postgresql: Any, postgresql_url: str, open_store: Open
+):
+    store = open_store(postgresql_url)
+    store.create_tenant("museum")
+    key, _ = store.create_key("museum", role="write", name="camera")
+    hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
+    postgresql.stop()
+    for method in (store.ping, lambda: store.enrol("museum", hats.id, "anna", some(1), by=key)):
+        with pytest.raises(StoreError, match="see that the database runs and can be reached, then ask again"):
+            method()
+    postgresql.ensure_postgres_running()
+    assert len(store.enrol("museum", hats.id, "anna", some(1), by=key).new) == 1
+
+
+def test_a_connection_that_breaks_in_a_transaction_leaves_nothing(
+    postgresql_url: str, open_store: Open, monkeypatch: pytest.MonkeyPatch
+):
+    store = open_store(postgresql_url)
+    store.create_tenant("museum")
+    key, _ = store.create_key("museum", role="write", name="camera")
+    hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
+    before = everything(store)
+    note = module._note
+
+    def broken(connection: Any, *arguments: Any, **what: Any) -> None:
+        note(connection, *arguments, **what)
+        connection.execute(text("select pg_terminate_backend(pg_backend_pid())"))
+
+    monkeypatch.setattr(module, "_note", broken)
+    with pytest.raises(StoreError, match="terminating connection"):
+        store.enrol("museum", hats.id, "anna", some(1), by=key)
+    monkeypatch.undo()
+    assert everything(store) == before
+    assert len(store.enrol("museum", hats.id, "anna", some(1), by=key).new) == 1
+
+
+def test_an_error_of_the_database_shows_no_label(new_url: str, open_store: Open):
+    store = open_store(new_url)
+    store.create_tenant("museum")
+    key, _ = store.create_key("museum", role="write", name="camera")
+    hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
+    run(store, "drop table examples")
+    run(store, "create table examples (id text check (id = ''), tenant text, class text, digest text)")
+    with pytest.raises(StoreError) as found:
+        store.enrol("museum", hats.id, "Q" * 50, some(1), by=key)
+    assert "Q" * 50 not in "".join(traceback.format_exception(found.value))
+
+
+def test_an_error_of_the_database_shows_no_password():
+    with pytest.raises(StoreError) as found:
+        Store("postgresql+psycopg://postgres:hush@/none?host=/nowhere")
+    assert "hush" not in str(found.value)
+    assert "see that the database runs and can be reached" in str(found.value)

@@ -1,0 +1,165 @@
+"""The page with a real server: what is enrolled and classified through it, as a client in Python would."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import chromium
+import httpx
+import pytest
+import torch
+import uvicorn
+from torch import Tensor
+
+from sfumato.learn import few_shot
+from sfumato.learn.few_shot import FewShotConfig
+from sfumato.protect import parse, wire
+from sfumato.serve import models
+from sfumato.serve.app import ServiceConfig, create
+from sfumato.serve.store import Store
+
+pytestmark = chromium.MARKS
+
+SPEC = "dp-pix:cell=4,epsilon=3"
+SHAPE = (3, 32, 32)
+RELEASE = {"content-type": wire.MEDIA_TYPE}
+
+
+@dataclass
+class Cloud:
+    """A server. State: the bodies that it was sent, and to which addresses."""
+
+    app: Any
+    address: str = ""
+    key: str = ""
+    models: list[Any] = field(default_factory=list)
+    bodies: list[tuple[str, bytes]] = field(default_factory=list)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        parts: list[bytes] = []
+
+        async def kept() -> Any:
+            message = await receive()
+            parts.append(message.get("body", b""))
+            return message
+
+        await self.app(scope, kept, send)
+        if scope["type"] == "http":
+            self.bodies.append((scope["path"], b"".join(parts)))
+
+    def sent(self, end: str) -> list[bytes]:
+        return [body for path, body in self.bodies if path.endswith(end)]
+
+    def ask(self, method: str, path: str, **more: Any) -> Any:
+        headers = {"x-api-key": self.key, **more.pop("headers", {})}
+        reply = httpx.request(method, f"{self.address}v1/{path}", headers=headers, **more)
+        assert reply.is_success, reply.text
+        return reply.json()
+
+
+@pytest.fixture(scope="module")
+def cloud(site: Path, tmp_path_factory) -> Iterator[Cloud]:
+    """With a model that nobody trained: its answers need not be right, but the same."""
+    folder = tmp_path_factory.mktemp("cloud")
+    config = FewShotConfig(denoiser_depth=None, precision="float32")
+    card = {
+        **{"config": asdict(config), "specs": [SPEC], "channels": 3, "precision": "float32"},
+        **{"shape": list(SHAPE), "weights": {SPEC: 1.0}, "refusal": None},
+    }
+    few_shot.untrained(3, config, [parse(SPEC)], card=card).save(folder / "hats.safetensors")
+    with Store(f"sqlite:///{folder}/store.db") as store:
+        store.create_tenant("museum")
+        _, key = store.create_key("museum", role="write", name="page")
+        served = models.load(folder / "hats.safetensors")
+        cloud = Cloud(create(store, [served], ServiceConfig(web=site)), key=key)
+        listener = socket.create_server(("127.0.0.1", 0))
+        cloud.address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        server = uvicorn.Server(uvicorn.Config(cloud, log_level="error", ws="none"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        yield cloud
+        server.should_exit = True
+        thread.join()
+
+
+def hats(kind: int, count: int) -> Tensor:
+    """Pictures of a kind: stripes of their own, and noise."""
+    generator = torch.Generator().manual_seed(kind * 100 + count)
+    stripes = (torch.arange(32) // (kind + 2) % 2 * 150).view(1, 1, 1, 32)
+    return (stripes + torch.randint(0, 90, (count, *SHAPE), generator=generator)).to(torch.uint8)
+
+
+def test_a_page_and_a_client_get_the_same_answers_for_the_same_releases(
+    open_page: Callable[[str, Any], Any], cloud: Cloud
+):
+    page = open_page(cloud.address, cloud)
+    page.connect({"specs": [SPEC]}, key=cloud.key)
+    page.write("name", "hats")
+    page.submit("create")
+    page.status("Created hats.")
+    ours = cloud.ask("POST", "classifiers", json={"name": "ours", "model": "hats"})["id"]
+    for kind, label in enumerate(("bowler", "fez", "50% wool")):
+        page.choose(hats(kind, 3))
+        enrolled = page.enrol(label)
+        sent = wire.decode(enrolled, most_images=3, most_pixels=10_000)
+        clean = parse("pixelize:cell=4").release(hats(kind, 3), noise=None).values
+        assert (sent.values != clean).double().mean() > 0.8
+        where = f"classifiers/{ours}/classes/{label.replace('%', '%25')}/examples"
+        assert cloud.ask("POST", where, content=enrolled, headers=RELEASE)["new"] == 3
+    page.choose(torch.cat([hats(0, 1), hats(1, 2)]))
+    page.find("classify").click()
+    page.until("return document.querySelectorAll('#pictures meter').length == 9")
+    shown = page.browser.execute_script(
+        """
+        return [...document.querySelectorAll('#pictures > li')].map((picture) =>
+          [...picture.querySelectorAll('.guesses li')].map((guess) =>
+            [guess.firstChild.textContent, guess.querySelector('meter').value]));
+        """
+    )
+    asked = cloud.sent("/classify")[-1]
+    answers = cloud.ask("POST", f"classifiers/{ours}/classify", content=asked, headers=RELEASE)["images"]
+    expected = [[[each["label"], each["probability"]] for each in image["guesses"]] for image in answers]
+    assert [[label for label, _ in image] for image in shown] == [
+        [label for label, _ in image] for image in expected
+    ]
+    assert [share for image in shown for _, share in image] == pytest.approx(
+        [share for image in expected for _, share in image], rel=1e-4
+    )
+    assert page.browser.get_log("browser") == []
+
+
+def test_what_is_forgotten_on_the_page_is_gone_from_the_server(
+    open_page: Callable[[str, Any], Any], cloud: Cloud
+):
+    other = cloud.ask("POST", "classifiers", json={"name": "caps", "model": "hats"})["id"]
+    page = open_page(cloud.address, cloud)
+    page.connect({"specs": [SPEC]}, key=cloud.key)
+    page.browser.execute_script(
+        """
+        const list = document.getElementById('classifiers');
+        list.value = arguments[0];
+        list.dispatchEvent(new Event('change'));
+        """,
+        other,
+    )
+    page.until("return document.getElementById('classes').textContent == 'none yet'")
+    for label, kind in (("flat", 4), ("peaked", 5)):
+        page.choose(hats(kind, 2))
+        page.enrol(label)
+    page.find("undo").click()
+    page.status("Forgot 2 again.")
+    left = cloud.ask("GET", f"classifiers/{other}/classes")
+    assert [(each["label"], each["examples"]) for each in left] == [("flat", 2)]
+    page.browser.find_element("css selector", "#classes button").click()
+    page.browser.switch_to.alert.accept()
+    page.status("Forgot flat.")
+    assert cloud.ask("GET", f"classifiers/{other}/classes") == []
+
+
+def test_the_server_lets_the_page_do_no_more_than_it_needs(cloud: Cloud):
+    headers = httpx.get(cloud.address).headers
+    assert "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'" in headers["content-security-policy"]
+    assert "camera=(self)" in headers["permissions-policy"]

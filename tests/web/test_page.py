@@ -1,0 +1,634 @@
+"""The page in Chromium, with a server that keeps every byte that it is sent."""
+
+import functools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import chromium
+import numpy as np
+import pytest
+import torch
+from devices import SHAPE, pictures, write_feature, write_mask
+from PIL import ExifTags, Image
+from torch import Tensor
+
+from sfumato import images, protect
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.edge.export import MOST_NUMBERS, export
+from sfumato.protect import wire
+from sfumato.protect.feature import Feature
+from sfumato.protect.mask import Mask
+from sfumato.protect.parameters import artefact_digest
+
+pytestmark = chromium.MARKS
+
+KEY = "the-key-of-the-user"
+SIZE = 36  # of the models' images; cells of 5 leave smaller ones at the border
+
+
+@dataclass
+class Request:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Cloud:
+    """A server of the page and of as much of the API as it uses. State: what it was sent, and its classes."""
+
+    models: list[dict[str, Any]]
+    requests: list[Request] = field(default_factory=list)
+    classes: dict[str, int] = field(default_factory=dict)
+    answers: list[dict[str, Any]] = field(default_factory=list)
+
+    def answer(self, request: Request) -> tuple[int, Any]:
+        self.requests.append(request)
+        parts = [unquote(part) for part in urlsplit(request.path).path.split("/")[2:]]
+        if request.headers.get("x-api-key") != KEY:
+            return 401, {"title": "Unauthorized", "detail": "this key is unknown: ask for another"}
+        match request.method, parts:
+            case "GET", ["models"]:
+                return 200, self.models
+            case "GET", ["classifiers"]:
+                return 200, [
+                    {"id": model["name"], "name": "hats", "model": model["name"]} for model in self.models
+                ]
+            case "POST", ["classifiers"]:
+                return 201, {"id": "new", **json.loads(request.body)}
+            case "GET", ["classifiers", _, "classes"]:
+                return 200, [{"label": label, "examples": count} for label, count in self.classes.items()]
+            case "POST", ["classifiers", _, "classes", label, "examples"]:
+                count = wire.header(request.body).count
+                self.classes[label] = self.classes.get(label, 0) + count
+                return 201, {"new": count, "known": 0, "examples": [f"e{i}" for i in range(count)]}
+            case "POST", ["classifiers", _, "classify"]:
+                return 200, {"images": self.answers}
+            case "DELETE", ["classifiers", _, "classes", label]:
+                del self.classes[label]
+                return 204, None
+            case "DELETE", ["classifiers", _, "examples", _] | ["classifiers", _]:
+                return 204, None
+        return 404, {"detail": "there is nothing here"}
+
+    def sent(self, end: str) -> list[bytes]:
+        """The bodies of requests to addresses that end so."""
+        return [each.body for each in self.requests if urlsplit(each.path).path.endswith(end)]
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Serves a folder, and the API of `server.cloud`."""
+
+    extensions_map = SimpleHTTPRequestHandler.extensions_map | {
+        ".js": "text/javascript",
+        ".wasm": "application/wasm",
+    }
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/v1/"):
+            self.do_POST()
+        else:
+            super().do_GET()
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = Request(self.command, self.path, headers, body)
+        status, answer = self.server.cloud.answer(request)  # type: ignore[attr-defined]
+        content = b"" if answer is None else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_DELETE = do_POST  # noqa: N815
+
+    def log_message(self, *words: Any) -> None:
+        pass
+
+
+def model(
+    spec: str, *, shape: tuple[int, int, int] = (3, SIZE, SIZE), made_of: str | None = None
+) -> dict[str, Any]:
+    name = "-".join(part for part in spec.replace("=", "-").replace(",", "-").split(":"))
+    return {"name": name, "kind": "few-shot", "specs": [spec], "made_of": [made_of], "shape": list(shape)}
+
+
+@pytest.fixture(scope="module")
+def mask(tmp_path_factory) -> Path:
+    """An artefact, and beside it what was exported of it."""
+    artefact = write_mask(tmp_path_factory.mktemp("mask") / "mask.safetensors")
+    export(artefact, artefact.with_suffix(".onnx"), check=pictures(2, seed=1))
+    return artefact
+
+
+@pytest.fixture(scope="module")
+def feature(tmp_path_factory) -> Path:
+    artefact = write_feature(tmp_path_factory.mktemp("feature") / "feature.safetensors")
+    export(artefact, artefact.with_suffix(".onnx"), check=pictures(2, seed=1))
+    return artefact
+
+
+@pytest.fixture
+def page(open_page: Callable[[str, Any], Any], site: Path) -> Iterator[Any]:
+    """With a server of its own for each test."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(site)))
+    server.cloud = Cloud([])  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield open_page(f"http://127.0.0.1:{server.server_port}/", server.cloud)  # type: ignore[attr-defined]
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def random_images(count: int = 2, seed: int = 0) -> Tensor:
+    return pictures(count, seed=seed, shape=(3, SIZE, SIZE))
+
+
+def test_what_leaves_is_the_release_that_python_makes_and_nothing_else(page: Any):
+    page.connect(model("pixelize:cell=5"))
+    page.choose(random_images())
+    sent = wire.decode(page.enrol("a hat"), most_images=2, most_pixels=10_000)
+    expected = protect.parse("pixelize:cell=5").release(random_images(), seeded_noise(0))
+    assert sent.spec == expected.spec
+    assert torch.equal(sent.values, expected.values)
+
+
+def test_no_request_holds_pixels_of_an_original(page: Any):
+    page.cloud.answers = [{"guesses": [], "none_of_these": None}] * 2
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    page.choose(random_images())
+    page.find("classify").click()
+    page.status("0.png: none")
+    page.enrol("a hat")
+    originals = [image.numpy().tobytes() for image in random_images()]
+    interleaved = [image.permute(1, 2, 0).contiguous().numpy().tobytes() for image in random_images()]
+    # Six bytes of an original are somewhere in noise with a probability below 10^-9.
+    parts = {data[i : i + 6] for data in originals + interleaved for i in range(len(data) - 5)}
+    assert len(page.cloud.requests) >= 5
+    for request in page.cloud.requests:
+        whole = request.path.encode() + str(request.headers).encode() + request.body
+        assert not any(whole[i : i + 6] in parts for i in range(len(whole) - 5))
+
+
+def test_what_is_seen_as_protected_is_what_leaves(page: Any):
+    page.connect(model("dp-pix:cell=5,epsilon=30"))
+    page.choose(random_images(1))
+    original, protected = page.canvas(0), page.canvas(1)
+    sent = wire.decode(page.enrol("a hat"), most_images=1, most_pixels=10_000)
+    assert torch.equal(original[:3], random_images(1)[0])
+    assert torch.equal(protected[:3], sent.images()[0])
+
+
+def test_dp_pix_noise_is_there_and_has_its_size(page: Any):
+    page.connect(model("dp-pix:cell=4,epsilon=30"))
+    page.choose(torch.full((20, 3, SIZE, SIZE), 128, dtype=torch.uint8))
+    body = page.enrol("grey")
+    sent = wire.decode(body, most_images=20, most_pixels=100_000)
+    # The same picture twenty times is one picture: it leaves with one noise.
+    assert len(np.unique(sent.values.flatten(1).numpy(), axis=0)) == 1
+    # E|Laplace(0, s)| = s = 255 * 3 / 30 / 16 = 1.6, of 243 cells; rounding adds little.
+    assert 1.1 < (sent.values[0].double() - 128).abs().mean() < 2.1
+
+
+def test_a_picture_leaves_with_the_same_noise_again_after_a_reload(page: Any):
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    page.choose(random_images())
+    first = page.enrol("a hat")
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    page.choose(random_images())
+    assert page.enrol("a hat") == first
+    page.until("return document.getElementById('ledger').textContent.includes('2 releases of 2 pictures')")
+
+
+def test_another_epsilon_is_another_release(page: Any):
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    page.choose(random_images(1))
+    page.enrol("a hat")
+    page.connect(model("dp-pix:cell=4,epsilon=1"))
+    page.choose(random_images(1))
+    page.enrol("a hat")
+    page.until("return document.getElementById('ledger').textContent.includes('2 releases of 1 picture ')")
+
+
+def test_a_slider_moved_to_and_fro_shows_the_noise_that_was_drawn_first(page: Any):
+    page.open()
+    page.choose(random_images(1))
+    before = page.canvas(1)
+    page.slide("epsilon", by=1)
+    assert not torch.equal(page.canvas(1), before)
+    page.slide("epsilon", by=-1)
+    assert torch.equal(page.canvas(1), before)
+
+
+def test_the_guarantee_is_that_of_python_and_follows_the_slider(page: Any):
+    shape = (3, SIZE, SIZE)
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    assert page.text("guarantee") == str(protect.parse("dp-pix:cell=4,epsilon=3").guarantee(shape))
+    page.slide("epsilon", by=1)
+    assert page.text("spec") == "dp-pix:cell=4,epsilon=5"
+    assert page.text("guarantee") == str(protect.parse("dp-pix:cell=4,epsilon=5").guarantee(shape))
+
+
+def test_nothing_can_be_sent_by_another_protection_than_the_model_was_trained_for(page: Any):
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    page.choose(random_images(1))
+    assert page.find("classify").is_displayed()
+    page.slide("cell", by=-1)
+    assert not page.find("classify").is_displayed()
+    assert page.find("mismatch").is_displayed()
+    page.find("reset").click()
+    page.until("return document.getElementById('mismatch').hidden")
+    assert page.text("spec") == "dp-pix:cell=4,epsilon=3"
+
+
+def test_a_larger_picture_is_cut_and_made_small_as_python_reads_it(page: Any):
+    page.connect(model("pixelize:cell=1"))
+    large = pictures(1, shape=(3, 50, 83))
+    page.choose(large)
+    sent = wire.decode(page.enrol("a hat"), most_images=1, most_pixels=10_000)
+    assert torch.equal(sent.values[0], images.read(page.folder / "0.png", size=SIZE))
+
+
+def test_a_grey_model_is_sent_grey_values(page: Any):
+    page.connect(model("pixelize:cell=2", shape=(1, SIZE, SIZE)))
+    page.choose(random_images(1))
+    sent = wire.decode(page.enrol("a hat"), most_images=1, most_pixels=10_000)
+    grey = images.read(page.folder / "0.png", channels=1)
+    expected = protect.parse("pixelize:cell=2").release(grey[None], seeded_noise(0))
+    assert torch.equal(sent.values, expected.values)
+
+
+def test_a_photograph_stands_upright_and_nearly_as_python_reads_it(page: Any):
+    ramp = np.linspace(0, 255, 60).astype(np.uint8)
+    photograph = Image.fromarray(np.stack([np.tile(ramp, (40, 1))] * 3, 2))
+    turned = Image.Exif()
+    turned[ExifTags.Base.Orientation] = 6
+    turned[ExifTags.Base.Make] = "the maker of the camera"
+    photograph.save(page.folder / "photograph.jpg", quality=95, exif=turned)
+    page.connect(model("pixelize:cell=1"))
+    page.find("files").send_keys(str(page.folder / "photograph.jpg"))
+    page.until("return document.querySelectorAll('#pictures > li').length == 1")
+    body = page.enrol("a hat")
+    sent = wire.decode(body, most_images=1, most_pixels=10_000)
+    expected = images.read(page.folder / "photograph.jpg", size=SIZE)
+    assert (
+        sent.values[0].int() - expected.int()
+    ).abs().max() <= 4  # decoders of JPEG differ in the last bits
+    assert b"maker" not in body
+
+
+def test_transparent_parts_are_white(page: Any):
+    page.connect(model("pixelize:cell=1"))
+    Image.new("RGBA", (SIZE, SIZE), (10, 20, 30, 0)).save(page.folder / "clear.png")
+    page.find("files").send_keys(str(page.folder / "clear.png"))
+    page.until("return document.querySelectorAll('#pictures > li').length == 1")
+    assert wire.decode(page.enrol("a hat"), most_images=1, most_pixels=10_000).values.unique().tolist() == [
+        255
+    ]
+
+
+def test_what_another_window_released_first_is_what_leaves(page: Any):
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    page.choose(random_images(1))
+    first = page.browser.current_window_handle
+    page.browser.switch_to.new_window("tab")
+    try:
+        page.connect(model("dp-pix:cell=4,epsilon=3"))
+        page.choose(random_images(1))
+        of_another = page.enrol("a hat")
+    finally:
+        page.browser.close()
+        page.browser.switch_to.window(first)
+    assert page.enrol("a hat") == of_another
+
+
+def test_nothing_is_sent_where_the_ledger_cannot_be_written(page: Any):
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    page.choose(random_images(1))
+    page.browser.execute_script("IDBObjectStore.prototype.put = function () { this.transaction.abort(); }")
+    page.find("classify").click()
+    page.until("return !document.getElementById('problem').hidden")
+    assert page.text("problem").startswith("nothing was sent: the ledger cannot be written")
+    assert page.cloud.sent("/classify") == []
+
+
+def test_more_pictures_than_a_request_may_hold_go_in_several(page: Any):
+    small = model("pixelize:cell=4", shape=(1, 8, 8))
+    page.connect(small)
+    page.choose(pictures(70, shape=(3, 8, 8)))
+    page.enrol("a hat")
+    assert [wire.header(body).count for body in page.cloud.sent("/examples")] == [64, 6]
+    assert page.text("status") == "Enrolled for a hat: 70 new."
+
+
+def test_a_model_for_several_protections_is_sent_the_one_that_is_chosen(page: Any):
+    several = model("dp-pix:cell=4,epsilon=3")
+    several |= {"specs": ["dp-pix:cell=4,epsilon=3", "pixelize:cell=6"], "made_of": [None, None]}
+    page.connect(several)
+    page.choose(random_images(1))
+    page.browser.find_element("css selector", "#kinds option:nth-child(2)").click()
+    page.until("return document.getElementById('spec').textContent == 'pixelize:cell=6'")
+    page.until("return !document.getElementById('actions').hidden")
+    assert wire.header(page.enrol("a hat")).spec == "pixelize:cell=6"
+
+
+def test_a_class_whose_name_would_be_taken_out_of_an_address_is_refused(page: Any):
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    page.choose(random_images(1))
+    page.write("label", "..")
+    page.submit("enrol")
+    page.until("return !document.getElementById('problem').hidden")
+    assert page.text("problem") == "a name of dots alone has no address"
+    assert page.cloud.sent("/examples") == []
+
+
+def ledger(page: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = page.browser.execute_async_script(
+        """
+        const done = arguments[0];
+        const request = indexedDB.open("sfumato-ledger");
+        request.onsuccess = () => {
+          const all = request.result.transaction("releases").objectStore("releases").getAll();
+          all.onsuccess = () => done(all.result);
+        };
+        """
+    )
+    return found
+
+
+def test_the_ledger_keeps_random_releases_and_no_others(page: Any):
+    for spec in ("pixelize:cell=1", "dp-pix:cell=4,epsilon=3"):
+        page.connect(model(spec))
+        page.choose(random_images(1))
+        page.enrol("a hat")
+    kept = {each["key"].split(" ")[1]: each["release"] for each in ledger(page)}
+    assert kept["pixelize:cell=1@"] is None
+    packet = kept["dp-pix:cell=4,epsilon=3@"]["packet"]
+    assert len(packet) == 3 * (SIZE // 4) ** 2
+
+
+def test_the_key_is_in_no_storage_and_gone_after_a_reload(page: Any):
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    page.choose(random_images(1))
+    page.enrol("a hat")
+    others = (
+        "return JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, history.state])"
+    )
+    stored = json.dumps(ledger(page)) + page.browser.execute_script(others)
+    assert "dp-pix:cell=4,epsilon=3" in stored
+    assert KEY not in stored
+    page.browser.refresh()
+    page.until("return !document.getElementById('main').hidden")
+    assert page.find("key").get_property("value") == ""
+
+
+def test_a_refusal_says_what_the_server_said(page: Any):
+    page.cloud.models = [model("dp-pix:cell=4,epsilon=3")]
+    page.open()
+    page.write("key", "wrong")
+    page.submit("connect")
+    page.until("return !document.getElementById('problem').hidden")
+    assert page.text("problem") == "this key is unknown: ask for another"
+    assert page.find("problem").get_attribute("role") == "alert"
+
+
+def test_answers_are_shown_with_their_probabilities(page: Any):
+    first = {"guesses": [{"label": "bowler", "probability": 0.91, "distance": 3.25}], "none_of_these": False}
+    second = {"guesses": [{"label": "bowler", "probability": 0.6, "distance": 99.0}], "none_of_these": True}
+    page.cloud.answers = [first, second]
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    page.choose(random_images())
+    page.find("classify").click()
+    page.status("0.png: bowler, 91%; 1.png: none of the enrolled classes")
+    shown = page.text("pictures")
+    assert "91.0%" in shown
+    assert "None of these, most likely." in shown
+    assert page.cloud.requests[-1].path.endswith("/classify?top=5")
+
+
+def test_a_class_of_any_name_is_enrolled_listed_and_forgotten(page: Any):
+    label = "<b>Ägypten<i> 50% & co?"
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    page.choose(random_images())
+    page.enrol(label)
+    assert page.cloud.classes == {label: 2}
+    page.until(f"return document.getElementById('classes').textContent.startsWith({json.dumps(label)})")
+    page.browser.find_element("css selector", "#classes button").click()
+    page.browser.switch_to.alert.accept()
+    page.status(f"Forgot {label}.")
+    assert page.cloud.classes == {}
+
+
+def test_an_enrolment_can_be_forgotten_again(page: Any):
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    page.choose(random_images())
+    page.enrol("a hat")
+    page.find("undo").click()
+    page.status("Forgot 2 again.")
+    forgotten = [each.path.rsplit("/", 2)[1:] for each in page.cloud.requests if each.method == "DELETE"]
+    assert forgotten == [["examples", "e0"], ["examples", "e1"]]
+
+
+def test_a_classifier_is_created_with_the_model_that_was_chosen(page: Any):
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    page.browser.find_element("css selector", "#new-classifier summary").click()
+    page.write("name", "caps")
+    page.submit("create")
+    page.status("Created caps.")
+    assert json.loads(page.cloud.sent("/classifiers")[-1]) == {
+        "name": "caps",
+        "model": page.cloud.models[0]["name"],
+    }
+
+
+def test_a_file_that_is_no_picture_is_named(page: Any):
+    page.open()
+    file = page.folder / "notes.png"
+    file.write_text("no picture")
+    page.find("files").send_keys(str(file))
+    page.until("return !document.getElementById('problem').hidden")
+    assert page.text("problem") == "notes.png is no picture that this browser reads: save it as JPEG or PNG"
+
+
+def test_a_picture_of_the_camera_is_protected_like_any_other(page: Any):
+    fake = """
+        Object.defineProperty(navigator.mediaDevices, "getUserMedia", { value: async () => {
+          const canvas = Object.assign(document.createElement("canvas"), { width: 64, height: 48 });
+          const context = canvas.getContext("2d");
+          setInterval(() => { context.fillStyle = "rgb(200, 100, 50)"; context.fillRect(0, 0, 64, 48); }, 20);
+          return canvas.captureStream();
+        } });
+    """
+    added = page.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": fake})
+    try:
+        page.connect(model("pixelize:cell=4"))
+    finally:
+        page.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+    page.find("camera").click()
+    page.until(
+        "return document.getElementById('viewfinder').open && document.getElementById('video').videoWidth > 0"
+    )
+    page.find("shoot").click()
+    page.until("return document.querySelectorAll('#pictures > li').length == 1")
+    sent = wire.decode(page.enrol("wall"), most_images=1, most_pixels=10_000)
+    assert (
+        sent.values.double() - torch.tensor([200.0, 100, 50]).view(1, 3, 1, 1)
+    ).abs().max() <= 4  # of a video
+    assert page.browser.execute_script("return document.getElementById('video').srcObject") is None
+
+
+def test_a_learned_mask_shows_the_pixels_that_python_shows(page: Any, mask: Path):
+    spec = "mask:artefact=mask.safetensors"
+    page.connect(model(spec, shape=SHAPE, made_of=artefact_digest(str(mask))))
+    page.find("exported").send_keys(str(mask.with_suffix(".onnx")))
+    page.until("return document.getElementById('guarantee').textContent == 'nothing is proved'")
+    page.choose(pictures(2))
+    body = page.enrol("a hat")
+    sent = wire.decode(body, most_images=2, most_pixels=10_000)
+    expected = Mask(str(mask)).release(pictures(2), seeded_noise(0))
+    assert wire.header(body).made_of == artefact_digest(str(mask))
+    assert sent.shown.sum((1, 2, 3)).tolist() == [90, 90]
+    assert torch.equal(sent.values, pictures(2) * sent.shown)
+    assert (sent.shown != expected.shown).double().mean() < 0.01  # another order of sums, and near ties
+
+
+def test_a_private_feature_leaves_with_the_noise_of_the_slider(page: Any, feature: Path):
+    page.connect(
+        model("feature:artefact=feature.safetensors", shape=SHAPE, made_of=artefact_digest(str(feature)))
+    )
+    page.find("exported").send_keys(str(feature.with_suffix(".onnx")))
+    page.until("return document.getElementById('guarantee').textContent == 'nothing is proved'")
+    assert page.text("spec") == "feature:artefact=feature.safetensors,noise=0.5"
+    for _ in range(6):  # 0.2, 0.1, 0.05, 0.02, 0.01, 0
+        page.slide("noise", by=-1)
+    page.choose(pictures(2))
+    sent = wire.decode(page.enrol("a hat"), most_images=2, most_pixels=10_000)
+    expected = Feature(str(feature), noise=0.0).release(pictures(2), seeded_noise(0))
+    assert sent.spec == "feature:artefact=feature.safetensors,noise=0"
+    torch.testing.assert_close(sent.values, expected.values, atol=MOST_NUMBERS, rtol=0)
+
+
+def test_a_clipped_feature_has_the_guarantee_of_python(page: Any, feature: Path):
+    spec = "feature:artefact=feature.safetensors"
+    page.connect(model(spec, shape=SHAPE, made_of=artefact_digest(str(feature))))
+    page.find("exported").send_keys(str(feature.with_suffix(".onnx")))
+    page.until("return document.getElementById('guarantee').textContent == 'nothing is proved'")
+    page.slide("norm", by=-1)
+    page.choose(pictures(1))
+    sent = wire.decode(page.enrol("a hat"), most_images=1, most_pixels=10_000)
+    clipped = Feature(str(feature), noise=0.5, norm=50.0)
+    assert sent.spec == f"{spec},noise=0.5,norm=50"
+    assert page.text("guarantee") == str(clipped.guarantee(SHAPE))
+    assert torch.equal((sent.values * 1024).round() / 1024, sent.values)  # on the grid of the discrete noise
+
+
+def test_an_export_of_another_artefact_is_refused(page: Any, mask: Path):
+    page.connect(model("mask:artefact=mask.safetensors", shape=SHAPE, made_of="0" * 64))
+    page.find("exported").send_keys(str(mask.with_suffix(".onnx")))
+    page.until("return !document.getElementById('problem').hidden")
+    assert page.text("problem").startswith(
+        "this file was exported from another artefact than the server's model"
+    )
+
+
+def test_without_a_secure_connection_the_page_says_so_and_does_nothing(page: Any):
+    insecure = "Object.defineProperty(Crypto.prototype, 'subtle', { value: undefined })"
+    added = page.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": insecure})
+    try:
+        chromium.go_to(page.browser, page.address)
+    finally:
+        page.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
+    page.until("return !document.getElementById('problem').hidden")
+    assert page.text("problem").startswith("this page needs a secure connection")
+    assert not page.find("main").is_displayed()
+
+
+def test_all_requests_go_to_the_server_of_the_page_and_the_console_stays_empty(page: Any, mask: Path):
+    spec = "mask:artefact=mask.safetensors"
+    page.connect(model(spec, shape=SHAPE, made_of=artefact_digest(str(mask))))
+    page.find("exported").send_keys(str(mask.with_suffix(".onnx")))
+    page.choose(pictures(2))
+    page.enrol("a hat")
+    messages = [json.loads(each["message"])["message"] for each in page.browser.get_log("performance")]
+    asked = [
+        each["params"]["request"]["url"] for each in messages if each["method"] == "Network.requestWillBeSent"
+    ]
+    local = ("about:", "blob:", "data:")
+    assert any(url.endswith(".wasm") for url in asked)
+    assert [url for url in asked if not url.startswith((page.address, *local))] == []
+    assert page.browser.get_log("browser") == []
+
+
+def test_the_policy_forbids_everything_that_is_not_the_pages_own(site: Path):
+    policy = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' ; base-uri 'none'"
+    assert policy in (site / "index.html").read_text()
+
+
+def test_every_control_has_a_name_for_screen_readers(page: Any):
+    page.cloud.classes = {"bowler": 3}
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    page.choose(random_images())
+    page.until("return document.querySelectorAll('#classes button').length == 1")
+    nodes = page.browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    controls = {"button", "textbox", "combobox", "slider", "checkbox", "link", "image", "DisclosureTriangle"}
+    found = [
+        (node["role"]["value"], node.get("name", {}).get("value", ""))
+        for node in nodes
+        if not node.get("ignored") and node.get("role", {}).get("value") in controls
+    ]
+    assert len(found) >= 15
+    assert [role for role, name in found if not name.strip()] == []
+    assert len([name for role, name in found if role == "image"]) == 4
+    assert ("button", "Forget bowler") in found
+
+
+def test_the_page_works_by_keyboard_alone(page: Any):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    page.cloud.models = [model("dp-pix:cell=4,epsilon=3")]
+    page.open()
+    page.choose(random_images(1))
+    press = lambda *keys: ActionChains(page.browser, duration=0).send_keys(*keys).perform()  # noqa: E731
+    page.browser.execute_script("document.activeElement.blur(); window.scrollTo(0, 0)")
+    seen = []
+    for _ in range(30):
+        press(Keys.TAB)
+        name = page.browser.execute_script("return document.activeElement.id")
+        seen.append(name)
+        if name == "key":
+            press(KEY, Keys.ENTER)
+            page.status("Connected.")
+        if name == "label":
+            press("a hat", Keys.ENTER)
+            page.status("Enrolled for a hat")
+            break
+    order = ["key", "kinds", "slider-cell", "slider-epsilon", "files", "camera", "clear", "label"]
+    assert [name for name in seen if name in order] == order
+    assert page.cloud.classes == {"a hat": 1}
+
+
+@pytest.mark.parametrize("width", [320, 390, 1200])
+def test_nothing_is_wider_than_the_screen_and_controls_are_large_enough(page: Any, width: int):
+    page.cloud.classes = {"a hat with a very long name that goes on and on and on" * 2: 3}
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    page.choose(random_images())
+    assert page.browser.execute_script("return document.documentElement.scrollWidth") <= width
+    heights = page.browser.execute_script(
+        "return [...document.querySelectorAll('button, select, .file label')]"
+        ".filter(each => each.offsetParent).map(each => each.getBoundingClientRect().height)"
+    )
+    assert len(heights) >= 6
+    assert min(heights) >= 44

@@ -1,0 +1,157 @@
+"""The page's protections, noise and words against Python's, by the vectors of web/vectors.py under node."""
+
+import base64
+import math
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sfumato import protect
+from sfumato.protect import wire
+
+Ask = Callable[[list[dict[str, Any]]], list[Any]]
+
+VECTORS = Path(__file__).parents[2] / "web" / "vectors.py"
+
+
+@pytest.fixture(scope="module")
+def answered(ask: Ask) -> list[tuple[dict[str, Any], Any]]:
+    vectors = list(runpy.run_path(str(VECTORS))["vectors"]())
+    return list(zip(vectors, ask(vectors), strict=True))
+
+
+def wrong(answered: list[tuple[dict[str, Any], Any]], kind: str, *, least: int, name: str = "") -> list[Any]:
+    """The vectors of a kind that were answered otherwise than Python does, of at least so many."""
+    of_kind = [
+        (vector, answer)
+        for vector, answer in answered
+        if vector["kind"] == kind and vector.get("spec", "").startswith(name)
+    ]
+    assert len(of_kind) >= least
+    return [(vector, answer) for vector, answer in of_kind if answer != vector["answer"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("blur:", 265), ("pixelize:", 75), ("gaussian:", 90), ("dp-pix:", 210), ("dp-pix-gaussian:", 45)],
+)
+def test_a_release_is_that_of_python_byte_for_byte_from_the_same_bits(answered, name: str, least: int):
+    assert wrong(answered, "protect", name=name, least=least) == []
+
+
+@pytest.mark.parametrize("kind", ["laplace", "discrete gaussian", "rounded gaussian"])
+def test_noise_whose_comparisons_tie_often_is_that_of_python(answered, kind: str):
+    assert wrong(answered, kind, least=5) == []
+
+
+@pytest.mark.parametrize("kind", ["exp", "logistic", "upper tail"])
+def test_binary_digits_of_a_probability_are_those_of_mpmath(answered, kind: str):
+    assert wrong(answered, kind, least=18) == []
+
+
+def test_a_spec_is_written_as_python_writes_it(answered):
+    assert wrong(answered, "spec", least=46) == []
+
+
+def test_a_guarantee_is_said_in_the_words_and_numbers_of_python(answered):
+    assert wrong(answered, "guarantee", least=138) == []
+
+
+@pytest.mark.parametrize("kind", ["fit", "grey"])
+def test_a_picture_is_cut_and_made_small_as_pillow_does_it(answered, kind: str):
+    assert wrong(answered, kind, least=5) == []
+
+
+def test_the_ledger_knows_an_image_by_the_digest_of_python(answered):
+    assert wrong(answered, "digest", least=5) == []
+
+
+def test_what_travels_of_a_masked_image_is_what_python_packs(answered):
+    assert wrong(answered, "packed", least=5) == []
+
+
+def test_a_clipped_feature_is_that_of_python_from_the_same_bits(answered):
+    assert wrong(answered, "clipped noisy", least=6) == []
+
+
+def test_a_noisy_feature_is_that_of_python_up_to_float32(answered):
+    pairs = [(vector["answer"], answer) for vector, answer in answered if vector["kind"] == "noisy"]
+    assert len(pairs) == 3
+    for expected, answer in pairs:
+        assert answer == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_the_noise_of_a_feature_has_the_covariance_that_is_asked_for(ask: Ask):
+    root = np.array([[1.0, 0, 0], [0.8, 0.5, 0], [0.2, -0.4, 0]])  # of rank 2
+    covariance = root @ root.T
+    words = {"kind": "fresh noisy", "feature": [5.0, 0, -5], "covariance": covariance.tolist(), "ratio": 0.5}
+    (rows,) = ask([{**words, "count": 20_000}])
+    # The standard error of an entry is at most 0.5 sqrt(2 / 20,000), half a hundredth.
+    assert np.cov(np.array(rows).T) == pytest.approx(0.5 * covariance, abs=0.03)
+    assert np.mean(rows, axis=0) == pytest.approx([5, 0, -5], abs=0.03)
+
+
+def test_fresh_laplace_noise_has_its_distribution(ask: Ask):
+    scale, count = 2.5, 50_000
+    (drawn,) = ask([{"kind": "fresh laplace", "count": count, "scale": ["5", "2"]}])
+    q = math.exp(-1 / scale)
+    edge = 15  # beyond it 50 draws are expected on either side, taken as one cell
+    inner = (1 - q) / (1 + q) * q ** np.abs(np.arange(-edge, edge + 1))
+    tail = (1 - inner.sum()) / 2
+    expected = count * np.array([tail, *inner, tail])
+    clipped = np.clip(np.array(drawn), -edge - 1, edge + 1).astype(int)
+    found = np.bincount(clipped + edge + 1, minlength=len(expected))
+    # Chi-square with 32 degrees of freedom is above 111 in one of 10^10 runs.
+    assert ((found - expected) ** 2 / expected).sum() < 111
+
+
+@pytest.mark.parametrize("spec", ["pixelize:cell=4", "dp-pix:cell=4,epsilon=3", "gaussian:sigma=40"])
+def test_python_decodes_what_the_page_encodes(ask: Ask, spec: str):
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (3, 3, 10, 13), generator=generator).to(torch.uint8)
+    given = [
+        {"shape": [3, 10, 13], "values": base64.b64encode(image.numpy().tobytes()).decode()}
+        for image in images
+    ]
+    (answer,) = ask([{"kind": "wire", "spec": spec, "images": given}])
+    sent = wire.decode(base64.b64decode(answer), most_images=3, most_pixels=10_000)
+    protection = protect.parse(spec)
+    assert (sent.spec, sent.size, sent.cell, sent.shown) == (spec, (10, 13), protection.cell, None)
+    if not protection.draws_noise:
+        assert torch.equal(sent.images(), protection.release(images, noise=None).images())
+
+
+def test_what_the_page_encodes_is_the_bytes_that_python_encodes(ask: Ask):
+    image = torch.arange(3 * 9 * 7).remainder(256).to(torch.uint8).view(1, 3, 9, 7)
+    given = [{"shape": [3, 9, 7], "values": base64.b64encode(image.numpy().tobytes()).decode()}]
+    (answer,) = ask([{"kind": "wire", "spec": "blur:radius=2", "images": given}])
+    assert base64.b64decode(answer) == wire.encode(protect.parse("blur:radius=2").release(image, noise=None))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("swirl:turns=3", "this page does not protect by swirl"),
+        ("dp-pix:cell=4", "dp-pix: epsilon is missing: write dp-pix:epsilon=..."),
+        ("dp-pix:cell=2.5,epsilon=1", "dp-pix: cell=2.5 is not a whole number"),
+        ("blur:radius=wide", "blur: radius=wide is not a number"),
+        ("blur:radius=0", "blur: radius=0 is not above 0: the paper uses 1 to 5"),
+        ("blur:radius=1,width=3", "blur: no parameter width"),
+        ("blur:radius", "blur: write blur:key=value,key=value, not radius"),
+        (
+            "dp-pix:cell=4,epsilon=1,variant=fast",
+            "dp-pix: variant=fast is unknown: choose sound or published",
+        ),
+        ("pixelize:cell=8", "pixelize: cell=8 is larger than the 5x5 images: choose a cell of at most 5"),
+        ("dp-pix:cell=2,epsilon=1e-14", "choose a larger epsilon"),
+    ],
+)
+def test_what_cannot_be_done_is_said(ask: Ask, spec: str, message: str):
+    values = base64.b64encode(bytes(25)).decode()
+    (answer,) = ask([{"kind": "protect", "spec": spec, "shape": [1, 5, 5], "values": values, "bits": ""}])
+    assert message in answer["error"]

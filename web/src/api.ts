@@ -1,0 +1,141 @@
+/** The HTTP API of sfumato.serve, as far as this page uses it. */
+
+import { PageError } from "./errors";
+import type { Release } from "./protect/release";
+import { MEDIA_TYPE, encode } from "./wire";
+
+export interface Model {
+  name: string;
+  kind: string;
+  specs: string[]; // the protections that it was trained for
+  made_of: (string | null)[]; // of each, the SHA-256 of the artefact that it names
+  shape: [number, number, number];
+}
+
+export interface Classifier {
+  id: string;
+  name: string;
+  model: string;
+}
+
+interface ClassInfo {
+  label: string;
+  examples: number;
+}
+
+interface Guess {
+  label: string;
+  probability: number;
+  distance: number;
+}
+
+export interface Answer {
+  guesses: Guess[];
+  none_of_these: boolean | null; // null: nobody measured when a distance is too large
+}
+
+export interface Enrolled {
+  new: number;
+  known: number;
+  examples: string[]; // ids, those of the new ones first
+}
+
+const MOST_IMAGES = 64; // of one request
+
+/** State: the user's key, which is written nowhere. */
+export class Api {
+  constructor(
+    private readonly server: string,
+    private readonly key: string,
+  ) {}
+
+  models(): Promise<Model[]> {
+    return this.ask("GET", "models");
+  }
+
+  classifiers(): Promise<Classifier[]> {
+    return this.ask("GET", "classifiers");
+  }
+
+  create(name: string, model: string): Promise<Classifier> {
+    return this.ask("POST", "classifiers", JSON.stringify({ name, model }), "application/json");
+  }
+
+  delete(classifier: Classifier): Promise<void> {
+    return this.ask("DELETE", path(classifier));
+  }
+
+  classes(classifier: Classifier): Promise<ClassInfo[]> {
+    return this.ask("GET", path(classifier, "classes"));
+  }
+
+  /** Sent twice, the same releases are enrolled once. The ids are those of the new examples. */
+  async enrol(classifier: Classifier, label: string, releases: Release[]): Promise<Enrolled> {
+    const enrolled: Enrolled = { new: 0, known: 0, examples: [] };
+    for (const body of bodiesOf(releases)) {
+      const resource = path(classifier, "classes", label, "examples");
+      const part = await this.ask<Enrolled>("POST", resource, body, MEDIA_TYPE);
+      enrolled.new += part.new;
+      enrolled.known += part.known;
+      enrolled.examples.push(...part.examples.slice(0, part.new));
+    }
+    return enrolled;
+  }
+
+  forgetClass(classifier: Classifier, label: string): Promise<void> {
+    return this.ask("DELETE", path(classifier, "classes", label));
+  }
+
+  forgetExample(classifier: Classifier, example: string): Promise<void> {
+    return this.ask("DELETE", path(classifier, "examples", example));
+  }
+
+  async classify(classifier: Classifier, releases: Release[]): Promise<Answer[]> {
+    const answers: Answer[] = [];
+    for (const body of bodiesOf(releases)) {
+      const resource = `${path(classifier, "classify")}?top=5`;
+      answers.push(...(await this.ask<{ images: Answer[] }>("POST", resource, body, MEDIA_TYPE)).images);
+    }
+    return answers;
+  }
+
+  private async ask<T>(method: string, resource: string, body?: BodyInit, type?: string): Promise<T> {
+    let response: Response;
+    try {
+      response = await fetch(`${this.server}/v1/${resource}`, {
+        method,
+        body,
+        headers: { "x-api-key": this.key, ...(type ? { "content-type": type } : {}) },
+        credentials: "omit",
+        cache: "no-store",
+        redirect: "error", // the key is for this server alone
+        referrerPolicy: "no-referrer",
+      });
+    } catch {
+      throw new PageError("the server does not answer: check the connection, and try again");
+    }
+    const text = await response.text();
+    if (!response.ok) throw new PageError(problemOf(text) ?? `the server refused this with status ${response.status}`);
+    return (text ? JSON.parse(text) : undefined) as T;
+  }
+}
+
+function bodiesOf(releases: Release[]): Uint8Array<ArrayBuffer>[] {
+  return releases.flatMap((_, i) => (i % MOST_IMAGES ? [] : [encode(releases.slice(i, i + MOST_IMAGES))]));
+}
+
+function path({ id }: Classifier, ...parts: string[]): string {
+  // Browsers take these out of an address, which is then another one: that of the classifier itself.
+  if (parts.some((part) => part === "." || part === "..")) throw new PageError("a name of dots alone has no address");
+  return ["classifiers", id, ...parts].map(encodeURIComponent).join("/");
+}
+
+/** The `detail` of a problem document (RFC 9457), which says what to do. */
+function problemOf(text: string): string | null {
+  try {
+    const { detail } = JSON.parse(text);
+    return typeof detail === "string" ? detail : null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,123 @@
+/** DP-Pix: noise on the integer sums of cells, see sfumato.protect.dp_pix for what is proved and why. */
+
+import { PageError } from "../errors";
+import type { Image, Shape } from "../image";
+import { decimalFraction, dividedBy, fraction, times, toNumber } from "../noise/exact";
+import { type Bits, discreteGaussian, laplace } from "../noise/samplers";
+import type { Guarantee } from "./guarantee";
+import { canonical, checkAboveZero, checkCell } from "./parameters";
+import { cellAreas, cellSums, releaseOfCells, spread } from "./pixelize";
+import type { Protection, Release } from "./release";
+
+export class DPPix implements Protection {
+  readonly madeOf = null;
+  readonly drawsNoise = true;
+
+  constructor(
+    readonly cell: number,
+    readonly epsilon: number,
+    readonly pixels = 1,
+    readonly variant = "sound",
+  ) {
+    checkAboveZero("dp-pix", "cell", cell, "the paper uses 2 to 10");
+    checkAboveZero("dp-pix", "epsilon", epsilon, "smaller hides more; the paper uses 3");
+    checkAboveZero("dp-pix", "pixels", pixels, "the paper uses 1");
+    if (variant !== "sound" && variant !== "published") {
+      throw new PageError(`dp-pix: variant=${variant} is unknown: choose sound or published`);
+    }
+  }
+
+  get spec(): string {
+    const { cell, epsilon, pixels, variant } = this;
+    return canonical("dp-pix", {
+      cell,
+      epsilon,
+      ...(pixels === 1 ? {} : { pixels }),
+      ...(variant === "sound" ? {} : { variant }),
+    });
+  }
+
+  release(image: Image, bits: Bits): Release {
+    checkCell("dp-pix", this.cell, image);
+    const noise = this.noise(image.channels, cellAreas(image, this.cell), bits);
+    const sums = cellSums(image, this.cell).map((sum, i) => sum + noise[i]);
+    return releaseOfCells(this.spec, image, this.cell, sums);
+  }
+
+  private noise(channels: number, areas: number[], bits: Bits): Float64Array {
+    const scale = dividedBy(fraction(255 * this.pixels), decimalFraction(this.epsilon));
+    if (this.variant === "sound") return laplace(channels * areas.length, times(scale, fraction(channels)), bits);
+    const drawn = new Float64Array(channels * areas.length);
+    for (const area of [...new Set(areas)].sort((a, b) => a - b)) {
+      const cells = areas.flatMap((each, i) => (each === area ? [i] : []));
+      const part = laplace(channels * cells.length, times(scale, fraction(area, this.cell ** 2)), bits);
+      part.forEach((each, i) => {
+        drawn[Math.floor(i / cells.length) * areas.length + cells[i % cells.length]] = each;
+      });
+    }
+    return drawn;
+  }
+
+  guarantee({ channels, height, width }: Shape): Guarantee {
+    const areas = cellAreas({ height, width }, this.cell);
+    const cost = (pixels: number) => {
+      if (this.variant === "sound") return this.epsilon * (pixels / this.pixels);
+      const { counts, ordered } = spread(pixels, areas, false);
+      const shares = counts.reduce((sum, each, i) => sum + each / ordered[i], 0);
+      return ((this.epsilon * channels * this.cell ** 2) / this.pixels) * shares;
+    };
+    return {
+      definition: "pure",
+      value: cost(Math.min(this.pixels, height * width)),
+      pixels: this.pixels,
+      wholeImage: cost(height * width),
+    };
+  }
+}
+
+export class DPPixGaussian implements Protection {
+  readonly madeOf = null;
+  readonly drawsNoise = true;
+
+  constructor(
+    readonly cell: number,
+    readonly rho: number,
+    readonly pixels = 1,
+  ) {
+    checkAboveZero("dp-pix-gaussian", "cell", cell, "the paper uses 2 to 10");
+    checkAboveZero("dp-pix-gaussian", "rho", rho, "smaller hides more; 0.5 is like mu = 1");
+    checkAboveZero("dp-pix-gaussian", "pixels", pixels, "1 or more");
+  }
+
+  get spec(): string {
+    const { cell, rho, pixels } = this;
+    return canonical("dp-pix-gaussian", { cell, rho, ...(pixels === 1 ? {} : { pixels }) });
+  }
+
+  release(image: Image, bits: Bits): Release {
+    checkCell("dp-pix-gaussian", this.cell, image);
+    const areas = cellAreas(image, this.cell);
+    const sensitivity = fraction(squares(this.pixels, areas) * 255n ** 2n * BigInt(image.channels));
+    const variance = dividedBy(sensitivity, times(fraction(2), decimalFraction(this.rho)));
+    const noise = discreteGaussian(image.channels * areas.length, variance, bits);
+    const sums = cellSums(image, this.cell).map((sum, i) => sum + noise[i]);
+    return releaseOfCells(this.spec, image, this.cell, sums);
+  }
+
+  guarantee({ height, width }: Shape): Guarantee {
+    const areas = cellAreas({ height, width }, this.cell);
+    const each = dividedBy(decimalFraction(this.rho), fraction(squares(this.pixels, areas)));
+    const cost = (pixels: number) => toNumber(times(each, fraction(squares(pixels, areas))));
+    return {
+      definition: "concentrated",
+      value: cost(this.pixels),
+      pixels: this.pixels,
+      wholeImage: cost(height * width),
+    };
+  }
+}
+
+/** The largest sum over cells of the square of how many of `pixels` lie in each. */
+function squares(pixels: number, areas: number[]): bigint {
+  return spread(pixels, areas, true).counts.reduce((sum, count) => sum + BigInt(count) ** 2n, 0n);
+}

@@ -1,0 +1,72 @@
+/** What leaves a browser, and what every protection offers. */
+
+import { type Image, type Shape, type Size, emptyImage } from "../image";
+import type { Bits } from "../noise/samplers";
+import type { Guarantee } from "./guarantee";
+
+/** One protected image, or private feature, as it leaves. */
+export interface Release {
+  kind: "pixels" | "masked" | "feature";
+  spec: string;
+  madeOf: string | null; // SHA-256 of a trained artefact
+  shape: Shape; // of the original
+  cell: number; // side of the square of pixels that each value stands for
+  packet: Uint8Array<ArrayBuffer>; // what travels, see sfumato.protect.release.Release.packed
+}
+
+export interface Protection {
+  readonly spec: string;
+  readonly madeOf: string | null;
+  readonly drawsNoise: boolean;
+  release(image: Image, bits: Bits): Release | Promise<Release>;
+  guarantee(shape: Shape): Guarantee | null;
+}
+
+/** What the receiver of a release sees: cells enlarged to their pixels. Masked: RGBA, hidden pixels transparent. */
+export function seen(release: Release): Image | null {
+  if (release.kind === "feature") return null;
+  return release.kind === "pixels" ? enlarged(release) : unmasked(release);
+}
+
+export function gridOf({ height, width }: Size, cell: number): Size {
+  return { height: Math.ceil(height / cell), width: Math.ceil(width / cell) };
+}
+
+function enlarged({ shape, cell, packet }: Release): Image {
+  const image = emptyImage(shape);
+  const grid = gridOf(shape, cell);
+  let i = 0;
+  for (let c = 0; c < shape.channels; c++) {
+    for (let y = 0; y < shape.height; y++) {
+      const row = (c * grid.height + Math.floor(y / cell)) * grid.width;
+      for (let x = 0; x < shape.width; x++) image.values[i++] = packet[row + Math.floor(x / cell)];
+    }
+  }
+  return image;
+}
+
+function unmasked({ shape, packet }: Release): Image {
+  const pixels = shape.height * shape.width;
+  const image = emptyImage({ ...shape, channels: 4 });
+  const shown = Array.from({ length: pixels }, (_, i) => i).filter((i) => packet[i >> 3] & (0x80 >> (i & 7)));
+  const head = Math.ceil(pixels / 8);
+  shown.forEach((pixel, i) => {
+    for (let c = 0; c < 3; c++) {
+      const channel = Math.min(c, shape.channels - 1);
+      image.values[c * pixels + pixel] = packet[head + channel * shown.length + i];
+    }
+    image.values[3 * pixels + pixel] = 255;
+  });
+  return image;
+}
+
+/** Mask bits row by row, the first the highest of a byte; then the shown values, channel by channel. */
+export function packed(shown: Uint8Array, values: Uint8Array): Uint8Array<ArrayBuffer> {
+  const revealed = values.filter((_, i) => shown[i % shown.length]);
+  const packet = new Uint8Array(Math.ceil(shown.length / 8) + revealed.length);
+  shown.forEach((each, i) => {
+    if (each) packet[i >> 3] |= 0x80 >> (i & 7);
+  });
+  packet.set(revealed, Math.ceil(shown.length / 8));
+  return packet;
+}

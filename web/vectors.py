@@ -1,0 +1,300 @@
+"""Vectors that the page must reproduce: small images, random bits, and what Python makes of them.
+
+`python web/vectors.py FILE` writes a JSON list; each vector has a `kind`, what the page is given, and what it
+must answer. Noise comes from recorded bits, so that noisy releases are compared byte for byte as well.
+web/vectors.ts answers them.
+"""
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from sfumato import protect
+from sfumato.dp.mechanisms import Noise
+from sfumato.images import digest
+from sfumato.protect.feature import clipped_noisy, noisy
+from sfumato.protect.release import Release
+
+Vector = dict[str, Any]
+
+SHAPES = ((1, 28, 28), (3, 21, 17), (3, 7, 30), (1, 12, 5), (3, 32, 32))
+
+# The last cells of most of the shapes are smaller than these.
+DETERMINISTIC = (
+    *(
+        f"blur:radius={radius}"
+        for radius in ("0.1", "0.35", "0.5", "1", "1.7", "2", "3", "4.2", "5", "9", "40")
+    ),
+    *(f"pixelize:cell={cell}" for cell in (1, 2, 3, 4, 5)),
+)
+NOISY = (
+    *(f"gaussian:sigma={sigma}" for sigma in ("0.2", "3", "40", "117.3", "200", "5000")),
+    *(f"dp-pix:cell={cell},epsilon={epsilon}" for cell in (1, 2, 4, 5) for epsilon in ("0.1", "3", "2000")),
+    "dp-pix:cell=3,epsilon=0.7,pixels=16",
+    "dp-pix:cell=4,epsilon=3,variant=published",
+    "dp-pix-gaussian:cell=4,rho=0.5",
+    "dp-pix-gaussian:cell=2,rho=0.05,pixels=16",
+    "dp-pix-gaussian:cell=2,rho=3000",
+)
+
+
+class Recorder:
+    """Random bits that are kept. State: what was handed out, of each chunk by itself.
+
+    With `likely`, words repeat, so that comparisons with the digits of a probability tie often.
+    """
+
+    def __init__(self, seed: int, likely: tuple[int, ...] = ()) -> None:
+        self._seed = seed
+        self._likely = np.array(likely, np.uint16)
+        self._parts: dict[tuple[int, int], bytearray] = {}
+
+    def noise(self) -> Noise:
+        """Noise from these bits."""
+        return Noise(self._stream)
+
+    def drawn(self) -> str:
+        """All bits, in the order in which one thread draws them."""
+        return _text(b"".join(self._parts[key] for key in sorted(self._parts)))
+
+    def _stream(self, call: int, chunk: int) -> Callable[[int], bytes]:
+        generator = np.random.default_rng((self._seed, call, chunk))
+        part = self._parts.setdefault((call, chunk), bytearray())
+
+        def bits(count: int) -> bytes:
+            found = generator.bytes(count)
+            if self._likely.size and count % 2 == 0:
+                words = np.frombuffer(found, np.uint16).copy()
+                chosen = generator.random(words.size) < 0.3
+                words[chosen] = generator.choice(self._likely, int(chosen.sum()))
+                found = words.tobytes()
+            part.extend(found)
+            return found
+
+        return bits
+
+
+def vectors() -> Iterator[Vector]:
+    """All of them."""
+    yield from _protected()
+    yield from _noise()
+    yield from _features()
+    yield from _masks()
+    yield from _digits()
+    yield from _words()
+    yield from _pictures()
+
+
+def _protected() -> Iterator[Vector]:
+    """Random images, and images of few and extreme values, as each protection releases them."""
+    for number, spec in enumerate((*DETERMINISTIC, *NOISY)):
+        for index, shape in enumerate(SHAPES):
+            for kind in range(3):
+                image = _image(shape, seed=1000 * number + 10 * index + kind, kind=kind)
+                yield _released(spec, image, Recorder(number))
+    # The length of the box is computed in float32.
+    for radius in np.random.default_rng(0).uniform(0.05, 20, 100).round(4).tolist():
+        yield _released(f"blur:radius={radius}", _image((1, 9, 40), seed=0, kind=0), Recorder(0))
+
+
+def _released(spec: str, image: Tensor, recorder: Recorder) -> Vector:
+    (packet,) = protect.parse(spec).release(image[None], recorder.noise()).packed()
+    return _of(image, kind="protect", spec=spec, bits=recorder.drawn(), answer=_text(packet))
+
+
+def _noise() -> Iterator[Vector]:
+    """Noise whose words often tie with the first digits of a probability, and more than one chunk of it."""
+    for seed, scale in enumerate(
+        (Fraction(1, 50), Fraction(1, 3), Fraction(1), Fraction(765, 7), Fraction(10**7))
+    ):
+        likely = _ties([mpmath.mpf(1) / (1 + mpmath.exp(_real(2**j / scale))) for j in range(30)])
+        yield _drawn(
+            "laplace", seed, likely, 300, lambda noise, n, s=scale: noise.laplace((n,), scale=s), scale=scale
+        )
+        yield _drawn(
+            "discrete gaussian",
+            seed,
+            likely,
+            300,
+            lambda noise, n, s=scale: noise.discrete_gaussian((n,), variance=s),
+            variance=scale,
+        )
+    for seed, sigma in enumerate((0.3, 1.0, 40.0, 117.3, 200.0)):
+        likely = _ties([mpmath.ncdf((k + 0.5) / sigma) for k in range(-60, 60)])
+        yield _drawn(
+            "rounded gaussian",
+            seed,
+            likely,
+            300,
+            lambda noise, n, s=sigma: noise.rounded_gaussian((n,), sigma=s, bound=255),
+            sigma=sigma,
+        )
+    long = 40_000
+    yield _drawn(
+        "rounded gaussian",
+        9,
+        (),
+        long,
+        lambda noise, n: noise.rounded_gaussian((n,), sigma=9.0, bound=255),
+        sigma=9.0,
+    )
+
+
+def _drawn(
+    kind: str, seed: int, likely: tuple[int, ...], count: int, draw: Callable[..., Tensor], **parameter: Any
+) -> Vector:
+    recorder = Recorder(seed, likely)
+    found = draw(recorder.noise(), count)
+    given = {key: _exact(value) if isinstance(value, Fraction) else value for key, value in parameter.items()}
+    return {"kind": kind, "count": count, "bits": recorder.drawn(), "answer": found.tolist(), **given}
+
+
+def _features() -> Iterator[Vector]:
+    """The noise of private features: independent, where there is one root of the covariance; and clipped."""
+    generator = torch.Generator().manual_seed(0)
+    for seed, dimension in enumerate((1, 3, 16)):
+        features = torch.randn(1, dimension, generator=generator)
+        recorder = Recorder(seed)
+        found = noisy(features, torch.eye(dimension) / 2, recorder.noise(), ratio=0.5)
+        yield {
+            "kind": "noisy",
+            "feature": features[0].tolist(),
+            "covariance": (torch.eye(dimension) / 2).tolist(),
+            "ratio": 0.5,
+            "bits": recorder.drawn(),
+            "answer": found[0].tolist(),
+        }
+        for norm in (0.5, 100.0):
+            recorder = Recorder(seed)
+            found = clipped_noisy(features, recorder.noise(), norm=norm, variance=0.3)
+            yield {
+                "kind": "clipped noisy",
+                "feature": features[0].tolist(),
+                "norm": norm,
+                "variance": 0.3,
+                "bits": recorder.drawn(),
+                "answer": found[0].tolist(),
+            }
+
+
+def _masks() -> Iterator[Vector]:
+    """What travels of masked images."""
+    for seed, shape in enumerate(SHAPES):
+        image = _image(shape, seed=seed, kind=0)
+        shown = torch.rand(1, 1, *shape[1:], generator=torch.Generator().manual_seed(seed)) < 0.3
+        (packet,) = Release(image[None] * shown, "mask:artefact=m", shape[1:], shown=shown).packed()
+        given = {
+            "shown": _text(shown.numpy().tobytes()),
+            "values": _text((image * shown[0]).numpy().tobytes()),
+        }
+        yield {"kind": "packed", **given, "answer": _text(packet)}
+
+
+def _digits() -> Iterator[Vector]:
+    """Binary digits of probabilities, by another library with far more precision."""
+    context = mpmath.MPContext()
+    context.prec = 2000
+    functions = {
+        "exp": lambda x: context.exp(-x),
+        "logistic": lambda x: 1 / (1 + context.exp(x)),
+        "upper tail": lambda x: context.ncdf(-x),
+    }
+    for kind, function in functions.items():
+        for x in (
+            Fraction(1, 10**6),
+            Fraction(1, 7),
+            Fraction(1),
+            Fraction(31, 10),
+            Fraction(17),
+            Fraction(300),
+        ):
+            for length in (16, 80, 500):
+                value = function(context.mpf(x.numerator) / x.denominator)
+                digits = str(int(context.floor(value * context.mpf(2) ** length)))
+                yield {"kind": kind, "x": _exact(x), "length": length, "answer": digits}
+
+
+def _words() -> Iterator[Vector]:
+    """Canonical specs, and what is said about them."""
+    specs = (
+        *DETERMINISTIC,
+        *NOISY,
+        "dp-pix: epsilon=0.00001 , cell=4",
+        "blur:radius=2.0",
+        "blur:radius=1e-7",
+        "gaussian:sigma=1e3",
+        "dp-pix:cell=2,epsilon=12345678,pixels=3",
+        "dp-pix:cell=4,epsilon=0.333,pixels=2,variant=published",
+        "dp-pix:cell=3,epsilon=1e12",
+    )
+    for spec in specs:
+        protection = protect.parse(spec)
+        yield {"kind": "spec", "spec": spec, "answer": protection.spec}
+        for shape in ((1, 28, 28), (3, 84, 84), (3, 21, 17)):
+            words = str(protection.guarantee(shape) or "nothing is proved")
+            yield {"kind": "guarantee", "spec": spec, "shape": shape, "answer": words}
+
+
+def _pictures() -> Iterator[Vector]:
+    """Photographs' shapes to a model's: centre, Lanczos, grey; and the digest of an image."""
+    sizes = (
+        ((60, 97), (28, 28)),
+        ((97, 60), (28, 28)),
+        ((33, 33), (32, 32)),
+        ((20, 31), (40, 40)),
+        ((50, 80), (24, 31)),
+    )
+    for seed, (found, wanted) in enumerate(sizes):
+        image = _image((3, *found), seed=seed, kind=seed % 2)
+        picture = Image.fromarray(image.permute(1, 2, 0).numpy())
+        resized = ImageOps.fit(picture, wanted[::-1], Image.Resampling.LANCZOS)
+        answer = np.asarray(resized).transpose(2, 0, 1).tobytes()
+        yield _of(image, kind="fit", size=wanted, answer=_text(answer))
+        yield _of(image, kind="grey", answer=_text(np.asarray(picture.convert("L")).tobytes()))
+        yield _of(image, kind="digest", answer=digest(image).hex())
+
+
+def _image(shape: tuple[int, ...], *, seed: int, kind: int) -> Tensor:
+    """Random bytes (0), a smooth picture (1), or black and white alone (2)."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randint(0, 256, shape, generator=generator)
+    if kind == 1:
+        values = (values.double().cumsum(1).cumsum(2) / 60).remainder(256)
+    if kind == 2:
+        values = (values > 127) * 255
+    return values.to(torch.uint8)
+
+
+def _of(image: Tensor, **words: Any) -> Vector:
+    return {"shape": list(image.shape), "values": _text(image.numpy().tobytes()), **words}
+
+
+def _ties(probabilities: list[Any]) -> tuple[int, ...]:
+    """The first 16 binary digits of each."""
+    return tuple(min(int(each * 65536), 65535) for each in probabilities)
+
+
+def _real(value: Fraction) -> Any:
+    return mpmath.mpf(value.numerator) / value.denominator
+
+
+def _exact(value: Fraction) -> list[str]:
+    return [str(value.numerator), str(value.denominator)]
+
+
+def _text(data: bytes | bytearray) -> str:
+    return base64.b64encode(bytes(data)).decode()
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(json.dumps(list(vectors())))

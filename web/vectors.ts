@@ -1,0 +1,75 @@
+/** What the page makes of the vectors of vectors.py, for tests: node bundle.mjs VECTORS ANSWERS. */
+
+import { readFileSync, writeFileSync } from "node:fs";
+import { type Image, type Shape, digest } from "./src/image";
+import { type Fraction, expDigits, fraction, logisticDigits, upperTailDigits } from "./src/noise/exact";
+import { type Bits, discreteGaussian, freshBits, laplace, roundedGaussian } from "./src/noise/samplers";
+import { clippedNoisy, noisy } from "./src/protect/feature";
+import { sentence } from "./src/protect/guarantee";
+import { packed } from "./src/protect/release";
+import { parse } from "./src/protect/spec";
+import { fit, grey } from "./src/resize";
+import { encode } from "./src/wire";
+
+type Words = Record<string, any>;
+
+const bytes = (text: string) => Uint8Array.from(Buffer.from(text, "base64"));
+const text = (values: Uint8Array) => Buffer.from(values).toString("base64");
+
+function image({ shape: [channels, height, width], values }: Words): Image {
+  return { channels, height, width, values: bytes(values) };
+}
+
+function shape([channels, height, width]: number[]): Shape {
+  return { channels, height, width };
+}
+
+/** These bits, and no others; too few of them is an error. */
+function recorded(values: string): Bits {
+  const all = bytes(values);
+  let at = 0;
+  return (count) => {
+    if (at + count > all.length) throw new Error(`${count} more bytes after ${at} of ${all.length}`);
+    return all.subarray(at, (at += count));
+  };
+}
+
+function exact([numerator, denominator]: [string, string]): Fraction {
+  return fraction(BigInt(numerator), BigInt(denominator));
+}
+
+const ANSWERS: Record<string, (words: Words) => unknown> = {
+  protect: async (words) => text((await parse(words.spec).release(image(words), recorded(words.bits))).packet),
+  laplace: ({ count, scale, bits }) => [...laplace(count, exact(scale), recorded(bits))],
+  "discrete gaussian": ({ count, variance, bits }) => [...discreteGaussian(count, exact(variance), recorded(bits))],
+  "rounded gaussian": ({ count, sigma, bits }) => [...roundedGaussian(count, sigma, 255, recorded(bits))],
+  "fresh laplace": ({ count, scale }) => [...laplace(count, exact(scale), freshBits)],
+  noisy: ({ feature, covariance, ratio, bits }) => noisy(feature, covariance, ratio, recorded(bits)),
+  "fresh noisy": ({ feature, covariance, ratio, count }) =>
+    Array.from({ length: count }, () => noisy(feature, covariance, ratio, freshBits)),
+  "clipped noisy": ({ feature, norm, variance, bits }) => clippedNoisy(feature, norm, variance, recorded(bits)),
+  packed: ({ shown, values }) => text(packed(bytes(shown), bytes(values))),
+  exp: ({ x, length }) => String(expDigits(exact(x))(length)),
+  logistic: ({ x, length }) => String(logisticDigits(exact(x))(length)),
+  "upper tail": ({ x, length }) => String(upperTailDigits(exact(x))(length)),
+  spec: ({ spec }) => parse(spec).spec,
+  guarantee: (words) => sentence(parse(words.spec).guarantee(shape(words.shape))),
+  fit: (words) => text(fit(image(words), { height: words.size[0], width: words.size[1] }).values),
+  grey: (words) => text(grey(image(words)).values),
+  digest: (words) => digest(image(words)),
+  wire: async ({ spec, images }) => {
+    const releases = images.map((each: Words) => parse(spec).release(image(each), freshBits));
+    return text(encode(await Promise.all(releases)));
+  },
+};
+
+const [, , source, destination] = process.argv;
+const answers: unknown[] = [];
+for (const words of JSON.parse(readFileSync(source, "utf8"))) {
+  try {
+    answers.push(await ANSWERS[words.kind](words));
+  } catch (error) {
+    answers.push({ error: String(error) });
+  }
+}
+writeFileSync(destination, JSON.stringify(answers));
