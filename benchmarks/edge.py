@@ -6,13 +6,12 @@ Both release one image at a time. Wanted: 200 images a second through the mask o
 """
 
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 
 import torch
+from timing import Line, in_turn, show
 
 from sfumato import artefacts
 from sfumato.dp.mechanisms import seeded_noise
@@ -27,24 +26,15 @@ from sfumato.protect.mask import Mask
 
 SHAPE = (3, 64, 64)
 IMAGES = 64
-ROUNDS = 7  # of which the first two warm up
+LEAST = 200  # images a second, through the mask of the default width
 
 
-def medians(*functions: Callable[[], object]) -> list[float]:
-    """Seconds of functions run in turn: the medians over all rounds."""
-    rounds = []
-    for _ in range(ROUNDS):
-        times = []
-        for function in functions:
-            start = time.perf_counter()
-            function()
-            times.append(time.perf_counter() - start)
-        rounds.append(times)
-    return [median(times) for times in zip(*rounds[2:], strict=True)]
-
-
-def compare(words: str, artefact: Path, protection: Mask | Feature, images: torch.Tensor) -> None:
-    """Images a second of an exported artefact, in float32 and in 8 bits, and of PyTorch's release."""
+def compare(
+    words: str, artefact: Path, protection: Mask | Feature, *, seconds: float, limit: float | None
+) -> Iterator[Line]:
+    """An exported artefact, in float32 and in 8 bits, beside PyTorch's release; and the bytes of both."""
+    images = torch.randint(0, 256, (IMAGES, *SHAPE), generator=torch.Generator().manual_seed(0))
+    images = images.to(torch.uint8)
     exact = export(artefact, artefact.with_suffix(".onnx"), check=images[:8])
     small = export(
         artefact, artefact.with_suffix(".8.onnx"), check=images[:8], int8=True, calibration=images[8:]
@@ -56,12 +46,14 @@ def compare(words: str, artefact: Path, protection: Mask | Feature, images: torc
         return lambda: [opened.run(None, row) for row in rows]
 
     noise = seeded_noise(0)
-    times = medians(runs(exact.path), runs(small.path), lambda: protection.release(images, noise))
-    exported, int8, pytorch = (IMAGES / each for each in times)
-    print(
-        f"{words}: {exported:5.0f} images a second, int8 {int8:5.0f}, PyTorch's release {pytorch:5.0f}; "
-        f"{exact.bytes / 1000:4.0f} kB, int8 {small.bytes / 1000:4.0f}"
+    turns = in_turn(
+        runs(exact.path), runs(small.path), lambda: protection.release(images, noise), seconds=seconds
     )
+    each = {"against": "PyTorch's release", "other": 2, "count": IMAGES, "unit": "images a second"}
+    yield turns.rates(f"{words}, exported", limit=limit, **each)
+    yield turns.rates(f"{words}, exported, int8", one=1, **each)
+    sizes = {"ours": small.bytes / 1000, "other": exact.bytes / 1000, "ratio": small.bytes / exact.bytes}
+    yield Line(name=f"{words}, file, int8", **sizes, unit="kB", against="float32", lower=True)
 
 
 def write_mask(path: Path, *, width: int) -> None:
@@ -80,19 +72,24 @@ def write_feature(path: Path, *, cut: str) -> None:
     private_feature.untrained(card, seed=0).save(path)
 
 
-def main() -> None:
-    torch.manual_seed(0)
-    images = torch.randint(0, 256, (IMAGES, *SHAPE)).to(torch.uint8)
-    print(f"{torch.get_num_threads()} threads of PyTorch, one of onnxruntime, 64x64 colour images")
+def lines(short: bool) -> Iterator[Line]:
+    seconds = 2 if short else 8
     with tempfile.TemporaryDirectory() as folder:
-        for width in (8, 16):
+        for width in (16,) if short else (8, 16):
             artefact = Path(folder) / f"mask{width}.safetensors"
             write_mask(artefact, width=width)
-            compare(f"mask of width {width:2}", artefact, Mask(str(artefact)), images)
-        for cut in ("conv4_2", "conv7"):
+            limit = LEAST if width == 16 else None
+            words = f"mask of width {width}"
+            yield from compare(words, artefact, Mask(str(artefact)), seconds=seconds, limit=limit)
+        for cut in ("conv7",) if short else ("conv4_2", "conv7"):
             artefact = Path(folder) / f"{cut}.safetensors"
             write_feature(artefact, cut=cut)
-            compare(f"feature, cut at {cut:7}", artefact, Feature(str(artefact), noise=0.0), images)
+            feature = Feature(str(artefact), noise=0.0)
+            yield from compare(f"feature, cut at {cut}", artefact, feature, seconds=seconds, limit=None)
+
+
+def main() -> None:
+    show(lines(short=False), "one thread of onnxruntime, 64x64 colour images")
 
 
 if __name__ == "__main__":

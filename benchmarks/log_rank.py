@@ -5,20 +5,25 @@
 The argument is the share of the full size: of 20,000 test features, 200,000 training features of 10
 dimensions and 10,000 identities with 20 each, it takes that share of the test features and of the identities,
 so that the work is its square. The loop evaluates the density of one identity after the other at all test
-features, and needs all log-posteriors at once before it can rank.
+features, and needs all log-posteriors at once before it can rank. Wanted of the full size: at most two
+minutes, and 2 GiB. The nearest neighbour is compared with scikit-learn's, by brute force on the same whitened
+features.
 """
 
 import math
 import resource
 import sys
-import time
+from collections.abc import Iterator
 
 import torch
+from sklearn.neighbors import NearestNeighbors
+from timing import Line, in_turn, show
 from torch import Tensor
 
 from sfumato.assess.log_rank import _whitened, density_log_posteriors, judge, nearest_neighbour_error
 
 IDENTITIES, IMAGES, TESTS, DIMENSION = 10_000, 20, 20_000, 10
+MOST_SECONDS, MOST_MEMORY = 120, 2048  # of the full size, and MiB
 
 
 def world(share: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -49,34 +54,44 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def lines(short: bool, share: float = 0.1) -> Iterator[Line]:
+    train, identities, test, truth = world(share)
+    full = share == 1
+    memory = [peak()]
+
+    def ours() -> None:
+        judge(density_log_posteriors(train, identities, test), truth)
+        memory.append(peak())
+
+    def one_by_one() -> None:
+        judge(loop(train, identities, test), truth)
+        memory.append(peak())
+
+    seconds = 4 if short else 20
+    turns = in_turn(ours, one_by_one, seconds=seconds)
+    name = f"log-rank of {len(test):,} features, {int(share * IDENTITIES):,} identities"
+    limit = MOST_SECONDS if full else None
+    yield turns.costs(name, against="a loop over identities", unit="s", scale=1, limit=limit)
+    if not short:
+        before, whole, naive = memory[:3]  # only the first call of each raises the peak
+        more, theirs = max(whole - before, 1.0), max(naive - before, 1.0)
+        yield Line(
+            **{"name": f"{name}, memory", "ours": more, "other": theirs, "ratio": more / theirs},
+            **{"unit": "MiB", "against": "a loop over identities", "lower": True},
+            limit=MOST_MEMORY if full else None,
+        )
+    known, asked, _, _ = (each.numpy() for each in _whitened(train, identities, test))
+    turns = in_turn(
+        lambda: nearest_neighbour_error(train, identities, test, truth),
+        lambda: NearestNeighbors(n_neighbors=1, algorithm="brute").fit(known).kneighbors(asked),
+        seconds=seconds,
+    )
+    yield turns.costs(f"nearest neighbours, {name[12:]}", against="scikit-learn", unit="s", scale=1)
+
+
 def main() -> None:
     share = float(sys.argv[1]) if len(sys.argv) > 1 else 0.1
-    work = share**2
-    print(f"{torch.get_num_threads()} threads, {100 * share:g}% of the identities and of the test features")
-    train, identities, test, truth = world(share)
-    before = peak()
-
-    start = time.perf_counter()
-    result = judge(density_log_posteriors(train, identities, test), truth)
-    density = time.perf_counter() - start
-    start = time.perf_counter()
-    nearest_neighbour_error(train, identities, test, truth)
-    nearest = time.perf_counter() - start
-    print(result)
-    print(
-        f"density {density:.2f} s, nearest neighbour {nearest:.2f} s, {peak() - before:.0f} MiB more than "
-        f"before; at full size about {density / work:.0f} s and {nearest / work:.0f} s"
-    )
-
-    before = peak()
-    start = time.perf_counter()
-    other = judge(loop(train, identities, test), truth)
-    slow = time.perf_counter() - start
-    print(
-        f"the loop: {slow:.2f} s and {peak() - before:.0f} MiB more; at full size about {slow / work:.0f} s "
-        f"and {2 * 8 * IDENTITIES * TESTS / 2**20:.0f} MiB, for log-posteriors and their copy; "
-        f"log-rank privacy differs by {abs(other.lrp - result.lrp):.1e}"
-    )
+    show(lines(False, share), f"{100 * share:g}% of the identities and of the test features")
 
 
 if __name__ == "__main__":

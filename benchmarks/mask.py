@@ -7,12 +7,11 @@ backward, without selection, loss and Adam. Images go through the masker one by 
 depend on the batch; the last figure of a line is what all of a batch at once would be.
 """
 
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import asdict
-from statistics import median
 
 import torch
+from timing import Line, in_turn, show
 
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.images import to_float
@@ -23,25 +22,12 @@ from sfumato.protect.mask import pixel_scores, pixels_shown, reveal
 
 SIDE = 64
 IMAGES = 64
-ROUNDS = 7  # of which the first two warm up
 
 
-def medians(*functions: Callable[[], object]) -> list[float]:
-    """Seconds of functions run in turn: the medians over all rounds."""
-    rounds = []
-    for _ in range(ROUNDS):
-        times = []
-        for function in functions:
-            start = time.perf_counter()
-            function()
-            times.append(time.perf_counter() - start)
-        rounds.append(times)
-    return [median(times) for times in zip(*rounds[2:], strict=True)]
-
-
-def device(model: MaskModel, images: torch.Tensor) -> None:
+def device(width: int, data: LabelledImages, seconds: float) -> Line:
     """Images a second through the mask."""
-    masker = model.masker.eval()
+    model = model_of(MaskConfig(masker_width=width), data)
+    masker, images = model.masker.eval(), data.images
     ready = to_float(images).contiguous(memory_format=torch.channels_last)
     count = pixels_shown(model.keep, (SIDE, SIDE))
 
@@ -49,15 +35,16 @@ def device(model: MaskModel, images: torch.Tensor) -> None:
     def at_once() -> None:
         masker(ready).sigmoid()
 
-    whole, together = medians(lambda: reveal(images, pixel_scores(masker, images), count=count), at_once)
-    print(
-        f"masker of width {model.card['config']['masker_width']}: {IMAGES / whole:5.0f} images a second, "
-        f"scored in one batch {IMAGES / together:5.0f}"
+    turns = in_turn(
+        lambda: reveal(images, pixel_scores(masker, images), count=count), at_once, seconds=seconds
+    )
+    return turns.rates(
+        f"mask of width {width}", against="scores in one batch", count=IMAGES, unit="images a second"
     )
 
 
-def training(config: MaskConfig, data: LabelledImages) -> None:
-    """Milliseconds of the two kinds of steps, and of the bare passes."""
+def training(config: MaskConfig, data: LabelledImages, seconds: float) -> Iterator[Line]:
+    """The two kinds of steps against the bare passes."""
     run = adversarial_mask.Training(model_of(config, data), config)
     run.start_epoch()
     codes = data.label("class").codes
@@ -70,14 +57,21 @@ def training(config: MaskConfig, data: LabelledImages) -> None:
         logits.float().sum().backward()
         run.model.zero_grad(set_to_none=True)
 
-    main, adversarial, passes = medians(
-        lambda: run.predictor_step(data.images, codes), lambda: run.obfuscator_step(data.images), bare
+    turns = in_turn(
+        lambda: run.predictor_step(data.images, codes),
+        lambda: run.obfuscator_step(data.images),
+        bare,
+        seconds=seconds,
     )
-    print(
-        f"batch of {IMAGES}, width {config.masker_width}, {resolve(config.precision)}, {config.selection}: "
-        f"main step {1e3 * main:5.0f} ms ({main / passes:4.2f} of the bare passes), "
-        f"adversarial {1e3 * adversarial:5.0f} ms ({adversarial / passes:4.2f}), bare {1e3 * passes:5.0f} ms"
-    )
+    kind = f"{resolve(config.precision)}, {config.selection}"
+    for number, step in enumerate(("main", "adversarial")):
+        yield turns.costs(
+            f"mask training, {step}, width {config.masker_width}, {kind}",
+            against="the bare passes",
+            unit="ms a step",
+            one=number,
+            other=2,
+        )
 
 
 def model_of(config: MaskConfig, data: LabelledImages) -> MaskModel:
@@ -91,17 +85,24 @@ def model_of(config: MaskConfig, data: LabelledImages) -> MaskModel:
     return adversarial_mask.untrained(card, config, seed=0)
 
 
-def main() -> None:
+def lines(short: bool) -> Iterator[Line]:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (IMAGES, 3, SIDE, SIDE), generator=generator).to(torch.uint8)
     data = LabelledImages("noise", images, {"class": Label(torch.arange(IMAGES) % 5, tuple("abcde"))})
-    print(f"{torch.get_num_threads()} threads, {SIDE}x{SIDE} colour images")
-    for width in (8, 16):
-        device(model_of(MaskConfig(masker_width=width), data), images)
+    seconds = 4 if short else 10
+    for width in (8,) if short else (8, 16):
+        yield device(width, data, seconds / 2)
+    if short:
+        yield from training(MaskConfig(masker_width=8), data, seconds)
+        return
     for width in (8, 16):
         for precision in ("float32", "auto"):
-            training(MaskConfig(masker_width=width, precision=precision), data)
-    training(MaskConfig(selection="straight-through"), data)
+            yield from training(MaskConfig(masker_width=width, precision=precision), data, seconds)
+    yield from training(MaskConfig(selection="straight-through"), data, seconds)
+
+
+def main() -> None:
+    show(lines(short=False), f"batches of {IMAGES}, {SIDE}x{SIDE} colour images")
 
 
 if __name__ == "__main__":

@@ -6,11 +6,10 @@ Wanted on two cores: at least twice as fast on the fully connected network, at l
 convolutional one. The plain loop has all of torch's threads for each task.
 """
 
-import time
-from collections.abc import Callable
-from statistics import median
+from collections.abc import Iterator
 
 import torch
+from timing import Line, in_turn, show
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
@@ -19,7 +18,7 @@ from sfumato.learn.adaptation import Inner, Learner, Tasks, contributions, faste
 from sfumato.networks import Convolutional, FullyConnected, Strided
 from sfumato.precision import resolve
 
-TASKS, RATE, ROUNDS = 16, 0.4, 7
+TASKS, RATE = 16, 0.4
 WANTED = {"fully-connected": 2.0, "convolutional": 1.2, "strided": 1.2}
 
 
@@ -38,46 +37,44 @@ def plain(network: torch.nn.Module, tasks: Tasks, *, first_order: bool) -> Tenso
     return torch.stack(found)
 
 
-def seconds(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The median of each over rounds in which they take turns."""
-    times: dict[str, list[float]] = {name: [] for name in functions}
-    for _ in range(ROUNDS):
-        for name, function in functions.items():
-            start = time.perf_counter()
-            function()
-            times[name].append(time.perf_counter() - start)
-    return {name: median(each[1:]) for name, each in times.items()}
-
-
-def compare(name: str, network: torch.nn.Module, shot: int, queries: int) -> None:
-    """All ways for one network."""
-    tasks = tasks_of(torch.rand(TASKS, 5, shot + queries, 1, 28, 28), shot)
-    for algorithm in ("maml", "fomaml"):
-        inner = Inner(algorithm=algorithm, rate=RATE)
-        ways: dict[str, Callable[[], object]] = {
-            "plain loop": lambda first=algorithm == "fomaml": plain(network, tasks, first_order=first)
-        }
-        halves = Learner(network).convolutional and resolve("auto") == "bfloat16"
-        for precision in ("float32", "bfloat16") if halves else ("float32",):
-            learner = Learner(network, precision=precision)
-            way = fastest(learner, inner, torch.device("cpu"))
-            ways[f"{way}, {precision}"] = lambda learner=learner, inner=inner: contributions(
-                learner, learner.initial(), tasks, inner
-            )
-        found = seconds(ways)
-        base = found["plain loop"]
-        print(
-            f"{name:16s} {algorithm:7s} "
-            + "  ".join(f"{way} {1e3 * took:7.1f} ms: {base / took:4.2f}x" for way, took in found.items())
-            + f"  (at least {WANTED[name]}x)"
+def compare(name: str, network: torch.nn.Module, shot: int, algorithm: str, seconds: float) -> Iterator[Line]:
+    """All precisions for one network, each the faster way."""
+    tasks = tasks_of(torch.rand(TASKS, 5, shot + 5, 1, 28, 28), shot)
+    inner = Inner(algorithm=algorithm, rate=RATE)
+    halves = Learner(network).convolutional and resolve("auto") == "bfloat16"
+    precisions = ("float32", "bfloat16") if halves else ("float32",)
+    learners = [Learner(network, precision=each) for each in precisions]
+    turns = in_turn(
+        lambda: plain(network, tasks, first_order=algorithm == "fomaml"),
+        *(lambda one=each: contributions(one, one.initial(), tasks, inner) for each in learners),
+        seconds=seconds,
+    )
+    for number, (learner, precision) in enumerate(zip(learners, precisions, strict=True), 1):
+        way = fastest(learner, inner, torch.device("cpu"))
+        yield turns.rates(
+            f"{name}, {algorithm}, {way}, {precision}",
+            against="a plain loop",
+            one=number,
+            other=0,
+            count=TASKS,
+            unit="tasks a second",
+            bound=WANTED[name],
         )
 
 
+def lines(short: bool) -> Iterator[Line]:
+    networks = {
+        "fully-connected": (FullyConnected((1, 28, 28), 5), 1),
+        "strided": (Strided((1, 28, 28), 5), 5),
+        "convolutional": (Convolutional((1, 28, 28), 5), 5),
+    }
+    for name, (network, shot) in networks.items():
+        for algorithm in ("maml",) if short else ("maml", "fomaml"):
+            yield from compare(name, network, shot, algorithm, seconds=4 if short else 15)
+
+
 def main() -> None:
-    print(f"{TASKS} tasks a step, 5-way; {torch.get_num_threads()} threads")
-    compare("fully-connected", FullyConnected((1, 28, 28), 5), 1, 5)
-    compare("convolutional", Convolutional((1, 28, 28), 5), 5, 5)
-    compare("strided", Strided((1, 28, 28), 5), 5, 5)
+    show(lines(short=False), f"{TASKS} tasks a step, 5-way")
 
 
 if __name__ == "__main__":

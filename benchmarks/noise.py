@@ -1,54 +1,54 @@
-"""Exact integer noise on one core, against OpenDP's exact samplers in the same run.
+"""Exact noise against OpenDP's samplers, one core.
 
     python benchmarks/noise.py
 
-Wanted: at least a million draws a second, from the operating system's entropy.
+Wanted: at least a million draws a second, from the operating system's entropy. OpenDP, which is slower by
+far, makes fewer of them in its turn.
 """
 
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from fractions import Fraction
 
 import opendp.prelude as opendp
 import torch
+from timing import Line, in_turn, show
 
 from sfumato.dp.mechanisms import fresh_noise
 
-OURS, THEIRS = 1_000_000, 50_000  # draws
+OURS, THEIRS = 1_000_000, 20_000  # draws
 LEAST = 1.0  # million draws a second
 
 
-def rate(draw: Callable[[], object], count: int) -> float:
-    """Million draws a second, the best of three runs."""
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        draw()
-        times.append(time.perf_counter() - began)
-    return count / min(times) / 1e6
-
-
-def main() -> None:
+def lines(short: bool) -> Iterator[Line]:
     torch.set_num_threads(1)
     opendp.enable_features("contrib")
     integers = opendp.vector_domain(opendp.atom_domain(T=int))
     noise = fresh_noise()
-    print("scale (sigma)   distribution        ours   OpenDP  (million draws a second)")
-    for scale in (1, 85, 765, 100_000):
+    for scale in (85,) if short else (1, 85, 765, 100_000):
         laplace = opendp.m.make_laplace(integers, opendp.l1_distance(T=int), scale=float(scale))
         gaussian = opendp.m.make_gaussian(integers, opendp.l2_distance(T=float), scale=float(scale))
         for name, draw, measure in (
-            ("discrete Laplace", lambda s=scale: noise.laplace((OURS,), scale=Fraction(s)), laplace),
+            ("Laplace", lambda s=scale: noise.laplace((OURS,), scale=Fraction(s)), laplace),
             (
-                "discrete Gaussian",
+                "Gaussian",
                 lambda s=scale: noise.discrete_gaussian((OURS,), variance=Fraction(s) ** 2),
                 gaussian,
             ),
         ):
-            ours = rate(draw, OURS)
-            theirs = rate(lambda measure=measure: measure([0] * THEIRS), THEIRS)
-            kept = "kept" if ours >= LEAST else "NOT kept"
-            print(f"{scale:>13}   {name:17} {ours:6.1f}   {theirs:6.2f}  {ours / theirs:4.0f}x  {kept}")
+            turns = in_turn(draw, lambda measure=measure: measure([0] * THEIRS), seconds=2 if short else 8)
+            yield turns.rates(
+                f"discrete {name}, scale {scale}",
+                against="OpenDP",
+                count=OURS / 1e6,
+                other_count=THEIRS / 1e6,
+                unit="million draws a second",
+                limit=LEAST,
+            )
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    show(lines(short=False))
 
 
 if __name__ == "__main__":

@@ -5,23 +5,30 @@ python benchmarks/start.py
 
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
-LIMIT = 0.3
+from timing import Line, in_turn, show
+
+LIMIT = 300  # ms
+
+
+def lines(short: bool) -> Iterator[Line]:
+    def runs(*words: str) -> None:
+        subprocess.run(words, check=True, capture_output=True)
+
+    command = str(Path(sys.executable).with_name("sfumato"))
+    turns = in_turn(
+        lambda: runs(command, "--help"),
+        lambda: runs(sys.executable, "-c", "import typer"),
+        seconds=2 if short else 5,
+        waits=True,
+    )
+    yield turns.costs("sfumato --help", against="python -c 'import typer'", limit=LIMIT)
 
 
 def main() -> None:
-    command = [str(Path(sys.executable).with_name("sfumato")), "--help"]
-    bare = [sys.executable, "-c", "pass"]
-    for name, words in (("python -c pass", bare), ("sfumato --help", command)):
-        times = []
-        for _ in range(10):
-            start = time.perf_counter()
-            subprocess.run(words, check=True, capture_output=True)
-            times.append(time.perf_counter() - start)
-        print(f"{name:16s} best of 10: {min(times):.3f} s")
-    print(f"limit {LIMIT} s: {'kept' if min(times) <= LIMIT else 'NOT kept'}")
+    show(lines(short=False))
 
 
 if __name__ == "__main__":

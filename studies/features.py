@@ -12,7 +12,8 @@ a list that costs no more than half a point of accuracy there, or the least. Tes
 Some of their photographs are known to the adversaries, who protect them as the device does; others they are to name.
 Noise of a growing share of the feature's variance gives a curve of accuracy and privacy from one model (Procedure 2).
 
-Records are studies/results/features/*.json, pictures of what a decoder restores runs/features/WORLD-SEED.png.
+Records are studies/results/features/*.json, pictures of what a decoder restores runs/features/WORLD-SEED/*.png; those of
+the first seed make docs/images/features-WORLD-restored.png.
 """
 
 import argparse
@@ -49,6 +50,7 @@ from sfumato.study.records import write_json
 
 RECORDS = Path(__file__).parent / "results" / "features"
 RUNS = Path("runs/features")
+PICTURES = Path(__file__).parents[1] / "docs" / "images"
 SEEDS = (0, 1, 2)
 CUTS = ("conv4_2", "conv5_1", "conv6_1", "conv7")  # the paper's
 LAST = "conv7"
@@ -188,7 +190,7 @@ class Study:
             trained = time.perf_counter()
             found = self.measure(model)
             if part.attributes == next(iter(self.world.sets)):
-                found |= {"inversion": self.invert(model, part), "device": self.export(model, part)}
+                found |= {"inversion": self.invert(model, part), "device": self.device_side(model, part)}
             write_json(
                 record,
                 {
@@ -323,7 +325,7 @@ class Study:
         chance = codes[self._asked].bincount().max().item() / len(self._asked)
         return {**alike, "chance": chance, **scores}
 
-    def export(self, model: FeatureModel, part: Part) -> dict[str, Any]:
+    def device_side(self, model: FeatureModel, part: Part) -> dict[str, Any]:
         """What the device side costs beside the whole model, and whether both halves decide as PyTorch does."""
         path = RUNS / f"{self._name}-{self._seed}" / f"{part.name}.safetensors"
         model.save(path)
@@ -360,7 +362,21 @@ class Study:
         rows = [int((codes == code).nonzero()[0]) for code in codes.unique()[:SHOWN]]
         for name, of in (("original", self._test.images), (part.name, restored)):
             strip = torch.cat(list(of[self._asked[rows]]), dim=2)
-            images.write(RUNS / f"{self._name}-{self._seed}" / f"{name}.png", strip)
+            images.write(_strip(self._name, self._seed, name), strip)
+
+
+def draw(name: str) -> None:
+    """Put what was restored for the first seed into one picture: originals, then cut by cut simple and dpfe."""
+    first = next(iter(WORLDS[name].sets))
+    restored = [Part(first, cut, variant).name for cut in CUTS for variant in ("simple", "dpfe")]
+    strips = [_strip(name, SEEDS[0], each) for each in ("original", *restored)]
+    if all(strip.exists() for strip in strips):
+        sheet = torch.cat([images.read(strip) for strip in strips], dim=1)
+        images.write(PICTURES / f"features-{name}-restored.png", sheet)
+
+
+def _strip(name: str, seed: int, part: str) -> Path:
+    return RUNS / f"{name}-{seed}" / f"{part}.png"
 
 
 @cache
@@ -398,6 +414,8 @@ def main() -> None:
     records.mkdir(parents=True, exist_ok=True)
     for seed in scale.seeds:
         Study(options.world, scale, seed, records).run()
+    if not options.small:
+        draw(options.world)
 
 
 if __name__ == "__main__":

@@ -97,20 +97,24 @@ CLEAN = (
 )
 
 
-POLICIES: dict[str, tuple[str, dict[str, float]]] = {
-    "fixed": ("fixed", {"clipping_norm": 10.0}),
-    # In the end a norm of 10 as well: see dp.clipping.AdaClip.
-    "adaclip": ("adaclip", {"largest": 3e-3}),
-    "quantile": ("quantile", {"start": 10.0}),
-    "meta-clip": ("meta-clip", {"start": 10.0, "bound": 1.0}),
-    "meta-clip-published": ("meta-clip-published", {}),
-}
-NARROW: dict[str, tuple[str, dict[str, float]]] = {
-    "fixed": ("fixed", {"clipping_norm": 1.0}),
-    "adaclip": ("adaclip", {"largest": 4e-4}),  # in the end a norm of 1 as well
-    "quantile": ("quantile", {"start": 1.0}),
-    "meta-clip": ("meta-clip", {"start": 1.0, "bound": 1.0}),
-    "meta-clip-published": ("meta-clip-published", {}),
+def policies(norm: float, *, largest: float) -> dict[str, tuple[str, dict[str, float]]]:
+    """Every clipping policy and its settings, fixed at a norm or starting there.
+
+    Args:
+        norm: C.
+        largest: that of AdaClip which in the end is about the same norm; see dp.clipping.AdaClip.
+    """
+    return {
+        "fixed": ("fixed", {"clipping_norm": norm}),
+        "adaclip": ("adaclip", {"largest": largest}),
+        "quantile": ("quantile", {"start": norm}),
+        "meta-clip": ("meta-clip", {"start": norm, "bound": 1.0}),
+        "meta-clip-published": ("meta-clip-published", {}),
+    }
+
+
+POLICIES = policies(10.0, largest=3e-3)
+NARROW = policies(1.0, largest=4e-4) | {
     "fixed, C ten times too high": ("fixed", {"clipping_norm": 10.0}),
     "quantile, from ten times too high": ("quantile", {"start": 10.0}),
     "meta-clip, from ten times too high": ("meta-clip", {"start": 10.0, "bound": 1.0}),

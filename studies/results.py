@@ -11,6 +11,7 @@ they state an order.
 import argparse
 import json
 import math
+import re
 import shutil
 import statistics
 from itertools import pairwise
@@ -22,6 +23,8 @@ import audit_training
 import features as studied
 import masks
 import meta
+import reconstruction_tables
+import stored as stored_embeddings
 from matplotlib.figure import Figure
 from scipy import stats
 
@@ -832,6 +835,14 @@ def masks_of(world: str, target: str) -> list[str]:
     ]
 
 
+def tally(verdicts: list[str]) -> str:
+    """How often the comparisons of some verdicts of `superiority` held, of how often in all."""
+    held, of = zip(
+        *(map(int, re.findall(r" in (\d+) of (\d+) ", each)[0]) for each in verdicts if each), strict=True
+    )
+    return f"{sum(held)} of {sum(of)}"
+
+
 def features() -> list[str]:
     """Private features: what they keep, and whom they tell of."""
     lines = [line for world in studied.WORLDS for line in features_of(world)]
@@ -932,7 +943,10 @@ def features_of(world: str) -> list[str]:
         + "; ".join(verdict for verdict in verdicts if verdict)
         + ".",
         "",
-        f"- `python studies/features.py {world}`, up to {max(map(len, by_part.values()))} seed(s) so far: beta was chosen on validation images of seed 0, few enough people that "
+        f"So DPFE beats Simple in {tally(verdicts[: len(studied.CUTS)])} comparisons, cut by cut and seed by seed; that a higher "
+        f"cut beats the one below it, as the paper has it, holds in {tally(verdicts[1 - len(studied.CUTS) :])}.",
+        "",
+        f"- `python studies/features.py {world}`, {max(map(len, by_part.values()))} seeds: beta was chosen on validation images of seed 0, few enough people that "
         f"their accuracies order it badly (simple: {100 * betas['simple']:.1f}%): "
         + "; ".join(
             f"{variant} {chosen[variant]:g} of "
@@ -981,6 +995,21 @@ def costs_of(world: str, by_part: dict[str, list[dict[str, Any]]]) -> list[str]:
         *rows,
         "",
         f"![Accuracy, privacy and cost of each cut](images/features-{world}.png)",
+        *restored(world),
+    ]
+
+
+def restored(world: str) -> list[str]:
+    """The picture of what a decoder restores, where it was drawn."""
+    name = f"images/features-{world}-restored.png"
+    if not (ROOT / "docs" / name).exists():
+        return []
+    rows = ", ".join(f"{cut} simple, {cut} dpfe" for cut in studied.CUTS)
+    return [
+        "",
+        f"![What a decoder restores]({name})",
+        "",
+        f"From above: test people as they are; restored from {rows}.",
     ]
 
 
@@ -1059,6 +1088,35 @@ def averaged(found: list[float], unit: float = 100, digits: int = 1) -> str:
     """A mean over seeds, with its interval where there are three or more."""
     text = f"{unit * statistics.mean(found):.{digits}f}"
     return text if len(found) < 3 else f"{text} +- {unit * half_width(found):.{digits}f}"
+
+
+def people() -> list[str]:
+    """Whether measures order distortions as people do."""
+    paths = [RESULTS / "people" / f"{name}.json" for name in ("mse", "psnr", "ssim", "squeezenet", "semsim")]
+    found = {path.stem: json.loads(path.read_text()) for path in paths if path.exists()}
+    if not found:
+        return []
+    first = next(iter(found.values()))
+    lines = [
+        "## Do measures order distortions as people do? (Geirhos et al. 2018)",
+        "",
+        "Kendall's tau-b of the order of conditions by a measure with that by the share that people recognised, 1 where both are the same; 95% bootstrap intervals over conditions. 1 to 1 says only that resamples of a perfect order are perfect.",
+        "",
+        f"| distortion | conditions | {' | '.join(found)} |",
+        f"|---|---|{'---|' * len(found)}",
+    ]
+    for name in sorted(first["agreement"], key=lambda each: (each == "all", each)):
+        taus = [record["agreement"][name]["kendall"] for record in found.values()]
+        cells = [f"{tau['value']:.2f} ({tau['low']:.2f} to {tau['high']:.2f})" for tau in taus]
+        lines.append(f"| {name} | {first['agreement'][name]['models']} | {' | '.join(cells)} |")
+    return [
+        *lines,
+        "",
+        "Within one kind of distortion measures nearly always have the order of people; over all kinds they do not. `squeezenet` is the unweighted distance of SqueezeNet 1.0 features, not LPIPS.",
+        "",
+        f"- `python studies/people.py`, {first['images']} colour photographs of Caltech-101 enlarged from 84 to 224 pixels, seed {first['seed']}. People saw others, of ImageNet.",
+        "",
+    ]
 
 
 def training_audits() -> list[str]:
@@ -1163,6 +1221,64 @@ def kills() -> list[str]:
     ]
 
 
+def cluster() -> list[str]:
+    """What a study on a cluster came to whose workers, nodes and driver were killed."""
+    record = json.loads((RESULTS / "cluster.json").read_text())
+    killed = record["killed"]
+    return [
+        "## A study on a cluster that is lost in parts",
+        "",
+        f"{record['cells']} cells on a Ray cluster of two nodes, in processes of one machine: {killed['workers']} workers "
+        f"killed with -9 in the middle of their cells, the driver killed {killed['drivers']} time and started again, "
+        f"{killed['nodes']} node lost and another joined. {record['records']} records in the end, {len(record['made_again'])} of "
+        "which were made a second time after the driver was killed. The report "
+        f"{'is' if record['report_is_the_same_but_for_times'] else 'is NOT'} byte for byte that of the same study "
+        "in one process without any of this, once all times are set to nought.",
+        "",
+        f"- `python studies/cluster.py`, {record['wall_s']:.0f} s.",
+        "",
+    ]
+
+
+def faults() -> list[str]:
+    """What the service did while everything around it broke."""
+    record = json.loads((RESULTS / "faults.json").read_text())
+    sqlite, postgres = record["kills on SQLite"], record["kills on PostgreSQL"]
+    slow, idle, full, clock = (record[part] for part in ("slow", "idle", "full", "clock"))
+    problems = [
+        f"{part}: {problem}"
+        for part, each in record.items()
+        if isinstance(each, dict)
+        for problem in each["problems"]
+    ]
+    answers = "; ".join(
+        f"{int(shift[:-1]) // 365:+d} years: "
+        + ", ".join(f"{count} times {code}" for code, count in each.items())
+        for shift, each in clock["answers"].items()
+    )
+    return [
+        "## A service around which things break",
+        "",
+        f"- Killed with -9 in the middle of enrolments and started again, {sqlite['kills']} times on SQLite and "
+        f"{postgres['kills']} on PostgreSQL: {sqlite['examples_acknowledged']} and {postgres['examples_acknowledged']} examples were "
+        f"acknowledged, {sqlite['requests_lost_and_sent_again']} and {postgres['requests_lost_and_sent_again']} requests "
+        "lost and sent again; afterwards each example is there, whole and once.",
+        f"- PostgreSQL stopped and started: 503 meanwhile, well again {record['database']['well_again_after_s']:.2f} s after it.",
+        f"- A full disk: {full['answers'].get('503', 0)} enrolment refused with 503, all {full['acknowledged']} that were "
+        "acknowledged before are there, and once there is room the rest goes on.",
+        f"- {slow['clients']} clients that send a byte a second are turned away with 408 after {slow['longest_s']:.0f} s; others "
+        f"wait {slow['others_meanwhile']['p50_ms']:.1f} ms at the median meanwhile, {slow['others_before']['p50_ms']:.1f} before.",
+        f"- {idle['connections']:,} connections that say nothing: {idle['others_meanwhile']['p50_ms']:.1f} ms at the median meanwhile, "
+        f"{idle['others_before']['p50_ms']:.1f} before; the slowest answer took {idle['others_meanwhile']['max_ms']:.0f} ms, while they connect.",
+        f"- A clock that is years off ({answers}, where 10 a minute are allowed): no answer is wrong, "
+        "a clock that is set back lengthens the minute under way to two at most, and with the right clock all is as before.",
+        f"- Problems: {'; '.join(problems) or 'none'}.",
+        "",
+        f"`python studies/faults.py`, seed {record['seed']}, {record['wall_s']:.0f} s, on a machine that was busy with other work.",
+        "",
+    ]
+
+
 def mutants() -> list[str]:
     """What the reader did with damaged files."""
     record = json.loads((RESULTS / "fuzz.json").read_text())
@@ -1190,7 +1306,7 @@ def mutants() -> list[str]:
 
 
 def threat_model() -> str:
-    """The page on threats, with its table made anew."""
+    """The page on threats, with its tables made anew."""
     study, records = load("demo")
     risks = recommend.risks(study, records)
     lines = [
@@ -1221,11 +1337,16 @@ def threat_model() -> str:
         f"Chance is {100 * chance:.1f}%. Intervals are 95%, over probes. `make demo`, seed 0, "
         f"{seconds / 60:.1f} min on two cores: the adversaries are trained for seconds, and a stronger one may find more."
     )
-    begin, end = "<!-- made by `make results` -->", "<!-- end -->"
     text = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
-    before, rest = text.split(begin)
-    after = rest.split(end)[1]
-    return "\n".join([before + begin, *lines, end + after])
+    text = remade(text, "<!-- made by `make results` -->", lines)
+    return remade(text, "<!-- stored embeddings, made by `make results` -->", stored_embeddings.table())
+
+
+def remade(page: str, begin: str, lines: list[str]) -> str:
+    """A page with other lines between a mark and the next end."""
+    end = "<!-- end -->"
+    before, rest = page.split(begin)
+    return "\n".join([before + begin, *lines, end + rest.partition(end)[2]])
 
 
 def main() -> None:
@@ -1278,7 +1399,13 @@ def main() -> None:
             *training_audits(),
             *masked(),
             *features(),
+            *stored_embeddings.stored(),
+            *reconstruction_tables.inversion(),
+            *reconstruction_tables.reconstruction(),
+            *people(),
             *kills(),
+            *cluster(),
+            *faults(),
             *mutants(),
         ]
     )

@@ -5,10 +5,12 @@
     python studies/unpack.py caltech101 ../shared/data runs/data/caltech101
     python studies/unpack.py cmu ../shared/data runs/data/cmu
     python studies/unpack.py fer ../shared/data runs/data/fer
+    python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
 
 The packed files are not part of the library. Omniglot gets its official layout; the 84x84 crops of LFW and
 Caltech-101 become a table.csv with splits beside their pictures, LFW a second one for tasks other than who it
-is; so do CMU's faces, and the part of FER2013 that there is. An unpacked folder that is complete is left as it is.
+is; so do CMU's faces, and the parts of FER2013 and CIFAR-10 that there are. An unpacked folder that is complete
+is left as it is.
 """
 
 import argparse
@@ -129,6 +131,16 @@ def fer(packed: Path, root: Path) -> int:
     return write_table(table, rows, root, of=chosen.tolist())
 
 
+def cifar10(packed: Path, root: Path) -> int:
+    """Write the photographs with their class, in the official parts: every class is in both."""
+    table = dict(np.load(packed / "cifar10_jpeg_subset.npz"))
+    rows = []
+    for i, label in enumerate(table["label"].tolist()):
+        name = str(table["classes"][label])
+        rows.append({"file": f"{name}/{i:04d}.png", "class": name, "split": str(table["part"][i])})
+    return write_table(table, rows, root)
+
+
 def write_table(
     table: dict[str, np.ndarray], rows: list[dict[str, str]], root: Path, of: list[int] | None = None
 ) -> int:
@@ -150,7 +162,14 @@ def write_csv(rows: list[dict[str, str]], path: Path) -> None:
         writer.writerows(rows)
 
 
-UNPACKERS = {"omniglot": omniglot, "lfw": lfw, "caltech101": caltech101, "cmu": cmu, "fer": fer}
+UNPACKERS = {
+    "omniglot": omniglot,
+    "lfw": lfw,
+    "caltech101": caltech101,
+    "cmu": cmu,
+    "fer": fer,
+    "cifar10": cifar10,
+}
 
 
 def main() -> None:

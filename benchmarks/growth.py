@@ -1,0 +1,317 @@
+"""How time and memory of the main jobs grow: at 1, 4 and 16 times the work, with the exponent.
+
+    OMP_NUM_THREADS=1 python benchmarks/growth.py [--only NAME ...] [--out FILE]
+
+Time grows as work to the power of the exponent: 1 is linear, 2 four times the time for twice the work. It is
+the slope of a line through the three points, by least squares on logarithms; what a job costs before it does
+anything makes it smaller, so that the slope from 4 to 16 is told beside it. Above 1.1 either is marked. Each
+point has a process of its own: after the least of jobs, which loads what is loaded once, seconds are those of
+the processor where there is one thread and nothing to wait for, the best of a few where they are short.
+Memory is the most that the process held, less what it held after the least of jobs; the input of a job is
+part of it.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from timing import clock_for, exponent, record, short, write
+
+STEEP = 1.1
+FACTORS = (1, 4, 16)
+LEAST_MEMORY = 16  # MiB at 16 times the work; below this no exponent is told
+RUNS = Path("runs/growth.json")
+
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What grows.
+
+    Attributes:
+        make: amount of work and an empty folder -> the work, with what it needs ready.
+        base: the amount at 1.
+        of: what is counted.
+        waits: see timing.clock_for.
+    """
+
+    make: Callable[[int, Path], Work]
+    base: int
+    of: str
+    waits: bool = False
+
+
+def _glyphs(classes: int = 60) -> Any:
+    from sfumato import data
+
+    return data.load("glyphs", classes=classes)
+
+
+def protect_folder(files: int, folder: Path) -> Work:
+    from folder import write_photographs
+
+    from sfumato.engines import EngineConfig
+    from sfumato.protect import parse
+    from sfumato.protect.folder import protect_folder
+
+    write_photographs(folder / "source", files, 84)
+    numbers = iter(range(100))
+
+    def work() -> None:
+        place = folder / str(next(numbers))
+        protect_folder(
+            folder / "source",
+            place / "out",
+            parse("dp-pix:cell=4,epsilon=3"),
+            place / "ledger" / "ledger.db",
+            engine=EngineConfig(workers=1),
+        )
+
+    return work
+
+
+def train_few_shot(steps: int, folder: Path) -> Work:
+    from sfumato.learn import few_shot
+    from sfumato.protect import parse
+
+    glyphs = _glyphs()
+    config = replace(
+        few_shot.FS_PIC_CELEBA,
+        **{"way": 10, "epochs": 1, "episodes_per_epoch": steps, "validation_episodes": 5},
+        denoiser_depth=None,
+    )
+    return lambda: few_shot.train(glyphs, parse("pixelize:cell=2"), config)
+
+
+def evaluate(episodes: int, folder: Path) -> Work:
+    from sfumato.learn import few_shot
+    from sfumato.protect import parse
+
+    glyphs, protection = _glyphs(200), parse("pixelize:cell=2")
+    model = few_shot.untrained(1, replace(few_shot.FS_PIC_CELEBA, denoiser_depth=None), [protection])
+    return lambda: few_shot.evaluate(model, glyphs, way=5, shot=5, episodes=episodes)
+
+
+def train_meta(steps: int, folder: Path) -> Work:
+    from sfumato.learn import meta
+    from sfumato.protect import parse
+
+    glyphs = _glyphs()
+    config = meta.MetaConfig(network="strided", width=16, steps=steps)
+    return lambda: meta.train(glyphs, parse("pixelize:cell=2"), config)
+
+
+def train_mask(steps: int, folder: Path) -> Work:
+    from sfumato.data.labelled import Label, LabelledImages
+    from sfumato.learn import adversarial_mask
+
+    config = adversarial_mask.MaskConfig(epochs=1, masker_width=8, batch=16)
+    images = torch.randint(0, 256, (steps * config.batch, 3, 32, 32), dtype=torch.uint8)
+    labels = Label(torch.arange(len(images)) % 5, tuple("abcde"))
+    return lambda: adversarial_mask.train(
+        LabelledImages("noise", images, {"class": labels}), config, target="class"
+    )
+
+
+def _inversion(steps: int, batch: int) -> Work:
+    from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, invert, share
+    from sfumato.networks import LeNet
+
+    shape, labels = (3, 32, 32), torch.arange(batch) % 10
+    model = LeNet(shape, 10)
+    shared = share(model, torch.rand(batch, *shape), labels)
+    config = replace(INVERTING_GRADIENTS, labels="known", steps=steps)
+    return lambda: invert(model, shared, ThreatModel(shape=shape, batch=batch, labels=labels), config)
+
+
+def log_rank(tests: int, identities: int) -> Work:
+    from sfumato.assess.log_rank import judge_features
+
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(identities, 10, generator=generator)
+    codes = torch.arange(identities).repeat_interleave(20)
+    train = centres[codes] + torch.randn(len(codes), 10, generator=generator)
+    truth = torch.randint(0, identities, (tests,), generator=generator)
+    test = centres[truth] + torch.randn(tests, 10, generator=generator)
+    return lambda: judge_features(train, codes, test, truth)
+
+
+def frechet(images: int, features: int) -> Work:
+    from sfumato.assess.frechet import frechet_distance
+
+    first, second = torch.randn(images, features), torch.randn(images, features)
+    return lambda: frechet_distance(first, second)
+
+
+def reidentify(people: int, photographs: int) -> Work:
+    from sfumato.attack.reidentify import reidentify
+
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(people, 64, generator=generator)
+    codes = torch.arange(people).repeat_interleave(photographs)
+    asked = torch.arange(200) % people
+
+    def seen(whose: torch.Tensor) -> torch.Tensor:
+        noise = torch.randn(len(whose), 64, generator=generator)
+        return torch.nn.functional.normalize(centres[whose] + noise, dim=1)
+
+    gallery, probes = seen(codes), seen(asked)
+    return lambda: reidentify(gallery, codes, probes)
+
+
+def _store(folder: Path) -> tuple[Any, Any]:
+    from sfumato.serve.store import Store
+
+    opened = Store(f"sqlite:///{folder}/store.db")
+    opened.create_tenant("bench")
+    return opened, opened.create_key("bench", role="admin", name="benchmark")[0]
+
+
+def enrol(examples: int, folder: Path) -> Work:
+    import numpy as np
+
+    from sfumato.serve.store import Example
+
+    opened, key = _store(folder)
+    vectors = np.random.default_rng(0).normal(size=(examples, 64)).astype(np.float32)
+
+    def work() -> None:
+        classifier = opened.create_classifier("bench", name=str(time.time_ns()), model="none", by=key).id
+        for number, vector in enumerate(vectors):
+            opened.enrol("bench", classifier, str(number % 20), [Example(str(number), vector)], by=key)
+
+    return work
+
+
+def query(prototypes: int, folder: Path) -> Work:
+    import numpy as np
+    from store import fill
+
+    opened, key = _store(folder)
+    vectors = np.random.default_rng(0).normal(size=(prototypes, 64)).astype(np.float32)
+    classifier = fill(opened, key, vectors)
+    return lambda: opened.nearest("bench", classifier, vectors[:20], count=1)
+
+
+def report(seeds: int, folder: Path) -> Work:
+    """Made-up records, as the tests of the report have them."""
+    from sfumato.study import report
+
+    sys.path.append(str(Path(__file__).parents[1] / "tests" / "study"))
+    import synthetic
+
+    study = synthetic.study(seeds=list(range(seeds)), protections=synthetic.PROTECTIONS[:4])
+    made = synthetic.records(study)
+    synthetic.write_run(folder / "run", study, made)
+    return lambda: report.write(folder / "run")
+
+
+JOBS = {
+    "protect": Job(protect_folder, 100, "files of 84x84", waits=True),
+    "few-shot": Job(train_few_shot, 8, "training episodes"),
+    "evaluate": Job(evaluate, 250, "test episodes"),
+    "meta": Job(train_meta, 6, "meta-steps of 16 tasks"),
+    "mask": Job(train_mask, 4, "steps of 16 images"),
+    "inversion": Job(lambda n, _: _inversion(n, 1), 50, "steps for one image"),
+    "inversion-batch": Job(lambda n, _: _inversion(20, n), 4, "images of one gradient"),
+    "log-rank": Job(lambda n, _: log_rank(n, 250), 1000, "test features"),
+    "log-rank-identities": Job(lambda n, _: log_rank(1000, n), 200, "identities, 20 features each"),
+    "frechet": Job(lambda n, _: frechet(n, 128), 2048, "images, more than features"),
+    "frechet-few": Job(lambda n, _: frechet(n, 1024), 64, "images, fewer than features"),
+    "reidentify": Job(lambda n, _: reidentify(20, n), 20, "photographs of each of 20 people"),
+    "reidentify-people": Job(lambda n, _: reidentify(n, 10), 20, "people, 10 photographs each"),
+    "enrol": Job(enrol, 50, "examples, a call each", waits=True),
+    "query": Job(query, 2000, "prototypes in SQLite"),
+    "report": Job(report, 2, "seeds of 38 records"),
+}
+
+
+def peak() -> float:
+    """The most memory this process ever held, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def point(name: str, factor: int) -> dict[str, float]:
+    """Seconds and MiB of one amount of work, in a process that does nothing else."""
+    job = JOBS[name]
+    clock = clock_for(job.waits)
+    with tempfile.TemporaryDirectory() as before, tempfile.TemporaryDirectory() as folder:
+        job.make(max(2, job.base // 16), Path(before))()
+        empty = peak()
+        work = job.make(job.base * factor, Path(folder))
+        taken: list[float] = []
+        while len(taken) < 5 and sum(taken) < 1:
+            start = clock()
+            work()
+            taken.append(clock() - start)
+    return {"seconds": min(taken), "memory": peak() - empty}
+
+
+def grown(name: str) -> dict[str, Any]:
+    """The points of a job, and how they grow."""
+    points = []
+    for factor in FACTORS:
+        command = [sys.executable, __file__, "--point", name, str(factor)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        points.append(json.loads(done.stdout.splitlines()[-1]))
+    seconds, memory = ([each[kind] for each in points] for kind in ("seconds", "memory"))
+    slopes = {"time": exponent(FACTORS, seconds), "time from 4 to 16": exponent(FACTORS[1:], seconds[1:])}
+    if memory[-1] >= LEAST_MEMORY:
+        # A point that fits into what the process held anyway is no less than a MiB.
+        slopes["memory from 4 to 16"] = exponent(FACTORS[1:], [max(1.0, each) for each in memory[1:]])
+    job = JOBS[name]
+    return {
+        **{"name": name, "of": job.of, "work": [job.base * factor for factor in FACTORS]},
+        **{"seconds": seconds, "memory": memory, "exponents": slopes},
+        "steep": [kind for kind, slope in slopes.items() if slope > STEEP],
+    }
+
+
+def told(one: dict[str, Any]) -> str:
+    slopes = one["exponents"]
+    memory = slopes.get("memory from 4 to 16")
+    return (
+        f"{one['name']:20s} {' '.join(f'{each:7,}' for each in one['work'])} {one['of']:34s}"
+        f"{' '.join(f'{short(each):>7s}' for each in one['seconds'])} s  {slopes['time']:5.2f} "
+        f"{slopes['time from 4 to 16']:5.2f}  {' '.join(f'{each:6,.0f}' for each in one['memory'])} MiB "
+        f"{'    -' if memory is None else f'{memory:5.2f}'}  {'STEEP: ' * bool(one['steep'])}"
+        f"{', '.join(one['steep'])}"
+    ).rstrip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=JOBS, default=list(JOBS), metavar="NAME")
+    parser.add_argument("--out", type=Path, default=RUNS, help="JSON")
+    parser.add_argument("--point", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.point:
+        print(json.dumps(point(options.point[0], int(options.point[1]))))
+        return
+    began = time.perf_counter()
+    print(f"{torch.get_num_threads()} threads")
+    print("work, seconds, exponents of all and from 4 to 16, memory, exponent from 4 to 16")
+    found = []
+    for name in options.only:
+        found.append(grown(name))
+        print(told(found[-1]), flush=True)
+    seconds = time.perf_counter() - began
+    write(options.out, record({"jobs": found}, seconds=seconds))
+    steep = [one["name"] for one in found if one["steep"]]
+    print(
+        f"{seconds / 60:.1f} minutes, kept as {options.out}; above {STEEP}: {', '.join(steep) or 'nothing'}"
+    )
+
+
+if __name__ == "__main__":
+    main()

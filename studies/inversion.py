@@ -1,0 +1,600 @@
+"""What gradient inversion rebuilds of real photographs, and what defences are worth against it (paper: SemSim).
+
+    python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
+    python studies/inversion.py                 # some two hours on one core; stopped, it goes on
+    python studies/inversion.py dlg labels      # these parts alone
+    python studies/inversion.py --small         # settings too small to succeed, to try it out: two minutes
+
+All images are of CIFAR-10, as far as shared/data has it; attacked are test images. What an adversary has to
+choose, the weight of total variation, is chosen on OTHER test images. Trained victims have seen 1,500 images for
+a few epochs. Everything is in evaluation mode, one image behind a gradient unless said otherwise, and seed 0.
+
+Records are studies/results/inversion/PART.json; trained victims runs/inversion/NAME.safetensors.
+"""
+
+import argparse
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+import sfumato
+from sfumato import data, images, protect
+from sfumato.assess import similarity
+from sfumato.assess.matching import match
+from sfumato.attack import first_layer, label_inference, vertical
+from sfumato.attack.gradient_inversion import (
+    DLG,
+    IDLG,
+    INVERTING_GRADIENTS,
+    Inversion,
+    InversionConfig,
+    ThreatModel,
+    invert,
+    invert_all,
+    share,
+)
+from sfumato.data import LabelledImages
+from sfumato.errors import DataError
+from sfumato.learn import classifier
+from sfumato.learn.augmentation import mixup
+from sfumato.learn.classifier import ClassifierConfig
+from sfumato.networks import ConvNet8
+from sfumato.protect.gradients import add_gaussian, add_laplacian, clip_and_noise, dp_sgd_epsilon, prune
+from sfumato.study.records import write_json
+
+RECORDS = Path(__file__).parent / "results" / "inversion"
+RUNS = Path("runs/inversion")
+SEED = 0
+SHAPE = (3, 32, 32)
+NARROW = "convnet8-16"  # of 64 filters it takes 20 minutes an image
+classifier.NETWORKS[NARROW] = partial(ConvNet8, width=16)
+VICTIMS = {
+    "lenet": ClassifierConfig(network="lenet", epochs=20),
+    NARROW: ClassifierConfig(network=NARROW, epochs=15, flips=True, shifts=2),
+    "resnet20": ClassifierConfig(network="resnet20", epochs=15, flips=True, shifts=2),
+}
+WEIGHTS = (1e-3, 1e-2, 1e-1)  # of total variation, that are tried
+STATES = ("untrained", "trained")
+KNOWN = 6  # other images, on which a weight is chosen
+BATCH = 32  # whose labels are counted
+
+Gradients = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How long and how much is attacked."""
+
+    attacked: int  # images
+    restarted: int  # of them with 16 restarts
+    deep: int  # of them behind deep networks
+    chosen_on: int  # other images, of deep networks
+    lbfgs: int  # steps of each method
+    lenet: int
+    defended: int
+    deep_steps: int
+    choosing_steps: int
+    batches: int
+    vertical: int  # images of CAFE
+    vertical_steps: int
+    epochs: int | None  # of victims; None for those of VICTIMS
+
+
+FULL = Scale(20, 10, 3, 2, 3000, 2000, 1000, 4800, 800, 20, 80, 1000, None)
+SMALL = Scale(2, 1, 1, 1, 20, 10, 4, 2, 2, 1, 4, 5, 1)
+
+
+# Images and victims
+
+
+@cache
+def cifar() -> LabelledImages:
+    """All that there is."""
+    return data.load("table:runs/data/cifar10/table.csv", size=32)
+
+
+@cache
+def rows() -> tuple[Tensor, Tensor]:
+    """Test images that are attacked, two a class in turn, and others, on which settings are chosen."""
+    loaded = cifar()
+    order = loaded.splits["test"]
+    order = order[torch.randperm(len(order), generator=torch.Generator().manual_seed(SEED))]
+    codes = loaded.label("class").codes[order]
+    first = torch.stack([order[codes == code][:2] for code in codes.unique()])  # (classes, 2)
+    attacked = first.T.flatten()
+    return attacked, order[~torch.isin(order, attacked)]
+
+
+def pixels(at: Tensor) -> tuple[Tensor, Tensor]:
+    """(N, 3, 32, 32) float images and (N,) labels."""
+    return images.to_float(cifar().images[at]), cifar().label("class").codes[at]
+
+
+def attacked(count: int) -> tuple[Tensor, Tensor]:
+    """The first of the images that are attacked, and their labels."""
+    return pixels(rows()[0][:count])
+
+
+def others(count: int) -> tuple[Tensor, Tensor]:
+    """The first of the others."""
+    return pixels(rows()[1][:count])
+
+
+def victim(network: str, state: str, scale: Scale) -> tuple[nn.Module, dict[str, Any]]:
+    """A network in evaluation mode, and what is to be known of it."""
+    config = VICTIMS[network]
+    if state == "untrained":
+        card = {"shape": list(SHAPE), "classes": list(cifar().label("class").names)}
+        return classifier.untrained(card, config, seed=SEED).network.eval(), {"network": network}
+    config = replace(config, epochs=scale.epochs or config.epochs)
+    path = RUNS / f"{network}-{config.epochs}.safetensors"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        classifier.train(
+            cifar().split("train"), protect.parse("none"), config, target="class", seed=SEED
+        ).save(path)
+    model = classifier.load(path)
+    accuracy = classifier.evaluate(model, cifar().split("test"), target="class")
+    facts = {"network": network, "config": asdict(config), "accuracy": accuracy.mean}
+    return model.network.eval(), facts
+
+
+# Attacks
+
+
+def one_by_one(model: nn.Module, pictures: Tensor, labels: Tensor) -> list[Gradients]:
+    """The gradient of each image."""
+    return [share(model, *each) for each in zip(pictures.split(1), labels.split(1), strict=True)]
+
+
+def rebuild(
+    model: nn.Module, shared: list[Gradients], config: InversionConfig, *, at_once: int = 20, **knows: Any
+) -> list[Inversion]:
+    """Invert gradients of one image each."""
+    threat = ThreatModel(shape=SHAPE, **knows)
+    return invert_all(model, shared, [threat] * len(shared), config, at_once=at_once, seed=SEED)
+
+
+def decibels(originals: Tensor, rebuilt: Tensor) -> Tensor:
+    """PSNR of each image, at most 200, which stands for images that are equal: JSON has no infinity."""
+    return similarity.psnr(originals, rebuilt).clamp(max=200)
+
+
+def judged(originals: Tensor, found: list[Inversion], labels: Tensor) -> dict[str, Any]:
+    """How near reconstructions are, image by image."""
+    rebuilt = torch.cat([each.images for each in found])
+    psnr = decibels(originals, rebuilt)
+    return {
+        "images": len(originals),
+        "psnr": psnr.tolist(),
+        "median_psnr": psnr.median().item(),
+        "mean_psnr": psnr.mean().item(),
+        "ssim": similarity.ssim(originals, rebuilt).tolist(),
+        "costs": [each.cost for each in found],
+        "labels_right": int((torch.cat([each.labels for each in found]) == labels).sum()),
+    }
+
+
+def choose(
+    model: nn.Module, config: InversionConfig, *, count: int, at_once: int
+) -> tuple[InversionConfig, dict[str, Any]]:
+    """The weight of total variation that is best on other images, by their mean PSNR, and all that were tried."""
+    pictures, labels = others(count)
+    shared = one_by_one(model, pictures, labels)
+    tried = {}
+    for weight in WEIGHTS:
+        found = rebuild(model, shared, replace(config, total_variation=weight), at_once=at_once)
+        tried[weight] = judged(pictures, found, labels)["mean_psnr"]
+    best = max(tried, key=lambda each: tried[each])
+    facts = {"total_variation": best, "tried": {str(k): v for k, v in tried.items()}}
+    return replace(config, total_variation=best), facts | {"on_other_images": count, "steps": config.steps}
+
+
+@cache
+def choose_on_lenet(scale: Scale) -> tuple[InversionConfig, dict[str, Any]]:
+    """The attack of all parts on an untrained LeNet."""
+    model, _ = victim("lenet", "untrained", scale)
+    return choose(model, replace(INVERTING_GRADIENTS, steps=scale.lenet), count=KNOWN, at_once=KNOWN)
+
+
+# Parts, each of which makes one record
+
+
+def by_lbfgs(config: InversionConfig, scale: Scale) -> dict[str, Any]:
+    """DLG or iDLG on LeNet. An image on which no start stays finite is counted, and judged by no figure."""
+    model, facts = victim("lenet", "untrained", scale)
+    config = replace(config, steps=scale.lbfgs)
+    pictures, labels = attacked(scale.attacked)
+    found, kept = [], []
+    for number, shared in enumerate(one_by_one(model, pictures, labels)):
+        try:
+            found.append(invert(model, shared, ThreatModel(shape=SHAPE), config, seed=SEED + number))
+        except DataError:
+            continue
+        kept.append(number)
+    return {
+        "victim": facts,
+        "config": asdict(config),
+        "attempted": len(pictures),
+        "finite": len(kept),
+        **judged(pictures[kept], found, labels[kept]),
+    }
+
+
+def on_lenet(restarts: int, scale: Scale) -> dict[str, Any]:
+    """Inverting gradients on LeNet; with restarts on the first of the same images."""
+    model, facts = victim("lenet", "untrained", scale)
+    config, chosen = choose_on_lenet(scale)
+    config = replace(config, restarts=restarts)
+    pictures, labels = attacked(scale.restarted if restarts > 1 else scale.attacked)
+    found = rebuild(model, one_by_one(model, pictures, labels), config)
+    return {
+        "victim": facts,
+        "config": asdict(config),
+        "chosen": chosen,
+        **judged(pictures, found, labels),
+    }
+
+
+def on_deep(network: str, state: str, scale: Scale) -> dict[str, Any]:
+    """Inverting gradients on a deep network, one image at a time, which is as fast as a batch."""
+    model, facts = victim(network, state, scale)
+    config = replace(INVERTING_GRADIENTS, steps=scale.choosing_steps)
+    config, chosen = choose(model, config, count=scale.chosen_on, at_once=1)
+    config = replace(config, steps=scale.deep_steps)
+    pictures, labels = attacked(scale.deep)
+    found = rebuild(model, one_by_one(model, pictures, labels), config, at_once=1)
+    return {
+        "victim": facts,
+        "state": state,
+        "config": asdict(config),
+        "chosen": chosen,
+        **judged(pictures, found, labels),
+    }
+
+
+def labels_read(scale: Scale) -> dict[str, Any]:
+    """Labels of single images, and how many of a batch are counted rightly: with noise, and real images, as probes."""
+    loaded = cifar()
+    order = rows()[1]
+    noise = torch.rand(256, *SHAPE, generator=torch.Generator().manual_seed(SEED))
+    real, _ = pixels(order[-256:])
+    pictures, labels = pixels(order[: scale.batches * BATCH])
+    found = []
+    for network in VICTIMS:
+        for state in STATES:
+            model, facts = victim(network, state, scale)
+            single = [
+                int(label_inference.counts(model, shared, 1, noise).argmax())
+                for shared in one_by_one(model, pictures[:100], labels[:100])
+            ]
+            right = {"noise": 0, "images": 0}
+            for part, named in zip(pictures.split(BATCH), labels.split(BATCH), strict=True):
+                shared = share(model, part, named)
+                truth = named.bincount(minlength=len(loaded.label("class").names))
+                for name, probes in (("noise", noise), ("images", real)):
+                    counted = label_inference.counts(model, shared, BATCH, probes)
+                    right[name] += int(counted.minimum(truth).sum())
+            found.append(
+                {
+                    "victim": facts,
+                    "state": state,
+                    "single": len(single),
+                    "single_right": int((torch.tensor(single) == labels[:100]).sum()),
+                    "in_batches": len(pictures),
+                    "counted_right": right,
+                }
+            )
+    return {"batch": BATCH, "victims": found}
+
+
+def in_batches(scale: Scale) -> dict[str, Any]:
+    """Four images behind one gradient of LeNet; reconstructions are matched with originals."""
+    model, facts = victim("lenet", "untrained", scale)
+    config, chosen = choose_on_lenet(scale)
+    size = 4
+    pictures, labels = attacked(max(size, scale.attacked // size * size))
+    shared = [share(model, *each) for each in zip(pictures.split(size), labels.split(size), strict=True)]
+    found = rebuild(model, shared, config, at_once=len(shared), batch=size)
+    matched = torch.cat(
+        [
+            each.images[match(batch, each.images)]
+            for batch, each in zip(pictures.split(size), found, strict=True)
+        ]
+    )
+    right = [
+        int(each.labels.bincount(minlength=10).minimum(named.bincount(minlength=10)).sum())
+        for named, each in zip(labels.split(size), found, strict=True)
+    ]
+    psnr = decibels(pictures, matched)
+    return {
+        "victim": facts,
+        "config": asdict(config),
+        "chosen": chosen,
+        "batch": size,
+        "images": len(pictures),
+        "psnr": psnr.tolist(),
+        "median_psnr": psnr.median().item(),
+        "mean_psnr": psnr.mean().item(),
+        "ssim": similarity.ssim(pictures, matched).tolist(),
+        "labels_right": sum(right),
+    }
+
+
+def inverted_first_layer(scale: Scale) -> dict[str, Any]:
+    """What the first layer of a plain network of linear layers gives away, without any search."""
+    with torch.random.fork_rng():
+        torch.manual_seed(SEED)
+        model = nn.Sequential(
+            nn.Flatten(), nn.Linear(math.prod(SHAPE), 256), nn.ReLU(), nn.Linear(256, 10)
+        ).eval()
+    pictures, labels = attacked(scale.attacked)
+    rebuilt = torch.cat(
+        [first_layer.recover(model, shared, SHAPE) for shared in one_by_one(model, pictures, labels)]
+    )
+    psnr = decibels(pictures, rebuilt.clamp(0, 1))
+    return {
+        "images": len(pictures),
+        "psnr": psnr.tolist(),
+        "median_psnr": psnr.median().item(),
+        "least_psnr": psnr.min().item(),
+    }
+
+
+def quarters(pictures: Tensor) -> list[Tensor]:
+    """(N, C, H, W) -> upper left, upper right, lower left and lower right."""
+    return [part for half in pictures.chunk(2, 2) for part in half.chunk(2, 3)]
+
+
+def joined(four: list[Tensor]) -> Tensor:
+    """The other way round."""
+    return torch.cat([torch.cat(four[:2], 3), torch.cat(four[2:], 3)], 2)
+
+
+def in_vertical(scale: Scale) -> dict[str, Any]:
+    """CAFE: four workers, a quarter of every image each; the server sees gradients of batches of 40."""
+    pictures, labels = others(scale.vertical)
+    batch, batches = scale.vertical // 2, scale.vertical * 3 // 2
+    networks = []
+    with torch.random.fork_rng():
+        torch.manual_seed(SEED)
+        for _ in range(4):
+            # Two layers of LeNet: 1,024 outputs, more than the 768 numbers of a quarter.
+            layers = [nn.Conv2d(3, 16, 5, 2, 2), nn.Sigmoid(), nn.Conv2d(16, 16, 5, 1, 2), nn.Sigmoid()]
+            networks.append(nn.Sequential(*layers, nn.Flatten()))
+            for parameter in networks[-1].parameters():
+                nn.init.uniform_(parameter, -0.5, 0.5)
+        head = nn.Sequential(nn.Linear(4 * 1024, 64), nn.ReLU(), nn.Linear(64, 10))
+    with torch.no_grad():
+        outputs = torch.cat(
+            [network(part) for network, part in zip(networks, quarters(pictures), strict=True)], 1
+        )
+    generator = torch.Generator().manual_seed(SEED)
+    observed = []
+    for _ in range(batches):
+        indices = torch.randperm(len(pictures), generator=generator)[:batch]
+        observed.append(vertical.Observation(indices, share(head, outputs[indices], labels[indices])))
+    parts = [vertical.Part(network, (3, 16, 16)) for network in networks]
+    config = vertical.VerticalConfig(steps=scale.vertical_steps)
+    psnr = decibels(pictures, joined(vertical.recover(parts, head, observed, config)))
+    return {
+        "images": len(pictures),
+        "batch": batch,
+        "batches": batches,
+        "workers": len(parts),
+        "config": asdict(config),
+        "psnr": psnr.tolist(),
+        "median_psnr": psnr.median().item(),
+        "mean_psnr": psnr.mean().item(),
+        "least_psnr": psnr.min().item(),
+    }
+
+
+# Defences
+
+
+@dataclass(frozen=True)
+class Defence:
+    """What a client does with a gradient, and what an adversary who knows of it does.
+
+    Attributes:
+        name: in tables.
+        share: of a model, images and labels, to the gradients, and the scale of the noise where there is one.
+        knows: what the adversary who knows of it is told beside that scale.
+        kind: of the same one, the more of it the less should be rebuilt.
+    """
+
+    name: str
+    kind: str
+    share: Callable[[nn.Module, Tensor, Tensor], tuple[list[Gradients], float]]
+    knows: str
+
+
+def undefended(model: nn.Module, pictures: Tensor, labels: Tensor) -> tuple[list[Gradients], float]:
+    """As they are."""
+    return one_by_one(model, pictures, labels), 0.0
+
+
+def pruned(model: nn.Module, pictures: Tensor, labels: Tensor, *, of: float) -> tuple[list[Gradients], float]:
+    """Without the least entries."""
+    return [prune(each, share=of) for each in one_by_one(model, pictures, labels)], 0.0
+
+
+def root_mean_square(model: nn.Module) -> float:
+    """Of the entries of gradients of other images: what noise is measured by."""
+    squares, count = 0.0, 0
+    for each in one_by_one(model, *others(KNOWN)):
+        squares += sum(tensor.square().sum().item() for tensor in each.values())
+        count += sum(tensor.numel() for tensor in each.values())
+    return math.sqrt(squares / count)
+
+
+def noisy(
+    model: nn.Module, pictures: Tensor, labels: Tensor, *, add: Callable[..., Gradients], times: float
+) -> tuple[list[Gradients], float]:
+    """With noise of so many times the root mean square of the gradient."""
+    scale = times * root_mean_square(model)
+    generator = torch.Generator().manual_seed(SEED)
+    return [
+        add(each, scale=scale, generator=generator) for each in one_by_one(model, pictures, labels)
+    ], scale
+
+
+def private(
+    model: nn.Module, pictures: Tensor, labels: Tensor, *, multiplier: float
+) -> tuple[list[Gradients], float]:
+    """Clipped to the median norm of other gradients, with noise: DP-SGD with one image in the batch."""
+    norms = [
+        math.sqrt(sum(tensor.square().sum().item() for tensor in each.values()))
+        for each in one_by_one(model, *others(KNOWN))
+    ]
+    clipping_norm = torch.tensor(norms).median().item()
+    parameters = {name: each.detach() for name, each in model.named_parameters()}
+
+    def lost(values: Gradients, picture: Tensor, label: Tensor) -> Tensor:
+        logits = functional_call(model, values, (picture[None],))
+        return functional.cross_entropy(logits, label[None])
+
+    each = vmap(grad(lost), in_dims=(None, 0, 0))(parameters, pictures, labels)
+    generator = torch.Generator().manual_seed(SEED)
+    shared = [
+        clip_and_noise(
+            {name: tensor[place : place + 1] for name, tensor in each.items()},
+            clipping_norm=clipping_norm,
+            noise_multiplier=multiplier,
+            generator=generator,
+        )
+        for place in range(len(pictures))
+    ]
+    return shared, multiplier * clipping_norm
+
+
+def mixed(model: nn.Module, pictures: Tensor, labels: Tensor) -> tuple[list[Gradients], float]:
+    """Each image mixed with three of the others, and so its label."""
+    generator = torch.Generator().manual_seed(SEED)
+    whole = functional.one_hot(labels, 10).float()
+    blends, shares = mixup(pictures, whole, generator)
+    return one_by_one(model, blends, shares), 0.0
+
+
+DEFENCES = [
+    Defence("none", "none", undefended, ""),
+    *(Defence(f"pruning {share:g}", "pruning", partial(pruned, of=share), "pruned") for share in (0.9, 0.99)),
+    *(
+        Defence(f"{name} {times:g}", name, partial(noisy, add=add, times=times), "noise")
+        for name, add in (("gaussian", add_gaussian), ("laplacian", add_laplacian))
+        for times in (0.1, 1.0, 10.0)
+    ),
+    *(
+        Defence(f"dp-sgd {multiplier:g}", "dp-sgd", partial(private, multiplier=multiplier), "noise")
+        for multiplier in (0.1, 1.0)
+    ),
+    Defence("mixup", "mixup", mixed, "labels"),
+]
+ACCOUNTED = {"rate": 0.01, "steps": 1000, "delta": 1e-5}
+
+
+def defended(defence: Defence, scale: Scale) -> dict[str, Any]:
+    """One defence on LeNet, against adversaries with and without knowledge of it; the strongest counts.
+
+    Each is also tried with ten times the weight of total variation: what is noise in a gradient is noise in the
+    image, and an adversary would smooth more.
+    """
+    model, facts = victim("lenet", "untrained", scale)
+    config, chosen = choose_on_lenet(scale)
+    config = replace(config, steps=scale.defended)
+    pictures, labels = attacked(max(4, scale.attacked * 4 // 5))
+    shared, noise = defence.share(model, pictures, labels)
+    knowledge: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {"knows nothing of it": ({}, {})}
+    if defence.knows == "labels":
+        knowledge["knows that labels are mixed"] = ({"labels": "optimised"}, {})
+    elif defence.knows:
+        told = {"pruned": True} if defence.knows == "pruned" else {"noise": noise}
+        knowledge["knows of it"] = ({}, told)
+    attacks = []
+    for name, (settings, told) in knowledge.items():
+        for times in (1, 10):
+            weight = times * config.total_variation
+            found = rebuild(model, shared, replace(config, total_variation=weight, **settings), **told)
+            attacks.append({"adversary": name, "total_variation": weight, **judged(pictures, found, labels)})
+    private_by = {}
+    if defence.kind == "dp-sgd":
+        multiplier = float(defence.name.split()[1])
+        private_by = {"epsilon": dp_sgd_epsilon(noise_multiplier=multiplier, **ACCOUNTED), **ACCOUNTED}  # type: ignore[arg-type]
+    return {
+        "victim": facts,
+        "defence": defence.name,
+        "kind": defence.kind,
+        "config": asdict(config),
+        "chosen": chosen,
+        "noise": noise,
+        "attacks": attacks,
+        "strongest": max(range(len(attacks)), key=lambda place: attacks[place]["mean_psnr"]),
+        **private_by,
+    }
+
+
+PARTS: dict[str, Callable[[Scale], dict[str, Any]]] = {
+    "first-layer": inverted_first_layer,
+    "cafe": in_vertical,
+    "labels": labels_read,
+    "lenet-1": partial(on_lenet, 1),
+    "batch": in_batches,
+    **{f"defence-{each.name.replace(' ', '-')}": partial(defended, each) for each in DEFENCES},
+    "dlg": partial(by_lbfgs, DLG),
+    "idlg": partial(by_lbfgs, IDLG),
+    "lenet-16": partial(on_lenet, 16),
+    **{
+        f"{network}-{state}": partial(on_deep, network, state)
+        for network in (NARROW, "resnet20")
+        for state in STATES
+    },
+}
+
+
+def main() -> None:
+    """Make the records that are missing."""
+    asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    asked.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; none for all")
+    asked.add_argument("--small", action="store_true", help="settings too small to succeed, to try it out")
+    options = asked.parse_args()
+    unknown = sorted(set(options.parts) - set(PARTS))
+    if unknown:
+        asked.error(f"no part is called {unknown[0]!r}: {', '.join(PARTS)}")
+    scale, folder = (SMALL, RUNS / "small") if options.small else (FULL, RECORDS)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in options.parts or PARTS:
+        record = folder / f"{name}.json"
+        if record.exists():
+            continue
+        wall, processor = time.perf_counter(), time.process_time()
+        found = PARTS[name](scale)
+        write_json(
+            record,
+            {
+                "part": name,
+                "seed": SEED,
+                "data": cifar().digest,
+                "seconds": {
+                    "wall": round(time.perf_counter() - wall, 1),
+                    "processor": round(time.process_time() - processor, 1),
+                },
+                "threads": torch.get_num_threads(),
+                "versions": {"sfumato": sfumato.__version__, "torch": torch.__version__},
+                **found,
+            },
+        )
+        print(f"{record.name}: {time.perf_counter() - wall:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
