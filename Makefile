@@ -10,14 +10,14 @@ DATA ?= faces
 AT_MOST ?= 0.1
 OUT ?= runs/demo
 
-.PHONY: demo test lint format results studies benchmarks clean
+.PHONY: demo test lint format web results studies bench benchmarks growth roofline clean
 
 demo: $(VENV)/study.done
 	$(BIN)/sfumato demo --data "$(DATA)" --at-most "$(AT_MOST)" --out "$(OUT)"
 
 # One thread a process: two test processes share the cores, and torch's threads would fight over them.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
 
 lint: $(VENV)/test.done
 	$(BIN)/ruff check .
@@ -28,6 +28,13 @@ lint: $(VENV)/test.done
 format: $(VENV)/test.done
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The page that protects images in a browser, into web/dist; VITE_SERVER=https://... for a server elsewhere.
+web: web/node_modules/.package-lock.json
+	npm run --prefix web build
+
+web/node_modules/.package-lock.json: web/package-lock.json
+	npm ci --prefix web --ignore-scripts --no-audit --no-fund --silent
 
 # docs/results.md, from the records under studies/results.
 results: $(VENV)/test.done
@@ -59,13 +66,34 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer
 	for world in faces lfw cmu fer; do $(BIN)/python studies/masks.py $$world || exit 1; done
 	for world in faces lfw; do $(BIN)/python studies/features.py $$world || exit 1; done
+	$(BIN)/python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
+	$(BIN)/python studies/inversion.py
+	$(BIN)/python studies/reconstruction.py
+	$(BIN)/python studies/people.py
 	$(BIN)/sfumato demo
 	$(BIN)/python studies/audit.py
 	$(BIN)/python studies/kills.py
 	$(BIN)/python studies/fuzz.py
+	$(BIN)/python studies/cluster.py
+	$(BIN)/python studies/stored.py
+	$(BIN)/python studies/faults.py
 	$(BIN)/python studies/faces_networks.py ../shared/data
 	$(BIN)/python studies/results.py --collect
 
+# One table of ratios in some six minutes; what became slower since the last run is marked.
+bench: $(VENV)/test.done
+	$(PIP) -e '.[bench]'
+	$(BIN)/python benchmarks/bench.py
+
+# How time and memory of each main job grow with its work.
+growth: $(VENV)/test.done
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/growth.py
+
+# How near each main job comes to what the machine can do.
+roofline: $(VENV)/test.done
+	$(BIN)/python benchmarks/roofline.py
+
+# The same at length, with what takes long.
 benchmarks: $(VENV)/test.done
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/protect.py
@@ -73,14 +101,20 @@ benchmarks: $(VENV)/test.done
 	$(BIN)/python benchmarks/episode.py
 	$(BIN)/python benchmarks/cells.py
 	$(BIN)/python benchmarks/meta.py
-	$(BIN)/python benchmarks/mask.py
-	$(BIN)/python benchmarks/edge.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/mask.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/edge.py
 	OMP_NUM_THREADS=2 $(BIN)/python benchmarks/log_rank.py 1
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/metrics.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/inversion.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/store.py
+	$(BIN)/python benchmarks/serve.py
+	$(BIN)/python benchmarks/devices.py
+	$(BIN)/python benchmarks/streaming.py
 	$(BIN)/python benchmarks/worlds.py
 	$(BIN)/python benchmarks/start.py
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs web/node_modules web/dist
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -93,9 +127,11 @@ $(VENV)/study.done: pyproject.toml constraints.txt | $(BIN)/pip
 	@touch $@
 
 # onnxruntime-web, on which exported extractors are tested in a browser, where there is npm.
-$(VENV)/test.done: $(VENV)/study.done tests/edge/browser/package-lock.json
+$(VENV)/test.done: $(VENV)/study.done tests/edge/browser/package-lock.json web/package-lock.json
 	$(PIP) -e '.[study,test,lint]'
 	@mkdir -p $(VENV)/browser && cp tests/edge/browser/package*.json $(VENV)/browser/
 	@npm ci --prefix $(VENV)/browser --ignore-scripts --no-audit --no-fund --silent || \
 		echo "no onnxruntime-web: the tests that run exported files in a browser are skipped"
+	@npm ci --prefix web --ignore-scripts --no-audit --no-fund --silent || \
+		echo "no npm: the tests of the page are skipped"
 	@touch $@

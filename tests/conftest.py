@@ -1,8 +1,11 @@
-"""What the tests share: small worlds, and where the real data lies."""
+"""What the tests share: small worlds, where the real data lies, and a Ray cluster."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ray_nodes import RayCluster
 
 from sfumato import data
 
@@ -21,3 +24,12 @@ def shared_data():
 def small_glyphs():
     """40 characters by 12 drawers, 16x16: 26 to train on, 6 for validation, 8 to test on."""
     return data.load("glyphs", classes=40, drawers=12, size=16)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[RayCluster]:
+    """A Ray cluster of two nodes, with its address and ways to lose workers and nodes; leave it with two."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    cluster = RayCluster()
+    yield cluster
+    cluster.shut_down()

@@ -49,6 +49,10 @@ class BudgetExceededError(LedgerError):
     """A release would pass a privacy budget: nothing was charged, and nothing may leave."""
 
 
+class BusyError(SfumatoError):
+    """Another process is making what was to be made."""
+
+
 class MissingExtraError(SfumatoError, ImportError):
     """An optional dependency is not installed."""
 

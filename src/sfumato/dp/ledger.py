@@ -9,6 +9,7 @@ picture they hold was ever released here, and where it lay.
 import json
 import math
 import os
+import re
 import secrets
 import sqlite3
 import time
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import platformdirs
 
@@ -165,8 +166,9 @@ class Charge:
         spec: the protection, in its canonical form.
         shape: (C, H, W) of the original.
         guarantee: m, or None for the protection's own -> what is proved, or None.
-        release: the values, (C, h, w) uint8 as bytes; None where asking again gives the same anyway.
-        folder: where the image lies, for the budgets of folders.
+        release: the values as bytes, (C, h, w) uint8 or (d,) float32 of a private feature; None where
+            asking again gives the same anyway.
+        folder: where the image lies, for the budgets of folders; see folder_name for one at a URL.
     """
 
     image: bytes
@@ -175,6 +177,19 @@ class Charge:
     guarantee: Callable[[int | None], Guarantee | None]
     release: bytes | None
     folder: str | os.PathLike[str]
+
+
+class Charged(NamedTuple):
+    """What a ledger says to charges.
+
+    Attributes:
+        releases: what must leave instead of each `release`: itself, or the one that was kept when this image
+            and spec were charged before, which costs nothing now.
+        new: how many were charged now.
+    """
+
+    releases: list[bytes | None]
+    new: int
 
 
 @dataclass(frozen=True)
@@ -188,7 +203,7 @@ class Summary:
 
 
 class Ledger:
-    """The ledger of a device. State: a connection to its file, for one thread, and how much it charged.
+    """The ledger of a device. State: a connection to its file, for one thread.
 
     Several processes may hold the same ledger: each transaction is whole or not there, also when a process is
     killed or the power fails in the middle.
@@ -206,7 +221,6 @@ class Ledger:
                 cannot be written. Nothing is changed then: a lost ledger must not pass for an empty one.
         """
         self.path = Path(path).absolute()
-        self.charged = 0
         self._keep_releases = keep_releases
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -273,12 +287,8 @@ class Ledger:
                     found[image] = row[0]
         return found
 
-    def charge(self, charges: Sequence[Charge]) -> list[bytes | None]:
-        """Charge releases before they leave: all of them, or none.
-
-        Returns:
-            What must leave instead of each `release`: itself, or the one that was kept when this image and
-            spec were charged before, which costs nothing now.
+    def charge(self, charges: Sequence[Charge]) -> Charged:
+        """Charge releases before they leave: all of them, or none. Charging again does no harm.
 
         Raises:
             BudgetExceededError: one of them would pass the budget of its image, or of a folder in which the
@@ -288,8 +298,7 @@ class Ledger:
         with self._errors(), self._transaction():
             budgets = self._budgets()
             results = [self._charge(one, budgets) for one in charges]
-        self.charged += sum(new for _, new in results)
-        return [release for release, _ in results]
+        return Charged([release for release, _ in results], sum(new for _, new in results))
 
     def _charge(self, one: Charge, budgets: dict[bytes, Budget]) -> tuple[bytes | None, bool]:
         terms, guarantees = self._terms(one, {budget.pixels for budget in budgets.values()})
@@ -301,7 +310,7 @@ class Ledger:
             spent = self._spent_on(one.image, budgets[b""])
             cost = _cost(one, budgets[b""], guarantees, "this image")
             self._check(one, budgets[b""], spent, cost, "this image")
-        folder = _folder(one.folder)
+        folder = folder_name(one.folder)
         for path, budget in budgets.items():
             if path and (known := self._lies_below(path, one.image)) | _covers(path, folder):
                 # An image that is new to a folder brings along what was released of it elsewhere.
@@ -402,13 +411,13 @@ class Ledger:
 
         Args:
             budget: the limit; may be below what is spent already, and then nothing more is allowed.
-            folder: which one; None for every single image.
+            folder: which one, or the URL of one, see folder_name; None for every single image.
 
         Returns:
             what is spent of it already (0 for single images); infinite where something was released of which
             nothing is proved.
         """
-        path = b"" if folder is None else _folder(folder)
+        path = b"" if folder is None else folder_name(folder)
         with self._errors(), self._transaction():
             self._database.execute("delete from budgets where folder = ?", (path,))
             if budget is None:
@@ -465,8 +474,29 @@ def _covers(path: bytes, folder: bytes) -> bool:
     return folder == path or folder.startswith(path.rstrip(b"/") + b"/")
 
 
-def _folder(path: str | os.PathLike[str]) -> bytes:
-    return os.fsencode(Path(path).resolve())
+def folder_name(where: str | os.PathLike[str]) -> bytes:
+    """What tells a folder from all others: its path without links; or a URL, without user and password.
+
+    A URL is a folder of its own, whatever it leads to, with all below it: a budget of `s3://photos/anna` is
+    for `s3://photos/anna/2024` too. A budget of a folder of this machine, `/` among them, is for what lies on
+    this machine; `file:///photos` is `/photos`.
+    """
+    if is_url(where) and not str(where).startswith("file://"):
+        return os.fsencode(without_password(str(where)).rstrip("/"))
+    return os.fsencode(Path(os.fspath(where).removeprefix("file://")).resolve())
+
+
+def is_url(where: str | os.PathLike[str]) -> bool:
+    """Whether something names a place by a URL, such as s3://bucket/folder; a Path never does."""
+    return isinstance(where, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", where) is not None
+
+
+def without_password(url: str) -> str:
+    """A URL without the "user:password@" that it may have; a user alone stays, and a container is no user."""
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    before, _, host = authority.rpartition("@")
+    return f"{scheme.lower()}://{host if ':' in before else authority}{slash}{path}"
 
 
 class _DamagedError(Exception):

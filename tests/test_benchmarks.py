@@ -1,0 +1,148 @@
+"""What benchmarks say of their times: lines, runs that are compared, and growth."""
+
+import json
+import platform
+from pathlib import Path
+
+import pytest
+import timing
+from timing import Line, Turns
+
+
+def line(name="protect", *, ratio=2.0, ours=2.0, **changes):
+    settings = {"other": 1.0, "unit": "images a second", "against": "a loop", **changes}
+    return Line(name=name, ratio=ratio, ours=ours, **settings)
+
+
+def test_a_rate_is_kept_at_its_bound_and_above():
+    assert line(ratio=2.0, bound=2.0).kept is True
+    assert line(ratio=1.99, bound=2.0).kept is False
+
+
+def test_a_time_is_kept_at_its_bound_and_below():
+    assert line(ratio=1.1, bound=1.1, lower=True).kept is True
+    assert line(ratio=1.11, bound=1.1, lower=True).kept is False
+
+
+def test_a_limit_is_of_what_is_ours_and_not_of_the_ratio():
+    assert line(ratio=0.1, ours=1000, limit=1000).kept is True
+    assert line(ratio=9.0, ours=999, limit=1000).kept is False
+
+
+def test_both_a_bound_and_a_limit_are_to_be_kept():
+    assert line(ratio=2.0, bound=1.0, ours=5, limit=6).kept is False
+
+
+def test_nothing_is_kept_or_not_where_nothing_is_wanted():
+    assert line().kept is None
+    assert line().wanted == ""
+
+
+def test_what_is_wanted_is_told_in_words():
+    wanted = line(bound=1.5, limit=2000, unit="ms", lower=True).wanted
+    assert wanted == "at most 1.5, at most 2,000 ms"
+
+
+def test_a_ratio_is_the_median_within_rounds_which_a_slow_second_does_not_move():
+    # In the second round all takes ten times as long, in the third the other alone.
+    turns = Turns([[1.0, 2.0], [10.0, 20.0], [1.0, 20.0], [1.0, 2.0], [1.1, 2.2]])
+    assert turns.ratio(0, 1) == pytest.approx(0.5)
+
+
+def test_a_rate_and_a_time_of_the_same_turns_are_each_others_inverse():
+    turns = Turns([[1.0, 4.0]] * 3)
+    rate = turns.rates("fast", against="slow", count=8, unit="a second")
+    cost = turns.costs("fast", against="slow")
+    assert (rate.ours, rate.other, rate.ratio) == (8, 2, 4)
+    assert (cost.ours, cost.other, cost.ratio) == (1000, 4000, 0.25)
+
+
+def test_one_that_does_less_in_its_turn_is_compared_by_its_rate():
+    turns = Turns([[1.0, 1.0]])
+    assert turns.rates("draws", against="slow", count=100, other_count=2, unit="a second").ratio == 50
+
+
+def test_functions_take_turns():
+    calls = []
+    timing.in_turn(lambda: calls.append("ours"), lambda: calls.append("other"), seconds=0.0)
+    assert calls[:2] == ["ours", "other"]
+
+
+def test_a_first_call_counts_only_where_it_took_far_too_long():
+    assert len(timing.in_turn(lambda: None, seconds=0.0).seconds) == 1
+    assert len(timing.in_turn(lambda: sum(range(10**5)), seconds=0.05).seconds) >= 3
+
+
+@pytest.mark.parametrize(("now", "marked"), [(1.75, False), (1.7, True), (3.0, False)])
+def test_a_rate_that_is_more_than_15_percent_worse_is_a_regression(now, marked):
+    before = {"protect": line(ratio=2.0)}
+    assert bool(timing.regressions([line(ratio=now)], before)) is marked
+
+
+@pytest.mark.parametrize(("now", "marked"), [(2.25, False), (2.35, True), (1.0, False)])
+def test_a_time_that_is_more_than_15_percent_worse_is_a_regression(now, marked):
+    before = {"protect": line(ratio=2.0, lower=True)}
+    assert bool(timing.regressions([line(ratio=now, lower=True)], before)) is marked
+
+
+def test_a_regression_says_by_what_share():
+    assert timing.regressions([line(ratio=1.0)], {"protect": line(ratio=2.0)}) == {"protect": 1.0}
+
+
+def test_a_slower_machine_is_no_regression():
+    before = {"protect": line(ratio=2.0, ours=100, other=50)}
+    assert not timing.regressions([line(ratio=2.0, ours=10, other=5)], before)
+
+
+def test_a_line_that_is_new_is_no_regression():
+    assert not timing.regressions([line("new", ratio=0.1)], {"protect": line()})
+
+
+def test_a_run_is_read_as_it_was_written(tmp_path):
+    lines = [line("one", bound=1.5), line("two", lower=True, limit=3.0)]
+    path = tmp_path / "runs" / "run.json"
+    timing.write(path, timing.record({"lines": [timing.as_json(each) for each in lines]}, seconds=1.0))
+    assert timing.lines_of(json.loads(path.read_text())) == {"one": lines[0], "two": lines[1]}
+
+
+def test_a_run_tells_the_machine_but_not_whose_it_is():
+    written = json.dumps(timing.record({}, seconds=1.0))
+    assert set(timing.machine()) == {"processor", "cores", "threads", "flags", "precision"}
+    for secret in (str(Path.cwd()), platform.node()):
+        assert secret not in written
+
+
+def test_a_line_is_compared_with_the_last_run_that_has_it_on_such_a_machine(tmp_path):
+    runs = (
+        ("1", "this", [line("one", ratio=1.0), line("two", ratio=1.0)]),
+        ("2", "this", [line("one", ratio=2.0)]),
+        ("3", "another", [line("one", ratio=3.0)]),
+    )
+    for name, machine, lines in runs:
+        written = {"machine": machine, "lines": [timing.as_json(each) for each in lines]}
+        timing.write(tmp_path / f"{name}.json", written)
+    found = timing.last(tmp_path, "this")
+    assert {name: each.ratio for name, each in found.items()} == {"one": 2.0, "two": 1.0}
+
+
+def test_there_is_nothing_to_compare_with_before_the_first_run(tmp_path):
+    assert timing.last(tmp_path / "none", {}) == {}
+
+
+@pytest.mark.parametrize("power", [0, 1, 2, 3])
+def test_the_exponent_is_the_power_with_which_time_grows(power):
+    work = [1, 4, 16]
+    assert timing.exponent(work, [7 * each**power for each in work]) == pytest.approx(power)
+
+
+def test_what_a_job_costs_before_it_does_anything_makes_its_exponent_smaller():
+    assert timing.exponent([1, 4, 16], [5 + each for each in (1, 4, 16)]) < 0.7
+
+
+def test_numbers_are_told_with_three_digits():
+    assert [timing.short(each) for each in (0.01234, 1.234, 12.34, 1234.5)] == [
+        "0.0123",
+        "1.23",
+        "12.3",
+        "1,234",
+    ]
