@@ -1,5 +1,6 @@
 import pickle
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from sfumato.errors import ArtefactError
-from sfumato.networks.weights import load_weights
+from sfumato.networks.weights import initial_weights, load_weights
 
 SOURCE = "Ask the museum."
 
@@ -30,8 +31,9 @@ def write(path, tensors):
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".pt", ".pth"])
 def test_weights_of_every_format_are_those_that_were_written(tmp_path, suffix):
-    theirs, ours = small_network(), small_network()
-    load_weights(ours, write(tmp_path / f"weights{suffix}", theirs.state_dict()), source=SOURCE)
+    theirs = small_network()
+    path = write(tmp_path / f"weights{suffix}", theirs.state_dict())
+    ours = load_weights(small_network, path, source=SOURCE)
     for name, tensor in ours.state_dict().items():
         assert torch.equal(tensor, theirs.state_dict()[name])
     assert not ours.training
@@ -39,17 +41,16 @@ def test_weights_of_every_format_are_those_that_were_written(tmp_path, suffix):
 
 def test_counters_of_batch_norms_may_be_missing(tmp_path):
     theirs = {k: v for k, v in small_network().state_dict().items() if not k.endswith("num_batches_tracked")}
-    ours = small_network()
-    load_weights(ours, write(tmp_path / "weights.npz", theirs), source=SOURCE)
+    ours = load_weights(small_network, write(tmp_path / "weights.npz", theirs), source=SOURCE)
     assert torch.equal(ours[0].weight, theirs["0.weight"])
 
 
 def test_names_that_are_not_used_may_be_there(tmp_path):
     tensors = small_network().state_dict() | {"logits.weight": torch.zeros(7)}
     path = write(tmp_path / "weights.npz", tensors)
-    load_weights(small_network(), path, source=SOURCE, unused=("logits.weight",))
+    load_weights(small_network, path, source=SOURCE, unused=("logits.weight",))
     with pytest.raises(ArtefactError, match=r"has unknown logits\.weight"):
-        load_weights(small_network(), path, source=SOURCE)
+        load_weights(small_network, path, source=SOURCE)
 
 
 def test_a_missing_file_says_where_such_weights_are_to_be_had(tmp_path):
@@ -57,7 +58,7 @@ def test_a_missing_file_says_where_such_weights_are_to_be_had(tmp_path):
         with pytest.raises(
             ArtefactError, match=rf"weights{re.escape(suffix)}: no such file\. Ask the museum"
         ):
-            load_weights(small_network(), tmp_path / f"weights{suffix}", source=SOURCE)
+            load_weights(small_network, tmp_path / f"weights{suffix}", source=SOURCE)
 
 
 def test_another_network_is_told_by_the_first_few_names_and_shapes(tmp_path):
@@ -67,15 +68,28 @@ def test_another_network_is_told_by_the_first_few_names_and_shapes(tmp_path):
         match=r"no weights of Sequential: lacks 0\.bias, 1\.weight, 1\.bias and 2 more; has unknown colour; "
         r"has other shapes: 0\.weight \(2, 4\) for \(2, 3\)\. Ask the museum",
     ):
-        load_weights(small_network(), path, source=SOURCE)
+        load_weights(small_network, path, source=SOURCE)
 
 
-def test_a_file_that_does_not_fit_changes_nothing(tmp_path):
-    network = small_network()
-    before = network[0].weight.clone()
-    with pytest.raises(ArtefactError):
-        load_weights(network, write(tmp_path / "w.npz", {"0.weight": torch.zeros(2, 3)}), source=SOURCE)
-    assert torch.equal(network[0].weight, before)
+def test_reading_weights_draws_nothing_that_others_would_have_drawn(tmp_path):
+    path = write(tmp_path / "weights.npz", small_network().state_dict())
+    torch.manual_seed(0)
+    expected = torch.rand(5)
+    torch.manual_seed(0)
+    load_weights(small_network, path, source=SOURCE)
+    assert torch.equal(torch.rand(5), expected)
+
+
+def test_a_seed_decides_initial_weights_though_other_threads_make_networks_meanwhile():
+    def drawn(seed):
+        with initial_weights(seed):
+            return torch.cat([nn.Linear(20, 20).weight.detach().flatten() for _ in range(20)])
+
+    seeds = [0, 1] * 20
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(drawn, seeds))
+    apart = {seed: drawn(seed) for seed in (0, 1)}
+    assert all(torch.equal(one, apart[seed]) for seed, one in zip(seeds, together, strict=True))
 
 
 class Trap:
@@ -89,21 +103,21 @@ def test_a_pickle_runs_no_code_and_is_refused_with_the_cure(tmp_path):
     path = tmp_path / "weights.pt"
     torch.save({"0.weight": Trap()}, path)
     with pytest.raises(ArtefactError, match=r"is no plain state dict.*safetensors\.torch\.save_file"):
-        load_weights(small_network(), path, source=SOURCE)
+        load_weights(small_network, path, source=SOURCE)
 
 
 def test_a_checkpoint_with_more_than_tensors_is_refused_with_the_cure(tmp_path):
     path = tmp_path / "weights.pt"
     torch.save({"epoch": 68, "net_state_dict": small_network().state_dict()}, path)
     with pytest.raises(ArtefactError, match="is no plain state dict"):
-        load_weights(small_network(), path, source=SOURCE)
+        load_weights(small_network, path, source=SOURCE)
 
 
 def test_an_npz_of_pickled_arrays_is_refused(tmp_path):
     path = tmp_path / "weights.npz"
     np.savez(path, weight=np.array([Trap()], dtype=object))
     with pytest.raises(ArtefactError, match="damaged, or not of plain numbers"):
-        load_weights(small_network(), path, source=SOURCE)
+        load_weights(small_network, path, source=SOURCE)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".pt"])
@@ -114,7 +128,7 @@ def test_a_damaged_file_is_an_error_of_ours(tmp_path, suffix, content):
     path = tmp_path / f"weights{suffix}"
     path.write_bytes(content)
     with pytest.raises(ArtefactError, match=rf"weights{re.escape(suffix)}: (damaged|is no plain)"):
-        load_weights(small_network(), path, source=SOURCE)
+        load_weights(small_network, path, source=SOURCE)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".pt"])
@@ -122,9 +136,9 @@ def test_a_file_that_was_cut_short_is_an_error_of_ours(tmp_path, suffix):
     path = write(tmp_path / f"weights{suffix}", small_network().state_dict())
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ArtefactError, match=r"weights.*: (damaged|is no plain)"):
-        load_weights(small_network(), path, source=SOURCE)
+        load_weights(small_network, path, source=SOURCE)
 
 
 def test_another_format_is_refused_by_its_suffix(tmp_path):
     with pytest.raises(ArtefactError, match=r"weights are read from \.safetensors, \.npz, \.pt, \.pth"):
-        load_weights(small_network(), tmp_path / "068.ckpt", source=SOURCE)
+        load_weights(small_network, tmp_path / "068.ckpt", source=SOURCE)

@@ -102,9 +102,11 @@ class Perceptual:
         if network not in BACKBONES:
             raise ConfigError(f"LPIPS has no network {network!r}: {did_you_mean(network, BACKBONES)}")
         loaded = BACKBONES[network].load(backbone)
-        trained = LPIPSHeads(loaded.widths, network if os.fspath(heads).endswith(".npz") else None)
+        holder = network if os.fspath(heads).endswith(".npz") else None
         others = [f"{each}.{name}" for each in BACKBONES if each != network for name in _NAMES]
-        load_weights(trained, heads, source=HEADS_SOURCE, unused=others)
+        trained = load_weights(
+            lambda: LPIPSHeads(loaded.widths, holder), heads, source=HEADS_SOURCE, unused=others
+        )
         weights = [weight.detach().flatten() for weight in trained.parameters()]
         return cls(f"LPIPS v0.1 ({network})", loaded, least=loaded.least, heads=weights)
 

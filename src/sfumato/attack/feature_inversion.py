@@ -17,6 +17,7 @@ from sfumato.attack.restore import check_training, minimise
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch, to_float, to_uint8
 from sfumato.networks import UpConvolutional
+from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
 
 _RESTORE_BATCH = 64
@@ -122,8 +123,7 @@ def train(
     spread, mean = torch.std_mean(exact, dim=0)
     generator = torch.Generator().manual_seed(seed)
     channels, height, width = images.shape[1:]
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with initial_weights(seed):
         decoder = UpConvolutional(features.shape[1], (channels, height, width), width=config.width)
     # What differs in the last digit of float32 alone is rounding, and is not to be blown up.
     inverter = Inverter(decoder, mean, torch.where(spread > 1e-7 * mean.abs(), spread, 1.0))

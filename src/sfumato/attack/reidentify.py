@@ -17,6 +17,7 @@ from torch.nn import functional
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
 from sfumato.images import to_float
 from sfumato.networks import Conv4, InceptionResnetV1, MobileFaceNet
+from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
 
 # Public face recognisers, and the (height, width) of the faces they read. Both are shown upright faces;
@@ -162,8 +163,7 @@ def train_recogniser(
         raise DataError("a recogniser is trained on two identities or more: name more data, or another label")
     generator = torch.Generator().manual_seed(seed)
     images, passes = seen(0), 1
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with initial_weights(seed):
         recogniser = Recogniser(Conv4(images.shape[1]) if encoder is None else encoder)
         dimension = recogniser.embed(images[:1]).shape[1]
         directions = nn.Parameter(torch.randn(len(codes), dimension) / math.sqrt(dimension))

@@ -16,6 +16,7 @@ from torch.nn import functional
 from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import check_batch, to_float, to_uint8
 from sfumato.networks import DnCNN, UNet
+from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
 
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {"dncnn": DnCNN, "unet": UNet}
@@ -93,8 +94,7 @@ def train_restorer(
     if not len(clean):
         raise DataError("a restorer is trained on at least one photograph")
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with initial_weights(seed):
         restorer = Restorer(NETWORKS[config.network](clean.shape[1]))
 
     def loss(step: int) -> Tensor:

@@ -33,6 +33,7 @@ from sfumato.learn.batch_norm import of_whole_batches
 from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.epochs import Epochs
 from sfumato.networks import Predictor, UNet
+from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
 from sfumato.protect.mask import KIND, pixel_scores, pixels_shown, reveal, top_pixels, untrained_masker
 
@@ -343,8 +344,7 @@ def codes_of(data: LabelledImages, target: str, classes: Sequence[str]) -> Tenso
 def untrained(card: dict[str, Any], config: MaskConfig, *, seed: int) -> MaskModel:
     """The model of a card's `shape` and `classes`, with initial weights that `seed` decides."""
     channels, height, width = card["shape"]
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with initial_weights(seed):
         masker = untrained_masker(channels, width=config.masker_width, levels=config.levels)
         predictor = Predictor((channels, height, width), len(card["classes"]))
     return MaskModel(masker, predictor, card=card)

@@ -32,6 +32,7 @@ from sfumato.learn.augmentation import apply, augmented, check_policy, mixup
 from sfumato.learn.epochs import Epochs
 from sfumato.networks import Conv4, ConvNet8, DenseNet, LeNet, Predictor, ResNet
 from sfumato.networks.conv4 import check_size
+from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
 from sfumato.proportions import wilson
 from sfumato.protect import Protection, parse
@@ -313,7 +314,7 @@ def trainable(data: LabelledImages, target: str, network: str = ClassifierConfig
     channels, height, width = data.images.shape[1:]
     try:
         # On the device "meta" this would be free, but for seconds in which PyTorch imports its compiler.
-        with torch.random.fork_rng():
+        with initial_weights():
             NETWORKS[network]((channels, height, width), 2)
     except DataError as error:
         raise DataError(f"{data.name}: {error}") from error
@@ -323,8 +324,7 @@ def trainable(data: LabelledImages, target: str, network: str = ClassifierConfig
 def untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> ClassifierModel:
     """The model of a card's `shape` and `classes`, with initial weights that `seed` decides."""
     channels, height, width = card["shape"]
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with initial_weights(seed):
         network = NETWORKS[config.network]((channels, height, width), len(card["classes"]))
     return ClassifierModel(network, card=card)
 

@@ -36,6 +36,7 @@ from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.epochs import optimiser_state, set_optimiser_state, under
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, refusal, support_weights
 from sfumato.networks import Conv4, DnCNN, ResNet12
+from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
 from sfumato.protect import Protection, enlarge, parse
 from sfumato.protect.release import made_of
@@ -567,8 +568,7 @@ def untrained(
     if cell is None:
         cell = math.gcd(*(each.cell for each in protections)) if encoder is None else 1
     planes = len(conditions.keys)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with initial_weights(seed):
         if encoder is None:
             # The last maps are as large as they would be at full resolution.
             pools = max(0, 4 - round(math.log2(cell)))

@@ -32,6 +32,7 @@ from sfumato.learn.augmentation import augmented
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.task_pool import TaskPool, disjoint_pool, overlapping_pool, poisson
 from sfumato.networks import Convolutional, FullyConnected, Strided
+from sfumato.networks.weights import initial_weights
 from sfumato.precision import resolve
 from sfumato.protect import Protection, parse
 
@@ -618,8 +619,7 @@ _SAVED_EVERY = 200
 
 def _learner(config: MetaConfig, image: tuple[int, ...], seed: int = 0) -> Learner:
     channels, height, width = image
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with initial_weights(seed):
         settings = {} if config.width is None else {"width": config.width}
         network = NETWORKS[config.network]((channels, height, width), config.way, **settings)
     return Learner(network, precision=resolve(config.precision))

@@ -36,6 +36,7 @@ from sfumato.learn import epochs
 from sfumato.learn.batch_norm import of_whole_batches
 from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.epochs import Epochs
+from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
 from sfumato.protect.feature import KIND, DeviceSide, untrained_sides
 
@@ -484,8 +485,7 @@ def untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
         ConfigError, DataError: see train.
     """
     dimension = card["config"]["dimension"]
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with initial_weights(seed):
         device, analyser, between = untrained_sides(card)
         cloud = CloudSide(analyser, between, dimension=dimension)
     if dimension > between.numel():
@@ -728,8 +728,7 @@ def _take_over(begin: FeatureModel, model: FeatureModel) -> None:
 
 
 def _adversary(dimension: int, identities: int, *, seed: int) -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with initial_weights(seed):
         return nn.Sequential(
             nn.Linear(dimension, _ADVERSARY_WIDTH), nn.ReLU(), nn.Linear(_ADVERSARY_WIDTH, identities)
         )

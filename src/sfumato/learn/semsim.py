@@ -33,6 +33,7 @@ from sfumato.errors import ArtefactError, ConfigError, DataError, ImageError, di
 from sfumato.images import check_batch, to_float, to_uint8
 from sfumato.learn.epochs import under
 from sfumato.networks.embedding import NETWORKS, Embedding, to_squares
+from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
 
 _KIND = "semsim"
@@ -383,8 +384,7 @@ def train(
     """
     triplets(judgements, torch.Generator().manual_seed(seed))  # fails now where there are none
     precision = resolve(config.precision)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with initial_weights(seed):
         embedding = Embedding(config.network, size=config.size, normalised=config.normalised)
     card = {
         "config": asdict(config),

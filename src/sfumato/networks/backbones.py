@@ -49,9 +49,7 @@ class AlexNet(nn.Module):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "AlexNet":
         """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
-        network = cls()
-        load_weights(network, path, source=ALEXNET_SOURCE, unused=_classifier(1, 4, 6))
-        return network
+        return load_weights(cls, path, source=ALEXNET_SOURCE, unused=_classifier(1, 4, 6))
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Maps of the stages. Raises DataError for grey images, and for those that are too small."""
@@ -84,9 +82,7 @@ class VGG16(nn.Module):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "VGG16":
         """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
-        network = cls()
-        load_weights(network, path, source=VGG16_SOURCE, unused=_classifier(0, 3, 6))
-        return network
+        return load_weights(cls, path, source=VGG16_SOURCE, unused=_classifier(0, 3, 6))
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Maps of the stages. Raises DataError for grey images, and for those that are too small."""
@@ -118,9 +114,7 @@ class SqueezeNet11(nn.Module):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SqueezeNet11":
         """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
-        network = cls()
-        load_weights(network, path, source=SQUEEZENET_SOURCE, unused=_classifier(1))
-        return network
+        return load_weights(cls, path, source=SQUEEZENET_SOURCE, unused=_classifier(1))
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Maps of the stages. Raises DataError for grey images, and for those that are too small."""

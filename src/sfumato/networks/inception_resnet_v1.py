@@ -58,9 +58,7 @@ class InceptionResnetV1(nn.Module):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "InceptionResnetV1":
         """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
-        network = cls()
-        load_weights(network, path, source=SOURCE, unused=("logits.weight", "logits.bias"))
-        return network
+        return load_weights(cls, path, source=SOURCE, unused=("logits.weight", "logits.bias"))
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed float images. Raises DataError for images of which nothing would be left."""

@@ -49,9 +49,7 @@ class MobileFaceNet(nn.Module):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "MobileFaceNet":
         """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
-        network = cls()
-        load_weights(network, path, source=SOURCE)
-        return network
+        return load_weights(cls, path, source=SOURCE)
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed float images. Raises DataError for images of another size."""

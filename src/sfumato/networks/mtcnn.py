@@ -94,9 +94,7 @@ class MTCNN(nn.Module):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "MTCNN":
         """Make the detector with the weights of a file. Raises ArtefactError as load_weights does."""
-        network = cls()
-        load_weights(network, path, source=SOURCE)
-        return network
+        return load_weights(cls, path, source=SOURCE)
 
     @torch.no_grad()
     def detect(self, images: Tensor, config: DetectorConfig = PUBLISHED) -> list[Faces]:

@@ -46,9 +46,7 @@ class SqueezeNet(nn.Module):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SqueezeNet":
         """Make the network with the weights of a file. Raises ArtefactError as load_weights does."""
-        network = cls()
-        load_weights(network, path, source=SOURCE)
-        return network
+        return load_weights(cls, path, source=SOURCE)
 
     def features(self, images: Tensor) -> list[Tensor]:
         """Maps of float images behind each of STAGES, before any pool. Raises DataError below 21 pixels."""

@@ -1,13 +1,16 @@
-"""Public weights: read from a file that the user names, and fitted to a network name by name.
+"""Weights of networks: initial ones that a seed decides, and public ones from a file that the user names.
 
 Nothing is downloaded here. Artefacts of our own, which carry a card, are read by sfumato.artefacts.
 """
 
 import os
 import pickle
+import threading
 import zipfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -21,13 +24,36 @@ _NAMED = 3  # how many wrong names an error lists
 _COUNTER = "num_batches_tracked"  # of a batch norm: used by no network at rest, and not always published
 
 
-def load_weights(
-    network: nn.Module, path: str | os.PathLike[str], *, source: str, unused: Collection[str] = ()
-) -> None:
-    """Give a network the weights of a file: every parameter and statistic of the network, and no others.
+_Network = TypeVar("_Network", bound=nn.Module)
+_one_at_a_time = threading.RLock()
+
+
+@contextmanager
+def initial_weights(seed: int | None = None) -> Iterator[None]:
+    """Make a network in this block: PyTorch draws its weights from a generator that all threads share.
+
+    Only one thread is in such a block at a time, and the generator is put back after it.
 
     Args:
-        network: filled in place, and put into evaluation mode.
+        seed: decides what is drawn; None where the weights take others' place at once.
+    """
+    with _one_at_a_time, torch.random.fork_rng():
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
+
+
+def load_weights(
+    make: Callable[[], _Network],
+    path: str | os.PathLike[str],
+    *,
+    source: str,
+    unused: Collection[str] = (),
+) -> _Network:
+    """Make a network with the weights of a file: every parameter and statistic of the network, and no others.
+
+    Args:
+        make: gives the network, which is put into evaluation mode.
         path: a .safetensors file, an .npz of plain arrays, or a .pt or .pth that is a state dict.
         source: where such weights are to be had and on what terms: the end of each error.
         unused: names that the file may have, and this network does without.
@@ -35,6 +61,8 @@ def load_weights(
     Raises:
         ArtefactError: no such file, damaged, of a kind that could run code, or of another network.
     """
+    with initial_weights():
+        network = make()
     path = Path(path)
     tensors = {name: tensor for name, tensor in _read(path, source).items() if name not in unused}
     wanted: dict[str, Tensor] = network.state_dict()
@@ -51,7 +79,7 @@ def load_weights(
     if found := [f"{what} {_first(names)}" for what, names in problems.items() if names]:
         raise ArtefactError(f"{path}: no weights of {type(network).__name__}: {'; '.join(found)}. {source}")
     network.load_state_dict(tensors)
-    network.eval()
+    return network.eval()
 
 
 def _first(names: list[str]) -> str:

@@ -24,6 +24,7 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.images import check_batch, to_float
 from sfumato.networks import TinyDarknet, cut
+from sfumato.networks.weights import initial_weights
 from sfumato.protect.parameters import artefact_digest, canonical, check_above_zero, check_path, check_pixels
 
 KIND = "private feature"  # of the artefact
@@ -200,7 +201,7 @@ def load_extractor(path: str) -> Extractor:
     if isinstance(config, dict) and config.get("variant") == "network":
         raise ArtefactError(f"{path}: an attribute network without a feature: train a simple variant of it")
     try:
-        with torch.random.fork_rng():
+        with initial_weights():
             network, _, _ = untrained_sides(card)
         prefix = "device."
         own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}

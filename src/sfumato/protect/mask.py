@@ -17,6 +17,7 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, SpecError
 from sfumato.images import check_batch, to_float
 from sfumato.networks import UNet
+from sfumato.networks.weights import initial_weights
 from sfumato.protect.parameters import artefact_digest, canonical, check_path
 from sfumato.protect.release import Release
 
@@ -108,7 +109,7 @@ def load_masker(path: str) -> Masker:
     tensors, card = artefacts.load(path, kind=KIND)
     try:
         config, (channels, height, width) = card["config"], card["shape"]
-        with torch.random.fork_rng():
+        with initial_weights():
             network = untrained_masker(channels, width=config["masker_width"], levels=config["levels"])
         prefix = "masker."
         own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}

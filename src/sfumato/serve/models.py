@@ -25,6 +25,7 @@ from sfumato.learn import few_shot, meta
 from sfumato.learn.few_shot import FewShotModel
 from sfumato.learn.prototypes import Refusal
 from sfumato.networks import Convolutional, FullyConnected, Strided
+from sfumato.networks.weights import initial_weights
 from sfumato.protect import Protection, parse
 from sfumato.protect.feature import KIND as FEATURE
 from sfumato.protect.feature import FeatureRelease, load_extractor
@@ -312,7 +313,7 @@ def frozen(model: meta.MetaModel, reference: Tensor) -> nn.Module:
         reference: (n, C, H, W) float released images.
     """
     config = meta.config_of(model.card["config"])
-    with torch.random.fork_rng():
+    with initial_weights():
         network = meta.NETWORKS[config.network](
             tuple(model.card["image"]),
             config.way,

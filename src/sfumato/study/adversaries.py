@@ -19,6 +19,7 @@ from sfumato.attack.reidentify import FACE_NETWORKS
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import MTCNN, Conv4, align
+from sfumato.networks.weights import initial_weights
 from sfumato.study.grid import ATTACKS, Cell, StudyConfig
 from sfumato.study.models import Models
 from sfumato.study.records import changed
@@ -259,8 +260,7 @@ class Adversaries:
         config = self._config.adversary
         if config.weights is not None:
             return FACE_NETWORKS[config.recogniser][0].load(config.weights)
-        with torch.random.fork_rng():
-            torch.manual_seed(self._config.seeds[0])
+        with initial_weights(self._config.seeds[0]):
             return Conv4(self._data.images.shape[1])
 
     # Faces
