@@ -23,11 +23,12 @@ rounded one, up to a factor of 1 ± 2^-73 within 40 deviations: 2^-33 of ε for 
 
 import inspect
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -55,25 +56,52 @@ class Outcome:
     zeroed: bool
 
 
-class ClippingPolicy(Protocol):
+@dataclass(frozen=True)
+class _Step:
+    """What a policy is given at a meta-step, checked; see ClippingPolicy.step."""
+
+    contributions: Tensor  # (T, P)
+    finite: Tensor  # (T,) bool
+    slopes: Tensor  # (T,) float64, derivatives that are finite; empty for a policy that does not follow them
+    noise_multiplier: float
+    public_count: float
+    draw: Draw
+
+    def mean(self, clip: Callable[[Tensor], Tensor], std: float) -> Tensor:
+        """(P,) float64, of the clipped contributions; `std` is of the noise on their sum."""
+        return _noised_sum(self.contributions, clip, std, self.draw) / self.public_count
+
+    def mean_of(self, values: Tensor, std: float) -> float:
+        """Of another value of each task, (T,); `std` is of the noise on their sum."""
+        return _noised(values, std, self.draw).item() / self.public_count
+
+
+class ClippingPolicy(ABC):
     """Clips, sums, noises, and chooses the next norm. State: what it learned from its own noised releases.
 
     Attributes:
         name: as `parse` knows it.
         covered: whether all that it releases lies within the stated ε.
         not_covered: what does not, in words for an artefact's card; empty where nothing is left out.
+        follows_norm: whether it needs the derivative of each task with respect to C.
     """
 
     name: ClassVar[str]
-    covered: ClassVar[bool]
-    not_covered: ClassVar[str]
+    covered: ClassVar[bool] = True
+    not_covered: ClassVar[str] = ""
+    follows_norm: ClassVar[bool] = False
+
+    def __init__(self, norm: float) -> None:
+        self._norm = norm
 
     @property
     def norm(self) -> float:
         """C, the norm in force. Public, where the policy is covered."""
+        return self._norm
 
     def sum_multiplier(self, noise_multiplier: float) -> float:
         """What is left of z for the sum: its noise has this standard deviation, in units of C."""
+        return noise_multiplier
 
     def step(
         self,
@@ -96,12 +124,24 @@ class ClippingPolicy(Protocol):
         Raises:
             ConfigError: a number outside its bounds, or derivatives missing; nothing was drawn or updated.
         """
+        finite = _checked(contributions, noise_multiplier, public_count)
+        slopes, sound = torch.empty(0), finite
+        if self.follows_norm:
+            slopes, sound = _slopes(derivatives, finite, self.name)
+        step = _Step(contributions, finite, slopes, noise_multiplier, public_count, draw)
+        return Outcome(self._update(step), not bool(sound.all()))
+
+    @abstractmethod
+    def _update(self, step: _Step) -> Tensor:
+        """Release the mean contribution, (P,) float64, and choose the next norm."""
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs to go on exactly: plain JSON."""
+        return {"policy": self.name, "norm": self._norm}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from `state()`. Raises ArtefactError where it is of another policy, or damaged."""
+        self._norm = _norm_in(state, self.name)
 
 
 def clip_rows(contributions: Tensor, *, clipping_norm: float) -> Tensor:
@@ -139,44 +179,18 @@ def split(noise_multiplier: float, *, share: float) -> tuple[float, float]:
     return noise_multiplier / math.sqrt(1 - share), noise_multiplier / math.sqrt(share)
 
 
-class Fixed:
+class Fixed(ClippingPolicy):
     """One public norm for the whole run: the paper's "vanilla". State: none."""
 
-    name: ClassVar[str] = "fixed"
-    covered: ClassVar[bool] = True
-    not_covered: ClassVar[str] = ""
+    name = "fixed"
 
     def __init__(self, clipping_norm: float) -> None:
         _above_0("clipping_norm", clipping_norm)
-        self._norm = clipping_norm
+        super().__init__(clipping_norm)
 
-    @property
-    def norm(self) -> float:
-        """C."""
-        return self._norm
-
-    def sum_multiplier(self, noise_multiplier: float) -> float:
-        """All of z."""
-        return noise_multiplier
-
-    def step(
-        self,
-        contributions: Tensor,
-        *,
-        noise_multiplier: float,
-        public_count: float,
-        draw: Draw,
-        derivatives: Tensor | None = None,
-    ) -> Outcome:
-        """See ClippingPolicy.step."""
-        finite = _checked(contributions, noise_multiplier, public_count)
+    def _update(self, step: _Step) -> Tensor:
         clip = partial(clip_rows, clipping_norm=self._norm)
-        total = _noised_sum(contributions, clip, noise_multiplier * self._norm, draw)  # (P,)
-        return Outcome(total / public_count, not bool(finite.all()))
-
-    def state(self) -> dict[str, Any]:
-        """The policy's name and norm."""
-        return {"policy": self.name, "norm": self._norm}
+        return step.mean(clip, step.noise_multiplier * self._norm)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Check that the norm is the same: there is nothing to go on from."""
@@ -187,7 +201,7 @@ class Fixed:
             )
 
 
-class Automatic:
+class Automatic(ClippingPolicy):
     """Contributions are normalised, not clipped: no norm to choose. State: none.
 
     Source: Bu et al. 2022, AUTO-S, g / (|g| + γ) with γ = 0.01. Every result is shorter than 1, so that the
@@ -195,37 +209,16 @@ class Automatic:
     meta-update has to carry it.
     """
 
-    name: ClassVar[str] = "automatic"
-    covered: ClassVar[bool] = True
-    not_covered: ClassVar[str] = ""
+    name = "automatic"
 
     def __init__(self, stability: float = 0.01) -> None:
         _above_0("stability", stability)
+        super().__init__(1.0)  # whatever the contributions
         self._stability = stability
 
-    @property
-    def norm(self) -> float:
-        """1, whatever the contributions."""
-        return 1.0
-
-    def sum_multiplier(self, noise_multiplier: float) -> float:
-        """All of z."""
-        return noise_multiplier
-
-    def step(
-        self,
-        contributions: Tensor,
-        *,
-        noise_multiplier: float,
-        public_count: float,
-        draw: Draw,
-        derivatives: Tensor | None = None,
-    ) -> Outcome:
-        """See ClippingPolicy.step."""
-        finite = _checked(contributions, noise_multiplier, public_count)
+    def _update(self, step: _Step) -> Tensor:
         normalise = partial(normalise_rows, stability=self._stability)
-        total = _noised_sum(contributions, normalise, noise_multiplier, draw)  # (P,)
-        return Outcome(total / public_count, not bool(finite.all()))
+        return step.mean(normalise, step.noise_multiplier)
 
     def state(self) -> dict[str, Any]:
         """The policy's name and stability."""
@@ -241,7 +234,7 @@ class Automatic:
             )
 
 
-class Quantile:
+class Quantile(ClippingPolicy):
     """The norm follows a quantile of the norms of contributions, privately. State: the norm.
 
     Source: Andrew, Thakkar, McMahan & Ramaswamy 2021, Algorithm 1: C ← C·exp(-η (b̃ - γ)), b̃ the noised
@@ -261,9 +254,7 @@ class Quantile:
             more noise.
     """
 
-    name: ClassVar[str] = "quantile"
-    covered: ClassVar[bool] = True
-    not_covered: ClassVar[str] = ""
+    name = "quantile"
 
     def __init__(
         self, start: float, quantile: float = 0.5, learning_rate: float = 0.2, share: float = 0.1
@@ -272,50 +263,26 @@ class Quantile:
         _between_0_and_1("quantile", quantile)
         _above_0("learning_rate", learning_rate)
         _between_0_and_1("share", share)
+        super().__init__(start)
         self._start, self._quantile, self._learning_rate, self._share = start, quantile, learning_rate, share
-        self._norm = start
-
-    @property
-    def norm(self) -> float:
-        """C, from the start and noised fractions alone."""
-        return self._norm
 
     def sum_multiplier(self, noise_multiplier: float) -> float:
         """z / sqrt(1 - s)."""
         return split(noise_multiplier, share=self._share)[0]
 
-    def step(
-        self,
-        contributions: Tensor,
-        *,
-        noise_multiplier: float,
-        public_count: float,
-        draw: Draw,
-        derivatives: Tensor | None = None,
-    ) -> Outcome:
-        """See ClippingPolicy.step."""
-        finite = _checked(contributions, noise_multiplier, public_count)
-        of_sum, of_bits = split(noise_multiplier, share=self._share)
-        within = _norms(contributions) <= self._norm  # (T,)
-        bits = (within.double() - 0.5) * finite  # (T,)
-        clip = partial(clip_rows, clipping_norm=self._norm)
-        total = _noised_sum(contributions, clip, of_sum * self._norm, draw)  # (P,)
-        fraction = _noised(bits, of_bits / 2, draw).item() / public_count + 0.5
+    def _update(self, step: _Step) -> Tensor:
+        of_sum, of_bits = split(step.noise_multiplier, share=self._share)
+        within = _norms(step.contributions) <= self._norm  # (T,)
+        bits = (within.double() - 0.5) * step.finite  # (T,)
+        update = step.mean(partial(clip_rows, clipping_norm=self._norm), of_sum * self._norm)
+        fraction = step.mean_of(bits, of_bits / 2) + 0.5
         # In logarithms, and bounded: much noise on few tasks must not leave what a double can hold.
         wanted = math.log(self._norm) - self._learning_rate * (fraction - self._quantile)
         self._norm = math.exp(_bounded(wanted, math.log(self._start), 6 * math.log(10)))
-        return Outcome(total / public_count, not bool(finite.all()))
-
-    def state(self) -> dict[str, Any]:
-        """The policy's name and norm."""
-        return {"policy": self.name, "norm": self._norm}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from the norm of a checkpoint."""
-        self._norm = _norm_in(state, self.name)
+        return update
 
 
-class AdaClip:
+class AdaClip(ClippingPolicy):
     """Coordinates are shifted and scaled by what earlier releases tell of them, then the vector is clipped.
 
     Source: Pichapati et al. 2019, Algorithm 1: w = (g - m) / b with b_i = sqrt(s_i · Σ s_j), s the standard
@@ -337,9 +304,7 @@ class AdaClip:
         smallest, largest: h1 and h2, between which a variance is kept; the first is their geometric mean.
     """
 
-    name: ClassVar[str] = "adaclip"
-    covered: ClassVar[bool] = True
-    not_covered: ClassVar[str] = ""
+    name = "adaclip"
 
     def __init__(
         self,
@@ -356,32 +321,14 @@ class AdaClip:
             raise ConfigError(
                 f"smallest={smallest:g}: below largest={largest:g}, between which variances lie"
             )
+        super().__init__(1.0)  # of the shifted and scaled vector
         self._mean_decay, self._variance_decay = mean_decay, variance_decay
         self._smallest, self._largest = smallest, largest
         self._mean: Tensor | None = None  # (P,), from the first step on
         self._deviation: Tensor | None = None  # (P,)
 
-    @property
-    def norm(self) -> float:
-        """1, of the shifted and scaled vector."""
-        return 1.0
-
-    def sum_multiplier(self, noise_multiplier: float) -> float:
-        """All of z."""
-        return noise_multiplier
-
-    def step(
-        self,
-        contributions: Tensor,
-        *,
-        noise_multiplier: float,
-        public_count: float,
-        draw: Draw,
-        derivatives: Tensor | None = None,
-    ) -> Outcome:
-        """See ClippingPolicy.step."""
-        finite = _checked(contributions, noise_multiplier, public_count)
-        mean, deviation = self._moments(contributions.shape[1])
+    def _update(self, step: _Step) -> Tensor:
+        mean, deviation = self._moments(step.contributions.shape[1])
         scale = (deviation * deviation.sum()).sqrt()  # (P,), b
 
         def clip(row: Tensor) -> Tensor:
@@ -389,14 +336,13 @@ class AdaClip:
             shifted = torch.where(row.isfinite().all(), (row - mean) / scale, 0.0)
             return clip_rows(shifted, clipping_norm=1.0)
 
-        total = _noised_sum(contributions, clip, noise_multiplier, draw)
-        moved = scale * total / public_count  # (P,), g̃ - m
-        sigma = noise_multiplier / public_count
+        moved = scale * step.mean(clip, step.noise_multiplier)  # (P,), g̃ - m
+        sigma = step.noise_multiplier / step.public_count
         variance = (moved**2 - (scale * sigma) ** 2).clamp(self._smallest, self._largest)
         kept = self._variance_decay
         self._deviation = (kept * deviation**2 + (1 - kept) * variance).sqrt()
         self._mean = mean + (1 - self._mean_decay) * moved
-        return Outcome(mean + moved, not bool(finite.all()))
+        return mean + moved
 
     def _moments(self, size: int) -> tuple[Tensor, Tensor]:
         if self._mean is None or self._deviation is None:
@@ -434,7 +380,7 @@ class AdaClip:
         self._mean, self._deviation = found[0], found[1]
 
 
-class MetaClip:
+class MetaClip(ClippingPolicy):
     """The norm follows the gradient of the meta-loss with respect to it, privately. State: the norm.
 
     Source: Meta-Clip (docs/papers.md), C ← C - η dL/dC, made sound: the derivative of each task is clipped to
@@ -448,9 +394,8 @@ class MetaClip:
         smallest, largest: C stays between; None for a hundredth and a hundredfold of the start.
     """
 
-    name: ClassVar[str] = "meta-clip"
-    covered: ClassVar[bool] = True
-    not_covered: ClassVar[str] = ""
+    name = "meta-clip"
+    follows_norm = True
 
     def __init__(
         self,
@@ -465,6 +410,7 @@ class MetaClip:
         _above_0("bound", bound)
         _above_0("learning_rate", learning_rate)
         _between_0_and_1("share", share)
+        super().__init__(start)
         self._smallest = start / 100 if smallest is None else smallest
         self._largest = start * 100 if largest is None else largest
         if not 0 < self._smallest <= start <= self._largest < math.inf:
@@ -473,48 +419,21 @@ class MetaClip:
                 f"to largest={self._largest:g}, which is finite"
             )
         self._bound, self._learning_rate, self._share = bound, learning_rate, share
-        self._norm = start
-
-    @property
-    def norm(self) -> float:
-        """C, from the start and noised derivatives alone."""
-        return self._norm
 
     def sum_multiplier(self, noise_multiplier: float) -> float:
         """z / sqrt(1 - s)."""
         return split(noise_multiplier, share=self._share)[0]
 
-    def step(
-        self,
-        contributions: Tensor,
-        *,
-        noise_multiplier: float,
-        public_count: float,
-        draw: Draw,
-        derivatives: Tensor | None = None,
-    ) -> Outcome:
-        """See ClippingPolicy.step. `derivatives` are needed."""
-        finite = _checked(contributions, noise_multiplier, public_count)
-        slopes, finite = _slopes(derivatives, finite, self.name)
-        of_sum, of_slopes = split(noise_multiplier, share=self._share)
+    def _update(self, step: _Step) -> Tensor:
+        of_sum, of_slopes = split(step.noise_multiplier, share=self._share)
         bound = self._bound * _BELOW
-        clip = partial(clip_rows, clipping_norm=self._norm)
-        total = _noised_sum(contributions, clip, of_sum * self._norm, draw)  # (P,)
-        slope = _noised(slopes.clamp(-bound, bound), of_slopes * self._bound, draw).item()
-        wanted = self._norm - self._learning_rate * slope / public_count
-        self._norm = min(max(wanted, self._smallest), self._largest)
-        return Outcome(total / public_count, not bool(finite.all()))
-
-    def state(self) -> dict[str, Any]:
-        """The policy's name and norm."""
-        return {"policy": self.name, "norm": self._norm}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from the norm of a checkpoint."""
-        self._norm = _norm_in(state, self.name)
+        update = step.mean(partial(clip_rows, clipping_norm=self._norm), of_sum * self._norm)
+        slope = step.mean_of(step.slopes.clamp(-bound, bound), of_slopes * self._bound)
+        self._norm = min(max(self._norm - self._learning_rate * slope, self._smallest), self._largest)
+        return update
 
 
-class PublishedMetaClip:
+class PublishedMetaClip(ClippingPolicy):
     """Meta-Clip as published, to be compared with: NOT private. State: the norm, which is private data.
 
     Source: Meta-Clip (docs/papers.md), Algorithms 1 to 3: every task's clipped gradient gets noise of its
@@ -524,9 +443,10 @@ class PublishedMetaClip:
     finite count as zero; and C does not fall below a thousandth of its start.
     """
 
-    name: ClassVar[str] = "meta-clip-published"
-    covered: ClassVar[bool] = False
-    not_covered: ClassVar[str] = (
+    name = "meta-clip-published"
+    covered = False
+    follows_norm = True
+    not_covered = (
         "the clipping norm: its start is the median of the norms of private tasks, and it follows their raw "
         "derivatives, without noise. Nor the number of tasks: noise is drawn for each, and an empty step has "
         "none. The bound of the run is infinite; the paper's epsilon is conditional on a clipping norm that "
@@ -536,45 +456,18 @@ class PublishedMetaClip:
     def __init__(self, start: float, learning_rate: float = 0.05) -> None:
         _above_0("start", start)
         _above_0("learning_rate", learning_rate)
+        super().__init__(start)
         self._smallest, self._learning_rate = start / 1000, learning_rate
-        self._norm = start
 
-    @property
-    def norm(self) -> float:
-        """C: private data."""
-        return self._norm
-
-    def sum_multiplier(self, noise_multiplier: float) -> float:
-        """z, with which the paper accounts; the sum of the noise of T tasks is sqrt(T) times as much."""
-        return noise_multiplier
-
-    def step(
-        self,
-        contributions: Tensor,
-        *,
-        noise_multiplier: float,
-        public_count: float,
-        draw: Draw,
-        derivatives: Tensor | None = None,
-    ) -> Outcome:
-        """See ClippingPolicy.step. `derivatives` are needed; an empty batch draws no noise."""
-        finite = _checked(contributions, noise_multiplier, public_count)
-        slopes, finite = _slopes(derivatives, finite, self.name)
-        total = torch.zeros(contributions.shape[1], dtype=torch.float64)
-        for row in _rows(contributions):
+    def _update(self, step: _Step) -> Tensor:
+        # An empty batch draws no noise.
+        total = torch.zeros(step.contributions.shape[1], dtype=torch.float64)
+        for row in _rows(step.contributions):
             clipped = clip_rows(row, clipping_norm=self._norm)[0]
-            total += clipped + draw(tuple(clipped.shape), noise_multiplier * self._norm)
-        wanted = self._norm - self._learning_rate * slopes.sum().item() / public_count
-        self._norm = max(wanted, self._smallest)
-        return Outcome(total / public_count, not bool(finite.all()))
-
-    def state(self) -> dict[str, Any]:
-        """The policy's name and its norm: private data."""
-        return {"policy": self.name, "norm": self._norm}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from the norm of a checkpoint."""
-        self._norm = _norm_in(state, self.name)
+            total += clipped + step.draw(tuple(clipped.shape), step.noise_multiplier * self._norm)
+        slope = step.slopes.sum().item() / step.public_count
+        self._norm = max(self._norm - self._learning_rate * slope, self._smallest)
+        return total / step.public_count
 
 
 def private_start(
@@ -642,7 +535,7 @@ def fresh_gaussian(shape: tuple[int, ...], std: float) -> Tensor:
     return (drawn.double() * step).reshape(shape)
 
 
-POLICIES: dict[str, Callable[..., ClippingPolicy]] = {
+POLICIES: dict[str, type[ClippingPolicy]] = {
     policy.name: policy for policy in (Fixed, Automatic, Quantile, AdaClip, MetaClip, PublishedMetaClip)
 }
 

@@ -487,7 +487,7 @@ class _Promise:
         )
         if private.seeks_start:
             clipping.parse(private.clipping, {**private.settings, "start": 1.0})
-        self.follows_norm = private.clipping in ("meta-clip", "meta-clip-published")
+        self.follows_norm = clipping.POLICIES[private.clipping].follows_norm
         self._noise: float = (
             accounting.calibrate(private.epsilon, private.delta, self._rate, config.steps, self._before)
             if private.noise_multiplier is None
