@@ -572,6 +572,12 @@ def test_the_private_start_is_near_the_median():
     assert 7 / 1.8 < start < 7 * 1.8  # one bin
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_private_start_of_norms_that_are_all_alike_is_theirs(seed):
+    start = private_start(torch.full((50,), 3.0), noise_multiplier=2.0, draw=seeded(seed))
+    assert 3 / 1.34 < start < 3 * 1.34  # half a bin
+
+
 @pytest.mark.parametrize("extra", [0.0, 1.0, 1e-9, 1e9, INF, -INF, NAN])
 def test_the_private_start_costs_one_gaussian_release(extra):
     norms = [0.5, 2.0, 2.1, 30.0]

@@ -484,8 +484,10 @@ def private_start(
 
     A task is in one bin (norms beyond the range in the first or last, norms that are no number in none):
     adding or removing it moves the counts by at most 1 in L2. All counts are one Gaussian release of
-    sensitivity 1, to be charged: at rate 1 where the norms of all tasks were given. The start is the inner
-    edge that best parts the noised counts γ to 1 - γ; one edge is 1.8 times the one before, by default.
+    sensitivity 1, to be charged: at rate 1 where the norms of all tasks were given. The start is the
+    geometric middle of the bin that best holds the quantile of the noised counts: an edge of it would not do,
+    since all norms may be in one bin, and every edge then parts them as badly. A bin ends at 1.8 times its
+    beginning, by default.
 
     Args:
         norms: (T,), of the contributions of tasks; may be empty.
@@ -508,8 +510,9 @@ def private_start(
     counts = places.bincount(minlength=bins).double()  # (bins,)
     noisy = _noised(counts[None], noise_multiplier, draw)
     below = torch.cat([noisy.new_zeros(1), noisy.cumsum(0)])  # (bins + 1,), up to each edge
-    edge = int((below - quantile * below[-1]).abs()[1:-1].argmin()) + 1
-    return float(edges[edge])
+    wanted = quantile * below[-1]
+    found = int(torch.maximum(below[:-1] - wanted, wanted - below[1:]).argmin())
+    return math.sqrt(edges[found] * edges[found + 1])
 
 
 def published_start(norms: Tensor) -> float:
