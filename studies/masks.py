@@ -212,6 +212,12 @@ def study(part: Part) -> dict[str, Any]:
     with whole(file) as temporary:
         temporary.write_text(settings, encoding="utf-8")
     directory = part.folder / part.name
+    # All parts of a world share what they measured: who somebody is does not depend on what he is asked for.
+    for shared in ("records", "models"):
+        if not (directory / shared).exists():
+            (part.folder / "shared" / shared).mkdir(parents=True, exist_ok=True)
+            directory.mkdir(exist_ok=True)
+            (directory / shared).symlink_to(Path("..") / "shared" / shared)
     run.run(grid.load(file), directory, progress=run.Progress(cell=_say))
     report.write(directory)
     listed = json.loads((directory / "study.json").read_text(encoding="utf-8"))["cells"]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from sfumato import data, protect
+from sfumato.attack import restore
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, DataError, SpecError
 from sfumato.learn import adversarial_mask, classifier, meta
 from sfumato.study import grid, recommend, report, run
@@ -541,7 +542,7 @@ def test_the_report_of_classifiers_and_masks_reads_every_record(judged, tmp_path
 
 
 def digests_of(config, directory):
-    lab = Lab(config, cartoons(), directory, Progress())
+    lab = Lab(config, cartoons(), tmp_path, Progress())
     return {str(cell): lab.digest(cell) for cell in grid.cells(config)}
 
 
@@ -707,6 +708,33 @@ def test_who_restores_or_adapts_to_the_denoiser_adds_his_cells_and_repeats_no_ot
         assert pictures["restored"] != pictures["released"]
         assert len(mine) == 5
     assert len(added) == 10
+
+
+@pytest.mark.parametrize(
+    ("spec", "restored"),
+    [
+        ("blur:radius=1", 3),  # without noise: gallery, probes and his own photographs, once each
+        ("dp-pix:cell=4,epsilon=3", 5),  # two copies of the gallery, probes, and two passes over his own
+    ],
+)
+def test_images_are_restored_again_only_where_noise_made_others_of_them(
+    finished, tmp_path, monkeypatch, spec, restored
+):
+    directory = shutil.copytree(finished, tmp_path / "run")
+    settings = {
+        **SETTINGS,
+        "protections": [spec],
+        "attacks": ["reidentify-restored-adaptive"],
+        "measures": [],
+    }
+    settings["adversary"] = {**SETTINGS["adversary"], "adaptive_steps": 5, "batch": 32}
+    config = grid.parse({**settings, "restoration": {"steps": 2, "batch": 4}})
+    calls, real = [], restore.Restorer.restore
+    monkeypatch.setattr(restore.Restorer, "restore", lambda *given: calls.append(given) or real(*given))
+    lab = Lab(config, cartoons(), tmp_path, Progress())
+    (cell,) = [each for each in grid.cells(config) if each.kind == "attack" and each.protection == spec]
+    lab.measure(cell)
+    assert len(calls) == restored
 
 
 def test_the_report_reads_every_record_of_a_run(finished, tmp_path):

@@ -106,6 +106,8 @@ class Adversaries:
             denoise: the denoiser of the service, uint8 images to uint8 images.
         """
         kind = ATTACKS[attack]
+        denoise = _unless_asked_last(denoise)
+        restored = _unless_asked_last(lambda released: self.restorer(cell).restore(released))
 
         def shown(images: Tensor, stream: int, number: int = 0) -> Tensor:
             released = release(cell, images, stream, number)
@@ -113,7 +115,7 @@ class Adversaries:
                 case "denoised":
                     return denoise(released.images())
                 case "restored":
-                    return self.restorer(cell).restore(released.images())
+                    return restored(released.images())
                 case "shape":
                     return released.shapes()
                 case _:
@@ -167,7 +169,8 @@ class Adversaries:
             artefacts.save(path, restorer.state_dict(), {"kind": "restorer", **settings})
 
         def read(path: Path) -> restore.Restorer:
-            restorer = restore.Restorer(restore.NETWORKS[config.network](clean.shape[1]))
+            with initial_weights():
+                restorer = restore.Restorer(restore.NETWORKS[config.network](clean.shape[1]))
             restorer.load_state_dict(artefacts.load(path, kind="restorer")[0])
             return restorer
 
@@ -291,6 +294,22 @@ class Adversaries:
         if places is None:
             return images
         return align(images, places, FACE_NETWORKS[self._config.adversary.recogniser][1])
+
+
+def _unless_asked_last(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """The same function, which answers as before what it was asked last.
+
+    A protection without noise releases the same images again at every pass: they are restored once.
+    """
+    last: tuple[Tensor, Tensor] | None = None
+
+    def answer(images: Tensor) -> Tensor:
+        nonlocal last
+        if last is None or not torch.equal(images, last[0]):
+            last = images, function(images)
+        return last[1]
+
+    return answer
 
 
 def _verified(gallery: Tensor, names: Tensor, probes: Tensor, truth: Tensor) -> dict[str, float]:
