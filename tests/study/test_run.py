@@ -720,7 +720,7 @@ def test_who_restores_or_adapts_to_the_denoiser_adds_his_cells_and_repeats_no_ot
 def test_images_are_restored_again_only_where_noise_made_others_of_them(
     finished, tmp_path, monkeypatch, spec, restored
 ):
-    directory = shutil.copytree(finished, tmp_path / "run")
+    shutil.copytree(finished, tmp_path / "run")
     settings = {
         **SETTINGS,
         "protections": [spec],
