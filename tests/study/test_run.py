@@ -542,7 +542,7 @@ def test_the_report_of_classifiers_and_masks_reads_every_record(judged, tmp_path
 
 
 def digests_of(config, directory):
-    lab = Lab(config, cartoons(), tmp_path, Progress())
+    lab = Lab(config, cartoons(), directory, Progress())
     return {str(cell): lab.digest(cell) for cell in grid.cells(config)}
 
 
@@ -718,15 +718,9 @@ def test_who_restores_or_adapts_to_the_denoiser_adds_his_cells_and_repeats_no_ot
     ],
 )
 def test_images_are_restored_again_only_where_noise_made_others_of_them(
-    finished, tmp_path, monkeypatch, spec, restored
+    tmp_path, monkeypatch, spec, restored
 ):
-    shutil.copytree(finished, tmp_path / "run")
-    settings = {
-        **SETTINGS,
-        "protections": [spec],
-        "attacks": ["reidentify-restored-adaptive"],
-        "measures": [],
-    }
+    settings = {**SETTINGS, "protections": [spec], "attacks": ["reidentify-restored-adaptive"]}
     settings["adversary"] = {**SETTINGS["adversary"], "adaptive_steps": 5, "batch": 32}
     config = grid.parse({**settings, "restoration": {"steps": 2, "batch": 4}})
     calls, real = [], restore.Restorer.restore
