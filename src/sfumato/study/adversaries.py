@@ -20,6 +20,7 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import MTCNN, Conv4, align
 from sfumato.networks.weights import initial_weights
+from sfumato.protect import parse
 from sfumato.study.grid import ATTACKS, Cell, StudyConfig
 from sfumato.study.models import Models
 from sfumato.study.records import changed
@@ -106,16 +107,22 @@ class Adversaries:
             denoise: the denoiser of the service, uint8 images to uint8 images.
         """
         kind = ATTACKS[attack]
-        denoise = _unless_asked_last(denoise)
-        restored = _unless_asked_last(lambda released: self.restorer(cell).restore(released))
+        noisy = parse(cell.protection).draws_noise
+        shown_before: dict[int, Tensor] = {}
 
         def shown(images: Tensor, stream: int, number: int = 0) -> Tensor:
+            """The images of a stream, which are the same each time, as they are released and then seen."""
+            if noisy or stream not in shown_before:
+                shown_before[stream] = seen(images, stream, number)
+            return shown_before[stream]
+
+        def seen(images: Tensor, stream: int, number: int) -> Tensor:
             released = release(cell, images, stream, number)
             match kind.view:
                 case "denoised":
                     return denoise(released.images())
                 case "restored":
-                    return restored(released.images())
+                    return self.restorer(cell).restore(released.images())
                 case "shape":
                     return released.shapes()
                 case _:
@@ -294,22 +301,6 @@ class Adversaries:
         if places is None:
             return images
         return align(images, places, FACE_NETWORKS[self._config.adversary.recogniser][1])
-
-
-def _unless_asked_last(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """The same function, which answers as before what it was asked last.
-
-    A protection without noise releases the same images again at every pass: they are restored once.
-    """
-    last: tuple[Tensor, Tensor] | None = None
-
-    def answer(images: Tensor) -> Tensor:
-        nonlocal last
-        if last is None or not torch.equal(images, last[0]):
-            last = images, function(images)
-        return last[1]
-
-    return answer
 
 
 def _verified(gallery: Tensor, names: Tensor, probes: Tensor, truth: Tensor) -> dict[str, float]:
