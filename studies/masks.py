@@ -6,9 +6,9 @@
     python studies/masks.py fer             # emotion; of people who are unknown
     python studies/masks.py faces --small   # settings too small to learn: a minute
 
-For each target and seed: masks with an adversary and without, then a study of them beside every classical
-obfuscation (report.html under runs/masks/WORLD/TARGET-SEED); the first seed has other shares of pixels, too. On drawn
-faces it is then held against the world's own knowledge of which pixels carry what. Records are
+For each target and seed: masks with an adversary and without, and as published, then a study of them beside every
+classical obfuscation (report.html under runs/masks/WORLD/TARGET-SEED); the first seed has other shares of pixels, too.
+On drawn faces it is then held against the world's own knowledge of which pixels carry what. Records are
 studies/results/masks/WORLD-TARGET-SEED.json, pictures docs/images/masks-WORLD.png and mean masks beside the reports.
 """
 
@@ -44,6 +44,11 @@ SEEDS = (0, 1, 2)
 KEEP, OTHERS = 0.25, (0.1, 0.5)
 SHOWN = 500  # test images whose masks are looked at
 STRIP = 8  # of them in the pictures
+MASKS: dict[str, dict[str, Any]] = {
+    "adversarial": {},
+    "plain": {"adversarial": False},
+    "published": {"selection": "soft"},  # at KEEP alone
+}
 CLASSICAL = [
     "block:share=0.6",
     "centre-blur:radius=8",
@@ -134,14 +139,11 @@ class Part:
         if self.small:
             base = replace(base, epochs=1, batch=16, masker_width=4, levels=2)
         for keep in (KEEP, *(OTHERS if self.seed == SEEDS[0] else ())):
-            for adversarial in (True, False):
-                name = f"{'adversarial' if adversarial else 'plain'} {keep:g}"
-                config = replace(base, keep=keep, adversarial=adversarial)
-                yield (
-                    name,
-                    config,
-                    self.folder / "models" / self.name / f"{name.replace(' ', '-')}.safetensors",
-                )
+            for kind, changes in MASKS.items():
+                if kind == "published" and keep != KEEP:
+                    continue
+                path = self.folder / "models" / self.name / f"{kind}-{keep:g}.safetensors"
+                yield f"{kind} {keep:g}", replace(base, keep=keep, **changes), path
 
     def load(self) -> dict[str, LabelledImages]:
         """The splits, of images whose class is known."""

@@ -743,7 +743,8 @@ def masked() -> list[str]:
         "In %, means over seeds with the 95% interval of Student's t where there are three. Accuracy is that of a "
         "classifier that knows nothing of the mask, trained on releases, and of one trained on clean images; `by shape` "
         "of one that sees only WHICH pixels are shown. Re-identification is the first guess of the strongest of three "
-        "classifiers. Face similarity is the mean cosine of embeddings of release and original; that of two strangers "
+        "classifiers. `published` trains masks by soft scores, as the paper does; the others by the masks that a device "
+        "applies. Face similarity is the mean cosine of embeddings of release and original; that of two strangers "
         "is beside it.",
         "",
         *lines,
@@ -805,7 +806,7 @@ def masks_of(world: str, target: str) -> list[str]:
                 f"`{name}`"
                 for name in names
                 if name not in (ours, "none")
-                and not name.startswith(("plain", "adversarial"))
+                and name.split()[0] not in masks.MASKS
                 and statistics.mean(found(name, *used["accuracy"])) >= accuracy
                 and statistics.mean(found(name, *used[column])) <= hidden
             ]
@@ -813,6 +814,7 @@ def masks_of(world: str, target: str) -> list[str]:
                 f"at no lower accuracy, {', '.join(better) or 'no classical obfuscation'} "
                 f"{'have' if len(better) > 1 else 'has'} as little"
             )
+    shown = masks.Part(world, target, masks.SEEDS[0], small=False)
     by_attack = {
         column: found(ours, *keys) for column, keys in used.items() if keys[0].startswith("reidentify")
     }
@@ -841,8 +843,8 @@ def masks_of(world: str, target: str) -> list[str]:
         ),
         f"![Originals, and what each mask shows](images/masks-{world}-{target}.png)",
         "",
-        "From above: originals; then the masks of the table, adversarial and plain by turns, at K = "
-        f"{', '.join(f'{100 * keep:g}%' for keep in (masks.KEEP, *masks.OTHERS))}. The last column is the mean mask.",
+        f"From above: originals; then {', '.join(name for name, *_ in shown.masks())}. The last "
+        "column is the mean mask.",
         "",
         f"- `python studies/masks.py {world}`, {len(records)} seed(s): {count['train']:,} training and {count['test']:,} test images; a "
         f"mask is trained in {statistics.mean(found(ours, 'training', 'seconds')) / 60:.1f} min on one thread.",

@@ -409,7 +409,7 @@ def test_scores_are_probabilities_for_every_pixel():
         ({"levels": 0}, "levels=0: at least 1"),
         ({"masker_width": 0}, "masker_width=0: at least 1"),
         ({"learning_rate": 0.0}, "learning_rate=0: above 0"),
-        ({"selection": "hard"}, "selection=hard: choose soft or straight-through"),
+        ({"selection": "hard"}, "selection=hard: choose straight-through or soft"),
         ({"precision": "half"}, "choose auto, float32, bfloat16"),
     ],
 )

@@ -8,7 +8,9 @@ Where the paper is silent: one Adam for both kinds of steps, so that the masker 
 size of their gradients; in the adversarial step the classifier normalises by its running statistics; and the
 best epoch is chosen by images under the mask that a device would apply.
 
-Beyond the paper: `selection="straight-through"`, and `anneal_from`.
+Other than the paper: masks are trained as a device applies them, by a straight-through gradient. As published
+(`selection="soft"`) a hidden pixel that tells the class is darkened, not revealed; docs/results.md has both.
+Beyond the paper: `anneal_from`.
 """
 
 import math
@@ -37,7 +39,7 @@ from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
 from sfumato.protect.mask import KIND, pixel_scores, pixels_shown, reveal, top_pixels, untrained_masker
 
-SELECTIONS = ("soft", "straight-through")
+SELECTIONS = ("straight-through", "soft")
 
 _CHECKPOINT = "mask checkpoint"
 _BATCH = 256
@@ -57,9 +59,9 @@ class MaskConfig:
         learning_rate: of Adam.
         masker_width: filters of the U-Net at full resolution; twice as many after each halving.
         levels: how often it halves.
-        selection: "soft", the paper's: revealed pixels are multiplied by their scores, hidden ones too, and
-            the scores of revealed pixels alone learn from the main loss. Or "straight-through": masks of 0
-            and 1, as a device applies them, and the gradient as if they were the scores.
+        selection: "straight-through": masks of 0 and 1, as a device applies them, and the gradient as if they
+            were the scores. Or "soft", the paper's: revealed pixels are multiplied by their scores, hidden
+            ones too, and the scores of revealed pixels alone learn from the main loss.
         anneal_from: the share revealed in the first epoch; it falls to `keep` over the first half of the
             epochs. None: `keep` from the start.
         flips: whether every other training image is mirrored left to right, by chance.
@@ -74,7 +76,7 @@ class MaskConfig:
     learning_rate: float = 1e-3
     masker_width: int = 16
     levels: int = 3
-    selection: str = "soft"
+    selection: str = "straight-through"
     anneal_from: float | None = None
     flips: bool = False
     precision: str = "auto"
