@@ -4,6 +4,12 @@
     python studies/people.py --semsim FILE.safetensors  # with a SemSim that `sfumato.learn.semsim` trained
     python studies/people.py --small                    # a few images, to try it out: a minute
 
+The SemSim of docs/results.md never saw Caltech-101; after studies/reconstruction.py:
+
+    sfumato train semsim --judgements runs/reconstruction/cifar10/inverting-gradients.csv  (and of lfw, fer, omniglot) \\
+        --out runs/people/semsim.safetensors --set network=lenet --set size=32 --set epochs=100 \\
+        --set learning_rate=0.05 --set momentum=0.9
+
 Photographs of the test classes of Caltech-101 are enlarged to the experiment's 224 pixels and distorted as those
 were that people saw. Grey photographs are left out, as there. A metric compares each with its original in colour;
 its mean over photographs stands for a condition, and the order of the conditions is compared with that by the

@@ -1129,7 +1129,13 @@ def people() -> list[str]:
     return [
         *lines,
         "",
-        "Within one kind of distortion measures nearly always have the order of people; over all kinds they do not. `squeezenet` is the unweighted distance of SqueezeNet 1.0 features, not LPIPS.",
+        "Within one kind of distortion measures nearly always have the order of people; over all kinds they do not. `squeezenet` is the unweighted distance of SqueezeNet 1.0 features, not LPIPS."
+        + (
+            " `semsim` is a LeNet at 32x32, trained on what proxy annotators recognised in four other data sets, none of "
+            "whose images were distorted so."
+            if "semsim" in found
+            else ""
+        ),
         "",
         f"- `python studies/people.py`, {first['images']} colour photographs of Caltech-101 enlarged from 84 to 224 pixels, seed {first['seed']}. People saw others, of ImageNet.",
         "",
