@@ -1,7 +1,7 @@
 """Whether metrics of reconstructions agree with those who look at them: proxies here, not people (paper: SemSim).
 
     python studies/unpack.py DATA ../shared/data runs/data/DATA    # cifar10, caltech101, lfw, fer, omniglot
-    python studies/reconstruction.py              # all parts below, in order: some five hours on one core; stopped, it goes on
+    python studies/reconstruction.py              # all parts below, in order: some two hours on one core; stopped, it goes on
     python studies/reconstruction.py cifar10      # one data set: proxies, victims, attacks, campaigns, metrics
     python studies/reconstruction.py semsim       # SemSim on each data set, trained on the others
     python studies/reconstruction.py ablations    # what it owes to annotations, backbone and loss (Fig. 7)
