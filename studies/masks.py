@@ -73,6 +73,8 @@ class World:
         sensitive: the label to hide, where it is known.
         adversary: settings, as a study has them.
         mask: how masks are trained.
+        classifier: how long the independent classifiers are trained, as a study has it: long enough to learn the clean
+            task, which few photographs take many epochs for.
     """
 
     source: dict[str, Any]
@@ -80,6 +82,7 @@ class World:
     sensitive: str | None
     adversary: str
     mask: MaskConfig
+    classifier: str = "epochs: 8, patience: 3"
 
 
 WORLDS = {
@@ -103,6 +106,7 @@ WORLDS = {
         "identity",
         "steps: 300, adaptive_steps: 80, gallery: 10, probes: 20, copies: 2",
         MaskConfig(epochs=60, flips=True),
+        "epochs: 80, patience: 20, batch: 32",
     ),
     "fer": World(
         {"source": "table:runs/data/fer/table.csv", "size": 48},
@@ -110,6 +114,7 @@ WORLDS = {
         None,
         "",
         MaskConfig(epochs=30, flips=True),
+        "epochs: 15, patience: 5",
     ),
 }
 
@@ -202,7 +207,7 @@ def study(part: Part) -> dict[str, Any]:
         learners: [classifier-clean, classifier-protected, classifier-shape]
         attacks: {json.dumps(ATTACKS if world.sensitive else [])}
         measures: {json.dumps(measures)}
-        classifier: {{network: conv4, epochs: {1 if part.small else 8}, patience: 3}}
+        classifier: {{network: conv4, {"epochs: 1" if part.small else world.classifier}}}
         restoration: {{network: unet, steps: {2 if part.small else 200}, batch: 16}}
         seeds: [{part.seed}]
         embeddings: false
