@@ -280,6 +280,11 @@ def measure(part: Part) -> dict[str, Any]:
     splits = part.load()
     cards = {name: train(part, splits, config, path) for name, config, path in part.masks()}
     settings = study(part)
+    clean = settings["none"]["classifier-clean"]
+    if clean["low"] <= clean["chance"] and not part.small:
+        raise SystemExit(
+            f"{part.world}, {part.target}: the classifier of clean images learned nothing: train it longer"
+        )
     shown_of = splits["test"].images[:SHOWN]
     parts = None
     if part.world == "faces":
