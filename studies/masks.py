@@ -7,7 +7,7 @@
     python studies/masks.py faces --small   # settings too small to learn: a minute
 
 For each target and seed: masks with an adversary and without, and as published, then a study of them beside every
-classical obfuscation (report.html under runs/masks/WORLD/TARGET-SEED); the first seed has other shares of pixels, too.
+classical obfuscation (report.html under runs/masks/WORLD/TARGET-SEED); the first seed has half of the pixels, too.
 On drawn faces it is then held against the world's own knowledge of which pixels carry what. Records are
 studies/results/masks/WORLD-TARGET-SEED.json, pictures docs/images/masks-WORLD.png and mean masks beside the reports.
 """
@@ -41,13 +41,13 @@ RECORDS = Path(__file__).parent / "results" / "masks"
 RUNS = Path("runs/masks")
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
 SEEDS = (0, 1, 2)
-KEEP, OTHERS = 0.25, (0.1, 0.5)
+KEEPS, OF_FIRST = (0.25, 0.1), (0.5,)  # shares of the pixels: with every seed, and with the first alone
 SHOWN = 500  # test images whose masks are looked at
 STRIP = 8  # of them in the pictures
 MASKS: dict[str, dict[str, Any]] = {
     "adversarial": {},
     "plain": {"adversarial": False},
-    "published": {"selection": "soft"},  # at KEEP alone
+    "published": {"selection": "soft"},  # at the first share alone
 }
 CLASSICAL = [
     "block:share=0.6",
@@ -143,9 +143,9 @@ class Part:
         base = WORLDS[self.world].mask
         if self.small:
             base = replace(base, epochs=1, batch=16, masker_width=4, levels=2)
-        for keep in (KEEP, *(OTHERS if self.seed == SEEDS[0] else ())):
+        for keep in (*KEEPS, *(OF_FIRST if self.seed == SEEDS[0] else ())):
             for kind, changes in MASKS.items():
-                if kind == "published" and keep != KEEP:
+                if kind == "published" and keep != KEEPS[0]:
                     continue
                 path = self.folder / "models" / self.name / f"{kind}-{keep:g}.safetensors"
                 yield f"{kind} {keep:g}", replace(base, keep=keep, **changes), path

@@ -786,38 +786,47 @@ def masks_of(world: str, target: str) -> list[str]:
     for name in names:
         cells = [averaged(values) if (values := found(name, *keys)) else "" for keys in used.values()]
         rows.append(f"| {name} | " + " | ".join(cells) + " |")
-    ours, plain = f"adversarial {masks.KEEP:g}", f"plain {masks.KEEP:g}"
-    clean = statistics.mean(found("none", "classifier-clean", "accuracy"))
-    kept = [accuracy / clean for accuracy in found(ours, "classifier-protected", "accuracy")]
-    said = [
-        f"At K = {100 * masks.KEEP:g}% the adversarial mask keeps {averaged(kept)}% of the clean accuracy (wanted: 95)"
-    ]
-    for column in ("face similarity", "adaptive"):
-        if column in used:
-            pairs = zip(found(ours, *used[column]), found(plain, *used[column]), strict=True)
-            less = [theirs - own for own, theirs in pairs]
+    attacks = [keys for keys in used.values() if keys[0].startswith("reidentify")]
+
+    def similarity(name: str) -> list[float]:
+        return found(name, "face-similarity")
+
+    def strongest(name: str) -> list[float]:
+        by_attack = [values for keys in attacks if (values := found(name, *keys))]
+        return [max(each) for each in zip(*by_attack, strict=True)]
+
+    def verdict(keep: float) -> str:
+        """What the adversarial mask of a share keeps and hides, beside the one without adversary and the classical."""
+        ours, plain = f"adversarial {keep:g}", f"plain {keep:g}"
+        accuracy = found(ours, "classifier-protected", "accuracy")
+        clean = found("none", "classifier-clean", "accuracy")
+        kept = averaged([each / whole for each, whole in zip(accuracy, clean, strict=True)])
+        said = [
+            f"At K = {100 * keep:g}% the adversarial mask keeps {kept}% of the clean accuracy (wanted: 95)"
+        ]
+        rivals = [
+            name
+            for name in names
+            if name != "none" and name.split()[0] not in masks.MASKS
+            if statistics.mean(found(name, *used["accuracy"])) >= statistics.mean(accuracy)
+        ]
+        tells = {"face similarity": similarity, "strongest adversary": strongest} if attacks else {}
+        for what, of in tells.items():
+            less = [theirs - own for own, theirs in zip(of(ours), of(plain), strict=True)]
             side, apart = (
                 ("below", less) if statistics.mean(less) >= 0 else ("above", [-each for each in less])
             )
-            said.append(f"its {column} is {averaged(apart)} points {side} that of the mask without adversary")
-            accuracy = statistics.mean(found(ours, *used["accuracy"]))
-            hidden = statistics.mean(found(ours, *used[column]))
             better = [
-                f"`{name}`"
-                for name in names
-                if name not in (ours, "none")
-                and name.split()[0] not in masks.MASKS
-                and statistics.mean(found(name, *used["accuracy"])) >= accuracy
-                and statistics.mean(found(name, *used[column])) <= hidden
+                f"`{name}`" for name in rivals if statistics.mean(of(name)) <= statistics.mean(of(ours))
             ]
             said.append(
-                f"at no lower accuracy, {', '.join(better) or 'no classical obfuscation'} "
-                f"{'have' if len(better) > 1 else 'has'} as little"
+                f"its {what} is {averaged(apart)} points {side} that of the mask without adversary, and at no lower accuracy "
+                f"{', '.join(better) or 'no classical obfuscation'} {'have' if len(better) > 1 else 'has'} as little"
             )
+        return "; ".join(said) + "."
+
     shown = masks.Part(world, target, masks.SEEDS[0], small=False)
-    by_attack = {
-        column: found(ours, *keys) for column, keys in used.items() if keys[0].startswith("reidentify")
-    }
+    ours = f"adversarial {masks.KEEPS[0]:g}"
     chance = found("none", "reidentify-static", "chance")
     strangers = found("none", "face-similarity_of_two")
     count = records[0]["images"]
@@ -828,13 +837,13 @@ def masks_of(world: str, target: str) -> list[str]:
         "|---|" + "---|" * len(used),
         *rows,
         "",
-        "; ".join(said) + ".",
+        " ".join(verdict(keep) for keep in masks.KEEPS),
         "",
         *(
             [
                 f"What face similarity leaves out: of what that mask shows it is {averaged(found(ours, 'face-similarity'))}, of "
-                f"two strangers {averaged(strangers)}; and the paper's static adversary names {averaged(by_attack['static'])}%, "
-                f"the strongest of the four {averaged([max(each) for each in zip(*by_attack.values(), strict=True)])}%, where "
+                f"two strangers {averaged(strangers)}; and the paper's static adversary names "
+                f"{averaged(found(ours, 'reidentify-static', 'top1'))}%, the strongest of the four {averaged(strongest(ours))}%, where "
                 f"chance is {100 * chance[0]:.1f}%.",
                 "",
             ]
