@@ -138,6 +138,11 @@ class Part:
         """Where its masks and its study are."""
         return RUNS / f"{self.world}{'-small' if self.small else ''}"
 
+    @property
+    def record(self) -> Path:
+        """What was found."""
+        return (self.folder if self.small else RECORDS) / f"{self.world}-{self.name}.json"
+
     def masks(self) -> Iterator[tuple[str, MaskConfig, Path]]:
         """Name, settings and artefact of each mask."""
         base = WORLDS[self.world].mask
@@ -276,15 +281,21 @@ def held_against(parts: Tensor, shown: Tensor) -> dict[str, dict[str, float]]:
 
 
 def measure(part: Part) -> dict[str, Any]:
-    """Masks, study and ground truth of one target and seed."""
+    """Masks, study and ground truth of one target and seed, or that there is nothing to keep: `unlearned`."""
     splits = part.load()
     cards = {name: train(part, splits, config, path) for name, config, path in part.masks()}
     settings = study(part)
+    about = {
+        "world": part.world,
+        "target": part.target,
+        "seed": part.seed,
+        "images": {name: len(split) for name, split in splits.items()},
+        "version": sfumato.__version__,
+        "threads": torch.get_num_threads(),
+    }
     clean = settings["none"]["classifier-clean"]
     if clean["low"] <= clean["chance"] and not part.small:
-        raise SystemExit(
-            f"{part.world}, {part.target}: the classifier of clean images learned nothing: train it longer"
-        )
+        return about | {"unlearned": clean}
     shown_of = splits["test"].images[:SHOWN]
     parts = None
     if part.world == "faces":
@@ -312,16 +323,13 @@ def measure(part: Part) -> dict[str, Any]:
         settings[name] |= {"training": known, **found}
     if not part.small and part.seed == SEEDS[0]:
         images.write(PICTURES / f"masks-{part.world}-{part.target}.png", torch.cat(strips, dim=1))
-    return {
-        "world": part.world,
-        "target": part.target,
-        "seed": part.seed,
-        "mask": asdict(WORLDS[part.world].mask),
-        "images": {name: len(split) for name, split in splits.items()},
-        "settings": settings,
-        "version": sfumato.__version__,
-        "threads": torch.get_num_threads(),
-    }
+    return about | {"mask": asdict(WORLDS[part.world].mask), "settings": settings}
+
+
+def unlearned(part: Part) -> bool:
+    """Whether the first seed's classifier of clean images learned nothing, so that no mask has anything to keep."""
+    first = replace(part, seed=SEEDS[0]).record
+    return first.exists() and "unlearned" in json.loads(first.read_text())
 
 
 def main() -> None:
@@ -334,10 +342,9 @@ def main() -> None:
     for seed in SEEDS[:1] if given.small else SEEDS:
         for target in WORLDS[given.world].targets:
             part = Part(given.world, target, seed, given.small)
-            record = (part.folder if given.small else RECORDS) / f"{given.world}-{part.name}.json"
-            if given.only in (None, target) and not record.exists():
-                write_json(record, measure(part))
-                print(f"record: {record}", flush=True)
+            if given.only in (None, target) and not part.record.exists() and not unlearned(part):
+                write_json(part.record, measure(part))
+                print(f"record: {part.record}", flush=True)
 
 
 if __name__ == "__main__":

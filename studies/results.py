@@ -753,10 +753,20 @@ def masked() -> list[str]:
 
 def masks_of(world: str, target: str) -> list[str]:
     """The table of one task."""
-    paths = [masks.RECORDS / f"{world}-{target}-{seed}.json" for seed in masks.SEEDS]
-    records = [json.loads(path.read_text()) for path in paths if path.exists()]
+    parts = [masks.Part(world, target, seed, small=False) for seed in masks.SEEDS]
+    records = [json.loads(part.record.read_text()) for part in parts if part.record.exists()]
     if not records:
         return []
+    if clean := records[0].get("unlearned"):
+        return [
+            f"### {world}: {target}",
+            "",
+            f"A classifier of clean images of other people is right in {100 * clean['accuracy']:.1f}% (95% interval "
+            f"{100 * clean['low']:.1f} to {100 * clean['high']:.1f}), where guessing has {100 * clean['chance']:.1f}%: there is "
+            f"nothing that a mask could keep, and no table (`python studies/masks.py {world} --only {target}`, "
+            f"{records[0]['images']['train']:,} training images).",
+            "",
+        ]
     columns = {
         "accuracy": ("classifier-protected", "accuracy"),
         "clean classifier": ("classifier-clean", "accuracy"),
@@ -825,7 +835,6 @@ def masks_of(world: str, target: str) -> list[str]:
             )
         return "; ".join(said) + "."
 
-    shown = masks.Part(world, target, masks.SEEDS[0], small=False)
     ours = f"adversarial {masks.KEEPS[0]:g}"
     chance = found("none", "reidentify-static", "chance")
     strangers = found("none", "face-similarity_of_two")
@@ -852,7 +861,7 @@ def masks_of(world: str, target: str) -> list[str]:
         ),
         f"![Originals, and what each mask shows](images/masks-{world}-{target}.png)",
         "",
-        f"From above: originals; then {', '.join(name for name, *_ in shown.masks())}. The last "
+        f"From above: originals; then {', '.join(name for name, *_ in parts[0].masks())}. The last "
         "column is the mean mask.",
         "",
         f"- `python studies/masks.py {world}`, {len(records)} seed(s): {count['train']:,} training and {count['test']:,} test images; a "
