@@ -64,57 +64,76 @@ PUBLIC = """recogniser: mobile-face-net, weights: ../shared/data/weights/mobilef
 
 
 @dataclass(frozen=True)
+class Task:
+    """What is to be kept.
+
+    Attributes:
+        mask: how masks are trained: some four hundred steps.
+        classifier: how long the independent classifiers are trained, as a study has it: long enough to learn the clean
+            task, which few photographs take many epochs for.
+        classes: those that count; none for all.
+    """
+
+    mask: MaskConfig
+    classifier: str = "epochs: 8, patience: 3"
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class World:
     """Where images come from, and who looks for what.
 
     Attributes:
         source: the `data` of a study.
-        targets: label -> the classes of it that count; none for all.
+        targets: by the label that tells it.
         sensitive: the label to hide, where it is known.
         adversary: settings, as a study has them.
-        mask: how masks are trained.
-        classifier: how long the independent classifiers are trained, as a study has it: long enough to learn the clean
-            task, which few photographs take many epochs for.
     """
 
     source: dict[str, Any]
-    targets: dict[str, tuple[str, ...]]
+    targets: dict[str, Task]
     sensitive: str | None
     adversary: str
-    mask: MaskConfig
-    classifier: str = "epochs: 8, patience: 3"
 
 
 WORLDS = {
     "faces": World(
         {"source": "faces", "identities": 160, "images_per_identity": 20, "headwear": 150, "size": 64},
-        {"hair_color": (), "expression": ()},
+        {"hair_color": Task(MaskConfig(epochs=12)), "expression": Task(MaskConfig(epochs=12))},
         "identity",
         "steps: 400, adaptive_steps: 80, gallery: 10, probes: 10, copies: 2",
-        MaskConfig(epochs=12),
     ),
     "lfw": World(
         {"source": "table:runs/data/lfw/attributes.csv", "size": 64},
-        {"smile": ("no", "yes"), "gender": ()},
+        {
+            "smile": Task(
+                MaskConfig(epochs=30, flips=True),
+                "epochs: 40, patience: 10, flips: true, shifts: 4",
+                ("no", "yes"),
+            ),
+            "gender": Task(
+                MaskConfig(epochs=5, flips=True),
+                "epochs: 5, patience: 3, flips: true, shifts: 4",
+                ("female", "male"),
+            ),
+        },
         "identity",
         PUBLIC,
-        MaskConfig(epochs=12, flips=True),
     ),
     "cmu": World(
         {"source": "table:runs/data/cmu/table.csv", "size": 32},
-        {"sunglasses": (), "expression": ()},
+        {
+            target: Task(MaskConfig(epochs=60, flips=True), "epochs: 80, patience: 20, batch: 32")
+            for target in ("sunglasses", "expression")
+        },
         "identity",
         "steps: 300, adaptive_steps: 80, gallery: 10, probes: 20, copies: 2",
-        MaskConfig(epochs=60, flips=True),
-        "epochs: 80, patience: 20, batch: 32",
     ),
     "fer": World(
         {"source": "table:runs/data/fer/table.csv", "size": 48},
-        {"emotion": ()},
+        {"emotion": Task(MaskConfig(epochs=30, flips=True), "epochs: 15, patience: 5")},
         None,
         "",
-        MaskConfig(epochs=30, flips=True),
-        "epochs: 15, patience: 5",
     ),
 }
 
@@ -127,6 +146,11 @@ class Part:
     target: str
     seed: int
     small: bool
+
+    @property
+    def task(self) -> Task:
+        """What is to be kept."""
+        return WORLDS[self.world].targets[self.target]
 
     @property
     def name(self) -> str:
@@ -145,7 +169,7 @@ class Part:
 
     def masks(self) -> Iterator[tuple[str, MaskConfig, Path]]:
         """Name, settings and artefact of each mask."""
-        base = WORLDS[self.world].mask
+        base = self.task.mask
         if self.small:
             base = replace(base, epochs=1, batch=16, masker_width=4, levels=2)
         for keep in (*KEEPS, *(OF_FIRST if self.seed == SEEDS[0] else ())):
@@ -164,7 +188,7 @@ class Part:
         for name in ("train", "validation", "test"):
             part = loaded.split(name)
             label = part.label(self.target)
-            wanted = world.targets[self.target] or label.names
+            wanted = self.task.classes or label.names
             known = torch.tensor([label.names[code] in wanted for code in label.codes.tolist()])
             splits[name] = part.rows(known.nonzero().flatten())
         return splits
@@ -199,8 +223,8 @@ def study(part: Part) -> dict[str, Any]:
     named = {f"mask:artefact={path}": name for name, _, path in part.masks()}
     task: dict[str, Any] = {"target": part.target}
     measures = ["ssim", "psnr"]
-    if world.targets[part.target]:
-        task["classes"] = list(world.targets[part.target])
+    if part.task.classes:
+        task["classes"] = list(part.task.classes)
     if world.sensitive is not None:
         task["sensitive"] = world.sensitive
         measures.append("face-similarity")
@@ -212,7 +236,7 @@ def study(part: Part) -> dict[str, Any]:
         learners: [classifier-clean, classifier-protected, classifier-shape]
         attacks: {json.dumps(ATTACKS if world.sensitive else [])}
         measures: {json.dumps(measures)}
-        classifier: {{network: conv4, {"epochs: 1" if part.small else world.classifier}}}
+        classifier: {{network: conv4, {"epochs: 1" if part.small else part.task.classifier}}}
         restoration: {{network: unet, steps: {2 if part.small else 200}, batch: 16}}
         seeds: [{part.seed}]
         embeddings: false
@@ -323,7 +347,7 @@ def measure(part: Part) -> dict[str, Any]:
         settings[name] |= {"training": known, **found}
     if not part.small and part.seed == SEEDS[0]:
         images.write(PICTURES / f"masks-{part.world}-{part.target}.png", torch.cat(strips, dim=1))
-    return about | {"mask": asdict(WORLDS[part.world].mask), "settings": settings}
+    return about | {"mask": asdict(part.task.mask), "settings": settings}
 
 
 def unlearned(part: Part) -> bool:
