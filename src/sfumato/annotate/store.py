@@ -17,20 +17,19 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sfumato import images
+from sfumato import databases, images
 from sfumato.annotate.campaign import CANNOT_TELL, CampaignConfig, Item, Pair, items, order
+from sfumato.databases import Marks, transaction
 from sfumato.errors import ArtefactError, DataError
-from sfumato.files import PART
 
 PEOPLE, PROXY = "people", "proxy"
 
-_APPLICATION = 0x53464143  # "SFAC": marks the file as a campaign
-_VERSION = 1
+_MARKS = Marks(application=0x53464143, version=1)  # "SFAC": a campaign
 _SCHEMA = """
 create table campaign (
     id integer primary key check (id = 1),
@@ -125,24 +124,11 @@ def create(path: str | os.PathLike[str], pairs: Sequence[Pair], config: Campaign
         raise DataError(f"{path}: exists already, maybe with answers: name a new file")
     asked = items(pairs, config)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(PART.replace("*", secrets.token_hex(8)))
-    # SQLite's side files take the same mode.
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
-        with closing(sqlite3.connect(temporary, isolation_level=None)) as database:
-            database.execute("pragma journal_mode = wal")
-            database.executescript(_SCHEMA)
-            database.execute(f"pragma application_id = {_APPLICATION}")
-            database.execute(f"pragma user_version = {_VERSION}")
-            database.execute("begin")
+        with databases.begun(path, _SCHEMA, _MARKS) as database:
             _fill(database, asked, config)
-            database.execute("commit")
-        try:
-            os.link(temporary, path)
-        except FileExistsError as error:
-            raise DataError(f"{path}: exists already, maybe with answers: name a new file") from error
-    finally:
-        temporary.unlink()
+    except FileExistsError as error:
+        raise DataError(f"{path}: exists already, maybe with answers: name a new file") from error
 
 
 def _fill(database: sqlite3.Connection, asked: Sequence[Item], config: CampaignConfig) -> None:
@@ -220,21 +206,16 @@ class Store:
             raise ArtefactError(f"{path}: no such file: begin one with `sfumato annotate new`")
         self._lock = threading.RLock()
         with self._errors():
-            # Transactions are begun by hand, and wait a minute for another process.
-            self._database = sqlite3.connect(
-                self.path, timeout=60, isolation_level=None, check_same_thread=False
-            )
+            self._database = databases.connect(self.path, any_thread=True)
         try:
             with self._errors():
-                self._database.execute("pragma synchronous = full")  # what was acknowledged survives
-                (application,) = self._row("pragma application_id")
-                (version,) = self._row("pragma user_version")
+                found = databases.marks_of(self._database)
                 (state,) = self._row("pragma quick_check(1)")
-            if application != _APPLICATION:
+            if found.application != _MARKS.application:
                 raise ArtefactError(f"{path}: no campaign: name a file of `sfumato annotate new`")
-            if version != _VERSION:
+            if found.version != _MARKS.version:
                 raise ArtefactError(
-                    f"{path}: a campaign of version {version}, not {_VERSION}: upgrade sfumato"
+                    f"{path}: a campaign of version {found.version}, not {_MARKS.version}: upgrade sfumato"
                 )
             if state != "ok":
                 raise ArtefactError(f"{path}: damaged ({state}): restore it from a copy")
@@ -264,18 +245,6 @@ class Store:
             raise ArtefactError(
                 f"{self.path}: {error}. Nothing was saved. If it is damaged, restore it from a copy"
             ) from error
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._errors():
-            self._database.execute("begin immediate")
-            try:
-                yield
-                self._database.execute("commit")
-            except BaseException:
-                if self._database.in_transaction:
-                    self._database.execute("rollback")
-                raise
 
     def _row(self, query: str, *values: Any) -> Any:
         return self._database.execute(query, values).fetchone()
@@ -334,7 +303,7 @@ class Store:
         Raises:
             DataError: no such question, or an answer that it does not offer.
         """
-        with self._transaction():
+        with self._errors(), transaction(self._database):
             row = self._row("select id, options from items where key = ?", key)
             if row is None:
                 raise DataError("no such question in this campaign: reload the page")
@@ -354,7 +323,7 @@ class Store:
 
         `ticket`: see `answer`.
         """
-        with self._transaction():
+        with self._errors(), transaction(self._database):
             row = self._row(
                 "select item from answers as mine where annotator = ? and answer is not null and id = ("
                 "select max(id) from answers where annotator = mine.annotator and item = mine.item) "
@@ -434,7 +403,7 @@ class Store:
         Raises:
             DataError: people have answered here, or a proxy of this name.
         """
-        with self._transaction():
+        with self._errors(), transaction(self._database):
             (kind,) = self._row("select kind from campaign")
             (rows,) = self._row("select count(*) from answers")
             if kind == PEOPLE and rows:

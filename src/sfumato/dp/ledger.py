@@ -10,23 +10,23 @@ import json
 import math
 import os
 import re
-import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import platformdirs
 
+from sfumato import databases
+from sfumato.databases import Marks, transaction
 from sfumato.dp.guarantee import SYMBOLS, Guarantee, rounded_up
 from sfumato.errors import BudgetExceededError, ConfigError, LedgerError
-from sfumato.files import PART
 
-_APPLICATION = 0x5346554D  # "SFUM": marks the file as a ledger
-_VERSION = 1
+_MARKS = Marks(application=0x5346554D, version=1)  # "SFUM": a ledger
+_PAGE = 16384  # releases are large: twice as fast as 4096
 _SCHEMA = """
 create table terms (
     id integer primary key,
@@ -225,7 +225,9 @@ class Ledger:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if not self.path.exists():
-                _begin(self.path)
+                # One that another process begins meanwhile is as empty.
+                with suppress(FileExistsError), databases.begun(self.path, _SCHEMA, _MARKS, page_size=_PAGE):
+                    pass
             empty = self.path.stat().st_size == 0
             os.close(os.open(self.path, os.O_RDWR))
         except OSError as error:
@@ -233,15 +235,14 @@ class Ledger:
         if empty:
             raise LedgerError(f"{self.path}: an empty file: restore the ledger from a copy, or name another")
         with self._errors():
-            # Transactions are begun by hand, and wait a minute for another process.
-            self._database = sqlite3.connect(self.path, timeout=60, isolation_level=None)
-            self._database.execute("pragma synchronous = full")  # what is charged survives a power cut
-            (application,) = self._database.execute("pragma application_id").fetchone()
-            (version,) = self._database.execute("pragma user_version").fetchone()
-        if application != _APPLICATION:
+            self._database = databases.connect(self.path)
+            found = databases.marks_of(self._database)
+        if found.application != _MARKS.application:
             raise LedgerError(f"{self.path}: a database, but no ledger: name another file")
-        if version != _VERSION:
-            raise LedgerError(f"{self.path}: a ledger of version {version}, not {_VERSION}: upgrade sfumato")
+        if found.version != _MARKS.version:
+            raise LedgerError(
+                f"{self.path}: a ledger of version {found.version}, not {_MARKS.version}: upgrade sfumato"
+            )
 
     def close(self) -> None:
         """Close the connection."""
@@ -262,17 +263,6 @@ class Ledger:
                 f"{self.path}: {error}. Nothing was charged. If it is damaged, restore it from a copy: "
                 "without it, releases would be drawn and paid again"
             ) from error
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._database.execute("begin immediate")
-        try:
-            yield
-            self._database.execute("commit")
-        except BaseException:
-            if self._database.in_transaction:
-                self._database.execute("rollback")
-            raise
 
     def kept(self, images: Sequence[bytes], spec: str) -> dict[bytes, bytes]:
         """Digest -> release, for those of the images that this spec released before, with noise."""
@@ -295,7 +285,7 @@ class Ledger:
                 image lies or from which it was released before.
             LedgerError: the file cannot be written.
         """
-        with self._errors(), self._transaction():
+        with self._errors(), transaction(self._database):
             budgets = self._budgets()
             results = [self._charge(one, budgets) for one in charges]
         return Charged([release for release, _ in results], sum(new for _, new in results))
@@ -418,7 +408,7 @@ class Ledger:
             nothing is proved.
         """
         path = b"" if folder is None else folder_name(folder)
-        with self._errors(), self._transaction():
+        with self._errors(), transaction(self._database):
             self._database.execute("delete from budgets where folder = ?", (path,))
             if budget is None:
                 return 0.0
@@ -453,7 +443,7 @@ class Ledger:
         Ledger(path).close()
         with self._errors():
             self._database.execute("attach ? as copy", (os.fspath(path),))
-            with self._transaction():
+            with transaction(self._database):
                 for table in ("terms", "folders", "places", "budgets"):
                     self._database.execute(f"insert into copy.{table} select * from main.{table}")
                 self._database.execute(
@@ -508,26 +498,6 @@ def _guarantees(text: str) -> list[Guarantee]:
         return [Guarantee(**fields) for fields in json.loads(text)]
     except (ValueError, TypeError) as error:
         raise _DamagedError(f"damaged ({error})") from error
-
-
-def _begin(path: Path) -> None:
-    """Write an empty ledger, which appears whole; another that appears first is left alone.
-
-    It is nobody else's business, hence the mode; SQLite's side files take the same one.
-    """
-    temporary = path.with_name(PART.replace("*", secrets.token_hex(8)))
-    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    try:
-        with closing(sqlite3.connect(temporary, isolation_level=None)) as database:
-            database.execute("pragma page_size = 16384")  # releases are large: twice as fast as 4096
-            database.execute("pragma journal_mode = wal")
-            database.executescript(_SCHEMA)
-            database.execute(f"pragma application_id = {_APPLICATION}")
-            database.execute(f"pragma user_version = {_VERSION}")
-        with suppress(FileExistsError):
-            os.link(temporary, path)
-    finally:
-        temporary.unlink()
 
 
 def _cost(one: Charge, budget: Budget, guarantees: Sequence[Guarantee], subject: str) -> float:
