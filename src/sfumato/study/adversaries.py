@@ -20,11 +20,10 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import MTCNN, Conv4, align
 from sfumato.networks.weights import initial_weights
-from sfumato.protect import parse
 from sfumato.study.grid import ATTACKS, Cell, StudyConfig
 from sfumato.study.models import Models
 from sfumato.study.records import changed
-from sfumato.study.streams import GALLERY, OTHERS, PROBES, RESTORED, artefacts_of, release
+from sfumato.study.streams import GALLERY, OTHERS, PROBES, RESTORED, Releases, artefacts_of
 
 _VERSION = 2  # raised when the same adversary would find more or less, as models.RESULTS for all
 _TRAINED_FURTHER = ", trained further"
@@ -40,11 +39,13 @@ class Adversaries:
         config: StudyConfig,
         loaded: LabelledImages,
         models: Models,
+        releases: Releases,
         progress: Callable[[int, int], None],
     ) -> None:
         self._config = config
         self._data = loaded
         self._models = models
+        self._releases = releases
         self._progress = progress
 
     def check(self) -> None:
@@ -107,7 +108,7 @@ class Adversaries:
             denoise: the denoiser of the service, uint8 images to uint8 images.
         """
         kind = ATTACKS[attack]
-        noisy = parse(cell.protection).draws_noise
+        noisy = self._releases.protection(cell.protection).draws_noise
         shown_before: dict[int, Tensor] = {}
 
         def shown(images: Tensor, stream: int, number: int = 0) -> Tensor:
@@ -117,7 +118,7 @@ class Adversaries:
             return shown_before[stream]
 
         def seen(images: Tensor, stream: int, number: int) -> Tensor:
-            released = release(cell, images, stream, number)
+            released = self._releases.of(cell, images, stream, number)
             match kind.view:
                 case "denoised":
                     return denoise(released.images())
@@ -168,7 +169,7 @@ class Adversaries:
         def make(path: Path) -> None:
             restorer = restore.train_restorer(
                 clean,
-                lambda batch, step: release(cell, batch, RESTORED, step).images(),
+                lambda batch, step: self._releases.of(cell, batch, RESTORED, step).images(),
                 config,
                 seed=cell.seed,
                 progress=self._progress,

@@ -33,7 +33,7 @@ from sfumato.study.adversaries import Adversaries
 from sfumato.study.grid import ATTACKS, CLASSIFIERS, Cell, StudyConfig
 from sfumato.study.models import RESULTS, Models, with_checkpoint
 from sfumato.study.records import changed, digest_of
-from sfumato.study.streams import MEASURED, artefacts_of, release
+from sfumato.study.streams import MEASURED, Releases, artefacts_of
 
 _MEASURED_IMAGES = 100  # the paper measures SSIM over 100 test images
 
@@ -66,7 +66,8 @@ class Lab:
         self._train = self._tasked("train")
         self._validation = self._tasked("validation") if "validation" in self._data.splits else None
         self._test, self._asked = self._data.split("test"), self._tasked("test")
-        self._adversaries = Adversaries(config, loaded, self._models, progress.within)
+        self._releases = Releases()
+        self._adversaries = Adversaries(config, loaded, self._models, self._releases, progress.within)
         self._check()
 
     def _tasked(self, split: str) -> LabelledImages:
@@ -315,7 +316,7 @@ class Lab:
             queries=task.queries,
             episodes=task.episodes,
             target=task.target,
-            protection=parse(cell.protection),
+            protection=self._releases.protection(cell.protection),
             seed=cell.seed,
         )
         promised = {k: _finite(v) for k, v in (model.card["privacy"] or {}).items() if k != "classes"}
@@ -337,7 +338,7 @@ class Lab:
             model,
             self._asked,
             target=self._config.task.target,
-            protection=parse(cell.protection),
+            protection=self._releases.protection(cell.protection),
             seed=cell.seed,
         )
         return {
@@ -361,7 +362,7 @@ class Lab:
             queries=task.queries,
             episodes=task.episodes,
             target=task.target,
-            protection=parse(cell.protection),
+            protection=self._releases.protection(cell.protection),
             seed=cell.seed,
         )
 
@@ -377,7 +378,7 @@ class Lab:
     def _similarity(self, cell: Cell, view: str) -> dict[str, Any]:
         rows = _shuffled(len(self._test), cell.seed)[:_MEASURED_IMAGES]
         clean = self._test.images[rows]
-        released = release(cell, clean, MEASURED)
+        released = self._releases.of(cell, clean, MEASURED)
         shown = released.images()
         if view == "denoised":
             shown = self._denoiser(cell)(shown)
@@ -410,7 +411,7 @@ class Lab:
         classes = label.codes[order].unique_consecutive().tolist()
         chosen = list(dict.fromkeys(classes))[:5]
         rows = torch.cat([order[label.codes[order] == code][:20] for code in chosen])
-        released = release(cell, self._asked.images[rows], MEASURED).images()
+        released = self._releases.of(cell, self._asked.images[rows], MEASURED).images()
         vectors = self._model(cell, learner).embed(released).numpy()
         points = TSNE(perplexity=min(20, len(rows) - 1), init="pca", random_state=cell.seed).fit_transform(
             vectors
@@ -422,7 +423,7 @@ class Lab:
 
     def _pictures(self, cell: Cell) -> dict[str, Any]:
         clean = self._test.images[_shuffled(len(self._test), cell.seed)[: self._config.pictures]]
-        released = release(cell, clean, MEASURED).images()
+        released = self._releases.of(cell, clean, MEASURED).images()
         denoised = restored = None
         if "denoised" in self._config.learners and cell.protection != "none":
             denoised = _as_uris(self._denoiser(cell)(released))
@@ -451,7 +452,7 @@ class Lab:
         make = with_checkpoint(
             lambda checkpoint: few_shot.train(
                 self._train,
-                parse(spec),
+                self._releases.protection(spec),
                 training,
                 target=config.task.target,
                 validation=self._validation,
@@ -474,7 +475,7 @@ class Lab:
         make = with_checkpoint(
             lambda checkpoint: classifier.train(
                 self._train,
-                parse(spec),
+                self._releases.protection(spec),
                 config.classifier,
                 target=config.task.target,
                 shapes=shapes,
@@ -494,7 +495,7 @@ class Lab:
         make = with_checkpoint(
             lambda checkpoint: meta.train(
                 self._train,
-                parse(cell.protection),
+                self._releases.protection(cell.protection),
                 self._config.meta,
                 target=self._config.task.target,
                 seed=cell.seed,

@@ -1,21 +1,90 @@
 """Releases of a study: by seeded noise, with a stream of its own for every use."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from sfumato.dp.mechanisms import seeded_noise
-from sfumato.protect import Release, parse
-from sfumato.protect.release import made_of
+from sfumato.dp.guarantee import Guarantee
+from sfumato.dp.mechanisms import Noise, seeded_noise
+from sfumato.images import digest
+from sfumato.protect import Protection, Release, parse
+from sfumato.protect.release import Trained, made_of
 from sfumato.study.grid import Cell
 
 MEASURED, GALLERY, PROBES, OTHERS, RESTORED = range(5)
 
 
-def release(cell: Cell, clean: Tensor, stream: int, number: int = 0) -> Release:
-    """Release (N, C, H, W) uint8 images by the protection of a cell, the same way each time."""
-    return parse(cell.protection).release(clean, seeded_noise(cell.seed, stream, number))
+class Remembering:
+    """A protection that releases an image once, and gives the same release whenever it is asked again.
+
+    For those without noise whose release costs much, as that of a network does: all classifiers and
+    adversaries of a study look at the same images. State: the releases, up to `room` bytes of them.
+    """
+
+    draws_noise = False
+
+    def __init__(self, protection: Protection, *, room: int = 2**29) -> None:
+        self.spec, self.cell = protection.spec, protection.cell
+        self._protection = protection
+        self._known: dict[bytes, Release] = {}
+        self._room = room
+
+    def release(self, images: Tensor, noise: Noise) -> Release:
+        """See Protection.release."""
+        if not len(images):
+            return self._protection.release(images, noise)
+        keys = [digest(image) for image in images]
+        found = {key: self._known[key] for key in keys if key in self._known}
+        new = [row for row, key in enumerate(keys) if key not in found]
+        if new:
+            made = self._protection.release(images[new], noise)
+            for place, row in enumerate(new):
+                found[keys[row]] = self._keep(keys[row], made.rows([place]))
+        rows = [found[key] for key in keys]
+        shown = [each.shown for each in rows if each.shown is not None]
+        return replace(
+            rows[0],
+            values=torch.cat([each.values for each in rows]),
+            shown=torch.cat(shown) if shown else None,
+        )
+
+    def _keep(self, key: bytes, one: Release) -> Release:
+        size = one.values.nbytes + (0 if one.shown is None else one.shown.nbytes)
+        if size <= self._room:
+            self._known[key] = one
+            self._room -= size
+        return one
+
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
+        """See Protection.guarantee."""
+        return self._protection.guarantee(shape, pixels)
+
+
+class Releases:
+    """What the protections of a study make of images. State: the last trained one, and what it released.
+
+    One is enough, since the cells of a setting follow each other. Its artefact must not change meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._last: Remembering | None = None
+
+    def protection(self, spec: str) -> Protection:
+        """The protection that a spec names; one that was trained releases each image once."""
+        protection = parse(spec)
+        if protection.draws_noise or not isinstance(protection, Trained):
+            return protection
+        last = self._last
+        if last is None or last.spec != protection.spec:
+            last = self._last = Remembering(protection)
+        return last
+
+    def of(self, cell: Cell, clean: Tensor, stream: int, number: int = 0) -> Release:
+        """Release (N, C, H, W) uint8 images by the protection of a cell, the same way each time."""
+        return self.protection(cell.protection).release(clean, seeded_noise(cell.seed, stream, number))
 
 
 def artefacts_of(specs: Iterable[str]) -> dict[str, Any]:

@@ -1,0 +1,103 @@
+"""Releases of a study: those of a trained protection are made once."""
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import Tensor
+
+from sfumato.dp.mechanisms import Noise, seeded_noise
+from sfumato.errors import SpecError
+from sfumato.protect import Release, parse
+from sfumato.study.streams import Releases, Remembering
+
+NOISE = seeded_noise(0)
+SPECS = ["mask:artefact=one.safetensors", "mask:artefact=two.safetensors"]
+
+
+@dataclass
+class Inverted:
+    """A stand-in for a trained mask: the colours of an image inverted, of which the upper half is shown."""
+
+    spec: str = SPECS[0]
+    seen: list[int] = field(default_factory=list)
+
+    cell = 1
+    draws_noise = False
+
+    def made_of(self) -> str:
+        return "ab" * 32
+
+    def release(self, images: Tensor, noise: Noise) -> Release:
+        if images.shape[2] < 4:
+            raise SpecError("too small")
+        self.seen.append(len(images))
+        shown = torch.zeros(len(images), 1, *images.shape[2:], dtype=torch.bool)
+        shown[:, :, : images.shape[2] // 2] = True
+        return Release((255 - images) * shown, self.spec, (images.shape[2], images.shape[3]), shown=shown)
+
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
+        return
+
+
+def pictures(*values: int, side: int = 4) -> Tensor:
+    """One flat grey image for each value."""
+    return torch.tensor(values, dtype=torch.uint8)[:, None, None, None].expand(-1, 3, side, side).clone()
+
+
+def test_images_that_were_released_before_are_not_released_again():
+    once = Inverted()
+    remembering = Remembering(once)
+    remembering.release(pictures(1, 2, 3), NOISE)
+    remembering.release(pictures(3, 4, 1), NOISE)
+    assert once.seen == [3, 1]
+
+
+def test_the_releases_are_those_of_the_protection_in_the_order_of_the_images():
+    remembering = Remembering(Inverted())
+    remembering.release(pictures(7, 8), NOISE)
+    for images in (pictures(9, 8, 7, 8), pictures(8), pictures(7, side=6)):
+        found, wanted = remembering.release(images, NOISE), Inverted().release(images, NOISE)
+        assert torch.equal(found.values, wanted.values)
+        assert torch.equal(found.shown, wanted.shown)
+        assert (found.spec, found.size, found.cell) == (wanted.spec, wanted.size, wanted.cell)
+
+
+def test_what_is_done_to_a_release_stays_there():
+    remembering = Remembering(Inverted())
+    remembering.release(pictures(7), NOISE).values.fill_(0)
+    remembering.release(pictures(7), NOISE).shown.fill_(False)
+    found = remembering.release(pictures(7), NOISE)
+    assert found.values.max() == 248
+    assert found.shown.any()
+
+
+def test_what_does_not_fit_is_released_anew():
+    once = Inverted()
+    one = 3 * 16 + 16  # values and mask of an image, in bytes
+    remembering = Remembering(once, room=2 * one)
+    for _ in range(2):
+        found = remembering.release(pictures(1, 2, 3), NOISE)
+        assert torch.equal(found.values, Inverted().release(pictures(1, 2, 3), NOISE).values)
+    assert once.seen == [3, 1]
+
+
+def test_no_images_and_wrong_ones_are_the_protections_business():
+    remembering = Remembering(Inverted())
+    assert len(remembering.release(pictures(), NOISE).values) == 0
+    with pytest.raises(SpecError, match="too small"):
+        remembering.release(pictures(1, side=2), NOISE)
+
+
+def test_a_protection_without_artefact_is_left_as_it_is():
+    for spec in ("none", "blur:radius=2", "dp-pix:cell=2,epsilon=3"):
+        assert Releases().protection(spec) == parse(spec)
+
+
+def test_the_last_trained_protection_is_remembered_and_another_is_not_taken_for_it(monkeypatch):
+    monkeypatch.setattr("sfumato.study.streams.parse", lambda spec: Inverted(spec))
+    releases = Releases()
+    first = releases.protection(SPECS[0])
+    assert releases.protection(SPECS[0]) is first
+    assert releases.protection(SPECS[1]).release(pictures(1), NOISE).spec == SPECS[1]
+    assert releases.protection(SPECS[0]) is not first
