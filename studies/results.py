@@ -847,7 +847,7 @@ def masks_of(world: str, target: str) -> list[str]:
         "|---|" + "---|" * len(used),
         *rows,
         "",
-        " ".join(verdict(keep) for keep in masks.KEEPS),
+        *(f"- {verdict(keep)}" for keep in masks.KEEPS),
         "",
         *(
             [
