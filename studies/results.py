@@ -813,7 +813,9 @@ def masks_of(world: str, target: str) -> list[str]:
         kept = averaged([each / whole for each, whole in zip(accuracy, clean, strict=True)])
         said = [
             f"At K = {100 * keep:g}% the adversarial mask keeps {kept}% of the clean accuracy (wanted: 95)",
-            f"its shape alone tells {target} in {averaged(found(ours, *used['by shape']))}%, its pixels in {averaged(accuracy)}%",
+            f"its shape alone tells {target} in {averaged(found(ours, *used['by shape']))}%"
+            + (f" and who it is in {averaged(found(ours, *used['shape alone']))}%" if attacks else "")
+            + f", its pixels tell {target} in {averaged(accuracy)}%",
         ]
         rivals = [
             name
