@@ -1,6 +1,6 @@
 """Learned masks and classical obfuscations: what they keep, hide, show, and tell by their shape (paper: Mask).
 
-    python studies/masks.py faces           # some three hours on one core; stopped, it goes on
+    python studies/masks.py faces           # some five hours on one core; stopped, it goes on
     python studies/masks.py lfw             # photographs: smile and gender, against who it is
     python studies/masks.py cmu             # 20 people: sunglasses and expression
     python studies/masks.py fer             # emotion; of people who are unknown
