@@ -49,7 +49,7 @@ def test_images_that_were_released_before_are_not_released_again():
     once = Inverted()
     remembering = Remembering(once)
     remembering.release(pictures(1, 2, 3), NOISE)
-    remembering.release(pictures(3, 4, 1), NOISE)
+    remembering.release(pictures(3, 4, 1, 4), NOISE)
     assert once.seen == [3, 1]
 
 

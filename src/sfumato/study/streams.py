@@ -38,11 +38,11 @@ class Remembering:
             return self._protection.release(images, noise)
         keys = [digest(image) for image in images]
         found = {key: self._known[key] for key in keys if key in self._known}
-        new = [row for row, key in enumerate(keys) if key not in found]
+        new = {key: row for row, key in enumerate(keys) if key not in found}
         if new:
-            made = self._protection.release(images[new], noise)
-            for place, row in enumerate(new):
-                found[keys[row]] = self._keep(keys[row], made.rows([place]))
+            made = self._protection.release(images[list(new.values())], noise)
+            for place, key in enumerate(new):
+                found[key] = self._keep(key, made.rows([place]))
         rows = [found[key] for key in keys]
         shown = [each.shown for each in rows if each.shown is not None]
         return replace(
