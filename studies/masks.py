@@ -9,7 +9,7 @@
 For each target and seed: masks with an adversary and without, and as published, then a study of them beside every
 classical obfuscation (report.html under runs/masks/WORLD/TARGET-SEED); the first seed has half of the pixels, too.
 On drawn faces it is then held against the world's own knowledge of which pixels carry what. Records are
-studies/results/masks/WORLD-TARGET-SEED.json, pictures docs/images/masks-WORLD.png and mean masks beside the reports.
+studies/results/masks/WORLD-TARGET-SEED.json, pictures docs/images/masks-WORLD-TARGET.png and mean masks beside the reports.
 """
 
 import argparse
