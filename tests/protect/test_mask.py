@@ -134,6 +134,15 @@ def test_soft_values_are_the_products_with_the_scores_rounded(artefact: str):
     assert not torch.equal(release.values, hard.values)
 
 
+def test_a_release_of_the_shape_alone_says_which_pixels_and_nothing_of_what_is_in_them(artefact: str):
+    protection, hard = parse(f"mask:artefact={artefact},values=shape"), Mask(artefact)
+    release = protection.release(pictures(), NOISE)
+    assert torch.equal(release.images(), hard.release(pictures(), NOISE).shapes())
+    assert release.images().shape == pictures().shape
+    for packet in release.packed():
+        assert set(packet[45:]) == {255}  # 45 bytes of mask bits
+
+
 def test_keep_is_what_the_masker_was_trained_with_unless_it_is_given(tmp_path: Path):
     artefact = write_artefact(tmp_path / "m.safetensors", keep=0.4)
     for protection, count in ((Mask(artefact), 144), (Mask(artefact, keep=0.05), 18)):
@@ -272,7 +281,7 @@ def test_a_list_of_shares_is_several_masks():
         ("mask:artefact=m,keep=-0.5", "keep=-0.5 is no share"),
         ("mask:artefact=m,keep=many", "keep=many is not a number"),
         ("mask:artefact=m,keep=nan", "keep=nan is not a number"),
-        ("mask:artefact=m,values=half", "values=half is unknown: choose hard or soft"),
+        ("mask:artefact=m,values=half", "values=half is unknown: choose one of hard, soft, shape"),
         ("mask:artefact=m,kept=1", "no parameter 'kept': did you mean 'keep'"),
     ],
 )

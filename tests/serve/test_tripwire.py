@@ -1,5 +1,6 @@
 """What is evidently not protected is refused; what is, never: real images, and the worst there can be."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -186,6 +187,14 @@ def test_a_mask_that_shows_another_share_of_the_pixels_is_refused():
     check(masked([25, 25], mask.spec), demand(mask))
     with pytest.raises(NotProtectedError, match="image 2 shows 26 pixels, and not 25"):
         check(masked([25, 26], mask.spec), demand(mask))
+
+
+def test_values_where_the_shape_alone_is_demanded_are_refused():
+    mask = Mask("m.safetensors", keep=0.25, values="shape")
+    sent = masked([25, 25], mask.spec)
+    check(replace(sent, values=sent.shapes()), demand(mask))
+    with pytest.raises(NotProtectedError, match="its pixels have values, and not 255 each"):
+        check(sent, demand(mask))
 
 
 def test_a_mask_whose_share_nobody_knows_passes():

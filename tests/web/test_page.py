@@ -502,6 +502,16 @@ def test_a_learned_mask_shows_the_pixels_that_python_shows(page: Any, mask: Path
     assert (sent.shown != expected.shown).double().mean() < 0.01  # another order of sums, and near ties
 
 
+def test_of_a_mask_whose_shape_is_asked_for_no_value_leaves(page: Any, mask: Path):
+    spec = "mask:artefact=mask.safetensors,values=shape"
+    page.connect(model(spec, shape=SHAPE, made_of=artefact_digest(str(mask))))
+    page.find("exported").send_keys(str(mask.with_suffix(".onnx")))
+    page.choose(pictures(2))
+    sent = wire.decode(page.enrol("a hat"), most_images=2, most_pixels=10_000)
+    assert sent.shown.sum((1, 2, 3)).tolist() == [90, 90]
+    assert torch.equal(sent.values, sent.shapes())
+
+
 def test_a_private_feature_leaves_with_the_noise_of_the_slider(page: Any, feature: Path):
     page.connect(
         model("feature:artefact=feature.safetensors", shape=SHAPE, made_of=artefact_digest(str(feature)))

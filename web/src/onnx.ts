@@ -78,6 +78,7 @@ async function run(session: InferenceSession, image: Image, [channels, height, w
 class ExportedMask implements Protection {
   readonly drawsNoise = false;
   readonly madeOf: string;
+  private readonly onlyShape: boolean;
 
   constructor(
     private readonly session: InferenceSession,
@@ -86,6 +87,7 @@ class ExportedMask implements Protection {
     given: Map<string, string>,
   ) {
     this.madeOf = card.artefact;
+    this.onlyShape = given.get("values") === "shape";
     if (given.get("values") === "soft") throw new PageError("an exported mask shows pixels as they are, not softened");
     if (given.has("keep") && Number(given.get("keep")) !== card.keep) {
       throw new PageError(`an exported mask shows the share that it was trained with, ${card.keep}`);
@@ -95,6 +97,7 @@ class ExportedMask implements Protection {
   async release(image: Image): Promise<Release> {
     const { shown, values } = await run(this.session, image, this.card.shape);
     const { values: _, ...shape } = image;
+    if (this.onlyShape) (values.data as Uint8Array).fill(255); // hidden ones are not packed
     return {
       kind: "masked",
       spec: this.spec,

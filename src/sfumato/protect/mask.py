@@ -22,6 +22,7 @@ from sfumato.protect.parameters import artefact_digest, canonical, check_path
 from sfumato.protect.release import Release
 
 KIND = "mask"  # of the artefact
+VALUES = ("hard", "soft", "shape")
 
 
 def pixels_shown(keep: float, size: tuple[int, int]) -> int:
@@ -61,22 +62,26 @@ def pixel_scores(masker: UNet, images: Tensor) -> Tensor:
     )
 
 
-def reveal(images: Tensor, scores: Tensor, *, count: int, soft: bool = False) -> tuple[Tensor, Tensor]:
+def reveal(images: Tensor, scores: Tensor, *, count: int, values: str = "hard") -> tuple[Tensor, Tensor]:
     """Keep the `count` pixels of the highest scores in each image, and blacken the others.
 
     Args:
         images: (N, C, H, W) uint8.
         scores: (N, 1, H, W), the soft mask m.
         count: K.
-        soft: the paper's product, round(m_top · x), in place of the original values.
+        values: see Mask.
 
     Returns:
         values (N, C, H, W) uint8, and which pixels they are of, (N, 1, H, W) bool.
     """
     shown = top_pixels(scores, count=count)
-    if soft:
-        return (scores * shown * images).round().to(torch.uint8), shown
-    return images * shown, shown
+    match values:
+        case "soft":
+            return (scores * shown * images).round().to(torch.uint8), shown
+        case "shape":
+            return shown.expand_as(images) * images.new_tensor(255), shown
+        case _:
+            return images * shown, shown
 
 
 def untrained_masker(channels: int, *, width: int, levels: int) -> UNet:
@@ -134,7 +139,8 @@ class Mask:
         artefact: path of the trained masker; read when first needed.
         keep: the share of the pixels to show, between 0 and 1: exactly ⌊keep·H·W⌋ in every image. None for
             the share that it was trained with.
-        values: "hard", the original values of the shown pixels; or "soft", multiplied by their scores.
+        values: "hard", the original values of the shown pixels; "soft", the product with their scores,
+            round(m_top · x); or "shape", 255 for each: which pixels they are, and nothing of what is in them.
     """
 
     artefact: str
@@ -152,8 +158,8 @@ class Mask:
                 f"mask: keep={self.keep:g} is no share of the pixels: choose above 0 and below 1 "
                 "(the paper shows 0.25)"
             )
-        if self.values not in ("hard", "soft"):
-            raise SpecError(f"mask: values={self.values} is unknown: choose hard or soft")
+        if self.values not in VALUES:
+            raise SpecError(f"mask: values={self.values} is unknown: choose one of {', '.join(VALUES)}")
 
     @property
     def spec(self) -> str:
@@ -187,7 +193,7 @@ class Mask:
                 f"choose at least {1 / (height * width):.2g}"
             )
         scores = pixel_scores(masker.network, images)
-        values, shown = reveal(images, scores, count=count, soft=self.values == "soft")
+        values, shown = reveal(images, scores, count=count, values=self.values)
         return Release(values, self.spec, (height, width), shown=shown)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:

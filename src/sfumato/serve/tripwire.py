@@ -171,6 +171,8 @@ def _gives_away(values: NDArray[np.uint8], protection: Protection) -> str | None
 
 def _check_mask(release: Release, protection: Mask, demand: Demand) -> None:
     assert release.shown is not None
+    if protection.values == "shape" and not torch.equal(release.values, release.shapes()):
+        raise _refused(demand, "its pixels have values, and not 255 each")
     keep = _keep_of(protection.artefact) if protection.keep is None else protection.keep
     if keep is None:
         return
