@@ -98,6 +98,17 @@ def test_the_machine_agrees_with_the_library_used_directly(dimensions):
     torch.testing.assert_close(machine.similarities, expected, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("dimensions", [16, 600])
+def test_a_row_that_counts_twice_is_one_that_stands_there_twice(dimensions):
+    gallery, names, probes, _ = clusters(0.5, dimensions=dimensions)
+    once = reidentify(gallery, names, probes)
+    weighted = reidentify(gallery, names, probes, weight=2)
+    twice = reidentify(gallery.repeat(2, 1), names.repeat(2), probes)
+    for one, other in zip(weighted, twice, strict=True):
+        torch.testing.assert_close(one.similarities, other.similarities, atol=1e-3, rtol=0)
+    assert not torch.allclose(weighted[0].similarities, once[0].similarities, atol=1e-2)
+
+
 def test_guesses_repeat_exactly_and_move_no_global_state():
     # With more dimensions than photographs the solver of the machine draws random numbers.
     seen = clusters(0.9, dimensions=300)[:3]

@@ -215,7 +215,9 @@ class Guesses:
     similarities: Tensor
 
 
-def reidentify(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> tuple[Guesses, ...]:
+def reidentify(
+    gallery: Tensor, gallery_identities: Tensor, probes: Tensor, *, weight: int = 1
+) -> tuple[Guesses, ...]:
     """Name every probe by a linear support vector machine, by its nearest neighbour, and by the nearest mean.
 
     The means are those of each identity's photographs in the gallery; the machine is fitted on the gallery,
@@ -225,6 +227,7 @@ def reidentify(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> t
         gallery: (n, D) embeddings of known people, of unit length, from any encoder.
         gallery_identities: (n,) int64.
         probes: (m, D) embeddings of released photographs, of unit length.
+        weight: how often each row of the gallery counts, as if it stood there so many times.
 
     Raises:
         MissingExtraError: scikit-learn is not installed.
@@ -234,7 +237,7 @@ def reidentify(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> t
 
     people, places = gallery_identities.unique(return_inverse=True)
     # Its solver visits the rows in random order, where there are fewer of them than dimensions.
-    machine = LinearSVC(C=1, dual="auto", random_state=0).fit(gallery.numpy(), places.numpy())
+    machine = LinearSVC(C=weight, dual="auto", random_state=0).fit(gallery.numpy(), places.numpy())
     margins = torch.from_numpy(machine.decision_function(probes.numpy())).float()
     if len(people) == 2:  # one margin, of the second against the first
         margins = torch.stack([-margins, margins], 1)

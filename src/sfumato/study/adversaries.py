@@ -133,8 +133,11 @@ class Adversaries:
         codes = self._people.label(self._sensitive).codes
         known, names = self._people.images[gallery], codes[gallery]
         places = None if self._people_places is None else self._people_places[gallery]
+        weight = 1
         if kind.adaptive:
             copies = self._config.adversary.copies
+            if not noisy:  # they are equal: one that counts as often
+                copies, weight = 1, copies
             known = torch.cat([shown(known, GALLERY, number) for number in range(copies)])
             names = names.repeat(copies)
             places = None if places is None else places.repeat(copies, 1, 1)
@@ -148,7 +151,7 @@ class Adversaries:
         scores, verified = [], []
         for suffix, recogniser in recognisers.items():
             embedded, embedded_probes = recogniser.embed(known), recogniser.embed(asked)
-            for each in reidentify.reidentify(embedded, names, embedded_probes):
+            for each in reidentify.reidentify(embedded, names, embedded_probes, weight=weight):
                 judged = recognition.identification(each.similarities, each.identities, truth)
                 scores.append({"classifier": each.classifier + suffix, **asdict(judged)})
             verified.append(_verified(embedded, names, embedded_probes, truth))
