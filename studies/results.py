@@ -818,25 +818,32 @@ def masks_of(world: str, target: str) -> list[str]:
             + (f" and who it is in {averaged(found(ours, *used['shape alone']))}%" if attacks else "")
             + f", its pixels tell {target} in {averaged(accuracy)}%",
         ]
-        rivals = [
-            name
+        classical = {
+            name: statistics.mean(found(name, *used["accuracy"]))
             for name in names
             if name != "none" and name.split()[0] not in masks.MASKS
-            if statistics.mean(found(name, *used["accuracy"])) >= statistics.mean(accuracy)
-        ]
+        }
+        rivals = [name for name, each in classical.items() if each >= statistics.mean(accuracy)]
+        if not rivals:
+            best = max(classical, key=lambda name: classical[name])
+            said.append(
+                f"no classical obfuscation is as accurate, `{best}` at most: {100 * classical[best]:.1f}%"
+            )
         tells = {"face similarity": similarity, "strongest adversary": strongest} if attacks else {}
         for what, of in tells.items():
             less = [theirs - own for own, theirs in zip(of(ours), of(plain), strict=True)]
             side, apart = (
                 ("below", less) if statistics.mean(less) >= 0 else ("above", [-each for each in less])
             )
+            said.append(f"its {what} is {averaged(apart)} points {side} that of the mask without adversary")
             better = [
                 f"`{name}`" for name in rivals if statistics.mean(of(name)) <= statistics.mean(of(ours))
             ]
-            said.append(
-                f"its {what} is {averaged(apart)} points {side} that of the mask without adversary, and at no lower accuracy "
-                f"{', '.join(better) or 'no classical obfuscation'} {'have' if len(better) > 1 else 'has'} as little"
-            )
+            if rivals:
+                said[-1] += (
+                    f", and at no lower accuracy {', '.join(better) or 'no classical obfuscation'} "
+                    f"{'have' if len(better) > 1 else 'has'} as little"
+                )
         return "; ".join(said) + "."
 
     ours = f"adversarial {masks.KEEPS[0]:g}"
