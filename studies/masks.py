@@ -49,6 +49,7 @@ MASKS: dict[str, dict[str, Any]] = {
     "plain": {"adversarial": False},
     "published": {"selection": "soft"},  # at the first share alone
 }
+SHAPED = "adversarial 0.1"  # whose shape is released by itself, too, without what is in its pixels
 CLASSICAL = [
     "block:share=0.6",
     "centre-blur:radius=8",
@@ -222,6 +223,7 @@ def study(part: Part) -> dict[str, Any]:
     """Run the study of one target and seed, and return what it found of each setting, by its name."""
     world = WORLDS[part.world]
     named = {f"mask:artefact={path}": name for name, _, path in part.masks()}
+    named |= {f"{spec},values=shape": f"shape of {name}" for spec, name in named.items() if name == SHAPED}
     task: dict[str, Any] = {"target": part.target}
     measures = ["ssim", "psnr"]
     if part.task.classes:

@@ -746,7 +746,8 @@ def masked() -> list[str]:
         "classifiers. `published` trains masks by soft scores, as the paper does; the others by the masks that a device "
         "applies. Face similarity is the mean cosine of embeddings of release and original; that of two strangers "
         "is beside it. The share of 10% is measured with every seed since the results of the first were seen: it was not "
-        "chosen beforehand, and what the first seed says of it is no test of it.",
+        "chosen beforehand, and what the first seed says of it is no test of it. The shape of such a mask, released by "
+        "itself (`values=shape`), came later still, and is not there for every seed.",
         "",
         *lines,
     ]
@@ -791,7 +792,7 @@ def masks_of(world: str, target: str) -> list[str]:
                 values.append(float(value))
         return values
 
-    names = list(records[0]["settings"])
+    names = sorted({name for record in records for name in record["settings"]})
     used = {column: keys for column, keys in columns.items() if any(found(name, *keys) for name in names)}
     rows = []
     for name in names:
@@ -805,6 +806,17 @@ def masks_of(world: str, target: str) -> list[str]:
     def strongest(name: str) -> list[float]:
         by_attack = [values for keys in attacks if (values := found(name, *keys))]
         return [max(each) for each in zip(*by_attack, strict=True)]
+
+    def of_shape() -> list[str]:
+        """What the release of the shape alone keeps and hides, of the seeds that have it."""
+        name = f"shape of {masks.SHAPED}"
+        accuracy = found(name, "classifier-protected", "accuracy")
+        if not accuracy:
+            return []
+        said = f"- Released by itself, the shape of {masks.SHAPED} tells {target} in {averaged(accuracy)}%"
+        if attacks:
+            said += f", and the strongest adversary names {averaged(strongest(name))}%"
+        return [f"{said} ({len(accuracy)} seed(s))."]
 
     def verdict(keep: float) -> str:
         """What the adversarial mask of a share keeps and hides, beside the one without adversary and the classical."""
@@ -821,7 +833,7 @@ def masks_of(world: str, target: str) -> list[str]:
         classical = {
             name: statistics.mean(found(name, *used["accuracy"]))
             for name in names
-            if name != "none" and name.split()[0] not in masks.MASKS
+            if name != "none" and name.split()[0] not in (*masks.MASKS, "shape")
         }
         rivals = [name for name, each in classical.items() if each >= statistics.mean(accuracy)]
         if not rivals:
@@ -858,6 +870,7 @@ def masks_of(world: str, target: str) -> list[str]:
         *rows,
         "",
         *(f"- {verdict(keep)}" for keep in masks.KEEPS),
+        *of_shape(),
         "",
         *(
             [
