@@ -4,7 +4,7 @@ The masker is trained by sfumato.learn.adversarial_mask, which selects pixels by
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -62,26 +62,22 @@ def pixel_scores(masker: UNet, images: Tensor) -> Tensor:
     )
 
 
-def reveal(images: Tensor, scores: Tensor, *, count: int, values: str = "hard") -> tuple[Tensor, Tensor]:
+def reveal(images: Tensor, scores: Tensor, *, count: int, soft: bool = False) -> tuple[Tensor, Tensor]:
     """Keep the `count` pixels of the highest scores in each image, and blacken the others.
 
     Args:
         images: (N, C, H, W) uint8.
         scores: (N, 1, H, W), the soft mask m.
         count: K.
-        values: see Mask.
+        soft: the paper's product, round(m_top · x), in place of the original values.
 
     Returns:
         values (N, C, H, W) uint8, and which pixels they are of, (N, 1, H, W) bool.
     """
     shown = top_pixels(scores, count=count)
-    match values:
-        case "soft":
-            return (scores * shown * images).round().to(torch.uint8), shown
-        case "shape":
-            return shown.expand_as(images) * images.new_tensor(255), shown
-        case _:
-            return images * shown, shown
+    if soft:
+        return (scores * shown * images).round().to(torch.uint8), shown
+    return images * shown, shown
 
 
 def untrained_masker(channels: int, *, width: int, levels: int) -> UNet:
@@ -193,8 +189,9 @@ class Mask:
                 f"choose at least {1 / (height * width):.2g}"
             )
         scores = pixel_scores(masker.network, images)
-        values, shown = reveal(images, scores, count=count, values=self.values)
-        return Release(values, self.spec, (height, width), shown=shown)
+        values, shown = reveal(images, scores, count=count, soft=self.values == "soft")
+        release = Release(values, self.spec, (height, width), shown=shown)
+        return replace(release, values=release.shapes()) if self.values == "shape" else release
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
         """None: the mask is a function of the whole image, and what it shows is shown as it is."""
