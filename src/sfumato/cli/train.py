@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from sfumato.data import LabelledImages
     from sfumato.learn.devices import Devices
 
+_Out = Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")]
+_Target = Annotated[str, typer.Option(help="The label to classify.")]
+_Size = Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")]
 _Processes = Annotated[
     int | None,
     typer.Option("--devices", min=1, help="Share the training among so many processes, each with a device."),
@@ -32,7 +35,7 @@ def _methods() -> None:
 @app.command("few-shot")
 def few_shot(
     data: Annotated[str, typer.Option(help="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")],
-    out: Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")],
+    out: _Out,
     spec: Annotated[
         str,
         typer.Option(
@@ -41,8 +44,8 @@ def few_shot(
             help="The protection, as blur:radius=3; or a range for one model, as gaussian:sigma=40,80,160.",
         ),
     ],
-    target: Annotated[str, typer.Option(help="The label to classify.")] = "class",
-    size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
+    target: _Target = "class",
+    size: _Size = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
@@ -131,12 +134,12 @@ def _few_shot(
 @app.command("meta")
 def meta(
     data: Annotated[str, typer.Option(help="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")],
-    out: Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")],
+    out: _Out,
     spec: Annotated[
         str, typer.Option("--with", metavar="SPEC", help="The protection, as blur:radius=3.")
     ] = "none",
-    target: Annotated[str, typer.Option(help="The label to classify.")] = "class",
-    size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
+    target: _Target = "class",
+    size: _Size = None,
     algorithm: Annotated[str, typer.Option(help="maml, fomaml, reptile or meta-sgd.")] = "maml",
     clipping: Annotated[
         str | None,
@@ -219,8 +222,8 @@ def meta(
 def mask(
     data: Annotated[str, typer.Option(help="faces, celeba:DIR, fer:FILE, folder:DIR or table:FILE.")],
     target: Annotated[str, typer.Option(help="The label that the task needs.")],
-    out: Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")],
-    size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
+    out: _Out,
+    size: _Size = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as keep=0.25 or epochs=40."),
@@ -290,12 +293,12 @@ def _mask(
 @app.command("classifier")
 def classifier(
     data: Annotated[str, typer.Option(help="faces, celeba:DIR, fer:FILE, folder:DIR or table:FILE.")],
-    target: Annotated[str, typer.Option(help="The label to classify.")],
-    out: Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")],
+    target: _Target,
+    out: _Out,
     spec: Annotated[
         str, typer.Option("--with", metavar="SPEC", help="The protection, as mask:artefact=m.safetensors.")
     ] = "none",
-    size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
+    size: _Size = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as epochs=40 or flips=true."),
@@ -343,8 +346,8 @@ def feature(
         list[str], typer.Option("--target", help="A label to keep; give the option again for another.")
     ],
     sensitive: Annotated[str, typer.Option(help="The label to remove, as identity.")],
-    out: Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")],
-    size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
+    out: _Out,
+    size: _Size = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as cut=conv6_1 or beta=0.3."),
@@ -425,7 +428,7 @@ def semsim(
         list[Path],
         typer.Option(help="A CSV as `sfumato annotate` exports it; give the option again for another."),
     ],
-    out: Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")],
+    out: _Out,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as network=resnet18."),
