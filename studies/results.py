@@ -862,6 +862,7 @@ def masks_of(world: str, target: str) -> list[str]:
     chance = found("none", "reidentify-static", "chance")
     strangers = found("none", "face-similarity_of_two")
     count = records[0]["images"]
+    guessing = statistics.mean(found("none", "classifier-clean", "chance"))
     seconds = [each for name in names for each in found(name, "training", "seconds")]
     return [
         f"### {world}: {target}",
@@ -889,8 +890,8 @@ def masks_of(world: str, target: str) -> list[str]:
         f"From above: originals; then {', '.join(name for name, *_ in parts[0].masks())}. The last "
         "column is the mean mask.",
         "",
-        f"- `python studies/masks.py {world}`, {len(records)} seed(s): {count['train']:,} training and {count['test']:,} test images; a "
-        f"mask is trained in {statistics.median(seconds) / 60:.1f} min on one thread (the median of {len(seconds)}).",
+        f"- `python studies/masks.py {world}`, {len(records)} seed(s): {count['train']:,} training and {count['test']:,} test images, of which "
+        f"the commonest class is {100 * guessing:.1f}%; a mask is trained in {statistics.median(seconds) / 60:.1f} min on one thread (the median of {len(seconds)}).",
         "",
     ]
 
