@@ -729,13 +729,13 @@ def half_width(found: list[float]) -> float:
 
 def masked() -> list[str]:
     """Learned masks beside classical obfuscations."""
-    lines = [
-        line
+    tasks = [
+        Masked(world, target, records)
         for world in masks.WORLDS
         for target in masks.WORLDS[world].targets
-        for line in masks_of(world, target)
+        if (records := masks_measured(world, target))
     ]
-    if not lines:
+    if not tasks:
         return []
     return [
         "## Learned masks and classical obfuscations (paper: Mask, Table I and II, Fig. 2 and 3)",
@@ -749,42 +749,59 @@ def masked() -> list[str]:
         "chosen beforehand, and what the first seed says of it is no test of it. The shape of such a mask, released by "
         "itself (`values=shape`), came later still, and is not there for every seed.",
         "",
-        *lines,
+        "Wanted at 25% of the pixels, or fewer: 95% of the clean accuracy, and an adversary and a face similarity well below "
+        "those of the mask without adversary, and below those of every classical obfuscation that is as accurate.",
+        "",
+        "| task | pixels | seeds | of the clean accuracy | best classical | strongest adversary | of the mask without | face similarity | of the mask without |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(each.row(keep) for each in tasks if not each.unlearned for keep in masks.KEEPS),
+        "",
+        *(line for each in tasks for line in each.lines()),
     ]
 
 
-def masks_of(world: str, target: str) -> list[str]:
-    """The table of one task."""
+def masks_measured(world: str, target: str) -> list[dict[str, Any]]:
+    """The records of one task."""
     parts = [masks.Part(world, target, seed, small=False) for seed in masks.SEEDS]
-    records = [json.loads(part.record.read_text()) for part in parts if part.record.exists()]
-    if not records:
-        return []
-    if clean := records[0].get("unlearned"):
-        return [
-            f"### {world}: {target}",
-            "",
-            f"A classifier of clean images of other people is right in {100 * clean['accuracy']:.1f}% (95% interval "
-            f"{100 * clean['low']:.1f} to {100 * clean['high']:.1f}), where guessing has {100 * clean['chance']:.1f}%: there is "
-            f"nothing that a mask could keep, and no table (`python studies/masks.py {world} --only {target}`, "
-            f"{records[0]['images']['train']:,} training images).",
-            "",
-        ]
-    columns = {
-        "accuracy": ("classifier-protected", "accuracy"),
-        "clean classifier": ("classifier-clean", "accuracy"),
-        "by shape": ("classifier-shape", "accuracy"),
-        "static": ("reidentify-static", "top1"),
-        "adaptive": ("reidentify-adaptive", "top1"),
-        "restored, adaptive": ("reidentify-restored-adaptive", "top1"),
-        "shape alone": ("reidentify-shape", "top1"),
-        "face similarity": ("face-similarity",),
-        "task's pixels shown": ("world", target, "of_it"),
-        "of what is shown": ("world", target, "of_shown"),
-    }
+    return [json.loads(part.record.read_text()) for part in parts if part.record.exists()]
 
-    def found(name: str, *keys: str) -> list[float]:
+
+MASK_COLUMNS = {
+    "accuracy": ("classifier-protected", "accuracy"),
+    "clean classifier": ("classifier-clean", "accuracy"),
+    "by shape": ("classifier-shape", "accuracy"),
+    "static": ("reidentify-static", "top1"),
+    "adaptive": ("reidentify-adaptive", "top1"),
+    "restored, adaptive": ("reidentify-restored-adaptive", "top1"),
+    "shape alone": ("reidentify-shape", "top1"),
+    "face similarity": ("face-similarity",),
+}
+
+
+class Masked:
+    """What masks of one task keep and hide."""
+
+    def __init__(self, world: str, target: str, records: list[dict[str, Any]]) -> None:
+        self.world = world
+        self.target = target
+        self.records = records
+        self.unlearned = records[0].get("unlearned")
+        columns = MASK_COLUMNS | {
+            "task's pixels shown": ("world", target, "of_it"),
+            "of what is shown": ("world", target, "of_shown"),
+        }
+        self.names = sorted({name for record in records for name in record.get("settings", {})})
+        self.used = {
+            column: keys
+            for column, keys in columns.items()
+            if any(self.found(name, *keys) for name in self.names)
+        }
+        self.attacks = [keys for keys in self.used.values() if keys[0].startswith("reidentify")]
+
+    def found(self, name: str, *keys: str) -> list[float]:
+        """What was found of a setting, of each seed that has it."""
         values = []
-        for record in records:
+        for record in self.records:
             value: Any = record["settings"].get(name)
             for key in keys:
                 value = value.get(key) if isinstance(value, dict) else None
@@ -792,56 +809,88 @@ def masks_of(world: str, target: str) -> list[str]:
                 values.append(float(value))
         return values
 
-    names = sorted({name for record in records for name in record["settings"]})
-    used = {column: keys for column, keys in columns.items() if any(found(name, *keys) for name in names)}
-    rows = []
-    for name in names:
-        cells = [averaged(values) if (values := found(name, *keys)) else "" for keys in used.values()]
-        rows.append(f"| {name} | " + " | ".join(cells) + " |")
-    attacks = [keys for keys in used.values() if keys[0].startswith("reidentify")]
+    def accuracy(self, name: str) -> list[float]:
+        """Of a classifier trained on releases."""
+        return self.found(name, *MASK_COLUMNS["accuracy"])
 
-    def similarity(name: str) -> list[float]:
-        return found(name, "face-similarity")
+    def similarity(self, name: str) -> list[float]:
+        """Of faces."""
+        return self.found(name, "face-similarity")
 
-    def strongest(name: str) -> list[float]:
-        by_attack = [values for keys in attacks if (values := found(name, *keys))]
+    def strongest(self, name: str) -> list[float]:
+        """The first guesses of the strongest adversary."""
+        by_attack = [values for keys in self.attacks if (values := self.found(name, *keys))]
         return [max(each) for each in zip(*by_attack, strict=True)]
 
-    def of_shape() -> list[str]:
-        """What the release of the shape alone keeps and hides, of the seeds that have it."""
-        name = f"shape of {masks.SHAPED}"
-        accuracy = found(name, "classifier-protected", "accuracy")
-        if not accuracy:
-            return []
-        said = f"- Released by itself, the shape of {masks.SHAPED} tells {target} in {averaged(accuracy)}%"
-        if attacks:
-            said += f", and the strongest adversary names {averaged(strongest(name))}%"
-        return [f"{said} ({len(accuracy)} seed(s))."]
+    def kept(self, name: str) -> str:
+        """The accuracy under a setting, of that of clean images."""
+        clean = self.found("none", "classifier-clean", "accuracy")
+        return averaged([each / whole for each, whole in zip(self.accuracy(name), clean, strict=True)])
 
-    def verdict(keep: float) -> str:
-        """What the adversarial mask of a share keeps and hides, beside the one without adversary and the classical."""
-        ours, plain = f"adversarial {keep:g}", f"plain {keep:g}"
-        accuracy = found(ours, "classifier-protected", "accuracy")
-        clean = found("none", "classifier-clean", "accuracy")
-        kept = averaged([each / whole for each, whole in zip(accuracy, clean, strict=True)])
-        said = [
-            f"At K = {100 * keep:g}% the adversarial mask keeps {kept}% of the clean accuracy (wanted: 95)",
-            f"its shape alone tells {target} in {averaged(found(ours, *used['by shape']))}%"
-            + (f" and who it is in {averaged(found(ours, *used['shape alone']))}%" if attacks else "")
-            + f", its pixels tell {target} in {averaged(accuracy)}%",
-        ]
-        classical = {
-            name: statistics.mean(found(name, *used["accuracy"]))
-            for name in names
+    def classical(self) -> dict[str, float]:
+        """The mean accuracy of each classical obfuscation."""
+        return {
+            name: statistics.mean(self.accuracy(name))
+            for name in self.names
             if name != "none" and name.split()[0] not in (*masks.MASKS, "shape")
         }
-        rivals = [name for name, each in classical.items() if each >= statistics.mean(accuracy)]
-        if not rivals:
-            best = max(classical, key=lambda name: classical[name])
-            said.append(
-                f"no classical obfuscation is as accurate, `{best}` at most: {100 * classical[best]:.1f}%"
+
+    def best_classical(self) -> tuple[str, float]:
+        """The most accurate classical obfuscation, and its mean accuracy."""
+        return max(self.classical().items(), key=lambda each: each[1])
+
+    def rivals(self, keep: float) -> list[str]:
+        """The classical obfuscations that are as accurate as the adversarial mask of a share."""
+        ours = statistics.mean(self.accuracy(f"adversarial {keep:g}"))
+        return [name for name, each in self.classical().items() if each >= ours]
+
+    def row(self, keep: float) -> str:
+        """Of the table of all tasks."""
+        ours, plain = f"adversarial {keep:g}", f"plain {keep:g}"
+        cells = [
+            averaged(of(name)) if self.attacks else ""
+            for of in (self.strongest, self.similarity)
+            for name in (ours, plain)
+        ]
+        best, _ = self.best_classical()
+        of = f"{self.world}: {self.target} | {100 * keep:g}% | {len(self.records)}"
+        return f"| {of} | {self.kept(ours)} | {self.kept(best)}, `{best}` | {' | '.join(cells)} |"
+
+    def of_shape(self) -> list[str]:
+        """What the release of the shape alone keeps and hides, of the seeds that have it."""
+        name = f"shape of {masks.SHAPED}"
+        accuracy = self.accuracy(name)
+        if not accuracy:
+            return []
+        said = (
+            f"- Released by itself, the shape of {masks.SHAPED} tells {self.target} in {averaged(accuracy)}%"
+        )
+        if self.attacks:
+            said += f", and the strongest adversary names {averaged(self.strongest(name))}%"
+        return [f"{said} ({len(accuracy)} seed(s))."]
+
+    def verdict(self, keep: float) -> str:
+        """What the adversarial mask of a share keeps and hides, beside the one without adversary and the classical."""
+        ours, plain = f"adversarial {keep:g}", f"plain {keep:g}"
+        said = [
+            f"At K = {100 * keep:g}% the adversarial mask keeps {self.kept(ours)}% of the clean accuracy (wanted: 95)",
+            f"its shape alone tells {self.target} in {averaged(self.found(ours, *self.used['by shape']))}%"
+            + (
+                f" and who it is in {averaged(self.found(ours, *self.used['shape alone']))}%"
+                if self.attacks
+                else ""
             )
-        tells = {"face similarity": similarity, "strongest adversary": strongest} if attacks else {}
+            + f", its pixels tell {self.target} in {averaged(self.accuracy(ours))}%",
+        ]
+        rivals = self.rivals(keep)
+        if not rivals:
+            best, most = self.best_classical()
+            said.append(f"no classical obfuscation is as accurate, `{best}` at most: {100 * most:.1f}%")
+        tells = (
+            {"face similarity": self.similarity, "strongest adversary": self.strongest}
+            if self.attacks
+            else {}
+        )
         for what, of in tells.items():
             less = [theirs - own for own, theirs in zip(of(ours), of(plain), strict=True)]
             side, apart = (
@@ -858,42 +907,61 @@ def masks_of(world: str, target: str) -> list[str]:
                 )
         return "; ".join(said) + "."
 
-    ours = f"adversarial {masks.KEEPS[0]:g}"
-    chance = found("none", "reidentify-static", "chance")
-    strangers = found("none", "face-similarity_of_two")
-    count = records[0]["images"]
-    guessing = statistics.mean(found("none", "classifier-clean", "chance"))
-    seconds = [each for name in names for each in found(name, "training", "seconds")]
-    return [
-        f"### {world}: {target}",
-        "",
-        f"| setting | {' | '.join(used)} |",
-        "|---|" + "---|" * len(used),
-        *rows,
-        "",
-        *(f"- {verdict(keep)}" for keep in masks.KEEPS),
-        *of_shape(),
-        "",
-        *(
-            [
-                f"What face similarity leaves out: of what that mask shows it is {averaged(found(ours, 'face-similarity'))}, of "
-                f"two strangers {averaged(strangers)}; and the paper's static adversary names "
-                f"{averaged(found(ours, 'reidentify-static', 'top1'))}%, the strongest of the four {averaged(strongest(ours))}%, where "
-                f"chance is {100 * chance[0]:.1f}%.",
+    def lines(self) -> list[str]:
+        """The table, and what it says."""
+        if clean := self.unlearned:
+            return [
+                f"### {self.world}: {self.target}",
+                "",
+                f"A classifier of clean images of other people is right in {100 * clean['accuracy']:.1f}% (95% interval "
+                f"{100 * clean['low']:.1f} to {100 * clean['high']:.1f}), where guessing has {100 * clean['chance']:.1f}%: there is "
+                f"nothing that a mask could keep, and no table (`python studies/masks.py {self.world} --only {self.target}`, "
+                f"{self.records[0]['images']['train']:,} training images).",
                 "",
             ]
-            if chance and strangers
-            else []
-        ),
-        f"![Originals, and what each mask shows](images/masks-{world}-{target}.png)",
-        "",
-        f"From above: originals; then {', '.join(name for name, *_ in parts[0].masks())}. The last "
-        "column is the mean mask.",
-        "",
-        f"- `python studies/masks.py {world}`, {len(records)} seed(s): {count['train']:,} training and {count['test']:,} test images, of which "
-        f"the commonest class is {100 * guessing:.1f}%; a mask is trained in {statistics.median(seconds) / 60:.1f} min on one thread (the median of {len(seconds)}).",
-        "",
-    ]
+        rows = []
+        for name in self.names:
+            cells = [
+                averaged(values) if (values := self.found(name, *keys)) else "" for keys in self.used.values()
+            ]
+            rows.append(f"| {name} | " + " | ".join(cells) + " |")
+        ours = f"adversarial {masks.KEEPS[0]:g}"
+        chance = self.found("none", "reidentify-static", "chance")
+        strangers = self.found("none", "face-similarity_of_two")
+        count = self.records[0]["images"]
+        guessing = statistics.mean(self.found("none", "classifier-clean", "chance"))
+        seconds = [each for name in self.names for each in self.found(name, "training", "seconds")]
+        shown = masks.Part(self.world, self.target, masks.SEEDS[0], small=False).masks()
+        return [
+            f"### {self.world}: {self.target}",
+            "",
+            f"| setting | {' | '.join(self.used)} |",
+            "|---|" + "---|" * len(self.used),
+            *rows,
+            "",
+            *(f"- {self.verdict(keep)}" for keep in masks.KEEPS),
+            *self.of_shape(),
+            "",
+            *(
+                [
+                    f"What face similarity leaves out: of what that mask shows it is {averaged(self.similarity(ours))}, of "
+                    f"two strangers {averaged(strangers)}; and the paper's static adversary names "
+                    f"{averaged(self.found(ours, 'reidentify-static', 'top1'))}%, the strongest of the four "
+                    f"{averaged(self.strongest(ours))}%, where chance is {100 * chance[0]:.1f}%.",
+                    "",
+                ]
+                if chance and strangers
+                else []
+            ),
+            f"![Originals, and what each mask shows](images/masks-{self.world}-{self.target}.png)",
+            "",
+            f"From above: originals; then {', '.join(name for name, *_ in shown)}. The last column is the mean mask.",
+            "",
+            f"- `python studies/masks.py {self.world}`, {len(self.records)} seed(s): {count['train']:,} training and "
+            f"{count['test']:,} test images, of which the commonest class is {100 * guessing:.1f}%; a mask is trained in "
+            f"{statistics.median(seconds) / 60:.1f} min on one thread (the median of {len(seconds)}).",
+            "",
+        ]
 
 
 def tally(verdicts: list[str]) -> str:
