@@ -353,10 +353,18 @@ def measure(part: Part) -> dict[str, Any]:
     return about | {"mask": asdict(part.task.mask), "settings": settings}
 
 
+def measured(part: Part) -> dict[str, Any] | None:
+    """Its record, where there is one of masks with the settings of today."""
+    if not part.record.exists():
+        return None
+    record: dict[str, Any] = json.loads(part.record.read_text())
+    return record if "unlearned" in record or record["mask"] == asdict(part.task.mask) else None
+
+
 def unlearned(part: Part) -> bool:
     """Whether the first seed's classifier of clean images learned nothing, so that no mask has anything to keep."""
-    first = replace(part, seed=SEEDS[0]).record
-    return first.exists() and "unlearned" in json.loads(first.read_text())
+    first = measured(replace(part, seed=SEEDS[0]))
+    return first is not None and "unlearned" in first
 
 
 def main() -> None:
@@ -369,7 +377,7 @@ def main() -> None:
     for seed in SEEDS[:1] if given.small else SEEDS:
         for target in WORLDS[given.world].targets:
             part = Part(given.world, target, seed, given.small)
-            if given.only in (None, target) and not part.record.exists() and not unlearned(part):
+            if given.only in (None, target) and measured(part) is None and not unlearned(part):
                 write_json(part.record, measure(part))
                 print(f"record: {part.record}", flush=True)
 

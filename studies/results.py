@@ -763,7 +763,7 @@ def masked() -> list[str]:
 def masks_measured(world: str, target: str) -> list[dict[str, Any]]:
     """The records of one task."""
     parts = [masks.Part(world, target, seed, small=False) for seed in masks.SEEDS]
-    return [json.loads(part.record.read_text()) for part in parts if part.record.exists()]
+    return [record for part in parts if (record := masks.measured(part))]
 
 
 MASK_COLUMNS = {
