@@ -931,6 +931,7 @@ class Masked:
         count = self.records[0]["images"]
         guessing = statistics.mean(self.found("none", "classifier-clean", "chance"))
         seconds = [each for name in self.names for each in self.found(name, "training", "seconds")]
+        ends = self.found(ours, "training", "validation_accuracy")
         shown = masks.Part(self.world, self.target, masks.SEEDS[0], small=False).masks()
         return [
             f"### {self.world}: {self.target}",
@@ -959,7 +960,8 @@ class Masked:
             "",
             f"- `python studies/masks.py {self.world}`, {len(self.records)} seed(s): {count['train']:,} training and "
             f"{count['test']:,} test images, of which the commonest class is {100 * guessing:.1f}%; a mask is trained in "
-            f"{statistics.median(seconds) / 60:.1f} min on one thread (the median of {len(seconds)}).",
+            f"{statistics.median(seconds) / 60:.1f} min on one thread (the median of {len(seconds)}); after "
+            f"{self.found(ours, 'training', 'epochs')[0]:g} epochs `{ours}` names {averaged(ends)}% of the validation images.",
             "",
         ]
 
