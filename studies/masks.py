@@ -70,7 +70,7 @@ class Task:
     """What is to be kept.
 
     Attributes:
-        mask: how masks are trained: some four hundred steps.
+        mask: how masks are trained: as many epochs as images of validation need to be named.
         classifier: how long the independent classifiers are trained, as a study has it: long enough to learn the clean
             task, which few photographs take many epochs for.
         classes: those that count; none for all.
@@ -101,7 +101,7 @@ class World:
 WORLDS = {
     "faces": World(
         {"source": "faces", "identities": 160, "images_per_identity": 20, "headwear": 150, "size": 64},
-        {"hair_color": Task(MaskConfig(epochs=12)), "expression": Task(MaskConfig(epochs=12))},
+        {"hair_color": Task(MaskConfig(epochs=12)), "expression": Task(MaskConfig(epochs=24))},
         "identity",
         "steps: 400, adaptive_steps: 80, gallery: 10, probes: 10, copies: 2",
     ),
@@ -373,8 +373,12 @@ def main() -> None:
     parser.add_argument("world", choices=list(WORLDS))
     parser.add_argument("--small", action="store_true", help="settings too small to learn, to try it out")
     parser.add_argument("--only", help="this target alone")
+    parser.add_argument(
+        "--seed", type=int, choices=SEEDS, help="this seed alone, so that cores can share a world"
+    )
     given = parser.parse_args()
-    for seed in SEEDS[:1] if given.small else SEEDS:
+    seeds = SEEDS[:1] if given.small else SEEDS
+    for seed in seeds if given.seed is None else [given.seed]:
         for target in WORLDS[given.world].targets:
             part = Part(given.world, target, seed, given.small)
             if given.only in (None, target) and measured(part) is None and not unlearned(part):
