@@ -747,14 +747,15 @@ def masked() -> list[str]:
         "applies. Face similarity is the mean cosine of embeddings of release and original; that of two strangers "
         "is beside it. The share of 10% is measured with every seed since the results of the first were seen: it was not "
         "chosen beforehand, and what the first seed says of it is no test of it. The shape of such a mask, released by "
-        "itself (`values=shape`), came later still, and is not there for every seed.",
+        "itself (`values=shape`), came later still.",
         "",
         "Wanted at 25% of the pixels, or fewer: 95% of the clean accuracy, and an adversary and a face similarity well below "
-        "those of the mask without adversary, and below those of every classical obfuscation that is as accurate.",
+        "those of the mask without adversary, and below those of every classical obfuscation that is as accurate. `shape` is the "
+        "release of WHICH pixels the mask of 10% would show, of none of their values.",
         "",
         "| task | pixels | seeds | of the clean accuracy | best classical | strongest adversary | of the mask without | face similarity | of the mask without |",
         "|---|---|---|---|---|---|---|---|---|",
-        *(each.row(keep) for each in tasks if not each.unlearned for keep in masks.KEEPS),
+        *(row for each in tasks if not each.unlearned for row in each.rows()),
         "",
         *(line for each in tasks for line in each.lines()),
     ]
@@ -844,30 +845,26 @@ class Masked:
         ours = statistics.mean(self.accuracy(f"adversarial {keep:g}"))
         return [name for name, each in self.classical().items() if each >= ours]
 
-    def row(self, keep: float) -> str:
-        """Of the table of all tasks."""
-        ours, plain = f"adversarial {keep:g}", f"plain {keep:g}"
+    def rows(self) -> list[str]:
+        """Of the table of all tasks: the adversarial masks, and the shape of one by itself of the seeds that have it."""
+        rows = [
+            self._row(f"{100 * keep:g}%", f"adversarial {keep:g}", f"plain {keep:g}") for keep in masks.KEEPS
+        ]
+        shape = f"shape of {masks.SHAPED}"
+        if having := [record for record in self.records if shape in record["settings"]]:
+            part = Masked(self.world, self.target, having)
+            rows.append(part._row("shape", shape, None))
+        return rows
+
+    def _row(self, pixels: str, ours: str, plain: str | None) -> str:
         cells = [
-            averaged(of(name)) if self.attacks else ""
+            averaged(of(name)) if self.attacks and name else ""
             for of in (self.strongest, self.similarity)
             for name in (ours, plain)
         ]
         best, _ = self.best_classical()
-        of = f"{self.world}: {self.target} | {100 * keep:g}% | {len(self.records)}"
+        of = f"{self.world}: {self.target} | {pixels} | {len(self.records)}"
         return f"| {of} | {self.kept(ours)} | {self.kept(best)}, `{best}` | {' | '.join(cells)} |"
-
-    def of_shape(self) -> list[str]:
-        """What the release of the shape alone keeps and hides, of the seeds that have it."""
-        name = f"shape of {masks.SHAPED}"
-        accuracy = self.accuracy(name)
-        if not accuracy:
-            return []
-        said = (
-            f"- Released by itself, the shape of {masks.SHAPED} tells {self.target} in {averaged(accuracy)}%"
-        )
-        if self.attacks:
-            said += f", and the strongest adversary names {averaged(self.strongest(name))}%"
-        return [f"{said} ({len(accuracy)} seed(s))."]
 
     def verdict(self, keep: float) -> str:
         """What the adversarial mask of a share keeps and hides, beside the one without adversary and the classical."""
@@ -941,7 +938,6 @@ class Masked:
             *rows,
             "",
             *(f"- {self.verdict(keep)}" for keep in masks.KEEPS),
-            *self.of_shape(),
             "",
             *(
                 [
