@@ -1,9 +1,10 @@
 """Learned masks and classical obfuscations: what they keep, hide, show, and tell by their shape (paper: Mask).
 
-    python studies/masks.py faces           # some five hours on one core; stopped, it goes on
+    python studies/masks.py faces           # some seven hours on one core; stopped, it goes on
     python studies/masks.py lfw             # photographs: smile and gender, against who it is
     python studies/masks.py cmu             # 20 people: sunglasses and expression
     python studies/masks.py fer             # emotion; of people who are unknown
+    python studies/masks.py lfw --only smile --seed 2    # a part, so that cores can share a world
     python studies/masks.py faces --small   # settings too small to learn: a minute
 
 For each target and seed: masks with an adversary and without, and as published, then a study of them beside every
@@ -373,9 +374,7 @@ def main() -> None:
     parser.add_argument("world", choices=list(WORLDS))
     parser.add_argument("--small", action="store_true", help="settings too small to learn, to try it out")
     parser.add_argument("--only", help="this target alone")
-    parser.add_argument(
-        "--seed", type=int, choices=SEEDS, help="this seed alone, so that cores can share a world"
-    )
+    parser.add_argument("--seed", type=int, choices=SEEDS, help="this seed alone")
     given = parser.parse_args()
     seeds = SEEDS[:1] if given.small else SEEDS
     for seed in seeds if given.seed is None else [given.seed]:
