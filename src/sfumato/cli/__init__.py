@@ -19,7 +19,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        app(prog_name="sfumato")  # however it was started
     except SfumatoError as error:
         _fail(str(error))
     except OSError as error:
