@@ -31,10 +31,14 @@ def browser(tmp_path_factory) -> Iterator[Any]:
 @pytest.fixture(params=[360, 1200], ids=["telephone", "desk"])
 def width(request, browser, address) -> int:
     """The report is open at this width."""
-    size = {"width": request.param, "height": 800, "deviceScaleFactor": 1, "mobile": request.param < 500}
+    open_at(browser, request.param, address)
+    return request.param
+
+
+def open_at(browser: Any, width: int, address: str) -> None:
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     chromium.go_to(browser, address)
-    return request.param
 
 
 def test_the_page_never_scrolls_sideways(browser, width):
@@ -137,6 +141,21 @@ def test_all_that_scrolls_or_opens_is_reached_by_the_keyboard(browser, width):
     assert unreachable == 0
     browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_settings_that_name_files_leave_the_adversaries_of_their_table_in_sight(browser, tmp_path):
+    specs = [f"mask:artefact=runs/masks/photographs/models/gender-2/{name}.safetensors" for name in "ab"]
+    specs = [*specs, f"{specs[0]},values=shape"]
+    study = synthetic.study(protections=["none", *specs])
+    records = [synthetic.accuracy(spec, "protected", 0.9) for spec in specs]
+    records += [synthetic.attack(spec, "reidentify-adaptive", 0.2) for spec in specs]
+    synthetic.write_run(tmp_path / "masks", study, records)
+    open_at(browser, 1200, report.write(tmp_path / "masks").as_uri())
+    table, frame = browser.execute_script(
+        "const f = document.querySelector('[aria-label=\"Table of settings\"]');"
+        " return [f.scrollWidth, f.clientWidth]"
+    )
+    assert table <= frame
 
 
 def test_it_prints_to_a_pdf_of_a_few_pages(browser, address):
