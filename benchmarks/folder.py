@@ -25,9 +25,9 @@ import torch
 from PIL import Image
 
 from sfumato import images
+from sfumato.device.folder import FolderConfig, protect_folder
 from sfumato.engines import EngineConfig
 from sfumato.protect import parse
-from sfumato.protect.folder import FolderConfig, protect_folder
 
 LEAST, LEAST_OF_SMALL = 0.85, 0.90
 CASES = [

@@ -60,9 +60,9 @@ def _glyphs(classes: int = 60) -> Any:
 def protect_folder(files: int, folder: Path) -> Work:
     from folder import write_photographs
 
+    from sfumato.device.folder import protect_folder
     from sfumato.engines import EngineConfig
     from sfumato.protect import parse
-    from sfumato.protect.folder import protect_folder
 
     write_photographs(folder / "source", files, 84)
     numbers = iter(range(100))

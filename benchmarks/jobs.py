@@ -16,9 +16,9 @@ import torch
 from timing import Line, Turns, in_turn
 
 import serve
+from sfumato.device.folder import FolderConfig, protect_folder
 from sfumato.engines import EngineConfig
 from sfumato.protect import parse
-from sfumato.protect.folder import FolderConfig, protect_folder
 from sfumato.study import grid
 from sfumato.study.run import run
 

@@ -226,8 +226,8 @@ def _protection(spec: str) -> Callable[[Path], Job]:
 
 
 def _folder(place: Path) -> Job:
+    from sfumato.device.folder import protect_folder
     from sfumato.engines import EngineConfig
-    from sfumato.protect.folder import protect_folder
 
     count, side = 20, 1024
     folders.write_photographs(place / "source", count, side)

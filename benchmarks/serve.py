@@ -26,10 +26,11 @@ import httpx
 import numpy as np
 import torch
 
+from sfumato import wire
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
-from sfumato.protect import parse, wire
+from sfumato.protect import parse
 from sfumato.serve import models
 from sfumato.serve.app import ServiceConfig
 from sfumato.serve.engine import Engine

@@ -41,11 +41,12 @@ import numpy as np
 import torch
 
 import sfumato
+from sfumato import wire
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.files import whole
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
-from sfumato.protect import parse, wire
+from sfumato.protect import parse
 from sfumato.serve.app import ServiceConfig
 from sfumato.serve.store import Store
 

@@ -31,8 +31,8 @@ from scipy import stats
 
 from sfumato import protect
 from sfumato.assess.log_rank import superior
+from sfumato.device.ledger import Budget
 from sfumato.dp.guarantee import SYMBOLS, rounded_up
-from sfumato.dp.ledger import Budget
 from sfumato.learn import few_shot
 from sfumato.protect.pixelize import cell_areas, spread
 from sfumato.study import grid, recommend, report

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from ray_nodes import RayCluster
 
 from sfumato import data
@@ -33,3 +34,9 @@ def ray_cluster() -> Iterator[RayCluster]:
     cluster = RayCluster()
     yield cluster
     cluster.shut_down()
+
+
+@pytest.fixture
+def photos():
+    """Seven colour images whose sides are a multiple of no cell, with areas of all brightness."""
+    return torch.randint(0, 256, (7, 3, 29, 23), generator=torch.Generator().manual_seed(0)).to(torch.uint8)

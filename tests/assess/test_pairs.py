@@ -18,11 +18,11 @@ from sfumato.assess import pairs, similarity
 from sfumato.assess.frechet import frechet_distance
 from sfumato.assess.pairs import PIXELS, Measure, OfSqueezeNet, Pair, Pairs, Scores, find, measure
 from sfumato.assess.perceptual import Perceptual
+from sfumato.device.folder import FolderConfig, protect_folder
 from sfumato.engines import EngineConfig
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import MTCNN, MobileFaceNet, SqueezeNet
 from sfumato.protect import parse
-from sfumato.protect.folder import FolderConfig, protect_folder
 
 MSE, PSNR, SSIM = PIXELS
 

@@ -9,7 +9,7 @@ import pytest
 from cloud import photograph, running, untrained
 from commands import Command, Said, check_mistake
 
-from sfumato.dp.ledger import Ledger
+from sfumato.device.ledger import Ledger
 from sfumato.serve.models import Served
 from sfumato.serve.store import Store
 

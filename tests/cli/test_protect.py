@@ -17,7 +17,7 @@ from commands import SCRIPT, Command, Said
 from PIL import Image
 
 from sfumato import images
-from sfumato.dp.ledger import Budget, Ledger
+from sfumato.device.ledger import Budget, Ledger
 from sfumato.protect import parse
 
 SPEC = "dp-pix:cell=4,epsilon=3"

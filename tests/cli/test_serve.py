@@ -12,10 +12,11 @@ import pytest
 import torch
 from commands import Command
 
+from sfumato import wire
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.listening import listen
-from sfumato.protect import Release, parse, wire
+from sfumato.protect import Release, parse
 from sfumato.serve import app as service
 from sfumato.serve import models
 from sfumato.serve.store import Store

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from sfumato import artefacts
-from sfumato.dp.ledger import Budget, Ledger
+from sfumato.device import releasing
+from sfumato.device.ledger import Budget, Ledger
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, BudgetExceededError, DataError, SpecError
 from sfumato.images import digest
-from sfumato.protect import device, parse, parse_feature
 from sfumato.protect import feature as features
+from sfumato.protect import parse, parse_feature
 from sfumato.protect.feature import (
     GRID,
     Feature,
@@ -52,7 +53,7 @@ def pictures(count: int = 5, seed: int = 0) -> Tensor:
 
 
 def by_ledger(feature: Feature, images: Tensor, ledger: Ledger) -> FeatureRelease:
-    return device.release(feature, images, ledger, folders=["/photos"] * len(images))
+    return releasing.release(feature, images, ledger, folders=["/photos"] * len(images))
 
 
 # What is released

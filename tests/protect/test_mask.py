@@ -13,13 +13,14 @@ from PIL import Image
 from torch import Tensor, nn
 
 from sfumato import artefacts, images
-from sfumato.dp.ledger import Ledger
+from sfumato.device import releasing
+from sfumato.device.folder import FolderConfig, dry_run, protect_folder, protect_image
+from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.engines import EngineConfig
 from sfumato.errors import ArtefactError, ConfigError, DataError, SpecError
-from sfumato.protect import device, expand, parse, unpack
+from sfumato.protect import expand, parse, unpack
 from sfumato.protect import mask as masks
-from sfumato.protect.folder import FolderConfig, dry_run, protect_folder, protect_image
 from sfumato.protect.mask import Mask, Masker, pixels_shown, top_pixels
 from sfumato.protect.release import Release, made_of
 
@@ -363,7 +364,7 @@ def test_another_process_gets_the_parameters_and_no_weights(artefact: str):
 def test_a_device_releases_what_the_mask_shows_and_each_image_its_own(artefact: str, tmp_path: Path):
     batch = pictures()[[0, 1, 0, 2]]
     with Ledger(tmp_path / "ledger.db") as ledger:
-        released = device.release(Mask(artefact), batch, ledger, folders=["/"] * 4)
+        released = releasing.release(Mask(artefact), batch, ledger, folders=["/"] * 4)
     expected = Mask(artefact).release(batch, NOISE)
     assert torch.equal(released.values, expected.values)
     assert torch.equal(released.shown, expected.shown)
@@ -375,14 +376,14 @@ def test_a_ledger_tells_a_mask_from_another_that_was_trained_at_its_path(artefac
 
     with Ledger(tmp_path / "ledger.db") as ledger:
         for _ in range(2):
-            device.release(Mask(artefact), pictures(1), ledger, folders=["/"])
+            releasing.release(Mask(artefact), pictures(1), ledger, folders=["/"])
         (first,) = specs()
         digest = hashlib.sha256(Path(artefact).read_bytes()).hexdigest()
         assert first == f"{Mask(artefact).spec}@{digest[:16]}"
         write_artefact(Path(artefact), keep=0.5)
-        device.release(Mask(artefact), pictures(1), ledger, folders=["/"])
+        releasing.release(Mask(artefact), pictures(1), ledger, folders=["/"])
         assert len(specs()) == 2
-        device.release(parse("blur:radius=1"), pictures(1), ledger, folders=["/"])
+        releasing.release(parse("blur:radius=1"), pictures(1), ledger, folders=["/"])
         assert "blur:radius=1" in specs()
 
 

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from sfumato import data, images
-from sfumato.dp.ledger import Ledger
+from sfumato.device import releasing
+from sfumato.device.folder import protect_folder
+from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.engines import EngineConfig
 from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
-from sfumato.protect import device, parse
-from sfumato.protect.folder import protect_folder
+from sfumato.protect import parse
 from sfumato.protect.outside import Outside
 from sfumato.protect.release import made_of
 from sfumato.study.streams import artefacts_of
@@ -199,7 +200,7 @@ def test_a_folder_is_released_by_the_ledger(tmp_path: Path, index: str):
 
 def test_a_device_releases_each_image_its_own(tmp_path: Path, index: str):
     with Ledger(tmp_path / "ledger.db") as ledger:
-        released = device.release(Outside(index), pictures(0)[[1, 0, 1]], ledger, folders=["/"] * 3)
+        released = releasing.release(Outside(index), pictures(0)[[1, 0, 1]], ledger, folders=["/"] * 3)
     assert torch.equal(released.values, pictures(1)[[1, 0, 1]])
 
 

@@ -17,12 +17,12 @@ import pytest
 import torch
 from sqlalchemy import event
 
-from sfumato import images
+from sfumato import images, wire
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
-from sfumato.protect import Release, parse, wire
+from sfumato.protect import Release, parse
 from sfumato.serve import models
 from sfumato.serve import store as module
 from sfumato.serve.app import ServiceConfig, create

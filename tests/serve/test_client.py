@@ -21,18 +21,18 @@ import torch
 from cloud import SIDE, photograph, running, untrained
 from PIL import Image
 
-from sfumato import images
-from sfumato.dp.ledger import Budget, Ledger
+from sfumato import images, wire
+from sfumato.device import client as module
+from sfumato.device.client import AsyncClient, Client, Guess, ServiceError
+from sfumato.device.ledger import Budget, Ledger
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, SpecError
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.private_feature import untrained as untrained_feature
-from sfumato.protect import parse, parse_feature, wire
+from sfumato.protect import parse, parse_feature
 from sfumato.protect.release import Release
-from sfumato.serve import client as module
 from sfumato.serve import models
 from sfumato.serve.app import create
-from sfumato.serve.client import AsyncClient, Client, Guess, ServiceError
 from sfumato.serve.models import Served
 from sfumato.serve.store import Store
 

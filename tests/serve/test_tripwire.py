@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato import images
+from sfumato import images, wire
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import DataError
 from sfumato.learn.prototypes import Refusal
-from sfumato.protect import Protection, Release, parse, wire
+from sfumato.protect import Protection, Release, parse
 from sfumato.protect.feature import FeatureRelease
 from sfumato.protect.mask import Mask
 from sfumato.serve.models import Demand, Served

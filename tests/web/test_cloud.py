@@ -14,9 +14,10 @@ import torch
 import uvicorn
 from torch import Tensor
 
+from sfumato import wire
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
-from sfumato.protect import parse, wire
+from sfumato.protect import parse
 from sfumato.serve import models
 from sfumato.serve.app import ServiceConfig, create
 from sfumato.serve.store import Store

@@ -18,10 +18,9 @@ from devices import SHAPE, pictures, write_feature, write_mask
 from PIL import ExifTags, Image
 from torch import Tensor
 
-from sfumato import images, protect
+from sfumato import images, protect, wire
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.edge.export import MOST_NUMBERS, export
-from sfumato.protect import wire
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask
 from sfumato.protect.parameters import artefact_digest

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato import protect
-from sfumato.protect import wire
+from sfumato import protect, wire
 
 Ask = Callable[[list[dict[str, Any]]], list[Any]]
 

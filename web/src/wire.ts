@@ -1,4 +1,4 @@
-/** Releases as they travel, application/vnd.sfumato.release: see sfumato.protect.wire. */
+/** Releases as they travel, application/vnd.sfumato.release: see sfumato.wire. */
 
 import type { Release } from "./protect/release";
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from sfumato.serve.client import Client
+    from sfumato.device.client import Client
 
 URL = typer.Argument(help="Of the service, such as https://cloud.example.")
 CLASSIFIER = typer.Argument(help="Its name.")
@@ -61,9 +61,9 @@ def connect(
     url: str, key_file: Path | None, spec: str | None, ledger: Path | None, *, insecure: bool
 ) -> "Client":
     """A client with the key of a file or of the environment; never of an argument, which others can see."""
-    from sfumato.dp.ledger import default_path
+    from sfumato.device.client import Client
+    from sfumato.device.ledger import default_path
     from sfumato.errors import ConfigError
-    from sfumato.serve.client import Client
 
     key = os.environ.get("SFUMATO_KEY") if key_file is None else key_file.read_text(errors="replace").strip()
     if key is None:

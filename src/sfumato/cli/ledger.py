@@ -13,7 +13,7 @@ _PATH = typer.Option("--ledger", help="The ledger (default: the user's own).")
 @app.command()
 def show(path: Annotated[Path | None, _PATH] = None) -> None:
     """Say what was released of how many images, and what is spent of each budget."""
-    from sfumato.dp.ledger import Ledger, default_path
+    from sfumato.device.ledger import Ledger, default_path
     from sfumato.errors import LedgerError
 
     path = path or default_path()
@@ -48,7 +48,7 @@ def budget(
     The cost is for neighbours that differ in any 1 pixel; write epsilon=10,pixels=16 for any 16. With "none"
     the limit is lifted.
     """
-    from sfumato.dp.ledger import Budget, Ledger, default_path, is_url, without_password
+    from sfumato.device.ledger import Budget, Ledger, default_path, is_url, without_password
     from sfumato.errors import DataError
 
     limit = None if words == "none" else Budget.parse(words)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from sfumato.device.folder import FolderConfig, Outcome
     from sfumato.engines import EngineConfig
     from sfumato.protect import Protection
-    from sfumato.protect.folder import FolderConfig, Outcome
 
 _STREAM = Path("-")
 _SHOWN = 3  # sizes of images whose guarantee is printed
@@ -62,10 +62,10 @@ def protect(
     from the environment. On a Ray cluster of several machines, both are URLs or folders that all share.
     """
     from sfumato import protect as protections
-    from sfumato.dp.ledger import default_path, is_url
+    from sfumato.device.folder import FolderConfig
+    from sfumato.device.ledger import default_path, is_url
+    from sfumato.device.worker import is_shard
     from sfumato.engines import EngineConfig
-    from sfumato.protect.folder import FolderConfig
-    from sfumato.protect.worker import is_shard
 
     protection = protections.parse(spec)
     many = is_url(source) or Path(source).is_dir() or is_shard(source)
@@ -93,8 +93,8 @@ def _many(
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from sfumato.device import folder
     from sfumato.files import printable
-    from sfumato.protect import folder
 
     columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True, soft_wrap=True)) as progress:
@@ -139,11 +139,11 @@ def _one(
     dry_run: bool,
 ) -> None:
     """Release one image; what is said goes to standard error, since the release may go to standard output."""
-    from sfumato.dp.ledger import Ledger, is_url, without_password
+    from sfumato.device.folder import protect_image
+    from sfumato.device.ledger import Ledger, is_url, without_password
     from sfumato.errors import DataError
     from sfumato.files import whole
     from sfumato.images import MAX_BYTES
-    from sfumato.protect.folder import protect_image
 
     if dry_run:
         raise DataError("--dry-run is for folders and tar files")

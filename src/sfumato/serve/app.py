@@ -19,15 +19,20 @@ import torch
 from torch import Tensor
 
 import sfumato
+from sfumato import wire
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, SfumatoError, needs_extra
-from sfumato.protect import wire
 from sfumato.protect.feature import FeatureRelease
 from sfumato.protect.release import Release
 from sfumato.serve import metrics, problems, tripwire
 from sfumato.serve.engine import Engine
 from sfumato.serve.gallery import Galleries, Together
-from sfumato.serve.messages import (
+from sfumato.serve.models import Demand, Served
+from sfumato.serve.problems import Problem, first
+from sfumato.serve.store import Example, Key, Role, Store
+from sfumato.serve.tripwire import NotProtectedError
+from sfumato.serve.watch import Watched
+from sfumato.wire.messages import (
     LABEL,
     Answers,
     AuditLine,
@@ -40,11 +45,6 @@ from sfumato.serve.messages import (
     ProblemDetails,
     no_step,
 )
-from sfumato.serve.models import Demand, Served
-from sfumato.serve.problems import Problem, first
-from sfumato.serve.store import Example, Key, Role, Store
-from sfumato.serve.tripwire import NotProtectedError
-from sfumato.serve.watch import Watched
 
 with needs_extra("the server", "serve"):
     import anyio.to_thread
@@ -76,7 +76,7 @@ class ServiceConfig:
 
     Attributes:
         most_bytes: of a request's body.
-        most_images, most_pixels: of a release; see protect.wire.decode.
+        most_images, most_pixels: of a release; see sfumato.wire.decode.
         body_seconds: within which a body must have come.
         window, most_batch, most_waiting: see Engine.
         allow_origins: other sites whose pages may ask, such as "https://example.org"; by default none.

@@ -31,7 +31,7 @@ from sfumato.protect.feature import KIND as FEATURE
 from sfumato.protect.feature import FeatureRelease, load_extractor
 from sfumato.protect.parameters import artefact_digest
 from sfumato.protect.release import Release, made_of
-from sfumato.protect.wire import portable
+from sfumato.wire import portable
 
 MOST_REFERENCE = 512  # reference images that statistics are taken from
 
@@ -47,7 +47,7 @@ class Demand:
     """A protection that a model was trained for.
 
     Attributes:
-        spec: as it travels, see protect.wire.portable.
+        spec: as it travels, see sfumato.wire.portable.
         made_of: the digest of the artefact that the spec names; None where it names none, or nobody knows.
         protection: None for a private feature, whose noise is the device's choice.
         weight: of a support image in a prototype, see FewShotModel.weight.

@@ -9,8 +9,8 @@ from typing import Any
 
 from sfumato.errors import ConfigError, DataError, SfumatoError, needs_extra
 from sfumato.serve.engine import BusyError
-from sfumato.serve.messages import ProblemDetails
 from sfumato.serve.store import ConflictError, NotFoundError, QuotaError, StoreError
+from sfumato.wire.messages import ProblemDetails
 
 with needs_extra("the server", "serve"):
     from fastapi import Response

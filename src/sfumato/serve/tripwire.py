@@ -28,8 +28,8 @@ from sfumato.protect.gaussian import Gaussian
 from sfumato.protect.mask import Mask, load_masker, pixels_shown
 from sfumato.protect.pixelize import cell_areas, spread
 from sfumato.protect.release import Release
-from sfumato.protect.wire import FeatureHeader, Header
 from sfumato.serve.models import Demand, Served
+from sfumato.wire import FeatureHeader, Header
 
 FALSE_ALARM = 1e-6  # of one image, by all tests of its noise together
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from sfumato.dp.ledger import Budget, Ledger
+from sfumato.device import releasing
+from sfumato.device.ledger import Budget, Ledger
 from sfumato.errors import BudgetExceededError, ImageError, SpecError
 from sfumato.images import digest
-from sfumato.protect import Protection, Release, device, parse
+from sfumato.protect import Protection, Release, parse
 
 NOISY = [
     "dp-pix:cell=4,epsilon=3",
@@ -28,7 +29,7 @@ def ledger(tmp_path: Path):
 
 
 def released(spec: str, images: Tensor, ledger: Ledger) -> Release:
-    return device.release(parse(spec), images, ledger, folders=["/photos"] * len(images))
+    return releasing.release(parse(spec), images, ledger, folders=["/photos"] * len(images))
 
 
 def stored(ledger: Ledger) -> list[bytes | None]:
@@ -99,7 +100,7 @@ def test_in_a_batch_of_known_and_unknown_images_each_gets_its_own(photos: Tensor
 def test_noise_is_drawn_for_unknown_images_only(photos: Tensor, ledger: Ledger):
     spied = Spied(parse("dp-pix:cell=4,epsilon=3"))
     for images in (photos[:3], photos[:5], photos[:5]):
-        device.release(spied, images, ledger, folders=["/"] * len(images))
+        releasing.release(spied, images, ledger, folders=["/"] * len(images))
     assert spied.drawn == [3, 2, 0]
 
 
@@ -237,23 +238,23 @@ def test_noise_that_was_refused_is_never_shown_later(photos: Tensor, ledger: Led
     spied = Spied(parse("gaussian:sigma=40"))
     ledger.set_budget(Budget.parse("rho=0.001"))
     with pytest.raises(BudgetExceededError):
-        device.release(spied, photos, ledger, folders=["/"] * len(photos))
+        releasing.release(spied, photos, ledger, folders=["/"] * len(photos))
     ledger.set_budget(None)
-    device.release(spied, photos, ledger, folders=["/"] * len(photos))
+    releasing.release(spied, photos, ledger, folders=["/"] * len(photos))
     assert spied.drawn == [7, 7]
 
 
 def test_every_image_is_charged_to_its_own_folder(photos: Tensor, ledger: Ledger):
     for folder in "ab":
         ledger.set_budget(Budget.parse("epsilon=100"), folder=f"/{folder}")
-    device.release(parse("dp-pix:cell=4,epsilon=3"), photos[:3], ledger, folders=["/a", "/b", "/b"])
+    releasing.release(parse("dp-pix:cell=4,epsilon=3"), photos[:3], ledger, folders=["/a", "/b", "/b"])
     assert {name: spent for name, (_, spent) in ledger.summary().budgets.items()} == {"/a": 3, "/b": 6}
 
 
 def test_a_number_of_folders_that_is_not_that_of_the_images_charges_nothing(photos: Tensor, ledger: Ledger):
     for count in (1, 8):
         with pytest.raises(ValueError, match="zip"):
-            device.release(parse("gaussian:sigma=40"), photos, ledger, folders=["/"] * count)
+            releasing.release(parse("gaussian:sigma=40"), photos, ledger, folders=["/"] * count)
     assert stored(ledger) == []
 
 
@@ -276,7 +277,7 @@ def test_a_copy_without_releases_says_what_would_be_charged_and_leaves_the_ledge
     first = released("gaussian:sigma=40", photos[:4], ledger).values
     ledger.copy_without_releases(tmp_path / "copy.db")
     with Ledger(tmp_path / "copy.db") as copy:
-        again, new = device.charged_release(
+        again, new = releasing.charged_release(
             parse("gaussian:sigma=40"), photos, copy, folders=["/photos"] * len(photos)
         )
         assert not torch.equal(again.values[:4], first)

@@ -25,15 +25,15 @@ import torch
 
 import sfumato
 from sfumato import engines, images
-from sfumato.dp.ledger import Ledger
+from sfumato.device import releasing, worker
+from sfumato.device.journal import Journal, Row, by_shape, path_of
+from sfumato.device.ledger import Ledger
+from sfumato.device.storage import Folder, Place, Remote, place
+from sfumato.device.worker import SHARDS, FolderConfig, Item, Job, encoded, is_shard
 from sfumato.engines import EngineConfig
 from sfumato.errors import ConfigError, DataError
-from sfumato.protect import device, worker
-from sfumato.protect.journal import Journal, Row, by_shape, path_of
 from sfumato.protect.mask import Mask
-from sfumato.protect.places import Folder, Place, Remote, place
 from sfumato.protect.release import Protection, made_of
-from sfumato.protect.worker import SHARDS, FolderConfig, Item, Job, encoded, is_shard
 
 __all__ = ["MANIFEST", "FolderConfig", "Outcome", "dry_run", "protect_folder", "protect_image"]
 
@@ -204,13 +204,13 @@ def protect_image(
 
     Raises:
         ImageError: not an image that can be read.
-        BudgetExceededError, LedgerError, SpecError: see sfumato.protect.device.release.
+        BudgetExceededError, LedgerError, SpecError: see sfumato.device.releasing.release.
         ConfigError, ArtefactError: see protect_folder.
     """
     config = config or FolderConfig()
     _check_mask(protection, config)
     image = images.read(source, channels=None)
-    released, new = device.charged_release(protection, image[None], ledger, folders=[folder])
+    released, new = releasing.charged_release(protection, image[None], ledger, folders=[folder])
     shape = (image.shape[0], image.shape[1], image.shape[2])
     return next(encoded(released, config)), shape, new
 

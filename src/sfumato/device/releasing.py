@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from sfumato.dp.ledger import Charge, Ledger
+from sfumato.device.ledger import Charge, Ledger
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ImageError
 from sfumato.images import check_batch, digest
@@ -44,7 +44,7 @@ def charged_release(
         ledger: of this device.
         folders: where each of the N images lies, for the budgets of folders: a path, or a URL (a str), which
             counts as a folder by its name and those above it, without user and password; see
-            sfumato.dp.ledger.folder_name.
+            sfumato.device.ledger.folder_name.
 
     Returns:
         the release, and how many of the images were charged for it; the others were before.

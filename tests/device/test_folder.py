@@ -27,13 +27,13 @@ import pytest
 from PIL import Image
 
 from sfumato import images
-from sfumato.dp.ledger import Budget, Ledger
+from sfumato.device import folder as jobs
+from sfumato.device.folder import FolderConfig, Outcome, protect_folder
+from sfumato.device.ledger import Budget, Ledger
 from sfumato.engines import EngineConfig
 from sfumato.errors import ConfigError, DataError, LedgerError, SfumatoError
 from sfumato.files import PART
-from sfumato.protect import folder as jobs
 from sfumato.protect import parse
-from sfumato.protect.folder import FolderConfig, Outcome, protect_folder
 
 SPEC = "dp-pix:cell=4,epsilon=3"
 HERE = EngineConfig(workers=1)

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from sfumato import images
-from sfumato.dp.ledger import Ledger
+from sfumato.device import releasing
+from sfumato.device.journal import Row
+from sfumato.device.ledger import Ledger
+from sfumato.device.storage import Place
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
-from sfumato.protect import device
-from sfumato.protect.journal import Row
-from sfumato.protect.places import Place
 from sfumato.protect.release import Release
 from sfumato.protect.spec import parse
 
@@ -88,7 +88,7 @@ class Item:
 
     Attributes:
         name: its path below the source.
-        stamp: by which a change is noticed; see places.Found.
+        stamp: by which a change is noticed; see storage.Found.
         size: in bytes.
         output: where its release goes, below the target.
         ours: whether an earlier release of it lies there, which may be replaced.
@@ -262,7 +262,7 @@ class Worker:
     def _released(self, members: _Group) -> Iterator[tuple[_Group, Release]]:
         """Images of one shape -> those that were released, in groups, with the releases."""
         try:
-            release, new = device.charged_release(
+            release, new = releasing.charged_release(
                 self._protection,
                 torch.stack([image for _, image in members]),
                 self.ledger,

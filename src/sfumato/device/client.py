@@ -1,6 +1,6 @@
 """The device's side of the service: protect here, by the ledger of this device, and send what may leave.
 
-No pixel that was not released is in anything that is sent: what leaves is a release, as protect.wire writes
+No pixel that was not released is in anything that is sent: what leaves is a release, as sfumato.wire writes
 it, and the address, which holds the label. A label is not protected: choose one that says nothing.
 """
 
@@ -26,14 +26,15 @@ from PIL import Image, ImageOps
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from sfumato import images
-from sfumato.dp.ledger import Ledger
+from sfumato import images, wire
+from sfumato.device import releasing
+from sfumato.device.ledger import Ledger
 from sfumato.errors import ConfigError, ImageError, SfumatoError, needs_extra
 from sfumato.files import printable
-from sfumato.protect import Protection, device, parse, parse_feature, wire
+from sfumato.protect import Protection, parse, parse_feature
 from sfumato.protect.feature import Feature
 from sfumato.protect.release import Trained, made_of
-from sfumato.serve.messages import (
+from sfumato.wire.messages import (
     LABEL,
     Answers,
     ClassifierInfo,
@@ -361,7 +362,7 @@ class _Core:
         with Ledger(self._ledger) as ledger:
             # A private feature is charged, kept and given out as the release of an image is.
             protection = cast(Protection, place.protection)
-            released = device.release(protection, torch.stack(read), ledger, folders=folders)
+            released = releasing.release(protection, torch.stack(read), ledger, folders=folders)
         return wire.encode(released, made_of=made_of(protection))
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sfumato.device.storage import Place
 from sfumato.errors import DataError
-from sfumato.protect.places import Place
 
 _SCHEMA = """
 create table if not exists settings (key text primary key, value text not null);
@@ -32,7 +32,7 @@ class Row:
 
     Attributes:
         source: path below the source.
-        stamp: of the source, by which a changed file is noticed; see places.Found.
+        stamp: of the source, by which a changed file is noticed; see storage.Found.
         output: path below the target; "" where nothing was written.
         sha256: of the output, in hexadecimal.
         size: of the output, in bytes.

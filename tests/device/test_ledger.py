@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from scipy.stats import norm
 
+from sfumato.device.ledger import Budget, Charge, Ledger, default_path
 from sfumato.dp.guarantee import Guarantee
-from sfumato.dp.ledger import Budget, Charge, Ledger, default_path
 from sfumato.errors import BudgetExceededError, ConfigError, LedgerError
 
 SECONDS = 60  # a process that needs longer hangs
@@ -770,7 +770,7 @@ def test_what_is_charged_in_a_copy_is_not_charged_in_the_ledger(ledger: Ledger, 
 AT_ONCE = """
 import sys
 from sfumato.dp.guarantee import Guarantee
-from sfumato.dp.ledger import Charge, Ledger
+from sfumato.device.ledger import Charge, Ledger
 
 path, name = sys.argv[1:]
 proved = Guarantee(definition="pure", value=1.0, pixels=1, whole_image=1.0, source="")
@@ -830,7 +830,7 @@ def test_a_ledger_waits_for_another_process_that_has_just_begun_it(ledger: Ledge
 CHARGE_ON = """
 import sys
 from sfumato.dp.guarantee import Guarantee
-from sfumato.dp.ledger import Charge, Ledger
+from sfumato.device.ledger import Charge, Ledger
 
 proved = Guarantee(definition="pure", value=1.0, pixels=1, whole_image=1.0, source="")
 ledger = Ledger(sys.argv[1])

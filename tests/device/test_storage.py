@@ -12,10 +12,10 @@ import fsspec
 import pytest
 from fsspec.registry import known_implementations
 
-from sfumato.dp.ledger import Budget, Charge, Ledger, folder_name, without_password
+from sfumato.device.ledger import Budget, Charge, Ledger, folder_name, without_password
+from sfumato.device.storage import Folder, Remote, place
 from sfumato.errors import ConfigError, ImageError, MissingExtraError
 from sfumato.files import PART
-from sfumato.protect.places import Folder, Remote, place
 
 
 @pytest.fixture(params=["folder", "memory", "local"])

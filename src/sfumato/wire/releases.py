@@ -191,7 +191,7 @@ def _header(sent: Release | FeatureRelease, made_of: str | None) -> Header:
 def _split(data: bytes) -> tuple[Header, memoryview]:
     """The header, and what follows it."""
     if len(data) < _PREFIX.size:
-        raise DataError(f"{len(data)} bytes are no release: send what sfumato.protect.wire.encode gives")
+        raise DataError(f"{len(data)} bytes are no release: send what sfumato.wire.encode gives")
     magic, version, length = _PREFIX.unpack_from(data)
     if magic != _MAGIC:
         raise DataError("these bytes are no release: they begin otherwise; see the format's description")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sfumato.errors import DataError
 from sfumato.protect import Release
 from sfumato.protect.feature import FeatureRelease
-from sfumato.protect.wire import ImageHeader, decode, digests, encode, header, portable
+from sfumato.wire import ImageHeader, decode, digests, encode, header, portable
 
 DIGEST = "0123456789abcdef" * 4
 
