@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from sfumato.device.ledger import Charge, Ledger
+from sfumato.device.near_copies import Fingerprint, fingerprints
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ImageError
 from sfumato.images import check_batch, digest
+from sfumato.protect.parameters import LEAST_DIFFERENCE
 from sfumato.protect.release import Protection, Release, made_of
 
 
@@ -21,9 +23,10 @@ def release(
     ledger: Ledger,
     *,
     folders: Sequence[str | os.PathLike[str]],
+    people: Sequence[str | None] | None = None,
 ) -> Release:
     """See charged_release; the release alone."""
-    return charged_release(protection, images, ledger, folders=folders)[0]
+    return charged_release(protection, images, ledger, folders=folders, people=people)[0]
 
 
 def charged_release(
@@ -32,6 +35,7 @@ def charged_release(
     ledger: Ledger,
     *,
     folders: Sequence[str | os.PathLike[str]],
+    people: Sequence[str | None] | None = None,
 ) -> tuple[Release, int]:
     """Release images as `protection` does, by the ledger: within its budgets, and each image only once.
 
@@ -44,14 +48,15 @@ def charged_release(
         ledger: of this device.
         folders: where each of the N images lies, for the budgets of folders: a path, or a URL (a str), which
             counts as a folder by its name and those above it, without user and password; see
-            sfumato.device.ledger.folder_name.
+            sfumato.device.scopes.folder_name.
+        people: who is in each of the N images, for the budgets of people; None where nobody says.
 
     Returns:
         the release, and how many of the images were charged for it; the others were before.
 
     Raises:
         BudgetExceededError: one of the images would pass a budget.
-        ImageError: the batch is empty, or none.
+        ImageError: the batch is empty, or none; or see check_differs.
         SpecError: a parameter does not fit images of this size.
         LedgerError: the ledger cannot be written.
     """
@@ -67,11 +72,13 @@ def charged_release(
     fresh = {name: i for i, name in enumerate(digests) if name not in kept}
     wanted = images if len(fresh) == len(images) else images[list(fresh.values())]
     released = protection.release(wanted, fresh_noise())
+    check_differs(protection, wanted, released)
     if protection.draws_noise:
         kept |= {
             name: values.contiguous().numpy().tobytes()
             for name, values in zip(fresh, released.values, strict=True)
         }
+    seen = _fingerprints(ledger, digests, images)
     charged = ledger.charge(
         [
             Charge(
@@ -81,8 +88,10 @@ def charged_release(
                 guarantee=partial(protection.guarantee, shape),
                 release=kept.get(name),
                 folder=folder,
+                person=person,
+                fingerprint=seen.get(name),
             )
-            for name, folder in zip(digests, folders, strict=True)
+            for name, folder, person in zip(digests, folders, people or [None] * len(digests), strict=True)
         ]
     )
     if protection.draws_noise:
@@ -96,3 +105,51 @@ def charged_release(
         return replace(released, values=values), charged.new
     rows = {name: row for row, name in enumerate(fresh)}
     return released.rows([rows[name] for name in digests]), charged.new
+
+
+def check_differs(protection: Protection, images: Tensor, released: Release) -> None:
+    """Raise ImageError where the release of an image is nearly the image itself, unless "none" was asked for.
+
+    Without noise, by what the receiver sees: a root mean square difference of at most LEAST_DIFFERENCE grey
+    levels over all values; of a mask, all pixels shown. A blank image is such a one for every blur.
+
+    With noise nothing is looked at: a refusal would be a function of the image that no guarantee counts. There
+    the parameters are bounded instead, where they are read (sfumato.protect.parameters).
+
+    Args:
+        images: (N, C, H, W) uint8, the originals.
+        released: of them. A private feature is no image, and equals none.
+    """
+    if protection.draws_noise or protection.spec == "none" or not isinstance(released, Release):
+        return
+    height, width = images.shape[2:]
+    for i, (image, seen) in enumerate(zip(images, released.images(), strict=True)):
+        if released.shown is not None:
+            if not released.shown[i].all():
+                continue
+            likeness = f"the release of a {height}x{width} image would show all pixels"
+        else:
+            difference = (seen.float() - image).square().mean().sqrt().item()
+            if difference > LEAST_DIFFERENCE:
+                continue
+            likeness = (
+                f"the release of a {height}x{width} image would differ from it by {difference:.2g} grey "
+                f"level{'s' * (difference != 1)} (root mean square), and leaves only above "
+                f"{LEAST_DIFFERENCE:g}"
+            )
+        raise ImageError(
+            f"{protection.spec}: {likeness}: choose stronger parameters, such as a larger cell or radius, "
+            "which larger images need; or write none to send images in clear",
+            cause="its release would be nearly the image itself",
+        )
+
+
+def _fingerprints(
+    ledger: Ledger, digests: Sequence[bytes], images: Tensor
+) -> dict[bytes, Fingerprint | None]:
+    """Digest -> fingerprint, of the images whose fingerprints the ledger does not have."""
+    known = ledger.known(digests)
+    new = {name: row for row, name in enumerate(digests) if name not in known}
+    if not new:
+        return {}
+    return dict(zip(new, fingerprints(images[list(new.values())]), strict=True))

@@ -271,10 +271,10 @@ class Worker:
         except SpecError:
             for one, _ in members:
                 one.row.fail(f"an image that {self.job.spec} does not fit", one.name)
-        except BudgetExceededError:
+        except (BudgetExceededError, ImageError) as error:
             if len(members) == 1:
                 one = members[0][0]
-                one.row.fail("over budget", one.name)
+                one.row.fail(error.cause if isinstance(error, ImageError) else "over budget", one.name)
                 return
             for member in members:
                 yield from self._released([member])
