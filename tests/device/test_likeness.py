@@ -1,4 +1,4 @@
-"""What is nearly the image itself does not leave a device: by the differences of protections without noise."""
+"""What is nearly the image itself does not leave a device, where no noise is drawn."""
 
 from pathlib import Path
 

@@ -19,6 +19,13 @@ def test_blur_is_pillows_to_the_byte_in_colour_and_grey(photos, radius):
             assert np.array_equal(blurred.permute(1, 2, 0).numpy().squeeze(), pillow)
 
 
+def test_a_picture_one_pixel_wide_is_blurred_along_it():
+    column = torch.tensor([0, 0, 255, 255], dtype=torch.uint8).view(1, 1, 4, 1)
+    (blurred,) = parse("blur:radius=1").release(column, NOISE).images().tolist()
+    pillow = Image.fromarray(column[0, 0].numpy()).filter(ImageFilter.GaussianBlur(1))
+    assert blurred[0] == np.asarray(pillow).tolist()
+
+
 def test_a_flat_image_stays_flat():
     flat = torch.full((1, 3, 20, 20), 77, dtype=torch.uint8)
     assert torch.equal(parse("blur:radius=3").release(flat, NOISE).images(), flat)

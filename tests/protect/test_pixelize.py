@@ -14,7 +14,7 @@ from sfumato.protect.pixelize import cell_areas, cell_means, cell_sums, spread
 NOISE = seeded_noise(0)
 
 
-@pytest.mark.parametrize("cell", [1, 2, 3, 4, 6, 10, 23])
+@pytest.mark.parametrize("cell", [2, 3, 4, 6, 10, 23])
 def test_every_cell_is_its_mean_also_at_the_border(photos, cell):
     release = parse(f"pixelize:cell={cell}").release(photos, NOISE)
     shown = release.images().numpy()

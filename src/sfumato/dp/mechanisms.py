@@ -25,7 +25,7 @@ from sfumato.errors import ConfigError
 # result of a seeded source does not depend on how many threads there are.
 _CHUNK = 1 << 15
 
-_MAX_SCALE = 1 << 55  # noise of that scale fits 64 bits but with probability e^-256
+MAX_SCALE = 1 << 55  # noise of that scale fits 64 bits but with probability e^-256
 
 Bits = Callable[[int], bytes]  # n -> n random bytes
 
@@ -51,7 +51,7 @@ class Noise:
             shape: of the result.
             scale: > 0, an exact fraction, since the privacy proof is about the exact value.
         """
-        if not 0 < scale <= _MAX_SCALE:
+        if not 0 < scale <= MAX_SCALE:
             raise ConfigError(f"the scale of Laplace noise is above 0 and at most 2^55, got {scale}")
         coins = _laplace_coins(scale)
         return self._fill(shape, np.int64, lambda out, bits: _fill_laplace(out, bits, coins))
@@ -69,7 +69,7 @@ class Noise:
             shape: of the result.
             variance: > 0, sigma^2 as an exact fraction; the variance of the noise is at most that.
         """
-        if not 0 < variance <= _MAX_SCALE**2:
+        if not 0 < variance <= MAX_SCALE**2:
             raise ConfigError(f"the variance of Gaussian noise is above 0 and at most 2^110, got {variance}")
         scale = math.isqrt(math.floor(variance)) + 1
         coins = _laplace_coins(Fraction(scale))

@@ -5,22 +5,16 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from sfumato.dp.mechanisms import Noise
-from sfumato.errors import SpecError
 from sfumato.images import check_batch
-from sfumato.protect.parameters import canonical, check_above_zero
+from sfumato.protect.parameters import canonical, check_bounds
 from sfumato.protect.release import Release
+
+SHARE = "it is the part of the side, up to 1"
 
 
 def centre(images: Tensor, share: float) -> tuple[slice, slice]:
     """Rows and columns of the centre part of (N, C, H, W) images whose sides are `share` of theirs."""
     return _middle(images.shape[2], share), _middle(images.shape[3], share)
-
-
-def check_share(name: str, share: float) -> None:
-    """Raise SpecError unless 0 < share <= 1."""
-    check_above_zero(name, "share", share, "it is the part of the side, up to 1")
-    if share > 1:
-        raise SpecError(f"{name}: share={share:g} is larger than the image: choose a share of at most 1")
 
 
 def _middle(length: int, share: float) -> slice:
@@ -43,7 +37,7 @@ class Block:
     draws_noise = False
 
     def __post_init__(self) -> None:
-        check_share("block", self.share)
+        check_bounds("block", "share", self.share, SHARE)
 
     @property
     def spec(self) -> str:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from sfumato.dp.mechanisms import Noise
 from sfumato.images import check_batch, map_batches
-from sfumato.protect.block import centre, check_share
-from sfumato.protect.parameters import canonical, check_above_zero
+from sfumato.protect.block import SHARE, centre
+from sfumato.protect.parameters import canonical, check_bounds
 from sfumato.protect.release import Release
 
 
@@ -31,7 +31,8 @@ def _blur_rows(part: np.ndarray, radius: float) -> np.ndarray:
     """Blur along the last axis and swap the last two: (n, C, H, W) -> (n, C, W, H)."""
     picture = Image.fromarray(np.ascontiguousarray(part).reshape(-1, part.shape[-1]))
     rows = np.asarray(picture.filter(ImageFilter.GaussianBlur((radius, 0)))).reshape(part.shape)
-    return np.ascontiguousarray(rows.swapaxes(-1, -2))
+    # A copy also of one column, of which a view would be of bytes that are read only.
+    return rows.swapaxes(-1, -2).copy()
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Blur:
     draws_noise = False
 
     def __post_init__(self) -> None:
-        check_above_zero("blur", "radius", self.radius, "the paper uses 1 to 5")
+        check_bounds("blur", "radius", self.radius, "the paper uses 1 to 5")
 
     @property
     def spec(self) -> str:
@@ -72,8 +73,8 @@ class CentreBlur:
     draws_noise = False
 
     def __post_init__(self) -> None:
-        check_above_zero("centre-blur", "radius", self.radius, "the paper uses 1 to 5")
-        check_share("centre-blur", self.share)
+        check_bounds("centre-blur", "radius", self.radius, "the paper uses 1 to 5")
+        check_bounds("centre-blur", "share", self.share, SHARE)
 
     @property
     def spec(self) -> str:

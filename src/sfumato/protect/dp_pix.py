@@ -1,5 +1,6 @@
 """DP-Pix: pixelization with noise, differentially private between images that differ in m pixels."""
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -8,12 +9,21 @@ import torch
 from torch import Tensor
 
 from sfumato.dp.guarantee import Guarantee
-from sfumato.dp.mechanisms import Noise
+from sfumato.dp.mechanisms import MAX_SCALE, Noise
 from sfumato.errors import SpecError
 from sfumato.images import map_batches
-from sfumato.protect.parameters import canonical, check_above_zero, check_cell, check_pixels
+from sfumato.protect.parameters import (
+    LEAST_DIFFERENCE,
+    canonical,
+    check_bounds,
+    check_cell,
+    check_pixels,
+    check_single_pixels,
+)
 from sfumato.protect.pixelize import cell_areas, cell_means, cell_sums, spread
 from sfumato.protect.release import Release
+
+_MOST_CHANNELS = 3
 
 
 @dataclass(frozen=True)
@@ -40,11 +50,16 @@ class DPPix:
     draws_noise = True
 
     def __post_init__(self) -> None:
-        check_above_zero("dp-pix", "cell", self.cell, "the paper uses 2 to 10")
-        check_above_zero("dp-pix", "epsilon", self.epsilon, "smaller hides more; the paper uses 3")
-        check_above_zero("dp-pix", "pixels", self.pixels, "the paper uses 1")
+        check_bounds("dp-pix", "cell", self.cell, "the paper uses 2 to 10")
+        check_bounds("dp-pix", "epsilon", self.epsilon, "smaller hides more; the paper uses 3")
+        check_bounds("dp-pix", "pixels", self.pixels, "the paper uses 1")
         if self.variant not in ("sound", "published"):
             raise SpecError(f"dp-pix: variant={self.variant} is unknown: choose sound or published")
+        # A discrete Laplace variable of scale s has a standard deviation of a hair below s·√2.
+        most = 255 * self.pixels * math.sqrt(2) / LEAST_DIFFERENCE
+        check_single_pixels("dp-pix", self.cell, "epsilon", self.epsilon, most)
+        if 255 * self.pixels * _MOST_CHANNELS / _exact(self.epsilon) > MAX_SCALE:
+            raise _beyond("dp-pix", "epsilon", self)
 
     @property
     def spec(self) -> str:
@@ -116,9 +131,13 @@ class DPPixGaussian:
     draws_noise = True
 
     def __post_init__(self) -> None:
-        check_above_zero("dp-pix-gaussian", "cell", self.cell, "the paper uses 2 to 10")
-        check_above_zero("dp-pix-gaussian", "rho", self.rho, "smaller hides more; 0.5 is like mu = 1")
-        check_above_zero("dp-pix-gaussian", "pixels", self.pixels, "1 or more")
+        check_bounds("dp-pix-gaussian", "cell", self.cell, "the paper uses 2 to 10")
+        check_bounds("dp-pix-gaussian", "rho", self.rho, "smaller hides more; 0.5 is like mu = 1")
+        check_bounds("dp-pix-gaussian", "pixels", self.pixels, "1 or more")
+        squares = self.pixels * min(self.pixels, self.cell**2)  # at most, whatever the image
+        self._check_single_pixels(squares)
+        if self._variance(squares, _MOST_CHANNELS) > MAX_SCALE**2:
+            raise _beyond("dp-pix-gaussian", "rho", self)
 
     @property
     def spec(self) -> str:
@@ -129,9 +148,18 @@ class DPPixGaussian:
         """See Protection.release. The values travel at cell resolution."""
         check_cell("dp-pix-gaussian", self.cell, images)
         areas = cell_areas(images.shape[2], images.shape[3], self.cell)
-        variance = _squares(self.pixels, areas) * 255**2 * images.shape[1] / (2 * _exact(self.rho))
+        squares = _squares(self.pixels, areas)
+        self._check_single_pixels(squares)  # now of these images, which may have fewer pixels
+        variance = self._variance(squares, images.shape[1])
         drawn = noise.discrete_gaussian((*images.shape[:2], *areas.shape), variance=variance)
         return _noisy_means(images, drawn, areas, self.cell, self.spec)
+
+    def _variance(self, squares: int, channels: int) -> Fraction:
+        return squares * 255**2 * channels / (2 * _exact(self.rho))
+
+    def _check_single_pixels(self, squares: int) -> None:
+        most = squares * 255**2 / (2 * LEAST_DIFFERENCE**2)
+        check_single_pixels("dp-pix-gaussian", self.cell, "rho", self.rho, most)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee:
         """rho-zCDP by the discrete Gaussian mechanism on cell sums; the rest is post-processing.
@@ -150,6 +178,13 @@ class DPPixGaussian:
             whole_image=float(each * _squares(height * width, areas)),
             source="discrete Gaussian mechanism on integer cell sums: Canonne, Kamath & Steinke 2020, Thm. 4",
         )
+
+
+def _beyond(name: str, key: str, protection: DPPix | DPPixGaussian) -> SpecError:
+    return SpecError(
+        f"{name}: pixels={protection.pixels} with {key}={getattr(protection, key):g} needs noise beyond 64 "
+        f"bits: choose fewer pixels, or a larger {key}"
+    )
 
 
 def _noisy_means(images: Tensor, drawn: Tensor, areas: Tensor, cell: int, spec: str) -> Release:

@@ -7,7 +7,6 @@ A release is of its own type: numbers are no image, so that nothing that takes t
 `Protection` takes these.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -25,13 +24,11 @@ from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.images import check_batch, to_float
 from sfumato.networks import TinyDarknet, cut
 from sfumato.networks.weights import initial_weights
-from sfumato.protect.parameters import artefact_digest, canonical, check_above_zero, check_path, check_pixels
+from sfumato.protect.parameters import artefact_digest, canonical, check_bounds, check_path, check_pixels
 
 KIND = "private feature"  # of the artefact
 
 GRID = 1024  # steps of a released number in a unit, where something is proved
-
-_MOST_NORM = 1e6
 
 _FINE = 1 << 16  # steps of the noise in a standard deviation, where nothing is
 
@@ -232,14 +229,12 @@ class Feature:
 
     def __post_init__(self) -> None:
         check_path("feature", "artefact", self.artefact)
-        if not 0 <= self.noise < math.inf:
+        if not self.noise >= 0:
             raise SpecError(f"feature: noise={self.noise:g}: at least 0, for none (such as 0.5)")
+        if self.noise:
+            check_bounds("feature", "noise", self.noise, "such as 0.5")
         if self.norm is not None:
-            check_above_zero("feature", "norm", self.norm, "choose about the root of the dimension")
-            if self.norm > _MOST_NORM:
-                raise SpecError(
-                    f"feature: norm={self.norm:g}: at most {_MOST_NORM:g}, of features of variance 1"
-                )
+            check_bounds("feature", "norm", self.norm, "choose about the root of the dimension")
 
     @property
     def draws_noise(self) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.images import check_batch
-from sfumato.protect.parameters import canonical, check_above_zero, check_pixels
+from sfumato.protect.parameters import canonical, check_bounds, check_pixels
 from sfumato.protect.release import Release
 
 
@@ -27,7 +27,7 @@ class Gaussian:
     draws_noise = True
 
     def __post_init__(self) -> None:
-        check_above_zero("gaussian", "sigma", self.sigma, "the paper uses 40 to 200")
+        check_bounds("gaussian", "sigma", self.sigma, "the paper uses 40 to 200")
 
     @property
     def spec(self) -> str:

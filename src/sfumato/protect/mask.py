@@ -18,7 +18,7 @@ from sfumato.errors import ArtefactError, SpecError
 from sfumato.images import check_batch, to_float
 from sfumato.networks import UNet
 from sfumato.networks.weights import initial_weights
-from sfumato.protect.parameters import artefact_digest, canonical, check_path
+from sfumato.protect.parameters import artefact_digest, canonical, check_path, check_shown
 from sfumato.protect.release import Release
 
 KIND = "mask"  # of the artefact
@@ -154,6 +154,8 @@ class Mask:
                 f"mask: keep={self.keep:g} is no share of the pixels: choose above 0 and below 1 "
                 "(the paper shows 0.25)"
             )
+        if self.keep is not None:
+            check_shown("mask", self.keep)
         if self.values not in VALUES:
             raise SpecError(f"mask: values={self.values} is unknown: choose one of {', '.join(VALUES)}")
 
@@ -182,6 +184,7 @@ class Mask:
                 f"{channels}x{height}x{width}: resize them, or train a mask on images like these"
             )
         keep = masker.keep if self.keep is None else self.keep
+        check_shown("mask", keep)
         count = pixels_shown(keep, (height, width))
         if not count:
             raise SpecError(

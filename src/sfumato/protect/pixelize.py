@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sfumato.dp.mechanisms import Noise
 from sfumato.images import map_batches
-from sfumato.protect.parameters import canonical, check_above_zero, check_cell
+from sfumato.protect.parameters import canonical, check_bounds, check_cell
 from sfumato.protect.release import Release
 
 
@@ -90,7 +90,7 @@ class Pixelize:
     draws_noise = False
 
     def __post_init__(self) -> None:
-        check_above_zero("pixelize", "cell", self.cell, "the paper uses 2 to 10")
+        check_bounds("pixelize", "cell", self.cell, "the paper uses 2 to 10")
 
     @property
     def spec(self) -> str:

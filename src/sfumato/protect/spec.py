@@ -34,6 +34,9 @@ PROTECTIONS: dict[str, Any] = {
     "outside": Outside,
 }
 
+_LONGEST = 5000  # characters of the spec of one protection: a path, and little else
+_SHOWN = 200  # characters of what was written that a message repeats
+
 
 def parse(spec: str) -> Protection:
     """The protection that a spec names. parse(spec).spec is its canonical form.
@@ -42,7 +45,9 @@ def parse(spec: str) -> Protection:
         SpecError: an unknown name or key (the nearest is named), a missing or impossible value, or a
             list of values, which only a study takes.
     """
-    return _only(spec, expand(spec))
+    name, kind, rest = _known(spec)
+    protection: Protection = _only(spec, name, kind, rest)
+    return protection
 
 
 def parse_feature(spec: str) -> Feature:
@@ -55,8 +60,8 @@ def parse_feature(spec: str) -> Feature:
     """
     name, _, rest = spec.strip().partition(":")
     if name != "feature":
-        raise SpecError(f"{spec!r} is no private feature: write feature:artefact=FILE,noise=0.5")
-    return _only(spec, _each(name, Feature, rest))
+        raise SpecError(f"{spec[:_SHOWN]!r} is no private feature: write feature:artefact=FILE,noise=0.5")
+    return _only(spec, name, Feature, rest)
 
 
 def expand(spec: str) -> list[Protection]:
@@ -64,6 +69,12 @@ def expand(spec: str) -> list[Protection]:
 
     With several lists, every combination in turn; the last key varies fastest.
     """
+    name, kind, rest = _known(spec)
+    return _every(kind, _values(name, kind, rest))
+
+
+def _known(spec: str) -> tuple[str, Any, str]:
+    """The name in a spec, the protection that it is of, and what follows."""
     name, _, rest = spec.strip().partition(":")
     if name == "feature":
         raise SpecError(
@@ -71,30 +82,41 @@ def expand(spec: str) -> list[Protection]:
             "sfumato.serve.Client, or put it on a device with `sfumato export`"
         )
     if name not in PROTECTIONS:
+        name = name[:_SHOWN]
         raise SpecError(f"no protection is called {name!r}: {did_you_mean(name, PROTECTIONS)}")
-    return _each(name, PROTECTIONS[name], rest)
+    return name, PROTECTIONS[name], rest
 
 
-def _only(spec: str, found: list[_Named]) -> _Named:
-    if len(found) > 1:
-        raise SpecError(f"{spec!r} names {len(found)} protections: give one value for each key")
-    return found[0]
+def _only(spec: str, name: str, kind: Callable[..., _Named], rest: str) -> _Named:
+    """Made only where it is one: lists of a thousand values name a thousand thousands."""
+    if len(spec) > _LONGEST:
+        raise SpecError(f"{name}: a spec of {len(spec)} characters: write at most {_LONGEST}")
+    values = _values(name, kind, rest)
+    count = math.prod(len(listed) for listed in values.values())
+    if count > 1:
+        raise SpecError(f"{spec[:_SHOWN]!r} names {count} protections: give one value for each key")
+    return _every(kind, values)[0]
 
 
-def _each(name: str, kind: Callable[..., _Named], rest: str) -> list[_Named]:
-    """Every combination of the values that follow a name."""
+def _every(kind: Callable[..., _Named], values: dict[str, list[Any]]) -> list[_Named]:
+    """Every combination of values."""
+    return [kind(**dict(zip(values, combination, strict=True))) for combination in product(*values.values())]
+
+
+def _values(name: str, kind: Callable[..., Any], rest: str) -> dict[str, list[Any]]:
+    """The values of each key that follow a name."""
     types = {key: _plain(hint) for key, hint in get_type_hints(kind).items()}
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values: dict[str, list[Any]] = {}
     for key, text in _pairs(name, rest):
         if key not in fields:
-            known = did_you_mean(key, fields) if fields else "it takes no parameters"
-            raise SpecError(f"{name}: no parameter {key!r}: {known}")
+            known = did_you_mean(key[:_SHOWN], fields) if fields else "it takes no parameters"
+            raise SpecError(f"{name}: no parameter {key[:_SHOWN]!r}: {known}")
         values.setdefault(key, []).append(_value(name, key, text, types[key]))
     for key, field in fields.items():
         if key not in values and field.default is dataclasses.MISSING:
             raise SpecError(f"{name}: {key} is missing: write {name}:{key}=...")
-    return [kind(**dict(zip(values, combination, strict=True))) for combination in product(*values.values())]
+    return values
 
 
 def _plain(hint: type) -> type:
@@ -113,7 +135,7 @@ def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:
         else:
             value = left.strip()
         if key is None or not value:
-            raise SpecError(f"{name}: {part!r} is not key=value: write {name}:key=value,key=value")
+            raise SpecError(f"{name}: {part[:_SHOWN]!r} is not key=value: write {name}:key=value,key=value")
         yield key, value
 
 
@@ -125,4 +147,4 @@ def _value(name: str, key: str, text: str, kind: type) -> Any:
         return value
     except ValueError:
         wanted = {int: "a whole number", float: "a number"}[kind]
-        raise SpecError(f"{name}: {key}={text} is not {wanted}") from None
+        raise SpecError(f"{name}: {key}={text[:_SHOWN]} is not {wanted}") from None
