@@ -31,7 +31,7 @@ from scipy import stats
 
 from sfumato import protect
 from sfumato.assess.log_rank import superior
-from sfumato.device.ledger import Budget
+from sfumato.device.budgets import Budget
 from sfumato.dp.guarantee import SYMBOLS, rounded_up
 from sfumato.learn import few_shot
 from sfumato.protect.pixelize import cell_areas, spread

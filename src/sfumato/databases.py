@@ -34,6 +34,7 @@ def begun(
 
     Raises:
         FileExistsError: a file is at `path` when the block ends. It is left alone.
+        sqlite3.Error: it cannot be written, as on a full disk.
     """
     temporary = path.with_name(PART.replace("*", secrets.token_hex(8)))
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -47,9 +48,14 @@ def begun(
             database.execute(f"pragma user_version = {marks.version}")
             with transaction(database):
                 yield database
+            # All of it into the one file that is linked; a full disk ends here.
+            busy, pages, written = database.execute("pragma wal_checkpoint(truncate)").fetchone()
+            if busy or written < pages or database.execute("pragma quick_check").fetchone() != ("ok",):
+                raise sqlite3.OperationalError("database or disk is full")
         os.link(temporary, path)
     finally:
-        temporary.unlink()
+        for side in ("", "-wal", "-shm", "-journal"):
+            temporary.with_name(temporary.name + side).unlink(missing_ok=True)
 
 
 def connect(path: Path, *, any_thread: bool = False) -> sqlite3.Connection:

@@ -46,7 +46,15 @@ class LedgerError(SfumatoError):
 
 
 class BudgetExceededError(LedgerError):
-    """A release would pass a privacy budget: nothing was charged, and nothing may leave."""
+    """A release would pass a privacy budget: nothing was charged, and nothing may leave.
+
+    Attributes:
+        cause: the reason without names of images, by which failures are counted.
+    """
+
+    def __init__(self, message: str, *, cause: str = "over budget") -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class BusyError(SfumatoError):

@@ -17,7 +17,8 @@ from commands import SCRIPT, Command, Said
 from PIL import Image
 
 from sfumato import images
-from sfumato.device.ledger import Budget, Ledger
+from sfumato.device.budgets import Budget
+from sfumato.device.ledger import Ledger
 from sfumato.protect import parse
 
 SPEC = "dp-pix:cell=4,epsilon=3"
@@ -65,6 +66,12 @@ def mistake(said: Said) -> str:
 # Folders
 
 
+NEW_LEDGER = (
+    "the ledger is new: every image may have at most 5 different releases; every person may have at most 30 "
+    "different releases (change it with `sfumato ledger budget`)"
+)
+
+
 def test_a_folder_is_protected_and_said_to_be(protect: Command, home: Path, tmp_path: Path):
     photos(tmp_path / "photos")
     said = protect("photos", "out")
@@ -74,6 +81,7 @@ def test_a_folder_is_protected_and_said_to_be(protect: Command, home: Path, tmp_
     assert rest == [
         f"3 of 3x20x17: {parse(SPEC).guarantee((3, 20, 17))}",
         f"charged 3 new releases; ledger: {home / 'ledger.db'}",
+        NEW_LEDGER,
         "manifest: out/manifest.json",
     ]
     assert set(files(tmp_path / "out")) == {"0.png", "1.png", "2.png", "manifest.json"}
@@ -168,7 +176,7 @@ def test_over_budget_is_a_failure_with_exit_code_1(command: Command, protect: Co
     command("ledger", "budget", "epsilon=6", "--folder", "photos")
     said = protect("photos", "out")
     assert said.code == 1
-    assert "failed: 1 (over budget), such as 2.png\n" in said.out
+    assert "failed: 1 (over the budget of a folder: epsilon=6 for any 1 pixel), such as 2.png\n" in said.out
 
 
 def test_a_folder_may_be_a_url_and_so_may_the_new_one(protect: Command, tmp_path: Path):
@@ -218,7 +226,7 @@ def test_one_image_says_what_is_proved_and_whether_it_was_charged(
     (tmp_path / "in.png").write_bytes(encoded())
     proved = f"{SPEC}: {parse(SPEC).guarantee((3, 20, 17))}"
     ledger = f"ledger: {home / 'ledger.db'}"
-    assert protect("in.png", "a.png").err.splitlines() == [proved, f"charged; {ledger}"]
+    assert protect("in.png", "a.png").err.splitlines() == [proved, f"charged; {ledger}", NEW_LEDGER]
     assert protect("in.png", "b.png").err.splitlines() == [
         proved,
         f"released before, and given again for nothing; {ledger}",
@@ -285,7 +293,7 @@ def test_an_image_goes_from_pipe_to_pipe(protect: Command, home: Path, tmp_path:
         check=False,
     )
     assert done.returncode == 0
-    assert done.stderr.endswith(f"charged; ledger: {home / 'ledger.db'}\n".encode())
+    assert done.stderr.endswith(f"charged; ledger: {home / 'ledger.db'}\n{NEW_LEDGER}\n".encode())
     (tmp_path / "in.png").write_bytes(encoded())
     protect("in.png", "a.png")
     assert done.stdout == (tmp_path / "a.png").read_bytes()
@@ -402,7 +410,11 @@ def test_the_ledger_is_shown_with_its_specs_and_budgets(command: Command, protec
         "dp-pix:cell=4,epsilon=3: 3",
         "gaussian:sigma=40: 1",
         "budget of every image: epsilon=10,delta=1e-6,pixels=4 for any 4 pixels",
-        f"budget of {tmp_path / 'photos'}: epsilon=10 for any 1 pixel; inf of 10 is spent",
+        "budget of every image: at most 5 different releases",
+        f"budget of {tmp_path / 'photos'}: epsilon=10 for any 1 pixel; nothing is left, since nothing is "
+        "proved of a release that was made there",
+        "budget of every person: at most 30 different releases",
+        "near copies of an image: share its budget",
     ]
 
 
@@ -423,6 +435,7 @@ def test_a_budget_is_set_shown_and_lifted(command: Command, protect: Command, tm
     assert said.out == "budget of photos: rho=99,pixels=2 for any 2 pixels; 18 of 99 is spent\n"
     assert command("ledger", "budget", "none").out == "no budget for every image\n"
     assert command("ledger", "budget", "none", "--folder", "photos").out == "no budget for photos\n"
+    assert command("ledger", "budget", "none", "--person", "").out == "no budget for every person\n"
     assert "budget of" not in command("ledger", "show").out
 
 

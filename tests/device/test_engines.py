@@ -18,8 +18,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sfumato.device.budgets import Budget
 from sfumato.device.folder import FolderConfig, Outcome, dry_run, protect_folder
-from sfumato.device.ledger import Budget, Ledger
+from sfumato.device.ledger import Ledger
+from sfumato.device.scopes import described, is_folder
 from sfumato.device.storage import Folder
 from sfumato.engines import EngineConfig
 from sfumato.errors import ConfigError, DataError
@@ -178,7 +180,9 @@ def test_a_budget_stops_the_workers_of_a_cluster_together(tmp_path, on_ray, monk
     with Ledger(tmp_path / "l.db") as ledger:
         ledger.set_budget(Budget.parse("epsilon=21"), folder=photos)
     outcome = protect_folder(photos, tmp_path / "ray", parse(NOISY), tmp_path / "l.db", engine=on_ray)
-    assert {cause: count for cause, (count, _) in outcome.failures.items()} == {"over budget": 5}
+    assert {cause: count for cause, (count, _) in outcome.failures.items()} == {
+        "over the budget of a folder: epsilon=21 for any 1 pixel": 5
+    }
     assert outcome.charged == 7
     check_whole(tmp_path / "ray", 7)
 
@@ -313,9 +317,15 @@ def test_a_budget_of_a_url_is_for_what_lies_below_it(memory):
     with Ledger(memory.root / "l.db") as ledger:
         ledger.set_budget(Budget.parse("epsilon=9"), folder=f"{memory.source}/anna/")
         ledger.set_budget(Budget.parse("epsilon=1"), folder="/")  # of this machine
-    assert {cause: count for cause, (count, _) in memory.run(NOISY).failures.items()} == {"over budget": 1}
+    assert {cause: count for cause, (count, _) in memory.run(NOISY).failures.items()} == {
+        "over the budget of a folder: epsilon=9 for any 1 pixel": 1
+    }
     with Ledger(memory.root / "l.db") as ledger:
-        spent = {folder: spent for folder, (_, spent) in ledger.summary().budgets.items()}
+        spent = {
+            described(limit.scope): limit.spent
+            for limit in ledger.summary().budgets
+            if is_folder(limit.scope)
+        }
     assert spent == {f"{memory.source}/anna": 9, "/": 0}
 
 

@@ -28,8 +28,9 @@ from PIL import Image
 
 from sfumato import images
 from sfumato.device import folder as jobs
+from sfumato.device.budgets import Budget
 from sfumato.device.folder import FolderConfig, Outcome, protect_folder
-from sfumato.device.ledger import Budget, Ledger
+from sfumato.device.ledger import Ledger
 from sfumato.engines import EngineConfig
 from sfumato.errors import ConfigError, DataError, LedgerError, SfumatoError
 from sfumato.files import PART
@@ -778,7 +779,7 @@ def test_images_over_their_budget_fail_and_nothing_of_them_is_written(place: Pla
     place.picture("new.png", 9)
     place.budget("epsilon=3.5")
     outcome = place.run()
-    assert counts(outcome) == {"over budget": 3}
+    assert counts(outcome) == {"over the budget of an image: epsilon=3.5 for any 1 pixel": 3}
     assert outcome.charged == 1
     assert set(place.outputs()) == {"new.png"}
     assert len(place.kept()) == 1
@@ -790,7 +791,7 @@ def test_of_a_folder_over_its_budget_as_many_pass_as_fit(place: Place):
     place.picture("bert/6.png", 6)
     place.budget("epsilon=9.5", place.source / "anna")
     outcome = place.run()
-    assert counts(outcome) == {"over budget": 2}
+    assert counts(outcome) == {"over the budget of a folder: epsilon=9.5 for any 1 pixel": 2}
     assert outcome.charged == 4
     assert set(place.outputs()) == {"anna/0.png", "anna/1.png", "anna/2.png", "bert/6.png"}
     place.budget("epsilon=15", place.source / "anna")
@@ -802,7 +803,7 @@ def test_a_shard_is_charged_to_the_folder_it_lies_in(place: Place):
     place.tar("anna/shard.tar", {f"deep/{i}.png": encoded("x.png", i) for i in range(3)})
     place.budget("epsilon=6", place.source / "anna")
     outcome = place.run()
-    assert counts(outcome) == {"over budget": 1}
+    assert counts(outcome) == {"over the budget of a folder: epsilon=6 for any 1 pixel": 1}
     assert len(members(place.outputs()["anna/shard.tar"])) == 2
 
 
@@ -815,7 +816,9 @@ def test_a_member_is_not_charged_to_a_folder_that_only_has_its_name(place: Place
 def test_a_release_of_which_nothing_is_proved_fits_no_budget(place: Place):
     place.picture("a.png")
     place.budget("rho=1000000")
-    assert counts(place.run("blur:radius=2")) == {"over budget": 1}
+    assert counts(place.run("blur:radius=2")) == {
+        "over the budget of an image: rho=1000000 for any 1 pixel": 1
+    }
     assert place.outputs() == {}
 
 
@@ -878,7 +881,7 @@ def test_a_dry_run_writes_nothing_and_charges_nothing(place: Place):
     place.dry_run()
     with Ledger(place.ledger) as ledger:
         assert ledger.summary().releases == 0
-    assert [path.name for path in place.ledger.parent.iterdir()] == ["ledger.db"]
+    assert sorted(path.name for path in place.ledger.parent.iterdir()) == ["ledger.db", "ledger.db.runs"]
 
 
 def test_after_the_run_a_dry_run_predicts_no_charge(place: Place):
@@ -1112,7 +1115,7 @@ def test_a_shard_that_cannot_be_read_fails_by_cause_and_the_rest_goes_on(
 def test_a_shard_over_budget_holds_what_fits(place: Place):
     place.tar("t.tar", {f"{i}.png": encoded("a.png", i) for i in range(3)})
     place.budget("epsilon=6", place.source)
-    assert counts(place.run()) == {"over budget": 1}
+    assert counts(place.run()) == {"over the budget of a folder: epsilon=6 for any 1 pixel": 1}
     assert list(members(place.outputs()["t.tar"])) == ["0.png", "1.png"]
 
 

@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 from scipy.stats import norm
 
-from sfumato.device.ledger import Budget, Charge, Ledger, default_path
+from sfumato.device.budgets import Budget
+from sfumato.device.ledger import Charge, Ledger, Limit, default_path
+from sfumato.device.scopes import described
 from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import BudgetExceededError, ConfigError, LedgerError
 
@@ -57,8 +59,16 @@ def charge(
 
 @pytest.fixture
 def ledger(tmp_path: Path):
+    """A new ledger, without the budgets that it begins with."""
     with Ledger(tmp_path / "ledger.db") as opened:
+        opened.set_budget(None)
+        opened.set_budget(None, person="")
         yield opened
+
+
+def limits(ledger: Ledger) -> dict[str, tuple[Budget, float]]:
+    """What each budget is for -> the budget, and what is spent of it."""
+    return {described(limit.scope): (limit.budget, limit.spent) for limit in ledger.summary().budgets}
 
 
 def content(path: Path) -> dict[str, list]:
@@ -66,7 +76,7 @@ def content(path: Path) -> dict[str, list]:
     with sqlite3.connect(path) as database:
         rows = {
             table: database.execute(f"select * from {table} order by 1, 2").fetchall()
-            for table in ("terms", "charges", "folders", "places", "budgets")
+            for table in ("terms", "charges", "folders", "places", "images", "budgets")
         }
     database.close()
     return rows
@@ -278,7 +288,10 @@ def test_the_summary_counts_images_releases_specs_and_budgets(ledger: Ledger):
     summary = ledger.summary()
     assert (summary.images, summary.releases) == (2, 3)
     assert summary.specs == {"noise:1.0": 2, "noise:2.0": 1}
-    assert summary.budgets == {"": (Budget.parse("rho=9"), 0), "/photos": (Budget.parse("epsilon=9"), 4)}
+    assert summary.budgets == [
+        Limit(b"", Budget.parse("rho=9"), 0),
+        Limit(b"/photos", Budget.parse("epsilon=9"), 4),
+    ]
 
 
 # Budgets of single images
@@ -396,7 +409,7 @@ def test_a_lifted_budget_limits_nothing_any_more(ledger: Ledger):
     ledger.set_budget(Budget.parse("epsilon=0.1"))
     assert ledger.set_budget(None) == 0
     ledger.charge([charge()])
-    assert ledger.summary().budgets == {}
+    assert limits(ledger) == {}
 
 
 # Pixels
@@ -467,7 +480,7 @@ def test_an_error_in_the_proof_of_a_release_charges_nothing(ledger: Ledger):
 def test_the_releases_of_all_images_in_a_folder_add_up(ledger: Ledger):
     ledger.set_budget(Budget.parse("epsilon=3"), folder="/photos")
     ledger.charge([charge("a"), charge("b", folder="/photos/2024/may"), charge("c", folder="/elsewhere")])
-    assert ledger.summary().budgets["/photos"][1] == 2
+    assert limits(ledger)["/photos"][1] == 2
     ledger.charge([charge("d")])
     with pytest.raises(BudgetExceededError, match="0 of 3 is left for /photos"):
         ledger.charge([charge("e", folder="/photos/2024")])
@@ -490,7 +503,7 @@ def test_an_image_in_two_folders_is_charged_to_both_and_once_to_what_holds_both(
     ledger.charge(
         [charge(folder="/photos/anna"), charge(folder="/photos/bert"), charge(folder="/photos/anna")]
     )
-    assert {folder: spent for folder, (_, spent) in ledger.summary().budgets.items()} == {
+    assert {folder: spent for folder, (_, spent) in limits(ledger).items()} == {
         "/photos": 1,
         "/photos/anna": 1,
         "/photos/bert": 1,
@@ -533,7 +546,7 @@ def test_a_budget_set_after_the_releases_finds_what_one_set_before_would_have(tm
             ledger.charge(batch)
             if not first:
                 assert ledger.set_budget(Budget.parse(words), folder="/p") > 0
-            spent.append(ledger.summary().budgets["/p"][1])
+            spent.append(limits(ledger)["/p"][1])
     assert spent[0] == pytest.approx(spent[1], rel=1e-12)
 
 
@@ -566,7 +579,7 @@ def test_lifting_one_budget_leaves_the_others(ledger: Ledger):
     for folder in (None, "/a", "/b"):
         ledger.set_budget(Budget.parse("epsilon=2"), folder=folder)
     ledger.set_budget(None, folder="/a")
-    assert set(ledger.summary().budgets) == {"", "/b"}
+    assert set(limits(ledger)) == {"every image", "/b"}
 
 
 @pytest.mark.parametrize(
@@ -589,7 +602,7 @@ def test_a_folder_covers_what_lies_in_it_by_every_byte_of_its_name(ledger: Ledge
     ledger.charge([charge("before", folder=f"{budgeted}/deep"), charge("elsewhere", folder=other)])
     assert ledger.set_budget(Budget.parse("epsilon=2"), folder=budgeted) == 1
     ledger.charge([charge("inside", folder=f"{budgeted}/in"), charge("outside", folder=other)])
-    assert list(ledger.summary().budgets.items()) == [(budgeted, (Budget.parse("epsilon=2"), 2))]
+    assert list(limits(ledger).items()) == [(budgeted, (Budget.parse("epsilon=2"), 2))]
 
 
 def test_the_budget_of_the_root_covers_everything(ledger: Ledger):
@@ -621,10 +634,11 @@ def test_a_ledger_and_its_side_files_are_for_their_owner_alone(tmp_path: Path):
     try:
         with Ledger(tmp_path / "new" / "ledger.db") as ledger:
             ledger.charge([charge()])
-            modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "new").iterdir()}
+            modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "new").rglob("*")}
     finally:
         os.umask(umask)
     assert "ledger.db" in modes
+    assert modes.pop("ledger.db.runs") == 0o700
     assert set(modes.values()) == {0o600}
 
 
@@ -651,10 +665,10 @@ def test_a_ledger_of_a_later_version_is_refused_and_left_as_it_was(ledger: Ledge
     ledger.charge([charge()])
     ledger.close()
     with sqlite3.connect(ledger.path) as database:
-        database.execute("pragma user_version = 2")
+        database.execute("pragma user_version = 3")
     database.close()
     before = content(ledger.path)
-    with pytest.raises(LedgerError, match="a ledger of version 2, not 1: upgrade sfumato"):
+    with pytest.raises(LedgerError, match="a ledger of version 3, not 2: upgrade sfumato"):
         Ledger(ledger.path)
     assert content(ledger.path) == before
 
@@ -724,7 +738,7 @@ def test_the_name_of_a_ledger_is_a_name_and_nothing_else(
     monkeypatch.chdir(tmp_path)
     with Ledger(name) as ledger:
         ledger.charge([charge()])
-    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name, f"{name}.runs"]
     with Ledger(name) as ledger:
         assert ledger.summary().releases == 1
 
@@ -856,6 +870,6 @@ def test_a_kill_loses_no_charge_and_leaves_no_half_of_a_batch(ledger: Ledger):
     assert set(batches.values()) == {3}
     with Ledger(ledger.path) as again:
         # What is kept as spent is what the charges add up to.
-        kept = again.summary().budgets["/photos"][1]
+        kept = limits(again)["/photos"][1]
         assert kept == again.set_budget(Budget.parse("epsilon=1e6"), folder="/photos") == 3 * len(batches)
         again.charge([charge()])

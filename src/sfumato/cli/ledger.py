@@ -13,55 +13,165 @@ _PATH = typer.Option("--ledger", help="The ledger (default: the user's own).")
 @app.command()
 def show(path: Annotated[Path | None, _PATH] = None) -> None:
     """Say what was released of how many images, and what is spent of each budget."""
+    import math
+    from datetime import UTC, datetime
+
+    from sfumato.device import witness
     from sfumato.device.ledger import Ledger, default_path
+    from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON, described
     from sfumato.errors import LedgerError
 
     path = path or default_path()
     if not path.exists():
+        witness.refuse_to_begin(path)
         raise LedgerError(f"{path}: no ledger yet: the first `sfumato protect` begins one")
     with Ledger(path) as ledger:
         summary = ledger.summary()
+        near_copies = ledger.near_copies
     print(f"ledger: {path}")
-    print(f"{summary.releases:,} releases of {summary.images:,} images")
+    pictures = f" ({summary.pictures:,} different pictures)" if summary.pictures < summary.images else ""
+    print(f"{summary.releases:,} releases of {summary.images:,} images{pictures}")
     for spec, count in summary.specs.items():
         print(f"{spec}: {count:,}")
-    for folder, (budget, spent) in summary.budgets.items():
-        if folder:
-            print(f"budget of {folder}: {budget}; {spent:.4g} of {budget.amount:.4g} is spent")
+    for limit in summary.budgets:
+        words = f"budget of {described(limit.scope)}: {limit.budget}"
+        if math.isinf(limit.spent):
+            print(f"{words}; nothing is left, since nothing is proved of a release that was made there")
+        elif limit.scope in (EVERY_IMAGE, EVERY_PERSON) or math.isinf(limit.budget.amount):
+            print(words)
         else:
-            print(f"budget of every image: {budget}")
+            print(f"{words}; {limit.spent:.4g} of {limit.budget.amount:.4g} is spent")
+    print(f"near copies of an image: {_NEAR_COPIES[near_copies]}")
+    for (service, classifier), pin in summary.pins.items():
+        day = datetime.fromtimestamp(pin.since, UTC).date()
+        print(f"pinned: {service} gets {pin.spec} for {classifier} (since {day})")
+
+
+_NEAR_COPIES = {
+    "charge": "share its budget",
+    "refuse": "are not released",
+    "ignore": "count as other images",
+}
 
 
 @app.command()
 def budget(
     words: Annotated[
-        str, typer.Argument(metavar="BUDGET", help="epsilon=10, epsilon=10,delta=1e-6, mu=2, rho=1, or none.")
+        str,
+        typer.Argument(
+            metavar="BUDGET", help="releases=5, epsilon=10, epsilon=10,delta=1e-6, mu=2, rho=1, or none."
+        ),
     ],
     folder: Annotated[
         str | None,
         typer.Option(help="For all images below this folder, or URL, together (default: each image)."),
     ] = None,
+    person: Annotated[
+        str | None,
+        typer.Option(help="For all images that are enrolled under this label; '' for every label."),
+    ] = None,
     path: Annotated[Path | None, _PATH] = None,
 ) -> None:
-    """Set the most that releases may cost, of every single image or of all in a folder together.
+    """Set the most that releases may cost: of each image, of all in a folder together, or of all of a person.
 
-    The cost is for neighbours that differ in any 1 pixel; write epsilon=10,pixels=16 for any 16. With "none"
-    the limit is lifted.
+    releases=5 counts different releases of an image and its near copies. The other budgets are for what is
+    proved, between neighbours that differ in any 1 pixel; write epsilon=10,pixels=16 for any 16. With "none"
+    the limits are lifted.
     """
-    from sfumato.device.ledger import Budget, Ledger, default_path, is_url, without_password
+    import math
+
+    from sfumato.device.budgets import Budget
+    from sfumato.device.ledger import Ledger, default_path
+    from sfumato.device.scopes import is_url, without_password
+    from sfumato.device.survey import survey
     from sfumato.errors import DataError
 
     limit = None if words == "none" else Budget.parse(words)
     if limit is not None and folder is not None and not is_url(folder) and not Path(folder).is_dir():
         raise DataError(f"{folder}: no such folder: a budget there would limit nothing")
     with Ledger(path or default_path()) as ledger:
-        spent = ledger.set_budget(limit, folder=folder)
-    subject = folder or "every image"
-    if is_url(subject):
-        subject = without_password(subject)
+        spent = ledger.set_budget(limit, folder=folder, person=person)
+        survey(ledger)
+    subject = "every image"
+    if folder is not None:
+        subject = without_password(folder) if is_url(folder) else folder
+    elif person is not None:
+        subject = f"the person {person}" if person else "every person"
     if limit is None:
         print(f"no budget for {subject}")
-    elif folder is None:
+    elif folder is None and not person:
         print(f"budget of {subject}: {limit}")
+    elif math.isinf(spent):
+        print(
+            f"budget of {subject}: {limit}. Nothing more can be released there: something was released "
+            "already of which nothing is proved, such as a blur. A number of releases (releases=5) limits it"
+        )
     else:
         print(f"budget of {subject}: {limit}; {spent:.4g} of {limit.amount:.4g} is spent")
+
+
+@app.command("near-copies")
+def near_copies(
+    mode: Annotated[str, typer.Argument(metavar="MODE", help="charge, refuse or ignore.")],
+    path: Annotated[Path | None, _PATH] = None,
+) -> None:
+    """Say what happens to near copies of an image: flipped, cut, resized or recompressed ones.
+
+    "charge", as a new ledger does, gives all near copies of an image one budget. "refuse" releases none of
+    them once another one was released. "ignore" takes them for different images.
+    """
+    from sfumato.device.ledger import Ledger, default_path
+
+    with Ledger(path or default_path()) as ledger:
+        ledger.set_near_copies(mode)  # type: ignore[arg-type]  # checked there
+    print(f"near copies of an image: {_NEAR_COPIES[mode]}")
+
+
+@app.command()
+def unpin(
+    service: Annotated[str, typer.Argument(metavar="URL", help="Of the service, as it was first named.")],
+    path: Annotated[Path | None, _PATH] = None,
+) -> None:
+    """Forget which protection a service may have: the next command asks again."""
+    from sfumato.device.ledger import Ledger, default_path
+    from sfumato.errors import LedgerError
+
+    with Ledger(path or default_path()) as ledger:
+        count = ledger.unpin(service.rstrip("/"))
+    if not count:
+        raise LedgerError(f"{service}: nothing is pinned for it: see `sfumato ledger show`")
+    print(f"no protection is pinned for {service} any more")
+
+
+@app.command()
+def restore(
+    copy: Annotated[Path, typer.Argument(help="A copy of the ledger; or the ledger itself, to accept it.")],
+    path: Annotated[Path | None, _PATH] = None,
+) -> None:
+    """Put a copy in the place of a ledger that is lost, or accept an older one that lies there."""
+    from sfumato.device import recovery
+    from sfumato.device.ledger import default_path
+
+    path = path or default_path()
+    restored = recovery.restore(copy, path)
+    print(f"ledger: {path}, with {restored.releases:,} releases")
+    if restored.missing:
+        print(
+            f"{restored.missing:,} releases or more were made after that copy. They are unknown now: asked "
+            "for again, each is drawn and charged anew, and adds to what an adversary learns"
+        )
+
+
+@app.command()
+def forget(path: Annotated[Path | None, _PATH] = None) -> None:
+    """Accept that a ledger is lost, so that a new one may begin.
+
+    Every image is then new to this device: its noise is drawn again and its budgets are whole, whatever was
+    released before.
+    """
+    from sfumato.device import recovery
+    from sfumato.device.ledger import default_path
+
+    path = path or default_path()
+    recovery.forget(path)
+    print(f"{path}: forgotten. The next release begins a new ledger, which knows nothing of earlier ones")

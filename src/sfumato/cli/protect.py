@@ -36,6 +36,10 @@ def protect(
     rename: Annotated[
         bool, typer.Option("--rename", help="Names that say nothing of the originals.")
     ] = False,
+    people: Annotated[
+        bool,
+        typer.Option("--people", help="Each sub-folder is one person: their images share a budget."),
+    ] = False,
     engine: Annotated[
         str, typer.Option(help="local (processes of this machine) or ray (tasks on a Ray cluster).")
     ] = "local",
@@ -63,7 +67,8 @@ def protect(
     """
     from sfumato import protect as protections
     from sfumato.device.folder import FolderConfig
-    from sfumato.device.ledger import default_path, is_url
+    from sfumato.device.ledger import default_path
+    from sfumato.device.scopes import is_url
     from sfumato.device.worker import is_shard
     from sfumato.engines import EngineConfig
 
@@ -71,7 +76,9 @@ def protect(
     many = is_url(source) or Path(source).is_dir() or is_shard(source)
     suffix = "" if many or Path(target).is_dir() else Path(target).suffix.lower().removeprefix(".")
     name = (format_name or suffix or "png").upper()
-    config = FolderConfig(format_name="JPEG" if name == "JPG" else name, cells=cells, rename=rename)
+    config = FolderConfig(
+        format_name="JPEG" if name == "JPG" else name, cells=cells, rename=rename, people=people
+    )
     where = EngineConfig(name=engine, workers=workers, address=address)
     ledger = ledger or default_path()
     if not many:
@@ -96,6 +103,7 @@ def _many(
     from sfumato.device import folder
     from sfumato.files import printable
 
+    begun = not ledger.exists()
     columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True, soft_wrap=True)) as progress:
         task = progress.add_task("reading the folder", total=None)
@@ -119,6 +127,8 @@ def _many(
     if len(outcome.shapes) > _SHOWN:
         print(f"{len(outcome.shapes) - _SHOWN} more sizes: see the manifest")
     print(f"{'would charge' if dry_run else 'charged'} {outcome.charged:,} new releases; ledger: {ledger}")
+    if begun and not dry_run:
+        print(_begun())
     if outcome.earlier:
         print(f"there already from an earlier run: {outcome.earlier:,} files")
     for reason, count in sorted(outcome.left_out.items()):
@@ -140,7 +150,9 @@ def _one(
 ) -> None:
     """Release one image; what is said goes to standard error, since the release may go to standard output."""
     from sfumato.device.folder import protect_image
-    from sfumato.device.ledger import Ledger, is_url, without_password
+    from sfumato.device.ledger import Ledger
+    from sfumato.device.scopes import is_url, without_password
+    from sfumato.device.survey import survey
     from sfumato.errors import DataError
     from sfumato.files import whole
     from sfumato.images import MAX_BYTES
@@ -158,6 +170,8 @@ def _one(
     image = sys.stdin.buffer.read(MAX_BYTES + 1) if source == _STREAM else source
     folder = Path() if source == _STREAM else source.resolve().parent
     with Ledger(ledger) as opened:
+        begun = opened.begun
+        survey(opened)
         encoded, shape, new = protect_image(image, protection, opened, config, folder=folder)
     if target == _STREAM:
         sys.stdout.buffer.write(encoded)
@@ -167,7 +181,18 @@ def _one(
     print(f"{protection.spec}: {_proved(protection, shape)}", file=sys.stderr)
     charged = "charged" if new else "released before, and given again for nothing"
     print(f"{charged}; ledger: {ledger}", file=sys.stderr)
+    if begun:
+        print(_begun(), file=sys.stderr)
 
 
 def _proved(protection: "Protection", shape: tuple[int, int, int]) -> str:
     return str(protection.guarantee(shape) or "nothing is proved")
+
+
+def _begun() -> str:
+    """What to know of a ledger that is new."""
+    from sfumato.device.ledger import DEFAULT_BUDGETS
+    from sfumato.device.scopes import described
+
+    limits = "; ".join(f"{described(scope)} may have {budget}" for scope, budget in DEFAULT_BUDGETS.items())
+    return f"the ledger is new: {limits} (change it with `sfumato ledger budget`)"

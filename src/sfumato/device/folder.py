@@ -29,6 +29,7 @@ from sfumato.device import releasing, worker
 from sfumato.device.journal import Journal, Row, by_shape, path_of
 from sfumato.device.ledger import Ledger
 from sfumato.device.storage import Folder, Place, Remote, place
+from sfumato.device.survey import survey
 from sfumato.device.worker import SHARDS, FolderConfig, Item, Job, encoded, is_shard
 from sfumato.engines import EngineConfig
 from sfumato.errors import ConfigError, DataError
@@ -127,7 +128,8 @@ def protect_folder(
     with ExitStack() as stack:
         stack.enter_context(_journal_errors(ledger))
         goal.make()
-        Ledger(ledger).close()  # begins it, or fails now and not in a worker
+        with Ledger(ledger) as opened:  # begins it, or fails now and not in a worker
+            survey(opened)
         journal_path = path_of(ledger, goal)
         stack.enter_context(_locked(goal, journal_path))
         journal = Journal(journal_path)
@@ -178,6 +180,8 @@ def dry_run(
         if ledger.exists():
             with Ledger(ledger) as original:
                 original.copy_without_releases(copy)
+            with Ledger(copy) as opened:
+                survey(opened)
         below, only = _parted(found)
         return _run(Job(below, None, protection.spec, config, b""), only, copy, None, engine, report)
 

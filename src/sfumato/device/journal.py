@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sfumato.device.storage import Place
+from sfumato.device.witness import runs_of
 from sfumato.errors import DataError
 
 _SCHEMA = """
@@ -69,7 +70,7 @@ def by_shape(shapes: Mapping[str, int]) -> Counter[tuple[int, int, int]]:
 
 def path_of(ledger: Path, target: Place) -> Path:
     """Where the journal of a target lies: in a folder beside the ledger, which is made."""
-    folder = ledger.with_name(f"{ledger.name}.runs")
+    folder = runs_of(ledger)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder / f"{hashlib.sha256(target.identity).hexdigest()[:16]}.db"
 

@@ -113,8 +113,8 @@ def check_differs(protection: Protection, images: Tensor, released: Release) -> 
     Without noise, by what the receiver sees: a root mean square difference of at most LEAST_DIFFERENCE grey
     levels over all values; of a mask, all pixels shown. A blank image is such a one for every blur.
 
-    With noise nothing is looked at: a refusal would be a function of the image that no guarantee counts. There
-    the parameters are bounded instead, where they are read (sfumato.protect.parameters).
+    With noise nothing is looked at: a refusal would be a function of the image that no guarantee counts.
+    There the parameters are bounded instead, where they are read (sfumato.protect.parameters).
 
     Args:
         images: (N, C, H, W) uint8, the originals.

@@ -22,7 +22,7 @@ from urllib.parse import unquote
 from torch import Tensor
 
 from sfumato import images
-from sfumato.device.ledger import folder_name, is_url, without_password
+from sfumato.device.scopes import folder_name, is_url, without_password
 from sfumato.errors import ConfigError, ImageError, MissingExtraError
 from sfumato.files import PART, whole
 

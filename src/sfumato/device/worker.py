@@ -43,11 +43,14 @@ class FolderConfig:
             is no longer quite what a denoiser was trained on). What a mask hides is transparent: PNG, WEBP.
         cells: write a pixel for each cell rather than enlarge it, for receivers that enlarge.
         rename: names from a secret key in place of the original ones, in folders that mean nothing.
+        people: each folder of the source, with all below it, has the images of one person, for the budgets of
+            people; otherwise nobody says who is in an image.
     """
 
     format_name: str = "PNG"
     cells: bool = False
     rename: bool = False
+    people: bool = False
 
     def __post_init__(self) -> None:
         if self.format_name not in _SUFFIX:
@@ -71,6 +74,11 @@ class Job:
     spec: str
     config: FolderConfig
     secret: bytes
+
+    def person(self, name: str) -> str | None:
+        """Who is in the image of that name; None where nobody says."""
+        folder, slash, _ = name.partition("/")
+        return folder if self.config.people and slash else None
 
     def output(self, name: str) -> str:
         """The path below the target for the release of a file, or of a member of a shard."""
@@ -116,12 +124,13 @@ def encoded(release: Release, config: FolderConfig) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class _Source:
-    """An image to be released: what to call it, what to count it in, how to read it, where it lies."""
+    """An image to be released: its name, what to count it in, how to read it, where it lies, who is in it."""
 
     name: str
     row: Row
     read: Callable[[], Tensor]
     folder: str | os.PathLike[str]
+    person: str | None
 
 
 _Sink = Callable[[_Source, bytes], None]
@@ -146,7 +155,9 @@ class Worker:
         def sources() -> Iterator[_Source]:
             source = self.job.source
             for name, row in rows.items():
-                yield _Source(name, row, partial(source.image, name), source.lies_in(name))
+                yield _Source(
+                    name, row, partial(source.image, name), source.lies_in(name), self.job.person(name)
+                )
 
         def sink(one: _Source, content: bytes) -> None:
             assert self.job.target is not None
@@ -206,7 +217,8 @@ class Worker:
                         outputs.add(self.job.output(name))
                         extracted = shard.extractfile(member)
                         data = extracted.read() if extracted else b""
-                        yield _Source(name, row, partial(images.read, data, channels=None), folder)
+                        person = self.job.person(shard_name) or self.job.person(name)
+                        yield _Source(name, row, partial(images.read, data, channels=None), folder, person)
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise _DamagedShardError(f"a tar file that cannot be read ({reason})") from error
@@ -267,6 +279,7 @@ class Worker:
                 torch.stack([image for _, image in members]),
                 self.ledger,
                 folders=[one.folder for one, _ in members],
+                people=[one.person for one, _ in members],
             )
         except SpecError:
             for one, _ in members:
@@ -274,7 +287,7 @@ class Worker:
         except (BudgetExceededError, ImageError) as error:
             if len(members) == 1:
                 one = members[0][0]
-                one.row.fail(error.cause if isinstance(error, ImageError) else "over budget", one.name)
+                one.row.fail(error.cause, one.name)
                 return
             for member in members:
                 yield from self._released([member])

@@ -1,0 +1,144 @@
+"""Budgets: the most that the releases of an image, a folder or a person may cost in total."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sfumato.dp.guarantee import SYMBOLS, Guarantee, rounded_up
+from sfumato.errors import BudgetExceededError, ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The most that releases may cost in total, for neighbours that differ in up to `pixels` pixels.
+
+    One definition holds for all that is added up: ε adds (basic composition), μ in squares (Dong, Roth & Su
+    2022, Corollary 3.3), ρ adds (Bun & Steinke 2016, Lemma 1.7). Those sums hold also where later settings
+    depend on earlier releases, as long as the budget was fixed before (privacy filters: Rogers et al. 2016,
+    Smith & Thakurta 2022, Feldman & Zrnic 2021). An (ε, δ) budget is turned into the ρ that implies it.
+
+    "releases" counts different releases, whatever is proved of them. It proves nothing: it stops who asks
+    for the same image again and again, under specs that differ in the last digit, to average the noise away.
+
+    Attributes:
+        definition: what is added up.
+        amount: the sum that may be reached: ε, μ^2, ρ, or a number of releases; infinite lifts the default.
+        pixels: m of the neighbours.
+        words: the budget as it was written.
+    """
+
+    definition: Literal["pure", "gaussian", "concentrated", "releases"]
+    amount: float
+    pixels: int
+    words: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Budget":
+        """Read "releases=5", "epsilon=10", "epsilon=10,delta=1e-6", "mu=2" or "rho=1".
+
+        All but the first may have ",pixels=4" behind them.
+
+        Raises:
+            ConfigError: another key, a number that is not above 0, or a delta that is not below 1.
+        """
+        values: dict[str, float] = {}
+        for part in text.split(","):
+            key, _, number = part.strip().partition("=")
+            try:
+                value = float(number)
+            except ValueError:
+                value = math.nan
+            if not 0 < value < _MOST:
+                raise ConfigError(f"budget {text!r}: {part.strip()!r} is not KEY=NUMBER above 0: {_FORMS}")
+            if key in values:
+                raise ConfigError(f"budget {text!r}: {key} is there twice: {_FORMS}")
+            values[key] = value
+        if "releases" in values and "pixels" in values:
+            raise ConfigError(f"budget {text!r}: a number of releases is for no number of pixels: {_FORMS}")
+        for key in ("pixels", "releases"):
+            if not values.get(key, 1.0).is_integer():
+                raise ConfigError(f"budget {text!r}: {key}={values[key]:g} is not a whole number")
+        pixels = values.pop("pixels", 1.0)
+        match sorted(values):
+            case ["releases"]:
+                found: tuple[Any, float] = ("releases", values["releases"])
+            case ["epsilon"]:
+                found = ("pure", values["epsilon"])
+            case ["mu"]:
+                found = ("gaussian", values["mu"] ** 2)
+            case ["rho"]:
+                found = ("concentrated", values["rho"])
+            case ["delta", "epsilon"]:
+                found = ("concentrated", _rho_of(values["epsilon"], values["delta"]))
+            case _:
+                raise ConfigError(f"budget {text!r}: {_FORMS}")
+        if found[1] <= 0:
+            raise ConfigError(f"budget {text!r} is so small that nothing fits it: {_FORMS}")
+        return cls(definition=found[0], amount=found[1], pixels=int(pixels), words=text.replace(" ", ""))
+
+    def cost(self, guarantees: Sequence[Guarantee]) -> float:
+        """What a release adds to the sum, by the best of the guarantees that are known of it.
+
+        Raises:
+            BudgetExceededError: nothing is proved of it, or nothing that could be added up here.
+        """
+        if self.definition == "releases":
+            return 1.0
+        if not guarantees:
+            raise BudgetExceededError("nothing is proved of it, so that no budget can hold it")
+        costs = []
+        for guarantee in guarantees:
+            # What hides m pixels hides fewer as well; for more, take steps of m.
+            group = guarantee if guarantee.pixels >= self.pixels else guarantee.group(self.pixels)
+            try:
+                value = group.to(self.definition).value
+            except ConfigError as error:
+                raise BudgetExceededError(
+                    f"it is {guarantee.definition} and the budget is {self.definition}: {error}; "
+                    "budgets in rho, or in epsilon with a delta, hold every definition"
+                ) from error
+            costs.append(value * value if self.definition == "gaussian" else value)
+        return min(costs)
+
+    def refusal(self, spent: float, cost: float, subject: str) -> str | None:
+        """Why a cost does not fit what is left for a subject, and what to do; None where it does fit."""
+        # The tolerance is for sums of decimals: three times 0.1 is within 0.3.
+        if spent + cost <= self.amount * (1 + 1e-9):
+            return None
+        if self.definition == "releases":
+            return (
+                f"{subject} has {spent:.0f} different releases already, those of near copies included, and "
+                f"may have {self}: ask for one that was made before, or set a larger budget with `sfumato "
+                "ledger budget`"
+            )
+        symbol = SYMBOLS[self.definition] + "^2" * (self.definition == "gaussian")
+        left = max(0.0, self.amount - spent)
+        return (
+            f"this release costs {symbol} = {rounded_up(cost)}, and {left:.4g} of {self.amount:.4g} is left "
+            f"for {subject} ({self}): ask for more noise, or set a larger budget with `sfumato ledger budget`"
+        )
+
+    def __str__(self) -> str:
+        if self.definition == "releases":
+            return "no limit" if math.isinf(self.amount) else f"at most {self.amount:.0f} different releases"
+        return f"{self.words} for any {self.pixels} pixel{'s' * (self.pixels > 1)}"
+
+
+NO_LIMIT = Budget(definition="releases", amount=math.inf, pixels=1, words="none")
+
+_MOST = 1e18  # for the numbers of a budget, so that nothing that is done with them overflows
+_FORMS = (
+    "write epsilon=10, epsilon=10,delta=1e-6, mu=2 or rho=1, and pixels=4 behind it for 4 pixels; or "
+    "releases=5"
+)
+
+
+def _rho_of(epsilon: float, delta: float) -> float:
+    """A ρ, for small δ the largest, whose zCDP implies (ε, δ)-DP. Raises ConfigError unless δ is below 1."""
+    low, high = 0.0, epsilon + 1  # only for a large δ there is a larger one
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        one = Guarantee(definition="concentrated", value=middle, pixels=1, whole_image=middle, source="")
+        low, high = (middle, high) if one.to("approximate", delta=delta).value <= epsilon else (low, middle)
+    return low

@@ -1,0 +1,79 @@
+"""What to do when a ledger is lost: bring in a copy, or say that it is gone."""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+from sfumato import databases
+from sfumato.device import witness
+from sfumato.device.ledger import MARKS, Ledger
+from sfumato.errors import LedgerError
+from sfumato.files import whole
+
+
+class Restored(NamedTuple):
+    """How many releases a restored ledger has, and how many more the lost one had, as far as is known."""
+
+    releases: int
+    missing: int
+
+
+def restore(copy: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> Restored:
+    """Put a copy of a ledger where one is lost; or accept the one that lies there, if both paths are one.
+
+    What was released after the copy was made is unknown to it: asked for again, it is drawn and charged anew.
+
+    Raises:
+        LedgerError: the copy is damaged or no ledger; or another ledger lies there and would be lost.
+    """
+    source, target = Path(copy).absolute(), Path(ledger).absolute()
+    _check(source)
+    if target.exists() and not source.samefile(target):
+        raise LedgerError(f"{target}: a ledger lies here and would be lost: move it away first")
+    try:
+        known = witness.read(target)
+    except LedgerError:  # the witness is damaged: what it said is lost, too
+        known = None
+    if not target.exists():
+        with whole(target) as temporary:
+            temporary.touch(mode=0o600)
+            with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(temporary)) as new:
+                old.backup(new)
+                new.execute("pragma journal_mode = wal")
+            _check(temporary)
+    witness.forget(target)
+    with Ledger(target) as restored:
+        releases = restored.summary().releases
+    return Restored(releases, 0 if known is None else max(0, known.releases - releases))
+
+
+def forget(ledger: str | os.PathLike[str]) -> None:
+    """Accept that a ledger is lost, so that a new one may begin: every image is then new to this device.
+
+    The journals of folder jobs go with it: releases are written to new folders from then on.
+
+    Raises:
+        LedgerError: a ledger lies there.
+    """
+    path = Path(ledger).absolute()
+    if path.exists():
+        raise LedgerError(f"{path}: the ledger is here: move it away first, if you want to begin another")
+    witness.forget(path, journals=True)
+
+
+def _check(path: Path) -> None:
+    """Raise LedgerError unless a file is a whole ledger."""
+    if not path.is_file():
+        raise LedgerError(f"{path}: no such file: name a copy of the ledger")
+    try:
+        with closing(databases.connect(path)) as database:
+            found = databases.marks_of(database)
+            intact = database.execute("pragma integrity_check").fetchone() == ("ok",)
+    except sqlite3.Error as error:
+        raise LedgerError(f"{path}: no ledger, or a damaged one ({error}): name another copy") from error
+    if found.application != MARKS.application or found.version > MARKS.version:
+        raise LedgerError(f"{path}: no ledger that this version reads: name another copy")
+    if not intact:
+        raise LedgerError(f"{path}: a damaged ledger: name another copy")
