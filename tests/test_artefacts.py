@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import tracemalloc
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -71,7 +72,11 @@ def test_tensors_with_strides_come_back_as_they_look(tmp_path: Path):
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
@@ -130,6 +135,120 @@ def test_a_card_that_is_not_json_is_refused_before_anything_is_written(saved: Pa
         artefacts.save(saved, WEIGHTS, {"kind": "few-shot", "path": saved})
     assert saved.read_bytes() == before
     assert list(saved.parent.iterdir()) == [saved]
+
+
+# What was not saved so
+
+
+def rewritten(path: Path, tensors: Mapping[str, Tensor], text: str, digest: str | None) -> Path:
+    """A file as another program would write it, with the digest of ours or without."""
+    metadata = {"sfumato": text} | ({} if digest is None else {"sfumato.sha256": digest})
+    safetensors.torch.save_file(dict(tensors), path, metadata=metadata)
+    return path
+
+
+def parts(path: Path) -> tuple[dict[str, Tensor], str, str]:
+    with safetensors.safe_open(path, framework="pt") as opened:
+        metadata = opened.metadata()
+        return (
+            {name: opened.get_tensor(name) for name in opened.keys()},  # noqa: SIM118
+            metadata["sfumato"],
+            metadata["sfumato.sha256"],
+        )
+
+
+def test_a_flipped_bit_anywhere_in_the_weights_is_refused(saved: Path):
+    whole = saved.read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    for place in range(header, len(whole)):
+        saved.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(ArtefactError, match=r"model\.safetensors: damaged, or edited after it was saved"):
+            artefacts.load(saved, kind="few-shot")
+
+
+def test_weights_under_another_name_shape_or_type_are_refused(saved: Path):
+    tensors, text, digest = parts(saved)
+    weight, bias = tensors["encoder.weight"], tensors["encoder.bias"]
+    for edited in (
+        {"encoder.weights": weight, "encoder.bias": bias},
+        {"encoder.weight": weight.view(3, 2), "encoder.bias": bias},
+        {"encoder.weight": weight, "encoder.bias": bias.view(torch.float16)},
+        {"encoder.weight": weight},
+        {**tensors, "more": torch.empty(0)},
+    ):
+        with pytest.raises(ArtefactError, match="edited after it was saved"):
+            artefacts.load(rewritten(saved, edited, text, digest), kind="few-shot")
+
+
+def test_an_accuracy_that_was_edited_is_refused(saved: Path):
+    tensors, text, digest = parts(saved)
+    rewritten(saved, tensors, text.replace("0.9", "0.99"), digest)
+    with pytest.raises(ArtefactError, match=r"model\.safetensors: .* do not have its digest: take a copy"):
+        artefacts.load(saved, kind="few-shot")
+
+
+def test_a_file_of_an_earlier_version_is_read_and_known_as_not_verified(saved: Path):
+    assert artefacts.is_verified(saved)
+    tensors, text, _ = parts(saved)
+    rewritten(saved, tensors, text, None)
+    assert artefacts.load(saved, kind="few-shot")[1]["metrics"] == {"accuracy": 0.9}
+    assert not artefacts.is_verified(saved)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_numbers_that_are_none_are_neither_saved_nor_read(saved: Path, value: float, dtype: torch.dtype):
+    bad = {"a": torch.ones(3), "b": torch.tensor([1.0, value], dtype=dtype)}
+    before = saved.read_bytes()
+    with pytest.raises(ArtefactError, match="not written: b has numbers that are NaN or infinite: the train"):
+        artefacts.save(saved, bad, CARD)
+    assert saved.read_bytes() == before
+    rewritten(saved, bad, json.dumps(CARD), None)
+    with pytest.raises(ArtefactError, match=r"model\.safetensors: damaged: b has numbers that are NaN"):
+        artefacts.load(saved, kind="few-shot")
+
+
+def test_a_card_with_a_number_that_is_none_is_not_saved(saved: Path):
+    with pytest.raises(ArtefactError, match="not written: a number of its card is NaN or infinite"):
+        artefacts.save(saved, WEIGHTS, {"kind": "few-shot", "accuracy": float("nan")})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"kind": "few-shot", "a": NaN}', "NaN is no number"),
+        ('{"kind": "few-shot", "a": -Infinity}', "-Infinity is no number"),
+        ('{"kind": "few-shot", "a": 1e999}', "1e999 is too large a number"),
+        ('{"kind": "mask", "kind": "few-shot"}', "a key is there twice"),
+        ('{"kind": "few-shot", "a": ' + "[" * 100_000 + "]" * 100_000 + "}", "recursion"),
+        ('{"kind": "few-shot", "a": ' + "9" * 10_000 + "}", "digits"),
+    ],
+)
+def test_json_that_no_card_is_written_in_is_refused(saved: Path, text: str, words: str):
+    rewritten(saved, WEIGHTS, text, None)
+    with pytest.raises(
+        ArtefactError, match=f"(?s)model.safetensors: damaged: its card is not JSON .*{words}"
+    ):
+        artefacts.load(saved, kind="few-shot")
+
+
+def test_a_header_of_many_megabytes_is_refused_before_it_is_read(saved: Path):
+    rewritten(saved, WEIGHTS, json.dumps({**CARD, "a": "x" * artefacts.MOST_HEADER}), None)
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            ArtefactError, match=r"a header of 4,19\d,\d+ bytes, and at most 4,194,304 are read"
+        ):
+            artefacts.load(saved, kind="few-shot")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_weights_of_a_type_that_no_network_has_are_refused(saved: Path):
+    rewritten(saved, {"a": torch.zeros(2, dtype=torch.complex64)}, json.dumps(CARD), None)
+    with pytest.raises(ArtefactError, match=r"model\.safetensors: damaged: a is of torch\.complex64"):
+        artefacts.load(saved, kind="few-shot")
 
 
 # What is no artefact

@@ -2,16 +2,22 @@
 
 The JSON card in the header says what the weights are. There is no pickle anywhere: a file can be damaged
 or foreign, and is then refused, but it cannot run code.
+
+Beside the card the header has a digest of card and weights. It tells a file that was damaged, or edited
+without thought, from the one that was saved. It is no signature: who can write the file can write the digest.
+Files of earlier versions have none; they are read, and `is_verified` says so.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -20,7 +26,73 @@ import sfumato
 from sfumato.errors import ArtefactError
 from sfumato.files import whole
 
+MOST_HEADER = 4 << 20  # bytes of the names and the card, which are read before anything is known of a file
+MOST_SIDE = 4096  # pixels of an image that a card names
+MOST_PIXELS = 1 << 20
+MOST_MAP = 1 << 26  # numbers that one layer may make of one image
+
 _CARD = "sfumato"
+_DIGEST = "sfumato.sha256"
+_SHOWN = 60  # letters of a wrong value that an error repeats
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_OTHERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+class Card(BaseModel):
+    """What every card has. Each kind has a schema of its own, beside its loader, of what that reads.
+
+    Types are strict, and numbers finite. Keys that a schema does not name are let through at the top, where
+    versions before and after put what loaders do not need; an unknown setting of a training is refused, since
+    it may change what the network computes.
+    """
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, frozen=True)
+
+    kind: str
+    version: str = ""
+
+    @model_validator(mode="after")
+    def _settings_are_known(self) -> "Card":
+        for name in type(self).model_fields:
+            _check_known(name, getattr(self, name))
+        return self
+
+
+def _check_known(name: str, value: Any) -> None:
+    """Raise ValueError for keys that a dataclass does not have; pydantic leaves them on the instance."""
+    known = getattr(type(value), "__dataclass_fields__", None)
+    if known is None:
+        return
+    for key, inner in vars(value).items():
+        if key not in known and not key.startswith("_"):
+            raise ValueError(f"{name} has no setting {key!r}: of a newer version? Then update")
+        _check_known(f"{name}.{key}", inner)
+
+
+def _is_image(shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    if shape[1] * shape[2] > MOST_PIXELS:
+        raise ValueError(f"images of more than {MOST_PIXELS:,} pixels")
+    return shape
+
+
+def check_map(filters: int, shape: tuple[int, int, int], cell: int = 1) -> None:
+    """Raise ValueError where a layer, of so many filters at each cell of an image, has too many numbers.
+
+    What a network needs to compute is bounded by this, as what it needs to exist is by its weights.
+    """
+    if filters * -(-shape[1] // cell) * -(-shape[2] // cell) > MOST_MAP:
+        raise ValueError(
+            f"a layer of {filters} filters has more than {MOST_MAP:,} numbers on images of "
+            f"{shape[1]}x{shape[2]}"
+        )
+
+
+Side = Annotated[int, Field(ge=1, le=MOST_SIDE)]
+Channels = Annotated[int, Field(ge=1, le=64)]
+ImageShape = Annotated[tuple[Channels, Side, Side], AfterValidator(_is_image)]  # (C, H, W)
+Name = Annotated[str, Field(max_length=4096)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 def save(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], card: Mapping[str, Any]) -> None:
@@ -28,52 +100,174 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], card: Mapp
 
     Args:
         path: the file; its folder is made where it is missing.
-        tensors: name -> tensor.
+        tensors: name -> tensor; finite numbers.
         card: fit for JSON; "kind" says what this is, and the library version is added.
-    """
-    text = json.dumps({"version": sfumato.__version__, **card}, sort_keys=True)
-    # Copies, since safetensors refuses tensors that share memory, as tied weights do.
-    copies = {k: v.detach().clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
-    with whole(Path(path)) as temporary:
-        save_file(copies, temporary, metadata={_CARD: text})
-
-
-def load(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors and the card of an artefact of one kind.
 
     Raises:
-        ArtefactError: no such file, damaged, not written by sfumato, or of another kind.
+        ArtefactError: a number is NaN or infinite, as after a training that diverged.
     """
-    card = read_card(path)
-    if card.get("kind") != kind:
-        raise ArtefactError(f"{path}: is a {card.get('kind')!r}, and a {kind!r} is needed")
-    with _readable(path), safe_open(path, framework="pt") as opened:
-        return {name: opened.get_tensor(name) for name in opened.keys()}, card  # noqa: SIM118
+    try:
+        text = json.dumps({"version": sfumato.__version__, **card}, sort_keys=True, allow_nan=False)
+    except ValueError as error:
+        raise ArtefactError(
+            f"{path}: not written: a number of its card is NaN or infinite ({error}): the training failed; "
+            "lower its learning rate"
+        ) from error
+    # Copies, since safetensors refuses tensors that share memory, as tied weights do.
+    copies = {
+        k: v.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for k, v in tensors.items()
+    }
+    _check_numbers(f"{path}: not written", copies, "the training diverged; lower its learning rate")
+    with whole(Path(path)) as temporary:
+        save_file(copies, temporary, metadata={_CARD: text, _DIGEST: _digest(text, copies)})
+
+
+def load(
+    path: str | os.PathLike[str], *, kind: str, schema: type[Card] = Card
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the tensors and the card of an artefact of one kind.
+
+    Promises: the card fits the schema, every number is finite, and where the file has a digest, card and
+    tensors are the ones that were saved.
+
+    Args:
+        path: the file.
+        kind: what it must be.
+        schema: what the card of that kind has.
+
+    Raises:
+        ArtefactError: no such file, damaged, edited, not written by sfumato, or of another kind; it names the
+            file and, of a card, the key.
+    """
+    with _opened(path) as (metadata, tensors_of):
+        text = _text(path, metadata)
+        card = _card(path, text)
+        if card.get("kind") != kind:
+            raise ArtefactError(f"{path}: is a {card.get('kind')!r}, and a {kind!r} is needed")
+        check(path, card, schema)
+        tensors = tensors_of()
+    if metadata.get(_DIGEST, (expected := _digest(text, tensors))) != expected:
+        raise ArtefactError(
+            f"{path}: damaged, or edited after it was saved: its card and weights do not have its digest: "
+            "take a copy that was not changed, or make it again"
+        )
+    _check_numbers(f"{path}: damaged", tensors, "take another copy, or train it again")
+    return tensors, card
+
+
+def check(path: str | os.PathLike[str], card: Mapping[str, Any], schema: type[Card]) -> None:
+    """Raise ArtefactError, with the file and the key, unless a card fits a schema."""
+    try:
+        schema.model_validate_json(json.dumps(card))
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        key = ".".join(map(str, problem["loc"])) or "the card"
+        value = "" if problem["type"] == "missing" else f" is {_shown(problem['input'])}"
+        raise ArtefactError(
+            f"{path}: damaged, or of another version: {key}{value} in its card: {_brief(problem['msg'])}"
+        ) from error
 
 
 def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the card of an artefact of any kind.
+    """Read the card of an artefact of any kind, unchecked: enough to choose what reads the rest.
 
     Raises:
         ArtefactError: no such file, damaged, or not written by sfumato.
     """
-    with _readable(path), safe_open(path, framework="pt") as opened:
-        metadata = opened.metadata() or {}
+    with _opened(path) as (metadata, _):
+        return _card(path, _text(path, metadata))
+
+
+def is_verified(path: str | os.PathLike[str]) -> bool:
+    """Whether `load` compares the file with a digest. Files of earlier versions have none.
+
+    Raises:
+        ArtefactError: no such file, or damaged.
+    """
+    with _opened(path) as (metadata, _):
+        return _DIGEST in metadata
+
+
+def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of the text of a card, and of the names, types, shapes and bytes of tensors."""
+    sha = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+    for name, tensor in sorted(tensors.items()):
+        sha.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        sha.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return sha.hexdigest()
+
+
+def _check_numbers(what: str, tensors: Mapping[str, Tensor], cure: str) -> None:
+    """Raise ArtefactError for tensors of other types than networks have, and for NaN and infinities."""
+    for name, tensor in tensors.items():
+        if tensor.dtype not in (*_FLOATS, *_OTHERS):
+            raise ArtefactError(f"{what}: {name} is of {tensor.dtype}, which no network here has")
+        if tensor.dtype in _FLOATS and not tensor.isfinite().all():
+            raise ArtefactError(f"{what}: {name} has numbers that are NaN or infinite: {cure}")
+
+
+def _text(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> str:
     if _CARD not in metadata:
         raise ArtefactError(f"{path}: has no sfumato card: it was written by another program")
+    return metadata[_CARD]
+
+
+def _card(path: str | os.PathLike[str], text: str) -> dict[str, Any]:
     try:
-        card = json.loads(metadata[_CARD])
-    except ValueError as error:
-        raise ArtefactError(f"{path}: damaged: its card is not JSON") from error
+        card = json.loads(
+            text, parse_constant=_no_number, parse_float=_number, object_pairs_hook=_each_key_once
+        )
+    except (ValueError, RecursionError) as error:
+        raise ArtefactError(f"{path}: damaged: its card is not JSON ({error})") from error
     if not isinstance(card, dict):
         raise ArtefactError(f"{path}: damaged: its card is not a mapping")
+    if not isinstance(kind := card.get("kind"), str | None) or len(kind or "") > _SHOWN:
+        raise ArtefactError(f"{path}: damaged: kind is {_shown(kind)} in its card, and no name")
     return card
 
 
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number")
+
+
+def _number(word: str) -> float:
+    value = float(word)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{word[:_SHOWN]} is too large a number")
+    return value
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _shown(value: Any) -> str:
+    return _brief(repr(value), _SHOWN)
+
+
+def _brief(text: str, most: int = 300) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 @contextmanager
-def _readable(path: str | os.PathLike[str]) -> Iterator[None]:
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[dict[str, str], Any]]:
+    """The metadata of a file, and a function that reads its tensors."""
     try:
-        yield
+        with Path(path).open("rb") as file:
+            header = int.from_bytes(file.read(8), "little")
+            if MOST_HEADER < header < os.fstat(file.fileno()).st_size:
+                raise ArtefactError(
+                    f"{path}: damaged, or not by sfumato: a header of {header:,} bytes, and at most "
+                    f"{MOST_HEADER:,} are read"
+                )
+        with safe_open(path, framework="pt") as opened:
+            yield (
+                opened.metadata() or {},
+                lambda: {name: opened.get_tensor(name) for name in opened.keys()},  # noqa: SIM118
+            )
     except FileNotFoundError as error:
         raise ArtefactError(f"{path}: no such file") from error
     except (SafetensorError, OSError) as error:

@@ -109,7 +109,14 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path):
     with pytest.raises(ArtefactError, match="is a 'classifier', and a 'semsim' is needed"):
         SemSim.load(path)
     weights = Embedding("lenet", size=8, normalised=True).state_dict()
-    for card in ({}, {"config": {"network": "resnet18", "size": 8, "normalised": True}}):
+    for card, message in (
+        ({}, "config in its card: Field required"),
+        (
+            {"config": {"network": "resnet18", "size": 8, "normalised": True}},
+            "asks for a larger network",
+        ),
+        ({"config": {"network": "resnet19", "size": 8, "normalised": True}}, "config.network is 'resnet19'"),
+    ):
         artefacts.save(path, weights, {"kind": "semsim", **card})
-        with pytest.raises(ArtefactError, match="its card and its weights are of no SemSim"):
+        with pytest.raises(ArtefactError, match=message):
             SemSim.load(path)

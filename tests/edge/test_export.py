@@ -306,8 +306,8 @@ def test_an_artefact_that_is_missing_damaged_or_foreign_is_refused(tmp_path: Pat
         "text": "text: damaged or not a .safetensors file",
         "cut": "cut: damaged or not a .safetensors file",
         "other": "other: is a 'few-shot', and what can be exported is a 'mask' or a 'private feature'",
-        "no-weights": "no-weights: damaged: its card and its weights are of no masker",
-        "half": "half: damaged: its card and its weights are of no extractor",
+        "no-weights": "no-weights: damaged: the weights do not fit the networks of its card: it lacks down",
+        "half": "half: damaged, or of another version: config.widths in its card: Field required",
         "whole": "keep=0.0001 of 18x20 pixels is less than one",
     }.items():
         with pytest.raises(ArtefactError, match=message):

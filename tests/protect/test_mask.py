@@ -328,7 +328,7 @@ def test_an_artefact_that_is_missing_foreign_or_damaged_is_refused(tmp_path: Pat
         "gone": "gone: no such file",
         "text": "text: damaged or not a .safetensors file",
         "other": "other: is a 'few-shot', and a 'mask' is needed",
-        "no-shape": "no-shape: damaged: its card and its weights are of no masker",
+        "no-shape": "no-shape: damaged, or of another version: shape in its card: Field required",
         "no-weights": "no-weights: damaged",
         "odd": "odd: damaged",
     }.items():

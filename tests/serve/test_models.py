@@ -227,4 +227,20 @@ def test_a_spec_is_known_by_the_file_of_its_artefact_and_not_by_its_folder(tmp_p
     save_few_shot(path, "none", specs=[spec])
     demand = models.load(path).demands[0]
     assert (demand.spec, demand.made_of) == ("mask:artefact=k.safetensors,keep=0.3", None)
-    assert demand.protection == parse(spec)
+    assert demand.protection == parse(demand.spec)
+
+
+def test_the_artefact_of_a_spec_is_the_one_beside_the_model_where_it_is_the_right_one(tmp_path: Path):
+    path, mask = tmp_path / "m.safetensors", tmp_path / "k.safetensors"
+    mask.write_bytes(b"a mask")
+    for digest, artefact in ((artefact_digest(str(mask)), str(mask)), ("a" * 64, "k.safetensors")):
+        save_few_shot(
+            *(path, "none"),
+            specs=["mask:artefact=/elsewhere/k.safetensors,keep=0.3"],
+            weights={"mask:artefact=/elsewhere/k.safetensors,keep=0.3": 1.0},
+            made_of=[digest],
+        )
+        (demand,) = models.load(path).demands
+        assert demand == models.Demand(
+            "mask:artefact=k.safetensors,keep=0.3", digest, parse(f"mask:artefact={artefact},keep=0.3")
+        )

@@ -5,16 +5,30 @@ Source: SemSim (docs/papers.md, "SemSim"), Sec. 4.3. The network is trained on w
 """
 
 import os
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from sfumato import artefacts
 from sfumato.errors import ArtefactError, ConfigError
-from sfumato.networks.embedding import Embedding
+from sfumato.networks.embedding import NETWORKS, Embedding
+from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 
 _BATCH = 256
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    network: Literal[tuple(NETWORKS)]  # type: ignore[valid-type]
+    size: Annotated[int, Field(ge=8, le=1024)]
+    normalised: bool
+
+
+class _Card(artefacts.Card):
+    config: _Settings
 
 
 class SemSim:
@@ -35,13 +49,14 @@ class SemSim:
         Raises:
             ArtefactError: damaged, foreign, or of another kind.
         """
-        tensors, card = artefacts.load(path, kind="semsim")
+        tensors, card = artefacts.load(path, kind="semsim", schema=_Card)
+        config = card["config"]
         try:
-            config = card["config"]
-            embedding = Embedding(config["network"], size=config["size"], normalised=config["normalised"])
-            embedding.load_state_dict(tensors)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise ArtefactError(f"{path}: damaged: its card and its weights are of no SemSim") from error
+            with initial_weights(), no_larger_than(tensors):
+                embedding = Embedding(config["network"], size=config["size"], normalised=config["normalised"])
+        except (ValueError, RuntimeError) as error:
+            raise ArtefactError(f"{path}: damaged: its card is of no SemSim: {error}") from error
+        take_weights(embedding, tensors, path)
         return cls(embedding, card=card)
 
     @torch.no_grad()

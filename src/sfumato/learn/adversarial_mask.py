@@ -32,12 +32,21 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch, to_float
 from sfumato.learn import epochs
 from sfumato.learn.batch_norm import of_whole_batches
+from sfumato.learn.cards import Names, Precision, kind_of
 from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.epochs import Epochs
 from sfumato.networks import Predictor, UNet
 from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
-from sfumato.protect.mask import KIND, pixel_scores, pixels_shown, reveal, top_pixels, untrained_masker
+from sfumato.protect.mask import (
+    KIND,
+    MaskCard,
+    pixel_scores,
+    pixels_shown,
+    reveal,
+    top_pixels,
+    untrained_masker,
+)
 
 SELECTIONS = ("straight-through", "soft")
 
@@ -211,12 +220,20 @@ class MaskModel(nn.Module):
         artefacts.save(path, self.state_dict(), {"kind": KIND, **self.card})
 
 
+class _Card(MaskCard):
+    """Of both networks: the device side asks for less."""
+
+    config: MaskConfig  # type: ignore[assignment]
+    classes: Names
+    precision: Precision
+
+
 def load(path: str | os.PathLike[str]) -> MaskModel:
     """Read a model that `MaskModel.save` wrote. Raises ArtefactError: damaged, foreign, of another kind."""
     return epochs.load_model(
         path,
         kind=KIND,
-        what="mask",
+        schema=_Card,
         untrained=lambda card: untrained(card, MaskConfig(**card["config"]), seed=0),
     )
 
@@ -268,7 +285,7 @@ def train(
         "shape": list(shape),
         "classes": list(classes),
         "target": target,
-        "data": {"name": data.name, "digest": data.digest, "images": len(data)},
+        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
         "validation": None if validation is None else validation.digest,
         "seed": seed,
         "precision": resolve(config.precision),

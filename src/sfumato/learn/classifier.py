@@ -29,6 +29,7 @@ from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn import epochs
 from sfumato.learn.augmentation import apply, augmented, check_policy, mixup
+from sfumato.learn.cards import Names, Precision, Spec, kind_of, protection_of, published
 from sfumato.learn.epochs import Epochs
 from sfumato.networks import Conv4, ConvNet8, DenseNet, LeNet, Predictor, ResNet
 from sfumato.networks.conv4 import check_size
@@ -36,6 +37,7 @@ from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
 from sfumato.proportions import wilson
 from sfumato.protect import Protection, parse
+from sfumato.protect.release import made_of
 
 _KIND = "classifier"
 _CHECKPOINT = "classifier checkpoint"
@@ -177,7 +179,17 @@ class ClassifierModel(nn.Module):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as an artefact."""
-        artefacts.save(path, self.state_dict(), {"kind": _KIND, **self.card})
+        artefacts.save(path, self.state_dict(), {"kind": _KIND, **published(self.card)})
+
+
+class _Card(artefacts.Card):
+    config: ClassifierConfig
+    shape: artefacts.ImageShape
+    classes: Names
+    precision: Precision
+    spec: Spec = "none"
+    made_of: artefacts.Sha256 | None = None
+    shapes: bool = False
 
 
 def load(path: str | os.PathLike[str]) -> ClassifierModel:
@@ -186,12 +198,13 @@ def load(path: str | os.PathLike[str]) -> ClassifierModel:
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
     """
-    return epochs.load_model(
-        path,
-        kind=_KIND,
-        what="classifier",
-        untrained=lambda card: untrained(card, ClassifierConfig(**card["config"]), seed=0),
-    )
+
+    def make(card: dict[str, Any]) -> ClassifierModel:
+        if "spec" in card:
+            card["spec"] = protection_of(card["spec"], card.get("made_of"), path).spec
+        return untrained(card, ClassifierConfig(**card["config"]), seed=0)
+
+    return epochs.load_model(path, kind=_KIND, schema=_Card, untrained=make)
 
 
 def train(
@@ -234,11 +247,12 @@ def train(
     card = {
         "config": asdict(config),
         "spec": protection.spec,
+        "made_of": made_of(protection),
         "shapes": shapes,
         "shape": list(data.images.shape[1:]),
         "classes": list(classes),
         "target": target,
-        "data": {"name": data.name, "digest": data.digest, "images": len(data)},
+        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
         "validation": None if validation is None else validation.digest,
         "seed": seed,
         "precision": resolve(config.precision),

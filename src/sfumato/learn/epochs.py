@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ArtefactError, DataError
+from sfumato.learn.cards import Checkpoint
+from sfumato.networks.weights import no_larger_than, take_weights
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
@@ -88,40 +91,69 @@ class Epochs:
 
     def resume(self, path: str | os.PathLike[str]) -> None:
         """Go on from a checkpoint. Raises ArtefactError for that of another run."""
-        tensors, card = artefacts.load(path, kind=self._kind)
-        if card["run"] != self._identity():
-            raise ArtefactError(f"{path}: the checkpoint of another run: delete it, or name another file")
-        self._model.load_state_dict(under("model.", tensors))
-        self._best = under("best.", tensors)
-        set_optimiser_state(self._optimiser, self._parameters, tensors)
-        self.done, self._accuracies = card["epoch"], card["accuracies"]
+        tensors, card = artefacts.load(path, kind=self._kind, schema=Checkpoint)
+        check_run(path, card["run"], self._identity())
+        with resuming(path):
+            best = under("best.", tensors)
+            self._model.load_state_dict(best)  # as a check: it is needed at the end
+            self._model.load_state_dict(under("model.", tensors))
+            set_optimiser_state(self._optimiser, self._parameters, tensors)
+            self._best, self.done, self._accuracies = best, card["epoch"], card["accuracies"]
 
     def _identity(self) -> Any:
         """What must be equal for a checkpoint to go on as this run, as JSON gives it back."""
         return json.loads(json.dumps(self._model.card))
 
 
+def check_run(path: str | os.PathLike[str], run: Any, identity: Any) -> None:
+    """Raise ArtefactError where a checkpoint is not of the run that is to go on."""
+    if run != identity:
+        raise ArtefactError(f"{path}: the checkpoint of another run: delete it, or name another file")
+
+
+@contextmanager
+def resuming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Around what takes a checkpoint's numbers. Raises ArtefactError where they do not fit."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        raise ArtefactError(f"{path}: damaged: start anew, or from an older checkpoint") from error
+
+
 def load_model(
-    path: str | os.PathLike[str], *, kind: str, what: str, untrained: Callable[[dict[str, Any]], _Model]
+    path: str | os.PathLike[str],
+    *,
+    kind: str,
+    schema: type[artefacts.Card],
+    untrained: Callable[[dict[str, Any]], _Model],
 ) -> _Model:
     """Read a model whose card says all that an untrained one of its settings is made of.
 
     Args:
         path: of the artefact.
         kind: of the artefact.
-        what: how errors call the model.
+        schema: of its card.
         untrained: card -> a model to load the weights into.
 
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
     """
-    tensors, card = artefacts.load(path, kind=kind)
-    try:
+    tensors, card = artefacts.load(path, kind=kind, schema=schema)
+    with describing(path, kind), no_larger_than(tensors):
         model = untrained(card)
-        model.load_state_dict(tensors)
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise ArtefactError(f"{path}: damaged: its card and its weights are of no {what}") from error
+    take_weights(model, tensors, path)
     return model.eval()
+
+
+@contextmanager
+def describing(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Around the making of a network by a card that fits its schema. Raises ArtefactError."""
+    try:
+        yield
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise ArtefactError(
+            f"{path}: damaged, or of another version: its card is of no {kind}: {error}"
+        ) from error
 
 
 def optimiser_state(

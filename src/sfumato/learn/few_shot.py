@@ -16,9 +16,11 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import pydantic
 import torch
+from pydantic import ConfigDict, Field
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
@@ -31,14 +33,22 @@ from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.images import to_float, to_uint8
 from sfumato.learn.augmentation import augmented
 from sfumato.learn.batch_norm import in_order
+from sfumato.learn.cards import Checkpoint, Precision, Share, Spec, kind_of, protection_of, published
 from sfumato.learn.conditions import Conditions
 from sfumato.learn.devices import ALONE, Devices
-from sfumato.learn.epochs import optimiser_state, set_optimiser_state, under
+from sfumato.learn.epochs import (
+    check_run,
+    describing,
+    optimiser_state,
+    resuming,
+    set_optimiser_state,
+    under,
+)
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, refusal, support_weights
 from sfumato.networks import Conv4, DnCNN, ResNet12
-from sfumato.networks.weights import initial_weights
+from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.precision import autocast, resolve
-from sfumato.protect import Protection, enlarge, parse
+from sfumato.protect import Protection, enlarge
 from sfumato.protect.release import made_of
 
 ENCODERS = {"conv4": Conv4, "resnet12": ResNet12}
@@ -296,7 +306,42 @@ class FewShotModel(nn.Module):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as an artefact."""
-        artefacts.save(path, self.state_dict(), {"kind": _KIND, "cell": self.cell, **self.card})
+        card = {"kind": _KIND, "cell": self.cell, **published(self.card)}
+        artefacts.save(path, self.state_dict(), card)
+
+
+class _Refusal(pydantic.BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    threshold: Annotated[float, Field(ge=0)]
+    accepted: Share
+    refused: Share
+
+
+class _Card(artefacts.Card):
+    config: FewShotConfig
+    specs: Annotated[list[Spec], Field(min_length=1, max_length=1024)]
+    channels: artefacts.Channels
+    precision: Precision
+    cell: artefacts.Side
+    shape: artefacts.ImageShape | None = None
+    weights: dict[artefacts.Name, Annotated[float, Field(gt=0)]] | None = None
+    made_of: list[artefacts.Sha256 | None] | None = None
+    refusal: _Refusal | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _parts_fit(self) -> "_Card":
+        if self.weights is not None and set(self.weights) != set(self.specs):
+            raise ValueError("weights: one of each of its specs is needed")
+        if self.made_of is not None and len(self.made_of) != len(self.specs):
+            raise ValueError("made_of: one for each of its specs is needed")
+        if self.shape is not None and self.shape[0] != self.channels:
+            raise ValueError(f"shape: of {self.shape[0]} channels, and channels is {self.channels}")
+        if self.config.denoiser_width < 1:
+            raise ValueError(f"config.denoiser_width={self.config.denoiser_width}: at least 1")
+        if self.shape is not None and self.config.denoiser_depth is not None:
+            artefacts.check_map(self.config.denoiser_width, self.shape, self.cell)
+        return self
 
 
 def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> FewShotModel:
@@ -309,20 +354,24 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
     Raises:
         ArtefactError: damaged, foreign, of an earlier version, or the weights do not fit the encoder.
     """
-    tensors, card = artefacts.load(path, kind=_KIND)
-    if "cell" not in card:
+    first = artefacts.read_card(path)
+    if first.get("kind") == _KIND and "cell" not in first:
         raise ArtefactError(f"{path}: of an earlier version, whose models had no cells: train it again")
+    tensors, card = artefacts.load(path, kind=_KIND, schema=_Card)
     cell = card.pop("cell")
-    config = replace(FewShotConfig(**card["config"]), cell=cell)
-    protections = [parse(spec) for spec in card["specs"]]
-    model = untrained(card["channels"], config, protections, encoder=encoder, card=card)
-    try:
-        model.load_state_dict(tensors)
-    except RuntimeError as error:
-        cure = (
-            "pass the encoder module that it was trained with" if encoder is None else "another architecture"
-        )
-        raise ArtefactError(f"{path}: the weights do not fit the networks ({cure})") from error
+    digests = card.get("made_of") or [None] * len(card["specs"])
+    with describing(path, _KIND), no_larger_than(tensors):
+        config = replace(FewShotConfig(**card["config"]), cell=cell)
+        protections = [
+            protection_of(spec, digest, path) for spec, digest in zip(card["specs"], digests, strict=True)
+        ]
+        if card.get("weights"):
+            saved = zip(protections, card["specs"], strict=True)
+            card["weights"] = {each.spec: card["weights"][spec] for each, spec in saved}
+        card["specs"] = [each.spec for each in protections]
+        model = untrained(card["channels"], config, protections, encoder=encoder, card=card)
+    cure = "pass the encoder module that it was trained with" if encoder is None else "another architecture"
+    take_weights(model, tensors, path, cure=f" ({cure})")
     return model
 
 
@@ -382,7 +431,7 @@ def train(
         "encoder": config.encoder if encoder is None else type(encoder).__name__,
         "channels": data.images.shape[1],
         "target": target,
-        "data": {"name": data.name, "digest": data.digest, "images": len(data)},
+        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
         "seed": seed,
         "precision": resolve(config.precision),
         "privacy_spent": None,  # of the TRAINING images: this method protects those of users, not these
@@ -751,14 +800,15 @@ class Training:
     @torch.no_grad()
     def resume(self, path: str | os.PathLike[str]) -> None:
         """Go on from a checkpoint. Raises ArtefactError for that of another run."""
-        tensors, card = artefacts.load(path, kind=_CHECKPOINT)
-        if card["run"] != self._identity():
-            raise ArtefactError(f"{path}: the checkpoint of another run: delete it, or name another file")
-        self._model.load_state_dict(under("model.", tensors))
-        self._best = under("best.", tensors)
-        self._classifier.copy_(tensors["classifier"])
-        set_optimiser_state(self._optimiser, self._parameters, tensors)
-        self._accuracies = card["accuracies"]
+        tensors, card = artefacts.load(path, kind=_CHECKPOINT, schema=Checkpoint)
+        check_run(path, card["run"], self._identity())
+        with resuming(path):
+            best = under("best.", tensors)
+            self._model.load_state_dict(best)  # as a check: it is needed at the end
+            self._model.load_state_dict(under("model.", tensors))
+            self._classifier.copy_(tensors["classifier"])
+            set_optimiser_state(self._optimiser, self._parameters, tensors)
+            self._best, self._accuracies = best, card["accuracies"]
 
     def _identity(self) -> Any:
         """What must be equal for a checkpoint to go on as this run, as JSON gives it back."""

@@ -13,9 +13,10 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from sfumato import artefacts
@@ -29,12 +30,15 @@ from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, did_
 from sfumato.images import to_float
 from sfumato.learn.adaptation import Inner, Learner, adapt, contributions, fastest, tasks_of
 from sfumato.learn.augmentation import augmented
+from sfumato.learn.cards import Checkpoint, Count, Spec, kind_of, protection_of, published
+from sfumato.learn.epochs import check_run, describing, resuming
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.task_pool import TaskPool, disjoint_pool, overlapping_pool, poisson
 from sfumato.networks import Convolutional, FullyConnected, Strided
-from sfumato.networks.weights import initial_weights
+from sfumato.networks.weights import initial_weights, no_larger_than
 from sfumato.precision import resolve
 from sfumato.protect import Protection, parse
+from sfumato.protect.release import made_of
 
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "fully-connected": FullyConnected,
@@ -188,17 +192,37 @@ class MetaModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as an artefact."""
-        artefacts.save(path, {"start": self.start}, {"kind": _KIND, **self.card})
+        artefacts.save(path, {"start": self.start}, {"kind": _KIND, **published(self.card)})
+
+
+class _Card(artefacts.Card):
+    config: MetaConfig
+    image: artefacts.ImageShape
+    spec: Spec = "none"
+    made_of: artefacts.Sha256 | None = None
+    inner_norm: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _computes_in_bounds(self) -> "_Card":
+        if self.config.width is not None:
+            artefacts.check_map(self.config.width, self.image)
+        return self
+
+
+class _Checkpoint(Checkpoint):
+    done: Count
+    digest: artefacts.Name
+    promise: dict[str, Any] | None = None
 
 
 def load(path: str | os.PathLike[str]) -> MetaModel:
     """Read a model that `MetaModel.save` wrote. Raises ArtefactError: damaged, or foreign."""
-    tensors, card = artefacts.load(path, kind=_KIND)
-    try:
-        config, image = config_of(card["config"]), tuple(card["image"])
-    except (KeyError, TypeError, ConfigError) as error:
-        raise ArtefactError(f"{path}: damaged, or of another version: its card lacks settings") from error
-    learner = _learner(config, image)
+    tensors, card = artefacts.load(path, kind=_KIND, schema=_Card)
+    if "spec" in card:
+        card["spec"] = protection_of(card["spec"], card.get("made_of"), path).spec
+    with describing(path, _KIND), no_larger_than(tensors):
+        config = config_of(card["config"])
+        learner = _learner(config, tuple(card["image"]))
     size = learner.size * (2 if config.algorithm == "meta-sgd" else 1)
     if tensors.keys() != {"start"} or tensors["start"].shape != (size,):
         raise ArtefactError(f"{path}: damaged: the parameters do not fit the network")
@@ -354,9 +378,10 @@ class _Run:
         self._card: dict[str, Any] = {
             "config": asdict(config),
             "spec": protection.spec,
+            "made_of": made_of(protection),
             "image": list(image),
             "target": target,
-            "data": {"name": data.name},
+            "data": {"name": kind_of(data)},
             "seed": seed,
             "transductive": True,
         }
@@ -439,18 +464,15 @@ class _Run:
     @torch.no_grad()
     def resume(self, path: str | os.PathLike[str]) -> None:
         """Go on from a checkpoint, and go on counting. Raises ArtefactError for that of another run."""
-        tensors, card = artefacts.load(path, kind=_CHECKPOINT)
-        # Settings first: the digest looks at the images.
-        if card.get("run") != self._identity() or card.get("digest") != self._data.digest:
-            raise ArtefactError(f"{path}: the checkpoint of another run: delete it, or name another file")
-        try:
+        tensors, card = artefacts.load(path, kind=_CHECKPOINT, schema=_Checkpoint)
+        check_run(path, card["run"], self._identity())  # settings first: the digest looks at the images
+        check_run(path, card["digest"], self._data.digest)
+        with resuming(path):
             self._start.copy_(tensors["start"])
             adam = {name: tensors[f"adam.{name}"] for name in ("step", "exp_avg", "exp_avg_sq")}
             self.done = card["done"]
             if self._promise is not None:
                 self._promise.restore(card["promise"], self.done)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise ArtefactError(f"{path}: damaged: start anew, or from an older checkpoint") from error
         self._optimiser.state[self._start] = adam
 
     def _identity(self) -> Any:

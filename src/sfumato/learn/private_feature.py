@@ -34,11 +34,12 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch, to_float
 from sfumato.learn import epochs
 from sfumato.learn.batch_norm import of_whole_batches
+from sfumato.learn.cards import Precision, kind_of
 from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.epochs import Epochs
 from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
-from sfumato.protect.feature import KIND, DeviceSide, untrained_sides
+from sfumato.protect.feature import KIND, DeviceSide, FeatureCard, untrained_sides
 
 VARIANTS = ("network", "simple", "dpfe", "adversarial", "information")
 
@@ -327,9 +328,16 @@ class FeatureModel(nn.Module):
         artefacts.save(path, self.state_dict(), {"kind": KIND, **self.card})
 
 
+class _Card(FeatureCard):
+    """Of both sides: the device side asks for less."""
+
+    config: FeatureConfig  # type: ignore[assignment]
+    precision: Precision = "float32"  # of the training: a loaded model computes in float32
+
+
 def load(path: str | os.PathLike[str]) -> FeatureModel:
     """Read a model that `FeatureModel.save` wrote. Raises ArtefactError: damaged, foreign, another kind."""
-    return epochs.load_model(path, kind=KIND, what="feature", untrained=lambda card: untrained(card, seed=0))
+    return epochs.load_model(path, kind=KIND, schema=_Card, untrained=lambda card: untrained(card, seed=0))
 
 
 def train(
@@ -379,7 +387,7 @@ def train(
         "shape": list(data.images.shape[1:]),
         "classes": trainable(data, config, targets, sensitive),
         "sensitive": sensitive,
-        "data": {"name": data.name, "digest": data.digest, "images": len(data)},
+        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
         "validation": None if validation is None else validation.digest,
         "seed": seed,
         "precision": resolve(config.precision),

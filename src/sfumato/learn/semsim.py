@@ -29,9 +29,10 @@ from torch import Tensor
 from sfumato import artefacts, images
 from sfumato.data.listing import read_rows
 from sfumato.episodes import seed_of
-from sfumato.errors import ArtefactError, ConfigError, DataError, ImageError, did_you_mean
+from sfumato.errors import ConfigError, DataError, ImageError, did_you_mean
 from sfumato.images import check_batch, to_float, to_uint8
-from sfumato.learn.epochs import under
+from sfumato.learn.cards import Checkpoint
+from sfumato.learn.epochs import check_run, resuming, under
 from sfumato.networks.embedding import NETWORKS, Embedding, to_squares
 from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
@@ -495,13 +496,13 @@ class _Run:
 
     def resume(self, path: str | os.PathLike[str]) -> None:
         """Go on from a checkpoint. Raises ArtefactError for that of another run."""
-        tensors, card = artefacts.load(path, kind=_CHECKPOINT)
-        if card["run"] != self._identity:
-            raise ArtefactError(f"{path}: the checkpoint of another run: delete it, or name another file")
-        self._embedding.load_state_dict(under("model.", tensors))
-        for i, buffer in under("momentum.", tensors).items():
-            parameter = self._parameters[int(i)]
-            # It lies in memory as the parameter does, so that steps round as if training had not stopped.
-            aligned = torch.empty_like(parameter, requires_grad=False).copy_(buffer)
-            self._optimiser.state[parameter]["momentum_buffer"] = aligned
-        self.done = card["epoch"]
+        tensors, card = artefacts.load(path, kind=_CHECKPOINT, schema=Checkpoint)
+        check_run(path, card["run"], self._identity)
+        with resuming(path):
+            self._embedding.load_state_dict(under("model.", tensors))
+            for i, buffer in under("momentum.", tensors).items():
+                parameter = self._parameters[int(i)]
+                # It lies in memory as the parameter does, so that steps round as if training had not stopped.
+                aligned = torch.empty_like(parameter, requires_grad=False).copy_(buffer)
+                self._optimiser.state[parameter]["momentum_buffer"] = aligned
+            self.done = card["epoch"]

@@ -3,20 +3,22 @@
 Nothing is downloaded here. Artefacts of our own, which carry a card, are read by sfumato.artefacts.
 """
 
+import math
 import os
 import pickle
 import threading
 import zipfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from sfumato.errors import ArtefactError
 
@@ -43,6 +45,85 @@ def initial_weights(seed: int | None = None) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def no_larger_than(tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """Make a network in this block, for these weights: one that is evidently larger is not made to its end.
+
+    A card may ask for a million layers, or for layers of a million filters. Memory thus stays within about
+    twice that of the weights, whatever the card says.
+
+    Raises:
+        ArtefactError: the network asks for more numbers, or more tensors, than there are.
+    """
+    with _Measured(sum(each.numel() for each in tensors.values()), len(tensors)):
+        yield
+
+
+class _Measured(TorchFunctionMode):
+    """Counts what layers are made of, before it is made. State: how many numbers and tensors are left."""
+
+    # Beside weights, a network may be made with a blank image to see what its layers put out.
+    _SPARE_NUMBERS = 1 << 22
+    _SPARE_TENSORS = 256
+
+    def __init__(self, numbers: int, tensors: int) -> None:
+        super().__init__()
+        self._numbers = 2 * numbers + self._SPARE_NUMBERS
+        self._tensors = 2 * tensors + self._SPARE_TENSORS
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func in (torch.empty, torch.zeros, torch.ones):
+            sizes = args[0] if args and isinstance(args[0], tuple | list) else args
+            self._numbers -= math.prod(sizes)
+            self._tensors -= 1
+        elif func is torch.eye:
+            self._numbers -= args[0] ** 2
+        if self._numbers < 0 or self._tensors < 0:
+            raise ArtefactError("its card asks for a larger network than it has weights for")
+        return func(*args, **(kwargs or {}))
+
+
+def take_weights(
+    network: nn.Module, tensors: Mapping[str, Tensor], path: str | os.PathLike[str], *, cure: str = ""
+) -> None:
+    """Give a network the weights of an artefact: all of its own, and no others.
+
+    Raises:
+        ArtefactError: a name, a shape or a type differs; the first few are named.
+    """
+    if found := _differences(network.state_dict(), tensors):
+        raise ArtefactError(
+            f"{path}: damaged: the weights do not fit the networks of its card: it {found}{cure}"
+        )
+    network.load_state_dict(dict(tensors))
+
+
+def _differences(wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
+    """In which names, shapes and types tensors are not those that a network has; "" where in none."""
+    both = [name for name in wanted if name in tensors]
+    problems = {
+        "lacks": [name for name in wanted if name not in tensors],
+        "has unknown": [name for name in tensors if name not in wanted],
+        "has other shapes:": [
+            f"{name} {tuple(tensors[name].shape)} for {tuple(wanted[name].shape)}"
+            for name in both
+            if tensors[name].shape != wanted[name].shape
+        ],
+        "has other numbers:": [
+            f"{name} of {tensors[name].dtype}"
+            for name in both
+            if tensors[name].is_floating_point() != wanted[name].is_floating_point()
+        ],
+    }
+    return "; ".join(f"{what} {_first(names)}" for what, names in problems.items() if names)
+
+
 def load_weights(
     make: Callable[[], _Network],
     path: str | os.PathLike[str],
@@ -67,17 +148,8 @@ def load_weights(
     tensors = {name: tensor for name, tensor in _read(path, source).items() if name not in unused}
     wanted: dict[str, Tensor] = network.state_dict()
     tensors = {name: own for name, own in wanted.items() if name.endswith(_COUNTER)} | tensors
-    problems = {
-        "lacks": [name for name in wanted if name not in tensors],
-        "has unknown": [name for name in tensors if name not in wanted],
-        "has other shapes:": [
-            f"{name} {tuple(tensors[name].shape)} for {tuple(wanted[name].shape)}"
-            for name in wanted
-            if name in tensors and tensors[name].shape != wanted[name].shape
-        ],
-    }
-    if found := [f"{what} {_first(names)}" for what, names in problems.items() if names]:
-        raise ArtefactError(f"{path}: no weights of {type(network).__name__}: {'; '.join(found)}. {source}")
+    if found := _differences(wanted, tensors):
+        raise ArtefactError(f"{path}: no weights of {type(network).__name__}: {found}. {source}")
     network.load_state_dict(tensors)
     return network.eval()
 

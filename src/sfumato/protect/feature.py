@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from sfumato import artefacts
@@ -23,7 +24,7 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.images import check_batch, to_float
 from sfumato.networks import TinyDarknet, cut
-from sfumato.networks.weights import initial_weights
+from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.protect.parameters import artefact_digest, canonical, check_bounds, check_path, check_pixels
 
 KIND = "private feature"  # of the artefact
@@ -187,26 +188,52 @@ class Extractor:
     shape: tuple[int, int, int]
 
 
+Width = Annotated[int, Field(ge=1, le=4096)]
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    widths: Annotated[list[Width], Field(min_length=7, max_length=7)]
+    cut: Annotated[str, Field(max_length=64)]
+    dimension: Annotated[int, Field(ge=1, le=1 << 16)]
+    variant: Annotated[str, Field(max_length=64)] = ""
+
+
+class FeatureCard(artefacts.Card):
+    """What a device reads of the card of a private feature."""
+
+    config: _Settings
+    shape: artefacts.ImageShape
+    classes: dict[artefacts.Name, Annotated[list[artefacts.Name], Field(min_length=1)]]
+
+    @model_validator(mode="after")
+    def _computes_in_bounds(self) -> "FeatureCard":
+        if not self.classes:
+            raise ValueError("classes: at least one target")
+        artefacts.check_map(max(self.config.widths), self.shape)
+        return self
+
+
 def load_extractor(path: str) -> Extractor:
     """The device side of an artefact that sfumato.learn.private_feature wrote.
 
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
     """
-    tensors, card = artefacts.load(path, kind=KIND)
-    config = card.get("config")
-    if isinstance(config, dict) and config.get("variant") == "network":
+    tensors, card = artefacts.load(path, kind=KIND, schema=FeatureCard)
+    if card["config"].get("variant") == "network":
         raise ArtefactError(f"{path}: an attribute network without a feature: train a simple variant of it")
+    prefix = "device."
+    own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
     try:
-        with initial_weights():
+        with initial_weights(), no_larger_than(tensors):
             network, _, _ = untrained_sides(card)
-        prefix = "device."
-        own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
-        network.load_state_dict(own)
-        channels, height, width = card["shape"]
-        return Extractor(network.eval(), (channels, height, width))
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise ArtefactError(f"{path}: damaged: its card and its weights are of no extractor") from error
+    except (ValueError, AttributeError, RuntimeError) as error:
+        raise ArtefactError(f"{path}: damaged: its card is of no extractor: {error}") from error
+    take_weights(network, own, path)
+    channels, height, width = card["shape"]
+    return Extractor(network.eval(), (channels, height, width))
 
 
 @dataclass(frozen=True)

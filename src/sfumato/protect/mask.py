@@ -7,9 +7,10 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from sfumato import artefacts
@@ -17,7 +18,7 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, SpecError
 from sfumato.images import check_batch, to_float
 from sfumato.networks import UNet
-from sfumato.networks.weights import initial_weights
+from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.protect.parameters import artefact_digest, canonical, check_path, check_shown
 from sfumato.protect.release import Release
 
@@ -101,23 +102,45 @@ class Masker:
     keep: float
 
 
+class _Settings(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    masker_width: Annotated[int, Field(ge=1, le=4096)]
+    levels: Annotated[int, Field(ge=1, le=12)]
+    keep: Annotated[float, Field(gt=0, lt=1)]
+
+
+class MaskCard(artefacts.Card):
+    """What a device reads of the card of a mask."""
+
+    config: _Settings
+    shape: artefacts.ImageShape
+
+    @model_validator(mode="after")
+    def _computes_in_bounds(self) -> "MaskCard":
+        if self.config.levels > 12:
+            raise ValueError(f"config.levels={self.config.levels}: at most 12")
+        artefacts.check_map(2 * self.config.masker_width, self.shape)
+        return self
+
+
 def load_masker(path: str) -> Masker:
     """The masker of an artefact that sfumato.learn.adversarial_mask wrote.
 
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
     """
-    tensors, card = artefacts.load(path, kind=KIND)
+    tensors, card = artefacts.load(path, kind=KIND, schema=MaskCard)
+    config, (channels, height, width) = card["config"], card["shape"]
+    prefix = "masker."
+    own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
     try:
-        config, (channels, height, width) = card["config"], card["shape"]
-        with initial_weights():
+        with initial_weights(), no_larger_than(own):
             network = untrained_masker(channels, width=config["masker_width"], levels=config["levels"])
-        prefix = "masker."
-        own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
-        network.load_state_dict(own)
-        return Masker(network.eval(), (channels, height, width), float(config["keep"]))
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ArtefactError(f"{path}: damaged: its card and its weights are of no masker") from error
+    except (ValueError, RuntimeError) as error:
+        raise ArtefactError(f"{path}: damaged: its card is of no masker: {error}") from error
+    take_weights(network, own, path)
+    return Masker(network.eval(), (channels, height, width), float(config["keep"]))
 
 
 @dataclass(frozen=True)

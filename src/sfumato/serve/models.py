@@ -37,6 +37,7 @@ MOST_REFERENCE = 512  # reference images that statistics are taken from
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MEASURED_BATCH = 16
+_MEASURED_PIXELS = 1 << 20  # of a batch, of large images fewer
 _MEASURED_RUNS = 5
 
 Kind = Literal["few-shot", "meta", "private feature"]
@@ -154,7 +155,8 @@ def fastest(served: Served) -> Served:
 
 def _example(served: Served) -> Tensor:
     _, height, width = served.shape
-    images = torch.zeros(_MEASURED_BATCH, *served.shape, dtype=torch.uint8)
+    batch = min(_MEASURED_BATCH, max(2, _MEASURED_PIXELS // (height * width)))
+    images = torch.zeros(batch, *served.shape, dtype=torch.uint8)
     return served.prepare(Release(images, served.demands[0].spec, (height, width)), served.demands[0])
 
 
@@ -218,7 +220,7 @@ class _Told(nn.Module):
 def _few_shot(path: str | os.PathLike[str], name: str, size: tuple[int, int] | None) -> Served:
     model = few_shot.load(path)
     card = model.card
-    if "shape" in card:
+    if card.get("shape"):
         channels, height, width = card["shape"]
     elif size is not None:
         channels, (height, width) = card["channels"], size
@@ -228,7 +230,7 @@ def _few_shot(path: str | os.PathLike[str], name: str, size: tuple[int, int] | N
             "--size, such as 84x84, or train it again"
         )
     protections = model.conditions.protections
-    weights: dict[str, float] = card.get("weights", {})
+    weights: dict[str, float] = card.get("weights") or {}
     known = card.get("made_of") or [_made_of(each) for each in protections]
     demands = tuple(
         Demand(portable(each.spec), digest, each, weights.get(each.spec, 1.0))
@@ -292,7 +294,8 @@ def _meta(path: str | os.PathLike[str], name: str, reference: str | None) -> Ser
         assert isinstance(release, Release)
         return to_float(release.images())
 
-    demand = Demand(portable(protection.spec), _made_of(protection), protection)
+    made = model.card.get("made_of") or _made_of(protection)
+    demand = Demand(portable(protection.spec), made, protection)
     shape = (channels, height, width)
     served = Served(name, "meta", (demand,), shape, 0, None, prepare, _by_torch(network), network)
     return _measured(served, path)

@@ -26,6 +26,7 @@ from sfumato.protect.dp_pix import DPPix, DPPixGaussian
 from sfumato.protect.feature import FeatureRelease
 from sfumato.protect.gaussian import Gaussian
 from sfumato.protect.mask import Mask, load_masker, pixels_shown
+from sfumato.protect.parameters import artefact_digest
 from sfumato.protect.pixelize import cell_areas, spread
 from sfumato.protect.release import Release
 from sfumato.serve.models import Demand, Served
@@ -173,7 +174,7 @@ def _check_mask(release: Release, protection: Mask, demand: Demand) -> None:
     assert release.shown is not None
     if protection.values == "shape" and not torch.equal(release.values, release.shapes()):
         raise _refused(demand, "its pixels have values, and not 255 each")
-    keep = _keep_of(protection.artefact) if protection.keep is None else protection.keep
+    keep = _keep_of(protection.artefact, demand.made_of) if protection.keep is None else protection.keep
     if keep is None:
         return
     wanted = pixels_shown(keep, release.size)
@@ -183,9 +184,11 @@ def _check_mask(release: Release, protection: Mask, demand: Demand) -> None:
 
 
 @lru_cache(maxsize=16)
-def _keep_of(artefact: str) -> float | None:
-    """The share that a masker shows; None where it is not here."""
+def _keep_of(artefact: str, made_of: str | None) -> float | None:
+    """The share that a masker shows; None where it is not here, or another under its name."""
     try:
+        if made_of is not None and artefact_digest(artefact) != made_of:
+            return None
         return load_masker(artefact).keep
     except ArtefactError:
         return None
@@ -228,32 +231,51 @@ def law_of(protection: DPPix | DPPixGaussian | Gaussian, channels: int, size: tu
 def without_noise(values: NDArray[np.uint8], law: Law) -> int | None:
     """Which of (N, C, h, w) released images evidently lacks the noise of a law; None where none does.
 
+    An image by itself, or all together, where a few small ones say more than each does. See chances.
+    """
+    alone, together = chances(values, law)
+    if min(together, alone.min(initial=1.0)) <= FALSE_ALARM / 2:
+        return int(alone.argmin())
+    return None
+
+
+def chances(values: NDArray[np.uint8], law: Law) -> tuple[Floats, float]:
+    """How probable it is at most that what has the noise of a law looks so much like what has none.
+
     Source: ours. Every other value, as on a chessboard, is predicted from its four neighbours, and in a
     further channel also from how far the channels before it are from theirs. Whatever the image shows, the
     noise on a value is independent of its prediction, so that it comes so near with a probability of at most
     u, the largest over all clean values; and of n values, one after another, so large a share has u <= p with
     a probability of at most exp(-n·KL(share || p)) (Chernoff 1952, Hoeffding 1963). Two kinds are counted:
-    all values, and those that no end of the range has clamped; of each image, and of all together, where a
-    few small ones say more than each does.
+    all values, and those that no end of the range has clamped; each at a few levels of p. The smallest of
+    these probabilities counts, times their number (Bonferroni). An honest release thus has a chance of at
+    most x, whatever it shows, to be given one of x or less.
+
+    Args:
+        values: (N, C, h, w), of whole cells.
+        law: of the noise.
+
+    Returns:
+        of each image, and of all images taken as one; 1 where there is nothing to predict from.
     """
-    if min(values.shape[2:]) < 2:
-        return None
-    odd = np.indices(values.shape[2:]).sum(0) % 2 == 1
-    found, others = values[:, :, odd], _predictions(values)[:, :, odd]  # (N, C, n)
-    apart = np.abs(found.astype(np.int16) - others)
-    free = (found > 0) & (found < 255)
-    for near, counted in (
-        (_nearness(law, clamped=True)[others, apart], np.ones_like(free)),
-        (_nearness(law, clamped=False)[others, apart], free),
-    ):
-        for level in _LEVELS:
-            close = ((near <= level) & counted).sum((1, 2))
-            of = counted.sum((1, 2))
-            alone = [_evidence(*each, level) for each in zip(close.tolist(), of.tolist(), strict=True)]
-            together = _evidence(int(close.sum()), int(of.sum()), level)
-            if max(together, *alone) > math.log(4 * len(_LEVELS) / FALSE_ALARM):
-                return int(np.argmax(alone))
-    return None
+    evidence, together = np.zeros(len(values)), 0.0
+    if min(values.shape[2:]) >= 2:
+        odd = np.indices(values.shape[2:]).sum(0) % 2 == 1
+        found, others = values[:, :, odd], _predictions(values)[:, :, odd]  # (N, C, n)
+        apart = np.abs(found.astype(np.int16) - others)
+        free = (found > 0) & (found < 255)
+        for near, counted in (
+            (_nearness(law, clamped=True)[others, apart], np.ones_like(free)),
+            (_nearness(law, clamped=False)[others, apart], free),
+        ):
+            for level in _LEVELS:
+                close = ((near <= level) & counted).sum((1, 2))
+                of = counted.sum((1, 2))
+                alone = [_evidence(*each, level) for each in zip(close.tolist(), of.tolist(), strict=True)]
+                evidence = np.maximum(evidence, alone)
+                together = max(together, _evidence(int(close.sum()), int(of.sum()), level))
+    tests = 2 * len(_LEVELS)
+    return np.minimum(1.0, tests * np.exp(-evidence)), min(1.0, tests * math.exp(-together))
 
 
 def _predictions(values: NDArray[np.uint8]) -> NDArray[np.int16]:

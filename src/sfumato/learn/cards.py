@@ -1,0 +1,79 @@
+"""What the cards of models say of data and protections: nothing of the folders of this machine.
+
+A source of data is known by its kind and by the digest of its images, an artefact by the name of its file
+and its digest. A model that needs another artefact finds it where it lies beside.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from sfumato import artefacts
+from sfumato.data.labelled import LabelledImages
+from sfumato.errors import ArtefactError
+from sfumato.protect import Protection, parse
+from sfumato.protect.parameters import artefact_digest
+from sfumato.wire import portable
+
+
+def _is_spec(text: str) -> str:
+    parse(text)
+    return text
+
+
+Spec = Annotated[str, Field(max_length=4096), AfterValidator(_is_spec)]
+Names = Annotated[list[artefacts.Name], Field(min_length=1)]
+Count = Annotated[int, Field(ge=0, le=1 << 53)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Precision = Literal["float32", "bfloat16"]
+
+
+class Checkpoint(artefacts.Card):
+    """Of a training under way."""
+
+    run: Any
+    epoch: Count = 0
+    accuracies: list[Share] = Field(default=[])
+
+
+def kind_of(data: LabelledImages) -> str:
+    """What a card calls the source of some images: "folder" of "folder:photos/anna", "faces" of "faces"."""
+    kind = data.name.partition(":")[0]
+    return "images" if {"/", "\\"} & set(kind) else kind
+
+
+def published(card: Mapping[str, Any]) -> dict[str, Any]:
+    """A card as it is saved: its specs as they travel."""
+    saved = dict(card)
+    if "spec" in saved:
+        saved["spec"] = portable(saved["spec"])
+    if "specs" in saved:
+        saved["specs"] = [portable(spec) for spec in saved["specs"]]
+    if "weights" in saved:
+        saved["weights"] = {portable(spec): weight for spec, weight in saved["weights"].items()}
+    return saved
+
+
+def protection_of(spec: str, digest: str | None, path: str | os.PathLike[str]) -> Protection:
+    """The protection of a saved spec: its artefact is the one beside the model, where that is the right one.
+
+    Args:
+        spec: of the card.
+        digest: of the artefact that it names; None where the card does not tell.
+        path: of the model.
+    """
+    protection = parse(spec)
+    named = getattr(protection, "artefact", None)
+    if named is None or digest is None:
+        return protection
+    beside = Path(path).parent / Path(named).name
+    try:
+        if "," not in os.fspath(beside) and artefact_digest(os.fspath(beside)) == digest:
+            return dataclasses.replace(protection, artefact=os.fspath(beside))  # type: ignore[type-var]
+    except ArtefactError:
+        pass  # it is not there: what needs it says so
+    return protection
