@@ -62,7 +62,9 @@ create index images_of_picture on images (picture);
 create table fingerprint_keys (
     key integer not null, image integer not null references images, primary key (key, image)
 ) without rowid;
-create table surveyed (path blob primary key, stamp text not null);  -- files of folders that have a budget
+create table surveyed (  -- files of folders that have a budget
+    path blob primary key, stamp text not null
+);
 create table pins (  -- what each service may have
     service text not null, classifier text not null, spec text not null, since real not null,
     primary key (service, classifier)
@@ -323,11 +325,11 @@ class Ledger:
         return found
 
     def known(self, images: Iterable[bytes]) -> set[bytes]:
-        """Those of the images whose fingerprints need not be taken: the ledger has seen them before."""
+        """Those of the images whose fingerprints need not be taken: the ledger has them."""
         with self._errors():
             if self.near_copies == "ignore":
                 return set(images)
-            query = "select 1 from images where image = ?"
+            query = "select 1 from images where image = ? and fingerprint is not null"
             return {image for image in images if self._database.execute(query, (image,)).fetchone()}
 
     @property

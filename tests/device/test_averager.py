@@ -1,0 +1,298 @@
+"""Many releases of one picture: what a ledger allows of an image, its near copies, a person and a folder."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from sfumato import data, images
+from sfumato.device import releasing
+from sfumato.device.budgets import Budget
+from sfumato.device.folder import FolderConfig, protect_folder
+from sfumato.device.ledger import DEFAULT_BUDGETS, Ledger
+from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON
+from sfumato.device.survey import survey
+from sfumato.errors import BudgetExceededError, ConfigError
+from sfumato.protect import Release, parse
+
+ALLOWED = int(DEFAULT_BUDGETS[EVERY_IMAGE].amount)
+ALLOWED_OF_A_PERSON = int(DEFAULT_BUDGETS[EVERY_PERSON].amount)
+
+
+@pytest.fixture(scope="module")
+def portraits() -> Tensor:
+    """Drawn faces of different people, (8, 3, 64, 64)."""
+    world = data.load("faces", identities=40, images_per_identity=1, size=64)
+    return world.images[:8]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path):
+    with Ledger(tmp_path / "ledger.db") as opened:
+        yield opened
+
+
+def release(
+    ledger: Ledger,
+    image: Tensor,
+    spec: str = "dp-pix:cell=8,epsilon=3",
+    *,
+    person: str | None = None,
+    folder: str | Path = "/photos",
+) -> Release:
+    return releasing.release(parse(spec), image[None], ledger, folders=[folder], people=[person])
+
+
+# An image
+
+
+def test_a_spec_that_changes_in_the_last_digit_gets_no_more_noise_than_a_new_ledger_allows(
+    ledger: Ledger, portraits: Tensor
+):
+    drawn = 0
+    for step in range(100):
+        try:
+            release(ledger, portraits[0], f"dp-pix:cell=8,epsilon={3 + step * 1e-6:.6f}")
+        except BudgetExceededError:
+            continue
+        drawn += 1
+    assert drawn == ALLOWED
+
+
+def test_the_refusal_names_the_number_the_limit_and_the_cure(ledger: Ledger, portraits: Tensor):
+    for sigma in range(40, 40 + ALLOWED):
+        release(ledger, portraits[0], f"gaussian:sigma={sigma}")
+    with pytest.raises(BudgetExceededError) as raised:
+        release(ledger, portraits[0], "gaussian:sigma=99")
+    assert str(raised.value) == (
+        "gaussian:sigma=99: this image has 5 different releases already, those of near copies included, and "
+        "may have at most 5 different releases: ask for one that was made before, or set a larger budget "
+        "with `sfumato ledger budget`"
+    )
+    assert raised.value.cause == "over the budget of an image: at most 5 different releases"
+
+
+def test_what_was_released_before_is_given_again_at_any_time(ledger: Ledger, portraits: Tensor):
+    first = release(ledger, portraits[0], "gaussian:sigma=40")
+    for sigma in range(41, 40 + ALLOWED):
+        release(ledger, portraits[0], f"gaussian:sigma={sigma}")
+    assert torch.equal(release(ledger, portraits[0], "gaussian:sigma=40").values, first.values)
+
+
+def test_a_number_of_releases_counts_those_of_which_nothing_is_proved(ledger: Ledger, portraits: Tensor):
+    ledger.set_budget(Budget.parse("releases=1"))
+    release(ledger, portraits[0], "blur:radius=4")
+    with pytest.raises(BudgetExceededError, match="1 different releases already"):
+        release(ledger, portraits[0], "blur:radius=5")
+
+
+def test_a_number_of_releases_stands_beside_a_budget_of_what_is_proved(ledger: Ledger, portraits: Tensor):
+    ledger.set_budget(Budget.parse("epsilon=100"))
+    for step in range(ALLOWED):
+        release(ledger, portraits[0], f"dp-pix:cell=8,epsilon={1 + step}")
+    with pytest.raises(BudgetExceededError, match="different releases"):
+        release(ledger, portraits[0], "dp-pix:cell=8,epsilon=9")
+    with pytest.raises(BudgetExceededError, match="eps = 101"):
+        release(ledger, portraits[1], "dp-pix:cell=8,epsilon=101")
+
+
+@pytest.mark.parametrize("words", ["releases=0", "releases=1.5", "releases=-1", "releases=2,pixels=4"])
+def test_a_number_of_releases_is_a_whole_number_above_0_of_whole_images(words: str):
+    with pytest.raises(ConfigError, match="releases"):
+        Budget.parse(words)
+
+
+# Near copies
+
+
+def mirrored(image: Tensor) -> Tensor:
+    return image.flip(-1)
+
+
+def recompressed(image: Tensor) -> Tensor:
+    return images.read(images.encode(image, "JPEG", quality=60))
+
+
+def with_another_pixel(image: Tensor) -> Tensor:
+    changed = image.clone()
+    changed[:, 10, 10] = 255 - changed[:, 10, 10]
+    return changed
+
+
+def cut(image: Tensor) -> Tensor:
+    return image[:, 3:-3, 3:-3].contiguous()
+
+
+def smaller(image: Tensor) -> Tensor:
+    return images.read(images.encode(image), size=48)
+
+
+COPIES = [mirrored, recompressed, with_another_pixel, cut, smaller]
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_near_copies_of_an_image_share_its_budget(ledger: Ledger, portraits: Tensor, copy):
+    for number in range(ALLOWED - 1):
+        release(ledger, portraits[0], f"gaussian:sigma={40 + number}")
+    release(ledger, copy(portraits[0]), "gaussian:sigma=80")
+    for image in (portraits[0], copy(portraits[0])):
+        with pytest.raises(BudgetExceededError, match="those of near copies included"):
+            release(ledger, image, "gaussian:sigma=90")
+
+
+def test_different_people_do_not_share_a_budget(ledger: Ledger, portraits: Tensor):
+    for portrait in portraits:
+        for number in range(ALLOWED):
+            release(ledger, portrait, f"gaussian:sigma={40 + number}")
+    assert ledger.summary().pictures == len(portraits)
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_near_copies_are_refused_where_that_is_asked_for(ledger: Ledger, portraits: Tensor, copy):
+    ledger.set_near_copies("refuse")
+    release(ledger, portraits[0])
+    with pytest.raises(BudgetExceededError, match="a near copy of one that was released before"):
+        release(ledger, copy(portraits[0]))
+    release(ledger, portraits[0], "gaussian:sigma=40")  # the image itself is no copy
+    release(ledger, portraits[1])
+
+
+def test_near_copies_have_budgets_of_their_own_where_they_are_ignored(ledger: Ledger, portraits: Tensor):
+    ledger.set_near_copies("ignore")
+    ledger.set_budget(Budget.parse("releases=1"))
+    release(ledger, portraits[0])
+    release(ledger, mirrored(portraits[0]))
+
+
+def test_an_unknown_way_with_near_copies_is_refused(ledger: Ledger):
+    with pytest.raises(ConfigError, match="'forgive': choose charge, refuse or ignore"):
+        ledger.set_near_copies("forgive")  # type: ignore[arg-type]
+    assert ledger.near_copies == "charge"
+
+
+def test_a_copy_counts_for_the_folder_of_its_original(ledger: Ledger, portraits: Tensor):
+    ledger.set_budget(Budget.parse("releases=2"), folder="/photos/anna")
+    release(ledger, portraits[0], folder="/photos/anna")
+    release(ledger, mirrored(portraits[0]), folder="/elsewhere")
+    with pytest.raises(BudgetExceededError, match="/photos/anna has 2 different releases"):
+        release(ledger, cut(portraits[0]), folder="/elsewhere")
+    release(ledger, portraits[1], folder="/elsewhere")
+
+
+# People
+
+
+def test_the_releases_of_one_person_add_up_over_their_images(ledger: Ledger):
+    world = data.load("faces", identities=40, images_per_identity=1, size=32)
+    for number in range(ALLOWED_OF_A_PERSON):
+        release(ledger, world.images[number], person="anna")
+    with pytest.raises(BudgetExceededError, match=r"the person anna has 30 different releases"):
+        release(ledger, world.images[ALLOWED_OF_A_PERSON], person="anna")
+    release(ledger, world.images[ALLOWED_OF_A_PERSON], person="ben")
+    release(ledger, world.images[ALLOWED_OF_A_PERSON + 1])  # nobody says who that is
+
+
+def test_an_image_counts_for_its_person_also_where_nobody_names_them(ledger: Ledger, portraits: Tensor):
+    ledger.set_budget(Budget.parse("releases=2"), person="anna")
+    release(ledger, portraits[0], person="anna")
+    release(ledger, portraits[0], "gaussian:sigma=40")
+    with pytest.raises(BudgetExceededError, match="the person anna"):
+        release(ledger, mirrored(portraits[0]), "gaussian:sigma=40")
+
+
+def test_the_budget_of_a_person_takes_the_place_of_that_of_every_person(ledger: Ledger, portraits: Tensor):
+    ledger.set_budget(Budget.parse("releases=1"), person="")
+    ledger.set_budget(Budget.parse("releases=2"), person="anna")
+    ledger.set_budget(None, person="ben")
+    for person, portrait, allowed in (
+        ("anna", portraits[0], 2),
+        ("ben", portraits[1], 4),
+        ("carl", portraits[2], 1),
+    ):
+        for number in range(allowed):
+            release(ledger, portrait, f"gaussian:sigma={40 + number}", person=person)
+        if person != "ben":
+            with pytest.raises(BudgetExceededError, match=f"the person {person}"):
+                release(ledger, portrait, "gaussian:sigma=80", person=person)
+
+
+def test_a_budget_is_of_a_folder_or_of_a_person(ledger: Ledger):
+    with pytest.raises(ConfigError, match="of a folder or of a person: name one of them"):
+        ledger.set_budget(Budget.parse("releases=1"), folder="/photos", person="anna")
+
+
+def test_in_a_folder_of_people_each_sub_folder_has_one_budget(tmp_path: Path, portraits: Tensor):
+    for number, portrait in enumerate(portraits):
+        images.write(tmp_path / "photos" / ("anna" if number < 5 else "ben") / f"{number}.png", portrait)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budget(Budget.parse("releases=3"), person="")
+    outcome = protect_folder(
+        tmp_path / "photos",
+        tmp_path / "released",
+        parse("dp-pix:cell=8,epsilon=3"),
+        tmp_path / "ledger.db",
+        FolderConfig(people=True),
+    )
+    assert {cause: count for cause, (count, _) in outcome.failures.items()} == {
+        "over the budget of a person: at most 3 different releases": 2
+    }
+    assert outcome.shapes.total() == 6
+
+
+# Folders whose images were not released yet
+
+
+def test_a_copy_of_an_image_that_lies_in_a_folder_with_a_budget_is_charged_to_it(
+    ledger: Ledger, portraits: Tensor, tmp_path: Path
+):
+    images.write(tmp_path / "anna" / "1.png", portraits[0])
+    ledger.set_budget(Budget.parse("releases=1"), folder=tmp_path / "anna")
+    assert survey(ledger) == 1
+    release(ledger, mirrored(portraits[0]), folder=tmp_path / "elsewhere")
+    with pytest.raises(BudgetExceededError, match="anna has 1 different releases"):
+        release(ledger, portraits[0], "gaussian:sigma=40", folder=tmp_path / "elsewhere")
+
+
+def test_what_was_released_before_a_folder_was_surveyed_counts_there(
+    ledger: Ledger, portraits: Tensor, tmp_path: Path
+):
+    release(ledger, portraits[0], folder=tmp_path / "elsewhere")
+    images.write(tmp_path / "anna" / "1.png", mirrored(portraits[0]))
+    ledger.set_budget(Budget.parse("releases=1"), folder=tmp_path / "anna")
+    survey(ledger)
+    with pytest.raises(BudgetExceededError, match="anna has 1 different releases"):
+        release(ledger, portraits[0], "gaussian:sigma=40", folder=tmp_path / "elsewhere")
+
+
+def test_a_survey_reads_what_is_new_or_changed_and_passes_over_what_is_no_image(
+    ledger: Ledger, portraits: Tensor, tmp_path: Path
+):
+    folder = tmp_path / "anna"
+    images.write(folder / "deep" / "1.png", portraits[0])
+    (folder / "damaged.png").write_bytes(b"no image")
+    (folder / "notes.txt").write_text("dear diary")
+    (folder / ".hidden.png").write_bytes(images.encode(portraits[1]))
+    ledger.set_budget(Budget.parse("releases=9"), folder=folder)
+    assert survey(ledger) == 1
+    assert survey(ledger) == 0
+    images.write(folder / "2.png", portraits[2])
+    images.write(folder / "deep" / "1.png", portraits[3])
+    assert survey(ledger) == 2
+
+
+def test_a_copy_in_another_folder_does_not_get_around_the_budget_of_a_folder_job(
+    tmp_path: Path, portraits: Tensor
+):
+    for folder in ("anna", "copies"):
+        images.write(tmp_path / folder / "1.png", portraits[0])
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budget(Budget.parse("epsilon=4"), folder=tmp_path / "anna")
+    specs = [f"dp-pix:cell=8,epsilon={3 + step * 1e-6:.6f}" for step in range(3)]
+    released = [
+        protect_folder(
+            tmp_path / "copies", tmp_path / f"out{number}", parse(spec), tmp_path / "ledger.db"
+        ).shapes.total()
+        for number, spec in enumerate(specs)
+    ]
+    assert released == [1, 0, 0]

@@ -1,0 +1,393 @@
+"""A ledger that vanishes, is replaced or damaged is noticed: nothing leaves, and none is begun in silence."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from sfumato.device import ledger as module
+from sfumato.device import recovery, releasing, witness
+from sfumato.device.budgets import Budget
+from sfumato.device.folder import protect_folder
+from sfumato.device.ledger import DEFAULT_BUDGETS, Ledger
+from sfumato.errors import BudgetExceededError, LedgerError
+from sfumato.images import write
+from sfumato.protect import parse
+
+SPEC = "dp-pix:cell=4,epsilon=3"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "device" / "ledger.db"
+
+
+@pytest.fixture
+def photograph() -> Tensor:
+    return torch.randint(0, 256, (3, 24, 24), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
+
+
+def release(ledger: Ledger, image: Tensor, spec: str = SPEC) -> Tensor:
+    return releasing.release(parse(spec), image[None], ledger, folders=["/photos"]).values
+
+
+def remove(path: Path) -> None:
+    for file in path.parent.glob(f"{path.name}*"):
+        if file.is_file():
+            file.unlink()
+
+
+# During a run
+
+
+@pytest.mark.parametrize("what", ["ledger.db", "ledger.db-wal"])
+def test_nothing_leaves_once_a_file_of_the_ledger_was_deleted(path: Path, photograph: Tensor, what: str):
+    with Ledger(path) as ledger:
+        release(ledger, photograph)
+        (path.parent / what).unlink()
+        with pytest.raises(LedgerError, match=r"ledger.db: was deleted or replaced while it was in use"):
+            release(ledger, photograph, "gaussian:sigma=40")
+
+
+def test_nothing_leaves_once_another_file_lies_in_its_place(path: Path, photograph: Tensor):
+    with Ledger(path) as ledger:
+        release(ledger, photograph)
+        shutil.copy(path, path.with_name("copy.db"))
+        path.with_name("copy.db").replace(path)
+        with pytest.raises(LedgerError, match="was deleted or replaced"):
+            release(ledger, photograph, "gaussian:sigma=40")
+
+
+DELETES = """
+import sys
+from pathlib import Path
+from sfumato.device import folder, journal
+from sfumato.errors import LedgerError
+from sfumato.protect import parse
+
+source, target, ledger = map(Path, sys.argv[1:])
+
+def deleting(images, done, total):
+    ledger.unlink(missing_ok=True)
+
+folder._CHUNK_FILES = 1
+try:
+    folder.protect_folder(source, target, parse("dp-pix:cell=4,epsilon=3"), ledger, report=deleting)
+except LedgerError as error:
+    print(error)
+    sys.exit(3)
+"""
+
+
+def test_a_folder_job_whose_ledger_is_deleted_ends_with_an_error(
+    path: Path, photograph: Tensor, tmp_path: Path
+):
+    for number in range(40):
+        write(tmp_path / "photos" / f"{number}.png", photograph.roll(number, 1))
+    done = subprocess.run(
+        [sys.executable, "-c", DELETES, tmp_path / "photos", tmp_path / "out", path],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert "was deleted or replaced while it was in use" in done.stdout
+    assert len(list((tmp_path / "out").glob("*.png"))) < 40
+
+
+# Between runs
+
+
+def test_a_ledger_that_was_deleted_is_not_begun_anew(path: Path, photograph: Tensor):
+    with Ledger(path) as ledger:
+        release(ledger, photograph)
+    remove(path)
+    for _ in range(2):
+        with pytest.raises(LedgerError) as raised:
+            Ledger(path)
+        assert not path.exists()
+    message = str(raised.value)
+    assert "had charged at least 1 releases" in message
+    assert "`sfumato ledger restore COPY`" in message
+    assert "`sfumato ledger forget`" in message
+
+
+def test_a_ledger_beside_the_journals_of_another_is_not_begun(path: Path, photograph: Tensor, tmp_path: Path):
+    write(tmp_path / "photos" / "1.png", photograph)
+    protect_folder(tmp_path / "photos", tmp_path / "out", parse(SPEC), path)
+    remove(path)
+    (witness.runs_of(path) / "ledger.json").unlink()
+    with pytest.raises(LedgerError, match="knows of a ledger by which 1 folders were released"):
+        protect_folder(tmp_path / "photos", tmp_path / "other", parse(SPEC), path)
+
+
+def test_another_ledger_in_its_place_is_refused(path: Path, photograph: Tensor, tmp_path: Path):
+    Ledger(path).close()
+    with Ledger(tmp_path / "other.db") as other:
+        release(other, photograph)
+    remove(path)
+    shutil.copy(tmp_path / "other.db", path)
+    with pytest.raises(LedgerError, match="is another ledger than the one that lay here"):
+        Ledger(path)
+
+
+def test_a_copy_from_before_the_last_releases_is_refused(path: Path, photograph: Tensor, tmp_path: Path):
+    with Ledger(path) as ledger:
+        release(ledger, photograph)
+    shutil.copy(path, tmp_path / "backup.db")
+    with Ledger(path) as ledger:
+        release(ledger, photograph, "gaussian:sigma=40")
+        release(ledger, photograph, "gaussian:sigma=41")
+    remove(path)
+    shutil.copy(tmp_path / "backup.db", path)
+    with pytest.raises(LedgerError, match="is a copy from before its last 2 releases"):
+        Ledger(path)
+
+
+def test_a_damaged_witness_is_an_error_that_names_the_cure(path: Path):
+    Ledger(path).close()
+    (witness.runs_of(path) / "ledger.json").write_text("{}")
+    with pytest.raises(LedgerError, match=r"ledger.json: cannot be read .*`sfumato ledger forget`"):
+        Ledger(path)
+
+
+# Restored, or forgotten
+
+
+def test_a_restored_copy_has_what_was_released_until_then_and_says_how_much_is_missing(
+    path: Path, photograph: Tensor, tmp_path: Path
+):
+    with Ledger(path) as ledger:
+        first = release(ledger, photograph)
+        ledger.set_budget(Budget.parse("epsilon=7"))
+    shutil.copy(path, tmp_path / "backup.db")
+    with Ledger(path) as ledger:
+        release(ledger, photograph, "dp-pix:cell=4,epsilon=4")
+    remove(path)
+    assert recovery.restore(tmp_path / "backup.db", path) == (1, 1)
+    with Ledger(path) as ledger:
+        assert torch.equal(release(ledger, photograph), first)
+        with pytest.raises(BudgetExceededError, match="eps = 5, and 4 of 7 is left"):
+            release(ledger, photograph, "dp-pix:cell=4,epsilon=5")
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_an_older_copy_that_lies_there_already_is_accepted_in_words(
+    path: Path, photograph: Tensor, tmp_path: Path
+):
+    Ledger(path).close()
+    shutil.copy(path, tmp_path / "backup.db")
+    with Ledger(path) as ledger:
+        release(ledger, photograph)
+    remove(path)
+    shutil.copy(tmp_path / "backup.db", path)
+    assert recovery.restore(path, path) == (0, 1)
+    Ledger(path).close()
+
+
+def test_a_ledger_that_lies_there_is_not_lost_by_restoring(path: Path, tmp_path: Path):
+    Ledger(path).close()
+    Ledger(tmp_path / "other.db").close()
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match="a ledger lies here and would be lost: move it away first"):
+        recovery.restore(tmp_path / "other.db", path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [None, b"", b"dear diary " * 100])
+def test_what_is_no_ledger_is_not_restored(path: Path, tmp_path: Path, content: bytes | None):
+    copy = tmp_path / "copy.db"
+    if content is not None:
+        copy.write_bytes(content)
+    with pytest.raises(LedgerError, match=r"copy.db: no"):
+        recovery.restore(copy, path)
+    assert not path.exists()
+
+
+def test_a_copy_with_overwritten_pages_is_not_restored(path: Path, photograph: Tensor, tmp_path: Path):
+    with Ledger(tmp_path / "copy.db") as ledger:
+        release(ledger, photograph)
+    raw = bytearray((tmp_path / "copy.db").read_bytes())
+    raw[16384:] = b"\xa5" * (len(raw) - 16384)
+    (tmp_path / "copy.db").write_bytes(raw)
+    with pytest.raises(LedgerError, match="damaged"):
+        recovery.restore(tmp_path / "copy.db", path)
+    assert not path.exists()
+
+
+def test_a_forgotten_ledger_is_begun_anew_and_its_targets_are_not_written_to(
+    path: Path, photograph: Tensor, tmp_path: Path
+):
+    write(tmp_path / "photos" / "1.png", photograph)
+    protect_folder(tmp_path / "photos", tmp_path / "out", parse(SPEC), path)
+    remove(path)
+    recovery.forget(path)
+    with pytest.raises(Exception, match="is not empty, and not from an earlier run"):
+        protect_folder(tmp_path / "photos", tmp_path / "out", parse(SPEC), path)
+    assert protect_folder(tmp_path / "photos", tmp_path / "new", parse(SPEC), path).charged == 1
+
+
+def test_a_ledger_that_is_there_is_not_forgotten(path: Path):
+    Ledger(path).close()
+    with pytest.raises(LedgerError, match="the ledger is here: move it away first"):
+        recovery.forget(path)
+    Ledger(path).close()
+
+
+# Begun whole or not at all
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from sfumato.device.ledger import Ledger
+from sfumato.errors import LedgerError
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+try:
+    Ledger(sys.argv[1]).close()
+except LedgerError as error:
+    print(error)
+    sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("kilobytes", [0, 4, 16, 40, 64, 100, 130])
+def test_on_a_full_disk_a_ledger_is_begun_whole_or_not_at_all(path: Path, kilobytes: int):
+    path.parent.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, path, str(1024 * kilobytes)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if done.returncode == 0:
+        Ledger(path).close()
+        return
+    assert done.returncode == 3, done.stderr
+    assert not path.exists()
+    assert [file.name for file in path.parent.iterdir() if file.is_file()] == []
+    Ledger(path).close()  # with room again
+
+
+def test_too_little_room_for_a_ledger_is_an_error(path: Path):
+    path.parent.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, path, "16384"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert "cannot be opened for writing" in done.stdout
+
+
+# Damaged
+
+
+def test_a_flipped_bit_in_a_kept_release_is_noticed(path: Path, photograph: Tensor):
+    with Ledger(path) as ledger:
+        kept = release(ledger, photograph).numpy().tobytes()
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(kept) + 5] ^= 4
+    path.write_bytes(raw)
+    with (
+        Ledger(path) as ledger,
+        pytest.raises(LedgerError, match="not what it was when it was kept"),
+    ):
+        release(ledger, photograph)
+
+
+# Of the version before
+
+OF_VERSION_1 = """
+create table terms (
+    id integer primary key, spec text not null, channels integer not null, height integer not null,
+    width integer not null, guarantees text not null, unique (spec, channels, height, width)
+);
+create table charges (
+    id integer primary key, image blob not null, terms integer not null references terms, time real not null,
+    release blob, unique (image, terms)
+);
+create table folders (id integer primary key, path blob not null unique);
+create table places (
+    image blob not null, folder integer not null references folders, primary key (image, folder)
+) without rowid;
+create table budgets (
+    folder blob primary key, definition text not null, amount real not null, pixels integer not null,
+    words text not null, spent real not null
+);
+"""
+
+
+def as_version_1(path: Path) -> None:
+    """Turn a ledger into what the version before would have written."""
+    with sqlite3.connect(path) as database:
+        kept = {
+            table: database.execute(f"select * from {table}").fetchall()
+            for table in ("terms", "charges", "folders", "places", "budgets")
+        }
+    database.close()
+    remove(path)
+    shutil.rmtree(witness.runs_of(path))
+    with sqlite3.connect(path) as database:
+        database.execute("pragma journal_mode = wal")
+        database.executescript(OF_VERSION_1)
+        database.executemany("insert into terms values (?, ?, ?, ?, ?, ?)", kept["terms"])
+        database.executemany(
+            "insert into charges values (?, ?, ?, ?, ?)", [row[:5] for row in kept["charges"]]
+        )
+        database.executemany("insert into folders values (?, ?)", kept["folders"])
+        database.executemany("insert into places values (?, ?)", kept["places"])
+        rows = [(row[0], *row[2:]) for row in kept["budgets"] if not row[1]]
+        database.executemany("insert into budgets values (?, ?, ?, ?, ?, ?)", rows)
+        database.execute(f"pragma application_id = {module.MARKS.application}")
+        database.execute("pragma user_version = 1")
+    database.close()
+
+
+def test_a_ledger_of_the_version_before_keeps_its_releases_charges_and_budgets(
+    path: Path, photograph: Tensor
+):
+    with Ledger(path) as ledger:
+        ledger.set_budget(Budget.parse("epsilon=7"))
+        ledger.set_budget(Budget.parse("epsilon=8"), folder="/photos")
+        first = release(ledger, photograph)
+        before = ledger.summary()
+    as_version_1(path)
+    for _ in range(2):
+        with Ledger(path) as ledger:
+            assert torch.equal(release(ledger, photograph), first)
+            with pytest.raises(BudgetExceededError, match="eps = 5, and 4 of 7 is left"):
+                release(ledger, photograph, "dp-pix:cell=4,epsilon=5")
+            after = ledger.summary()
+    assert (after.images, after.releases, after.specs) == (before.images, before.releases, before.specs)
+    assert set(after.budgets) == set(before.budgets)
+    assert {limit.budget for limit in after.budgets} >= set(DEFAULT_BUDGETS.values())
+
+
+def test_near_copies_of_images_of_the_version_before_are_told_once_they_are_seen_again(
+    path: Path, photograph: Tensor
+):
+    smooth = torch.nn.functional.avg_pool2d(photograph.float()[None], 5, 1, 2)[0].to(torch.uint8)
+    with Ledger(path) as ledger:
+        release(ledger, smooth)
+    as_version_1(path)
+    with Ledger(path) as ledger:
+        release(ledger, smooth)  # given again: its fingerprint is taken
+        ledger.set_near_copies("refuse")
+        with pytest.raises(BudgetExceededError, match="near copy"):
+            release(ledger, smooth.flip(-1))
+
+
+def test_the_witness_is_for_its_owner_alone(path: Path):
+    umask = os.umask(0)
+    try:
+        Ledger(path).close()
+    finally:
+        os.umask(umask)
+    assert (witness.runs_of(path) / "ledger.json").stat().st_mode & 0o077 == 0
