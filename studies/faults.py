@@ -12,23 +12,33 @@ Writes studies/results/faults.json. Each part is a claim with its figures, and t
   enrolments are answered by 503, and once there is room again they succeed.
 - slow: clients that send a byte a second. Others are answered as fast as before, and these are turned away.
 - idle: connections that say nothing. Others are answered as fast as before.
+- half headers: 1,100 connections send half a header to a server of 1,024 descriptors, and come again when they
+  are closed. Others are answered meanwhile, and the server writes next to nothing.
+- bodies: 120 requests send all of 16 MB but the last byte. The server stays below 1 GB, and others are answered.
+- siege, with 1,024 descriptors and with as many as the system gives: 3,000 half headers, 120 unfinished bodies,
+  8 PNGs of two headers and 8 of one that says as much, connections that are kept alive, clients that do not read
+  their answer, and requests that are no HTTP, all at once. The server stays below 1 GB, and others are answered.
 - clock: the server's own clock is years off, by libfaketime where it is installed. Keys, rates and answers stay.
 """
 
 import argparse
+import asyncio
 import contextlib
 import json
+import multiprocessing
 import os
 import random
 import resource
 import shlex
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,6 +89,9 @@ class Service:
     model: Path
     environment: dict[str, str] = field(default_factory=dict)
     most_bytes: int | None = None  # of any file that it writes
+    descriptors: int | None = None  # that it may open; None for as many as the system gives
+    options: tuple[str, ...] = ()  # of `sfumato serve`
+    log: Path | None = None  # of what it writes to stderr
     process: subprocess.Popen[str] | None = None
     port: int = 0
 
@@ -89,8 +102,11 @@ class Service:
             if self.most_bytes is not None:
                 # Python ignores the signal; writes then fail, as on a full disk.
                 resource.setrlimit(resource.RLIMIT_FSIZE, (self.most_bytes, resource.RLIM_INFINITY))
+            if self.descriptors is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (self.descriptors, self.descriptors))
 
-        said = tempfile.TemporaryFile()  # noqa: SIM115 - the server's, as long as it runs
+        # The server's, as long as it runs.
+        said = tempfile.TemporaryFile() if self.log is None else self.log.open("w+b")  # noqa: SIM115
         self.process = subprocess.Popen(
             [
                 sys.executable,
@@ -102,6 +118,7 @@ class Service:
                 "--port",
                 str(self.port),
                 "--no-log",
+                *self.options,
             ],
             stdout=subprocess.PIPE,
             stderr=said,
@@ -406,6 +423,268 @@ def idle(folder: Path, path: Path, connections: int) -> dict[str, Any]:
     }
 
 
+@dataclass
+class Watch:
+    """Asks a server one question after another, and looks at its memory. State: what came of it so far."""
+
+    used: Device
+    waits: list[float] = field(default_factory=list)  # seconds, of the questions that were answered
+    failures: Counter[str] = field(default_factory=Counter)
+    memory: float = 0.0  # MB, the most that was resident
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> "Watch":
+        self._threads = [threading.Thread(target=each) for each in (self._ask, self._look)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self) -> None:
+        content = release(1)
+        while not self.stop.wait(0.05):
+            start = time.perf_counter()
+            try:
+                reply = self.used.ask("POST", "/classify", content)  # on a connection of its own
+            except httpx.HTTPError as error:
+                self.failures[type(error).__name__] += 1
+                continue
+            if reply.status_code == 200:
+                self.waits.append(time.perf_counter() - start)
+            else:
+                self.failures[str(reply.status_code)] += 1
+
+    def _look(self) -> None:
+        while not self.stop.wait(0.02):
+            self.memory = max(self.memory, resident(self.used.service.process.pid))
+
+    def figures(self) -> dict[str, Any]:
+        """Of a record."""
+        waits = 1000 * np.array(self.waits or [np.nan])
+        return {
+            "honest_answered": len(self.waits),
+            "honest_failed": dict(self.failures),
+            "honest_p50_ms": round(float(np.quantile(waits, 0.5)), 1),
+            "honest_p99_ms": round(float(np.quantile(waits, 0.99)), 1),
+            "honest_max_ms": round(float(waits.max()), 1),
+            "memory_mb": round(self.memory),
+        }
+
+    def problems(self) -> list[str]:
+        """What of the claims does not hold."""
+        problems = []
+        asked = len(self.waits) + sum(self.failures.values())
+        if not self.waits or self.failures:
+            problems.append(
+                f"of {asked} honest questions {len(self.waits)} were answered: {dict(self.failures)}"
+            )
+        if self.memory > 1000:
+            problems.append(f"the server took {self.memory:.0f} MB")
+        return problems
+
+
+def resident(pid: int) -> float:
+    """Megabytes of a process; 0 where it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]) / 1024
+    except (OSError, IndexError):
+        return 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """What one process sends to a port of this machine, all at once. It ends after `seconds`.
+
+    Attributes:
+        half_headers: connections that send half a header; where one is closed, it comes again after 2 s.
+        post: the header of a request with a body, without its length.
+        bodies: requests with all of a body of 16 MB but its last byte.
+        images: PNGs to send, each in a request.
+        alive: connections that ask once and stay.
+        unread: connections that ask for `large`, and read nothing.
+        hostile: how often each of the requests of `broken` is sent.
+    """
+
+    port: int
+    seconds: float
+    half_headers: int = 0
+    post: bytes = b""
+    bodies: int = 0
+    images: tuple[bytes, ...] = ()
+    alive: int = 0
+    unread: int = 0
+    large: str = "/"
+    hostile: int = 0
+
+    def run(self) -> dict[str, Any]:
+        """Attack from another process, and return how what was sent was answered, by kind."""
+        results, ours = multiprocessing.get_context("fork").Pipe(duplex=False)
+        process = multiprocessing.get_context("fork").Process(target=self._send, args=(ours,))
+        process.start()
+        answers: dict[str, Any] = results.recv()
+        process.join()
+        return answers
+
+    def _send(self, results: Any) -> None:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        results.send(asyncio.run(self._all()))
+
+    async def _all(self) -> dict[str, Any]:
+        answers: dict[str, Counter[str]] = {}
+        longest = 0.0
+        end = time.monotonic() + self.seconds
+
+        async def ask(kind: str, sent: bytes, *, stay: bool = False, read: bool = True) -> None:
+            nonlocal longest
+            answer = "no connection"
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                start, answer = time.monotonic(), "closed"
+                try:
+                    writer.write(sent)
+                    async with asyncio.timeout_at(asyncio.get_running_loop().time() + end - start):
+                        await writer.drain()
+                        if not read:
+                            answer = "not read"
+                            await asyncio.sleep(self.seconds)
+                        answer = (await reader.read(4096))[9:12].decode("latin-1") or "closed"
+                        if stay:
+                            await reader.read()
+                except TimeoutError:
+                    answer = answer if not read else "still open at the end"
+                finally:
+                    if kind == "half_headers":
+                        longest = max(longest, time.monotonic() - start)
+                    writer.transport.abort()
+            answers.setdefault(kind, Counter())[answer] += 1
+
+        async def again(kind: str, sent: bytes) -> None:
+            while time.monotonic() < end:
+                await ask(kind, sent)
+                await asyncio.sleep(2)
+
+        unfinished = self.post + b"content-length: 16000000\r\n\r\n" + bytes(15_999_999)
+        health = b"GET /health/live HTTP/1.1\r\nhost: here\r\n\r\n"
+        tasks = [again("half_headers", b"GET / HTTP/1.1\r\nhost: h") for _ in range(self.half_headers)]
+        tasks += [ask("bodies", unfinished) for _ in range(self.bodies)]
+        for image in self.images:
+            head = self.post.replace(wire.MEDIA_TYPE.encode(), b"image/png")
+            tasks.append(ask("images", head + b"content-length: %d\r\n\r\n" % len(image) + image))
+        tasks += [ask("alive", health, stay=True) for _ in range(self.alive)]
+        page = f"GET {self.large} HTTP/1.1\r\nhost: here\r\n\r\n".encode()
+        tasks += [ask("unread", page, read=False) for _ in range(self.unread)]
+        tasks += [ask("hostile", each) for each in broken(health) * self.hostile]
+        await asyncio.gather(*tasks)
+        found: dict[str, Any] = {kind: dict(counts) for kind, counts in sorted(answers.items())}
+        return found | ({"longest_half_header_s": round(longest, 1)} if self.half_headers else {})
+
+
+def broken(request: bytes) -> list[bytes]:
+    """Requests that are none, or more than one."""
+    head = request.removesuffix(b"\r\n")
+    chunked = head.replace(b"GET", b"POST") + b"transfer-encoding: chunked\r\n\r\n"
+    return [
+        bytes(range(256)) * 40,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc",  # TLS, where none is spoken
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        head + b"a: b\r\n" * 20_000 + b"\r\n",
+        head + b"a: " + b"b" * 100_000 + b"\r\n\r\n",
+        head + b"content-length: 1\r\ncontent-length: 2\r\n\r\n",
+        head + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n",
+        chunked + b"zz\r\n",
+        chunked + b"1\r\na\r\n" * 10_000,
+        request * 500,
+    ]
+
+
+def png(side: int, *, said: int | None = None) -> bytes:
+    """A black image of side x side pixels; `said`: in a first header, before that of `side`."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    def head(pixels: int) -> bytes:
+        return chunk(b"IHDR", struct.pack(">IIBBBBB", pixels, pixels, 8, 2, 0, 0, 0))
+
+    packer, packed = zlib.compressobj(9), []
+    for _ in range(side):
+        packed.append(packer.compress(bytes(1 + 3 * side)))
+    data = chunk(b"IDAT", b"".join([*packed, packer.flush()])) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + (b"" if said is None else head(said)) + head(side) + data
+
+
+def _post(used: Device) -> bytes:
+    """The header of a question, without the length of its body."""
+    return (
+        f"POST /v1/classifiers/{used.classifier}/classify?spec={SPEC} HTTP/1.1\r\nhost: here\r\n"
+        f"x-api-key: {used.secret}\r\ncontent-type: {wire.MEDIA_TYPE}\r\n"
+    ).encode()
+
+
+def _attacked(used: Device, attack: Attack) -> dict[str, Any]:
+    """Attack a server that is asked all the while; it must be well afterwards."""
+    used.enrol("a", 1).raise_for_status()
+    before = _asked(used, 50) | {"memory_mb": round(resident(used.service.process.pid))}
+    with Watch(used) as watch:
+        answers = attack.run()
+    problems = watch.problems()
+    log = used.service.log.stat().st_size
+    if log > 10_000:
+        problems.append(f"the server wrote {log} bytes of log in {attack.seconds:g} s")
+    with contextlib.suppress(httpx.HTTPError):
+        used.classify(1)
+        return {
+            **{"before": before, "meanwhile": watch.figures(), "answers": answers, "log_bytes": log},
+            "problems": problems,
+        }
+    return {
+        **{"before": before, "meanwhile": watch.figures(), "answers": answers, "log_bytes": log},
+        "problems": [*problems, "it did not answer afterwards"],
+    }
+
+
+def half_headers(folder: Path, path: Path, seconds: float) -> dict[str, Any]:
+    """More half headers than a server has descriptors."""
+    more: dict[str, Any] = {"descriptors": 1024, "log": folder / "half.log"}
+    with device(f"sqlite:///{folder}/half.db", path, **more) as used:
+        return _attacked(used, Attack(port=used.service.port, seconds=seconds, half_headers=1100))
+
+
+def bodies(folder: Path, path: Path, seconds: float) -> dict[str, Any]:
+    """Unfinished bodies of the largest size, by a client with a key."""
+    with device(f"sqlite:///{folder}/bodies.db", path, log=folder / "bodies.log") as used:
+        attack = Attack(port=used.service.port, seconds=seconds, post=_post(used), bodies=120)
+        return _attacked(used, attack)
+
+
+def siege(folder: Path, path: Path, seconds: float, descriptors: int | None) -> dict[str, Any]:
+    """Everything at once."""
+    web = folder / "web"
+    web.mkdir(exist_ok=True)
+    (web / "index.html").write_text("<title>sfumato</title>")
+    (web / "large").write_bytes(bytes(30_000_000))
+    more = {"descriptors": descriptors, "options": ("--web", str(web)), "log": folder / "siege.log"}
+    with device(f"sqlite:///{folder}/siege-{descriptors}.db", path, **more) as used:
+        attack = Attack(
+            port=used.service.port,
+            seconds=seconds,
+            half_headers=3000,
+            post=_post(used),
+            bodies=120,
+            images=(png(9000, said=SIDE),) * 8 + (png(9000),) * 8,
+            alive=200,
+            unread=50,
+            large="/large",
+            hostile=20,
+        )
+        return _attacked(used, attack)
+
+
 def clock(folder: Path, path: Path) -> dict[str, Any]:
     """A server whose clock is ten years ahead, then ten years behind, on the store of the present one."""
     library = next(iter(Path("/usr/lib").glob("*/faketime/libfaketime*.so.1")), None)
@@ -443,6 +722,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20, help="on each store")
     parser.add_argument("--slow", type=int, default=50)
     parser.add_argument("--idle", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=40, help="of each attack")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--record", type=Path, default=RECORD)
@@ -466,6 +746,10 @@ def main() -> None:
             "full": lambda: full(folder, path),
             "slow": lambda: slow(folder, path, options.slow),
             "idle": lambda: idle(folder, path, options.idle),
+            "half headers": lambda: half_headers(folder, path, options.seconds),
+            "bodies": lambda: bodies(folder, path, options.seconds),
+            "siege": lambda: siege(folder, path, options.seconds, None),
+            "siege at 1,024 descriptors": lambda: siege(folder, path, options.seconds, 1024),
             "clock": lambda: clock(folder, path),
         }
         record: dict[str, Any] = {}

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+from sfumato import connections
 from sfumato.annotate import results
 from sfumato.annotate.campaign import CANNOT_TELL, CHOOSE
 from sfumato.annotate.store import PROXY, Annotator, Question, Store
@@ -17,7 +18,6 @@ from sfumato.errors import DataError, SfumatoError, needs_extra
 
 with needs_extra("the annotation page", "annotate"):
     import jinja2
-    import uvicorn
     from fastapi import FastAPI, Request, Response
     from fastapi.responses import HTMLResponse, JSONResponse
     from fastapi.staticfiles import StaticFiles
@@ -190,6 +190,4 @@ def _question(question: Question) -> dict[str, Any]:
 
 def run(app: FastAPI, listener: socket.socket) -> None:
     """Serve until stopped."""
-    # No log of accesses: every line would hold a link.
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, ws="none")
-    uvicorn.Server(config).run(sockets=[listener])
+    connections.serve(app, listener)

@@ -72,4 +72,4 @@ def serve(
     with Store(store) as kept, listen(host, port) as listener:
         application = service.create(kept, loaded, config)
         print(f"serving: {address_of(listener, 'http' if certificate is None else 'https')}", flush=True)
-        service.run(application, listener, certificate=certificate, private_key=private_key)
+        service.run(application, listener, config, certificate=certificate, private_key=private_key)

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 import sfumato
-from sfumato import wire
+from sfumato import connections, wire
+from sfumato.connections import Limits
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, SfumatoError, needs_extra
 from sfumato.protect.feature import FeatureRelease
@@ -29,7 +30,8 @@ from sfumato.serve.engine import Engine
 from sfumato.serve.gallery import Galleries, Together
 from sfumato.serve.models import Demand, Served
 from sfumato.serve.problems import Problem, first
-from sfumato.serve.store import Example, Key, Role, Store
+from sfumato.serve.room import Room, Share, no_room
+from sfumato.serve.store import Example, Key, NotFoundError, Role, Store
 from sfumato.serve.tripwire import NotProtectedError
 from sfumato.serve.watch import Watched
 from sfumato.wire.messages import (
@@ -43,28 +45,35 @@ from sfumato.wire.messages import (
     ModelInfo,
     NewClassifier,
     ProblemDetails,
+    as_kept,
     no_step,
+    normal,
 )
 
 with needs_extra("the server", "serve"):
     import anyio.to_thread
-    import uvicorn
     from fastapi import Depends, FastAPI, Query, Request, Response, Security
     from fastapi import Path as InPath
     from fastapi.exceptions import RequestValidationError
     from fastapi.middleware.cors import CORSMiddleware
     from fastapi.security import APIKeyHeader
     from fastapi.staticfiles import StaticFiles
-    from pydantic import AfterValidator, AwareDatetime, ValidationError
+    from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ValidationError
     from pydantic_core import to_json
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect
+    from starlette.routing import Match, Route
+    from starlette.types import Scope
 
 _PNG = "image/png"
 _MOST_JSON = 10_000  # bytes
 _MOST_KEY = 200  # characters
 _MOST_MODELS = 10_000  # classifiers whose models are remembered
 _SMALL = 25_000  # values of originals: they are read before a thread would have begun, such as one of 84x84x3
+_ANSWERED = (
+    5.0  # seconds after the time of a body, in which it is answered by 408 before its connection closes
+)
+_HELD = 6  # bytes for each value of an image: read, checked, and as the float32 that a network takes
 _ROLES: tuple[Role, ...] = ("read", "write", "admin")
 
 _Result = TypeVar("_Result")
@@ -77,7 +86,13 @@ class ServiceConfig:
     Attributes:
         most_bytes: of a request's body.
         most_images, most_pixels: of a release; see sfumato.wire.decode.
+        most_held: bytes of all requests together, of their bodies and of what is made of these; what finds no
+            room is answered by 503.
+        most_connections: at once; None for 1,000, or fewer where there are fewer file descriptors. At the
+            most, those go that keep the server waiting: see sfumato.connections.
+        header_seconds: within which a TLS handshake and a header must have come.
         body_seconds: within which a body must have come.
+        answer_seconds: within which a client takes 16 kB of its answer, or all that is left.
         window, most_batch, most_waiting: see Engine.
         allow_origins: other sites whose pages may ask, such as "https://example.org"; by default none.
         metrics_key: what Prometheus sends as its bearer token; None for no metrics.
@@ -87,7 +102,11 @@ class ServiceConfig:
     most_bytes: int = 16_000_000
     most_images: int = 64
     most_pixels: int = 16_000_000
+    most_held: int = 200_000_000
+    most_connections: int | None = None
+    header_seconds: float = 10.0
     body_seconds: float = 20.0
+    answer_seconds: float = 20.0
     window: float = 0.002
     most_batch: int = 32
     most_waiting: int = 512
@@ -99,6 +118,12 @@ class ServiceConfig:
         for name in ("most_bytes", "most_images", "most_pixels", "body_seconds"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}={getattr(self, name)}: above 0, or nothing can be sent")
+        if self.most_held < self.most_bytes:
+            raise ConfigError(
+                f"most_held={self.most_held}: at least most_bytes={self.most_bytes}, or a body of that size "
+                "never finds room"
+            )
+        _ = self.limits  # which checks the others
         for origin in self.allow_origins:
             if not re.fullmatch(r"https?://[^/\s*]+", origin):
                 raise ConfigError(
@@ -109,6 +134,16 @@ class ServiceConfig:
             raise ConfigError("the key of the metrics is shorter than 16 characters: choose a longer one")
         if self.web is not None and not (self.web / "index.html").is_file():
             raise ConfigError(f"{self.web}: has no index.html: build the page first, or leave it out")
+
+    @property
+    def limits(self) -> Limits:
+        """Of connections."""
+        return Limits(
+            connections=self.most_connections,
+            header_seconds=self.header_seconds,
+            body_seconds=self.body_seconds + _ANSWERED,
+            answer_seconds=self.answer_seconds,
+        )
 
 
 @dataclass(frozen=True)
@@ -148,6 +183,7 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
     )
     counted = metrics.Metrics(lambda: engine.waiting)
     together = Together(Galleries(store))
+    room = Room(config.most_held)
 
     @asynccontextmanager
     async def finishing(app: FastAPI) -> AsyncIterator[None]:
@@ -194,13 +230,19 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
 
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> Response:
-        detail = {
-            404: "there is nothing at this address: see /openapi.json",
-            405: "not by this method: see /openapi.json",
-        }.get(error.status_code, str(error.detail))
-        found = problems.answer(error.status_code, detail)
-        found.headers.update(error.headers or {})
-        return found
+        methods = _allowed(app, request.scope)
+        # Of an address of the API, a folder with a page says that it has no such file.
+        missing = error.status_code == 404 and not methods
+        if error.status_code not in (404, 405):
+            return problems.answer(error.status_code, str(error.detail))
+        if missing:
+            return problems.answer(404, "there is nothing at this address: see /openapi.json")
+        allow = {"Allow": ", ".join(sorted(methods or _OF_FILES))}
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers=allow)
+        refusal = problems.answer(405, f"not by this method, but by {allow['Allow']}: see /openapi.json")
+        refusal.headers.update(allow)
+        return refusal
 
     model_names: dict[tuple[str, str], str] = {}
 
@@ -239,7 +281,7 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
     reader, writer, admin = (Depends(needs(role)) for role in _ROLES)
 
     async def received(
-        request: Request, key: Key, classifier: str, spec: str | None
+        request: Request, key: Key, classifier: str, spec: str | None, share: Share
     ) -> tuple[Served, _Received]:
         """The body of a request, if it is a release that the model of a classifier takes."""
         if request.headers.get("content-encoding", "identity") != "identity":
@@ -250,9 +292,11 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
         name = await model_of(key.tenant, classifier)
         if name not in served:
             raise Problem(409, f"the classifier is for the model {name}, which this server does not run")
-        data = await _body(request, most=config.most_bytes, seconds=config.body_seconds)
+        data = await _body(request, share, most=config.most_bytes, seconds=config.body_seconds)
         model = served[name]
-        if kind == wire.MEDIA_TYPE and wire.header(data).count * math.prod(model.shape) <= _SMALL:
+        images = 1 if kind == _PNG else min(wire.header(data).count, config.most_images)
+        share.take(_HELD * images * math.prod(model.shape))
+        if kind == wire.MEDIA_TYPE and images * math.prod(model.shape) <= _SMALL:
             return model, _read(data, kind, spec, model, config)
         return model, await in_thread(_read, data, kind, spec, model, config)
 
@@ -265,7 +309,8 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
 
     @app.post("/v1/classifiers", status_code=201, openapi_extra=_json_body(NewClassifier))
     async def create_classifier(key: Annotated[Key, writer], request: Request) -> ClassifierInfo:
-        data = await _body(request, most=_MOST_JSON, seconds=config.body_seconds)
+        with room.share() as share:
+            data = await _body(request, share, most=_MOST_JSON, seconds=config.body_seconds)
         try:
             wanted = NewClassifier.model_validate_json(data)
         except ValidationError as error:
@@ -296,9 +341,18 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
         return [ClassSummary(**asdict(each)) for each in found]
 
     @app.delete("/v1/classifiers/{classifier}/classes/{label}")
-    async def forget_class(key: Annotated[Key, writer], classifier: _Id, label: _Label) -> Forgotten:
-        gone = await in_thread(lambda: store.forget_class(key.tenant, classifier, label, by=key))
-        return Forgotten(forgotten=gone)
+    async def forget_class(key: Annotated[Key, writer], classifier: _Id, label: _AnyLabel) -> Forgotten:
+        def forget() -> int:
+            kept = normal(label)
+            try:
+                return store.forget_class(key.tenant, classifier, kept, by=key)
+            except NotFoundError:
+                if kept == label:
+                    raise
+                # An earlier version kept labels as they were written.
+                return store.forget_class(key.tenant, classifier, label, by=key)
+
+        return Forgotten(forgotten=await in_thread(forget))
 
     @app.delete("/v1/classifiers/{classifier}/examples/{example}")
     async def forget_example(key: Annotated[Key, writer], classifier: _Id, example: _Id) -> Forgotten:
@@ -320,10 +374,7 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
         request: Request,
         spec: _Spec = None,
     ) -> EnrolledExamples:
-        model, found = await received(request, key, classifier, spec)
-        embeddings = await embedded(model, found)
-
-        def keep() -> EnrolledExamples:
+        def keep(found: _Received, embeddings: Tensor) -> EnrolledExamples:
             digests = wire.digests(found.release, made_of=found.made_of)
             examples = [
                 Example(digest, row, found.demand.weight)
@@ -334,18 +385,21 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
                 new=len(kept.new), known=len(kept.known), examples=[*kept.new, *kept.known]
             )
 
-        return await in_thread(keep)
+        with room.share() as share:
+            model, found = await received(request, key, classifier, spec, share)
+            return await in_thread(keep, found, await embedded(model, found))
 
     @app.post("/v1/classifiers/{classifier}/classify", openapi_extra=_RELEASE_BODY, response_model=Answers)
     async def classify(
         key: Annotated[Key, reader],
         classifier: _Id,
         request: Request,
-        top: Annotated[int, Query(ge=1, le=100)] = 5,
+        top: Annotated[int, _DIGITS, Query(ge=1, le=100)] = 5,
         spec: _Spec = None,
     ) -> Response:
-        model, found = await received(request, key, classifier, spec)
-        embeddings = await embedded(model, found)
+        with room.share() as share:
+            model, found = await received(request, key, classifier, spec, share)
+            embeddings = await embedded(model, found)
         answers = await together.answer(key.tenant, classifier, embeddings, top=top, refusal=model.refusal)
         if not answers[0].guesses:
             raise Problem(409, "the classifier has no class: enrol examples first")
@@ -357,8 +411,8 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
     @app.get("/v1/audit")
     async def show_audit(
         key: Annotated[Key, admin],
-        since: AwareDatetime | None = None,
-        most: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+        since: Annotated[AwareDatetime | None, BeforeValidator(_moment)] = None,
+        most: Annotated[int, _DIGITS, Query(ge=1, le=10_000)] = 1000,
     ) -> list[AuditLine]:
         found = await in_thread(lambda: store.audit(key.tenant, since=since, most=most))
         return [AuditLine(**asdict(each)) for each in found]
@@ -388,10 +442,27 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
     return app
 
 
+def _moment(text: Any) -> Any:
+    if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", str(text), re.ASCII):
+        raise ValueError(
+            "a time as ISO 8601 writes it, with its offset, such as 2026-01-31T09:30:00Z; in an address, + "
+            "is written %2B"
+        )
+    return text
+
+
+def _digits(text: Any) -> Any:
+    if not re.fullmatch(r"[0-9]{1,9}", str(text)):
+        raise ValueError("a whole number, written in digits alone")
+    return text
+
+
 _NO_KEY = "no valid key: send yours in the header x-api-key"
 _API_KEY = APIKeyHeader(name="x-api-key", auto_error=False)
 _Id = Annotated[str, InPath(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-_Label = Annotated[str, InPath(pattern=LABEL), AfterValidator(no_step)]
+_AnyLabel = Annotated[str, InPath(pattern=LABEL), AfterValidator(no_step)]
+_Label = Annotated[_AnyLabel, AfterValidator(as_kept)]
+_DIGITS = BeforeValidator(_digits)
 _Spec = Annotated[str | None, Query(max_length=1000, description="Of a PNG: how it was protected.")]
 
 _DETAILS = {problems.MEDIA_TYPE: {"schema": ProblemDetails.model_json_schema()}}
@@ -409,24 +480,46 @@ async def in_thread(function: Callable[..., _Result], *arguments: Any) -> _Resul
     return await anyio.to_thread.run_sync(function, *arguments)
 
 
-async def _body(request: Request, *, most: int, seconds: float) -> bytes:
-    """The body of a request, if it is short and quick enough."""
+_OF_FILES = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def _allowed(app: FastAPI, scope: Scope) -> set[str]:
+    """The methods by which an address may be asked; none where there is nothing, or a folder's file."""
+    methods: set[str] = set()
+    for route in app.routes:
+        if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    if "GET" in methods:
+        methods.add("HEAD")
+    return methods | {"OPTIONS"} if methods else methods
+
+
+async def _body(request: Request, share: Share, *, most: int, seconds: float) -> bytes:
+    """The body of a request, if it is short and quick enough, and there is room for it."""
     too_long = Problem(413, f"a body of more than {most} bytes: send fewer images at once")
     announced = request.headers.get("content-length", "0")
     if not announced.isdecimal() or len(announced) > 15 or int(announced) > most:
         raise too_long
-    found = bytearray()
+    share.take(int(announced))
+    data = bytearray()
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds) as share.coming:
             async for part in request.stream():
-                found += part
-                if len(found) > most:
+                if len(data) + len(part) > most:
                     raise too_long
+                if share.bytes < len(data) + len(part):  # its length was not announced
+                    share.take(len(data) + len(part) - share.bytes)
+                data += part
+        return bytes(data)
     except TimeoutError:
+        if share.lost:
+            raise no_room() from None
         raise Problem(408, f"the body took longer than {seconds:g} s: send it faster, or in parts") from None
     except ClientDisconnect:
         raise Problem(400, "the connection ended within the body") from None
-    return bytes(found)
+    finally:
+        share.coming = None
+        data.clear()  # a refusal holds this frame until it is sent
 
 
 def _read(data: bytes, kind: str, spec: str | None, model: Served, config: ServiceConfig) -> _Received:
@@ -469,6 +562,7 @@ def _describe(model: Served) -> ModelInfo:
 def run(
     app: FastAPI,
     listener: socket.socket,
+    config: ServiceConfig | None = None,
     *,
     certificate: str | os.PathLike[str] | None = None,
     private_key: str | os.PathLike[str] | None = None,
@@ -476,26 +570,8 @@ def run(
     """Serve until stopped, and finish what was accepted; over TLS with a certificate and its key.
 
     Raises:
-        ConfigError: a certificate without its key, or one that cannot be used.
+        ConfigError: a certificate without its key, or one that cannot be used; or more connections than there
+            are file descriptors.
     """
-    if (certificate is None) != (private_key is None):
-        raise ConfigError("a certificate and its private key come together: name both, or neither")
-    settings = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,  # its lines hold labels
-        server_header=False,
-        ws="none",
-        timeout_keep_alive=10,
-        timeout_graceful_shutdown=30,
-        ssl_certfile=certificate,
-        ssl_keyfile=private_key,
-    )
-    try:
-        settings.load()
-    except OSError as error:
-        raise ConfigError(
-            f"{certificate}: no certificate that can be used with {private_key} ({error}): name PEM files "
-            "that belong together"
-        ) from error
-    uvicorn.Server(settings).run(sockets=[listener])
+    limits = (config or ServiceConfig()).limits
+    connections.serve(app, listener, limits=limits, certificate=certificate, private_key=private_key)

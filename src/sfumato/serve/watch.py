@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 from sfumato.errors import needs_extra
 from sfumato.serve import problems
@@ -24,6 +25,19 @@ _HEADERS = {
 }
 _LASTING = "public, max-age=31536000, immutable"  # parts of the page: their names change with what is in them
 _METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS"})
+_UNREADABLE = (
+    "the address has bytes that are no UTF-8, such as %ff: write each letter as its UTF-8, as é is %C3%A9"
+)
+
+
+def _readable(scope: Scope) -> bool:
+    """Whether an address is UTF-8: others would be read with a replacement for each byte, and be equal."""
+    try:
+        unquote_to_bytes(scope.get("raw_path") or b"").decode()
+        unquote_to_bytes(scope["query_string"]).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class Watched:
@@ -39,9 +53,14 @@ class Watched:
             await self._app(scope, receive, send)
             return
         start, status = time.perf_counter(), 0
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        if method == "HEAD":  # what GET would answer, without its body
+            scope = {**scope, "method": "GET"}
 
         async def answer(message: Message) -> None:
             nonlocal status
+            if method == "HEAD" and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
             if message["type"] == "http.response.start":
                 status = message["status"]
                 given = {name for name, _ in message["headers"]}
@@ -56,7 +75,10 @@ class Watched:
             await send(message)
 
         try:
-            await self._app(scope, receive, answer)
+            if _readable(scope):
+                await self._app(scope, receive, answer)
+            else:
+                await problems.answer(422, _UNREADABLE)(scope, receive, answer)
         except Exception as error:  # the last resort: of what nobody expected, the kind and the place
             frame = error.__traceback__
             while frame is not None and frame.tb_next is not None:
@@ -69,7 +91,6 @@ class Watched:
                 await problems.answer(500, problems.UNEXPECTED)(scope, receive, answer)
         seconds = time.perf_counter() - start
         route = getattr(scope.get("route"), "path", None) or "other"
-        method = scope["method"] if scope["method"] in _METHODS else "other"
         self._counted.answered(method, route, status, seconds)
         log.info(
             json.dumps({"method": method, "route": route, "status": status, "ms": round(1000 * seconds, 1)})

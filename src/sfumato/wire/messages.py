@@ -1,11 +1,33 @@
 """What the API takes and gives, as JSON."""
 
+import re
+import unicodedata
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 LABEL = r"^[^\x00-\x1f\x7f-\x9f/]{1,200}$"  # of a class: no control characters, and no slash in an address
+_MOST_LABEL = 200  # characters
+# They turn the direction of the text around them, end a line, or are not seen at all.
+_UNSEEN = re.compile("[\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+
+
+def normal(label: str) -> str:
+    """A label as Unicode composes it (NFC): the same letters are the same bytes, however they were typed."""
+    return unicodedata.normalize("NFC", label)
+
+
+def as_kept(label: str) -> str:
+    """A label as it is kept: in NFC. Raises ValueError for one that looks like another one, or has no end."""
+    kept = normal(label)
+    if len(kept) > _MOST_LABEL:
+        raise ValueError(f"{len(kept)} characters, in Unicode's NFC: choose at most {_MOST_LABEL}")
+    if kept != kept.strip():
+        raise ValueError("it begins or ends with a space, which nobody sees: take it away")
+    if mark := _UNSEEN.search(kept):
+        raise ValueError(f"U+{ord(mark[0]):04X} is not seen, or turns the text around it: take it away")
+    return kept
 
 
 def no_step(label: str) -> str:
@@ -15,7 +37,7 @@ def no_step(label: str) -> str:
     return label
 
 
-Label = Annotated[str, Field(pattern=LABEL)]
+Label = Annotated[str, Field(pattern=LABEL), AfterValidator(as_kept)]
 
 
 class ProblemDetails(BaseModel):
