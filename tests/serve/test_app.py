@@ -637,6 +637,216 @@ def test_a_png_that_would_fill_the_memory_is_not_decoded(site: Site, enrolled: s
     check_problem(reply, 422, f"a PNG of {side}x{side} pixels, and the model's images are 16x16")
 
 
+@pytest.mark.parametrize("byte", ["ff", "fe", "c3", "ed%a0%80", "c0%af"])
+def test_a_label_whose_bytes_are_no_utf_8_is_refused_and_deletes_nothing(
+    site: Site, enrolled: str, byte: str
+):
+    site.enrol(enrolled, "�", 5)
+    for method, path in (
+        ("POST", f"{enrolled}/classes/%{byte}/examples"),
+        ("DELETE", f"{enrolled}/classes/%{byte}"),
+        ("POST", f"{enrolled}/classify?spec=%{byte}"),
+    ):
+        reply = site.ask(method, path, content=body(0), headers=RELEASE)
+        check_problem(reply, 422, "the address has bytes that are no UTF-8")
+    assert len(site.ask("GET", f"{enrolled}/classes").json()) == 3
+
+
+@pytest.mark.parametrize("label", ["caf\u00e9", "cafe\u0301"])
+def test_a_label_is_one_however_its_letters_were_composed(site: Site, label: str):
+    place = site.begin()
+    site.enrol(place, "cafe\u0301", 0)
+    site.enrol(place, "caf\u00e9", 1)
+    (row,) = site.ask("GET", f"{place}/classes").json()
+    assert (row["label"], row["examples"]) == ("caf\u00e9", 2)
+    assert site.ask("DELETE", f"{place}/classes/{label}").json() == {"forgotten": 2}
+
+
+def test_a_label_that_an_earlier_version_kept_as_it_was_written_is_forgotten(
+    site: Site, served: list[Served]
+):
+    place = site.begin()
+    (key,) = [each for each in site.store.keys("museum") if each.role == "write"]
+    example = Example("0" * 64, np.zeros(served[0].dimension, np.float32), 1.0)
+    for label in ("cafe\u0301", "cup "):
+        site.store.enrol("museum", place.rpartition("/")[2], label, [example], by=key)
+        assert site.ask("DELETE", f"{place}/classes/{label}").json() == {"forgotten": 1}
+
+
+@pytest.mark.parametrize(
+    ("label", "detail"),
+    [
+        ("cup ", "begins or ends with a space"),
+        ("\u3000cup", "begins or ends with a space"),
+        ("\u202epuc", "U+202E is not seen, or turns the text around it"),
+        ("c\u200bup", "U+200B is not seen"),
+        ("cup\u2028", "begins or ends with a space"),
+        ("c\u2028up", "U+2028 is not seen"),
+        ("\U0001d160" * 100, "300 characters, in Unicode's NFC: choose at most 200"),
+    ],
+)
+def test_a_label_that_looks_like_another_is_refused_in_addresses_and_in_names(
+    site: Site, enrolled: str, label: str, detail: str
+):
+    reply = site.enrol(enrolled, label, 0)
+    check_problem(reply, 422, "path.label: ")
+    assert detail in reply.json()["detail"]
+    reply = site.ask("POST", "/v1/classifiers", json={"name": label, "model": "cells"})
+    check_problem(reply, 422, "name: ")
+    assert detail in reply.json()["detail"]
+
+
+def test_a_name_with_half_a_character_is_refused(site: Site):
+    reply = site.ask("POST", "/v1/classifiers", content=b'{"name": "\\ud800", "model": "cells"}')
+    check_problem(reply, 422, "Invalid JSON")
+
+
+@pytest.mark.parametrize(
+    "since",
+    [
+        *("0.5", "0", "1767225600", "2026-01-01", "2026-01-01T00:00:00", "2026-01-01 00:00:00Z", "today", ""),
+        *("2026-01-01T00:00:00+01:00", "2026-13-01T00:00:00Z", "²026-01-01T00:00:00Z", "inf", "nan"),
+    ],
+)
+def test_a_time_that_is_no_iso_8601_with_its_offset_is_refused(site: Site, since: str):
+    reply = site.ask("GET", f"/v1/audit?since={since}", who="museum admin")
+    check_problem(reply, 422, "query.since: ")
+
+
+@pytest.mark.parametrize(
+    "since", ["2026-01-31T09:30:00Z", "2026-01-31T09:30:00.123456%2B05:30", "9999-12-31T23:59:59-12:00"]
+)
+def test_a_time_with_its_offset_is_taken(site: Site, since: str):
+    site.begin()
+    kept = site.ask("GET", f"/v1/audit?since={since}", who="museum admin")
+    assert kept.status_code == 200, kept.text
+
+
+@pytest.mark.parametrize("number", ["1.0", "1e1", "true", "%201", "%2B1", "1_0", "٣", "0x1", "", "-1"])
+def test_a_number_that_is_not_written_in_digits_is_refused(site: Site, enrolled: str, number: str):
+    reply = site.ask("POST", f"{enrolled}/classify?top={number}", content=body(0), headers=RELEASE)
+    check_problem(reply, 422, "query.top: ")
+    check_problem(site.ask("GET", f"/v1/audit?most={number}", who="museum admin"), 422, "query.most: ")
+
+
+@pytest.mark.parametrize("page", [False, True])
+def test_a_method_that_is_not_offered_is_answered_by_those_that_are(
+    open_site: Open, tmp_path: Path, page: bool
+):
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "index.html").write_text("")
+    site = open_site(web=tmp_path / "web" if page else None)
+    place = site.begin()
+    for method, path, allow in (
+        ("PUT", "/v1/classifiers", "GET, HEAD, OPTIONS, POST"),
+        ("GET", f"{place}/classify", "OPTIONS, POST"),
+        ("HEAD", f"{place}/classify", "OPTIONS, POST"),
+        ("POST", place, "DELETE, GET, HEAD, OPTIONS"),
+        ("BREW", "/health/live", "GET, HEAD, OPTIONS"),
+        *([("POST", "/index.html", "GET, HEAD, OPTIONS")] if page else []),
+    ):
+        reply = site.ask(method, path)
+        assert (reply.status_code, reply.headers["allow"]) == (405, allow), path
+        asked = site.ask("OPTIONS", path, who=None)
+        assert (asked.status_code, asked.headers["allow"], asked.content) == (204, allow, b"")
+    assert site.ask("OPTIONS", "/v1/nothing").status_code == (204 if page else 404)
+
+
+def test_head_is_get_without_its_body(site: Site, enrolled: str):
+    for path in ("/health/live", enrolled, "/v1/nothing"):
+        head, get = site.ask("HEAD", path), site.ask("GET", path)
+        assert head.content == b""
+        assert (head.status_code, head.headers["content-length"]) == (
+            get.status_code,
+            get.headers["content-length"],
+        )
+
+
+# Room for bodies.
+
+
+class Sent:
+    """A body of so many bytes, which is held back before its last one. State: whether it was asked for."""
+
+    def __init__(self, length: int) -> None:
+        self.length, self.begun, self.go = length, asyncio.Event(), asyncio.Event()
+
+    async def parts(self) -> Any:
+        self.begun.set()
+        yield bytes(self.length - 1)
+        await self.go.wait()
+        yield b"x"
+
+
+def ask_in_turn(
+    site: Site, place: str, lengths: list[int], *, announced: bool = True
+) -> tuple[list[httpx.Response], list[bool]]:
+    """Begin requests one after the other, then let their bodies end; the answers, and which were read."""
+
+    async def ask() -> tuple[list[httpx.Response], list[bool]]:
+        transport = httpx.ASGITransport(app=site.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            bodies, asked = [Sent(length) for length in lengths], []
+            for sent in bodies:
+                headers = RELEASE | {"x-api-key": site.keys["museum read"]}
+                headers |= {"content-length": str(sent.length)} if announced else {}
+                request = client.post(f"{place}/classify", content=sent.parts(), headers=headers)
+                asked.append(asyncio.create_task(request))
+                begun = asyncio.create_task(sent.begun.wait())
+                await asyncio.wait([asked[-1], begun], return_when=asyncio.FIRST_COMPLETED)
+                begun.cancel()
+                await asyncio.sleep(0.05)  # what it has sent is read
+            for sent in bodies:
+                sent.go.set()
+            return await asyncio.gather(*asked), [sent.begun.is_set() for sent in bodies]
+
+    return asyncio.run(ask())
+
+
+def test_a_body_that_finds_no_room_is_refused_before_it_is_read(open_site: Open):
+    site = open_site(most_bytes=10_000, most_held=25_000)
+    replies, read = ask_in_turn(site, site.begin(), [10_000, 10_000, 10_000])
+    assert read == [True, True, False]
+    assert [reply.status_code for reply in replies] == [422, 422, 503]  # zeros are no release
+    check_problem(replies[2], 503, "the server holds as much of requests as it may: send this again later")
+    assert replies[2].headers["retry-after"] == "2"
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_small_body_finds_room_beside_large_ones_that_do_not_end(open_site: Open, announced: bool):
+    site = open_site(most_bytes=10_000, most_held=20_000)
+    replies, _ = ask_in_turn(site, site.begin(), [9_000, 9_900, 1_000, 500], announced=announced)
+    assert [reply.status_code for reply in replies] == [422, 503, 422, 422]  # the largest had to go
+
+
+def test_the_room_of_a_body_is_free_once_it_was_answered(open_site: Open):
+    site = open_site(most_bytes=10_000, most_held=10_000, body_seconds=0.2)
+    place = site.begin()
+    site.enrol(place, "amphora", 0)
+
+    async def slow() -> Any:
+        yield bytes(9_000)
+        await asyncio.sleep(60)
+
+    for _ in range(3):
+        headers = RELEASE | {"content-length": "9500"}
+        reply = site.ask("POST", f"{place}/classify", content=slow(), headers=headers)
+        check_problem(reply, 408, "the body took longer than 0.2 s")
+        assert len(site.classify(place, 0)) == 1
+    cut = site.ask("POST", f"{place}/classify", content=bytes(9_500), headers=RELEASE)
+    check_problem(cut, 422, "these bytes are no release")
+    assert len(site.classify(place, 0)) == 1
+
+
+def test_what_is_made_of_a_body_counts_as_well(open_site: Open):
+    site = open_site(most_bytes=5_000, most_held=20_000)
+    place = site.begin()
+    site.enrol(place, "amphora", 0)
+    reply = site.ask("POST", f"{place}/classify", content=body(*range(20)), headers=RELEASE)
+    check_problem(reply, 503, "or fewer images at once")  # 20 images of 256 values, in 6 bytes each
+    assert len(site.classify(place, *range(10))) == 10
+
+
 # Around it.
 
 
@@ -729,6 +939,9 @@ def test_the_description_of_the_api_is_open_and_of_version_3_1(site: Site):
     ("settings", "message"),
     [
         ({"most_bytes": 0}, "most_bytes=0: above 0"),
+        ({"most_held": 15_000_000}, "most_held=15000000: at least most_bytes=16000000"),
+        ({"header_seconds": 0}, "header_seconds=0: above 0"),
+        ({"most_connections": 0}, "connections=0: above 0"),
         ({"allow_origins": ("*",)}, r"'\*' is no origin: write scheme and host"),
         ({"metrics_key": "short"}, "shorter than 16 characters"),
         ({"web": Path("nowhere")}, "nowhere: has no index.html: build the page first"),
