@@ -1,15 +1,20 @@
 """`sfumato enrol` and `sfumato classify`: a folder to a service and back, by a key that no argument holds."""
 
 import json
+import os
+import pty
 import re
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cloud import photograph, running, untrained
-from commands import Command, Said, check_mistake
+from cloud import SIDE, photograph, running, untrained
+from commands import SCRIPT, Command, Said, check_mistake
 
 from sfumato.device.ledger import Ledger
+from sfumato.protect import parse
 from sfumato.serve.models import Served
 from sfumato.serve.store import Store
 
@@ -20,7 +25,7 @@ SPEC = "dp-pix:cell=4,epsilon=3"
 def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
     folder = tmp_path_factory.mktemp("models")
     refusal = {"threshold": 1e-6, "accepted": 0.95, "refused": 0.5}
-    return [untrained(folder, "noisy", SPEC, refusal=refusal), untrained(folder, "cells", "pixelize:cell=4")]
+    return [untrained(folder, "noisy", SPEC, refusal=refusal), untrained(folder, "cells", "pixelize:cell=8")]
 
 
 @pytest.fixture
@@ -97,8 +102,48 @@ def test_where_several_models_fit_one_is_named(
 ):
     said = command("enrol", url, "people", photos)
     check_mistake(said, "2 models take releases of any protection")
-    assert command("enrol", url, "people", photos, "--model", "cells").code == 0
+    assert command("enrol", url, "people", photos, "--model", "cells", "--with", "pixelize:cell=8").code == 0
     assert [each.model for each in store.classifiers("museum")] == ["cells"]
+
+
+def test_away_from_a_terminal_nothing_is_agreed_to(
+    command: Command, url: str, key: str, photos: Path, store: Store
+):
+    said = command("enrol", url, "people", photos, "--model", "noisy")
+    check_mistake(said, "Nobody agreed to that on this device, and nothing was sent: choose it with")
+    assert f"(--with {SPEC})" in said.err
+    (made,) = store.classifiers("museum")
+    assert store.classes("museum", made.id) == []
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1), ("", 1)])
+def test_at_a_terminal_the_demand_is_shown_with_its_guarantee_and_asked_about(
+    command: Command, url: str, key: str, photos: Path, answer: str, code: int
+):
+    words = ("enrol", url, "people", photos, "--model", "noisy")
+    finished, said = at_a_terminal(*words, answer=answer)
+    guarantee = str(parse(SPEC).guarantee((3, SIDE, SIDE)))
+    assert f"{url} wants images of 3x16x16 for 'people', protected by {SPEC}: {guarantee}" in said
+    assert "Send images to it so, from now on? [y/N]" in said
+    assert finished == code
+    assert ("It was not accepted, and nothing was sent" in said) == (code == 1)
+    # What was accepted is not asked again, also away from a terminal.
+    assert command(*words).code == code
+
+
+def at_a_terminal(*words: str | Path, answer: str) -> tuple[int, str]:
+    """The exit code of a command, and what a person sees who answers so."""
+    person, terminal = pty.openpty()
+    running = subprocess.Popen([SCRIPT, *words], stdin=terminal, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    seen, asked = b"", False
+    with suppress(OSError):  # how a terminal ends that nobody has open any more
+        while part := os.read(person, 65536):
+            seen += part
+            if not asked and (asked := b"[y/N]" in seen):
+                os.write(person, f"{answer}\n".encode())
+    os.close(person)
+    return running.wait(), " ".join(seen.decode().split())
 
 
 def test_images_are_classified_one_a_line(

@@ -51,13 +51,13 @@ def test_several_parameters_are_told_each_by_its_own_range():
 
 
 def test_the_ends_are_exact():
-    ranges = conditions("gaussian:sigma=0.3,0.7,77.7")
+    ranges = conditions("gaussian:sigma=2.3,3.7,77.7")
     ends = [ranges.position(protection).item() for protection in ranges.protections]
     assert (ends[0], ends[-1]) == (-1, 1)
 
 
 @pytest.mark.parametrize(
-    ("sigma", "nearest"), [(1, 40), (40, 40), (56, 40), (57, 80), (113, 80), (114, 160), (900, 160)]
+    ("sigma", "nearest"), [(2, 40), (40, 40), (56, 40), (57, 80), (113, 80), (114, 160), (900, 160)]
 )
 def test_the_nearest_is_that_of_the_smallest_ratio(sigma, nearest):
     # Between 40 and 80 the border is their geometric mean, 56.57; between 80 and 160 it is 113.1.

@@ -23,8 +23,9 @@ from PIL import Image
 
 from sfumato import images, wire
 from sfumato.device import client as module
-from sfumato.device.client import AsyncClient, Client, Guess, ServiceError
-from sfumato.device.ledger import Budget, Ledger
+from sfumato.device.budgets import Budget
+from sfumato.device.client import AsyncClient, Client, Demanded, Guess, ServiceError
+from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, SpecError
 from sfumato.learn.private_feature import FeatureConfig
@@ -88,6 +89,7 @@ class Cloud:
 
     def __init__(self, store: Store, served: list[Served], folder: Path) -> None:
         self.app = create(store, served)
+        self.store, self.served = store, served
         self.wire = Wire(self.app)
         self.key = store.create_key("museum", role="admin", name="device")[1]
         self.ledger = folder / "ledger.db"
@@ -260,6 +262,8 @@ def test_a_label_that_fits_no_address_is_refused_before_anything_is_charged(clou
 
 def test_many_images_are_sent_in_parts(cloud: Cloud):
     device = cloud.client()
+    with Ledger(cloud.ledger) as ledger:
+        ledger.set_budget(None, person="")
     tensors = torch.randint(0, 256, (70, 3, SIDE, SIDE), generator=torch.Generator().manual_seed(0))
     assert device.enrol("anna", tensors.to(torch.uint8)).new == 70
     assert [wire.header(body).count for body in cloud.wire.bodies()] == [32, 32, 6]
@@ -443,11 +447,89 @@ def test_a_budget_of_a_folder_counts_files_by_where_they_lie(cloud: Cloud):
 # What a model takes.
 
 
-def test_without_a_protection_images_are_protected_as_the_model_demands(cloud: Cloud):
-    device = cloud.client(protection=None)
+def test_without_a_protection_images_leave_as_a_person_accepts_that_the_model_demands(cloud: Cloud):
+    asked: list[Demanded] = []
+    device = cloud.client(protection=None, accept=lambda demanded: not asked.append(demanded))
     device.create("vases", "noisy")
-    device.enrol("anna", cloud.photos(0), classifier="vases")
-    assert [wire.header(body).spec for body in cloud.wire.bodies()] == [SPEC]
+    for _ in range(2):
+        device.enrol("anna", cloud.photos(0), classifier="vases")
+    guarantee = str(parse(SPEC).guarantee((3, SIDE, SIDE)))
+    assert asked == [Demanded(HERE, "vases", SPEC, (3, SIDE, SIDE), guarantee)]
+    assert [wire.header(body).spec for body in cloud.wire.bodies()] == [SPEC, SPEC]
+
+
+def test_what_was_accepted_once_is_not_asked_again_and_nothing_else_is_accepted(cloud: Cloud):
+    with cloud.client(protection=None, accept=lambda demanded: True) as device:
+        device.create("vases", "noisy")
+        device.enrol("anna", cloud.photos(0), classifier="vases")
+    cloud.client(protection=None).enrol("anna", cloud.photos(1), classifier="vases")
+    assert len(cloud.wire.bodies()) == 2
+    cloud.client().create("others", "noisy")
+    with pytest.raises(ConfigError, match="Nobody agreed to that on this device"):
+        cloud.client(protection=None).enrol("anna", cloud.photos(1), classifier="others")
+    assert len(cloud.wire.bodies()) == 2
+
+
+def test_what_is_chosen_by_name_is_what_leaves_without_a_name_later(cloud: Cloud):
+    cloud.client().enrol("anna", cloud.photos(0))
+    cloud.client(protection=None).enrol("anna", cloud.photos(1))
+    assert [wire.header(body).spec for body in cloud.wire.bodies()] == [SPEC, SPEC]
+
+
+def test_a_demand_that_nobody_accepts_is_shown_with_both_cures_and_nothing_is_begun(cloud: Cloud):
+    one = Cloud(cloud.store, [cloud.served[0]], cloud.folder)
+    with pytest.raises(ConfigError) as caught:
+        one.client(protection=None).enrol("anna", one.photos(0))
+    assert str(caught.value) == (
+        f"{HERE} wants images of 3x16x16 for 'default', protected by {SPEC}: hides any 1 pixel at eps = 3 "
+        "(pure DP); the whole image only at eps = 768. Nobody agreed to that on this device, and nothing was "
+        f"sent: choose it with protection='{SPEC}' (--with {SPEC}), or accept it at a terminal"
+    )
+    with pytest.raises(ConfigError, match="It was not accepted, and nothing was sent"):
+        one.client(protection=None, accept=lambda demanded: False).enrol("anna", one.photos(0))
+    assert one.client().classifiers() == []
+    assert one.wire.bodies() == []
+    one.app.state.engine.close()
+
+
+def test_the_asynchronous_client_asks_too(cloud: Cloud):
+    cloud.client().create("vases", "noisy")
+    transport = httpx.ASGITransport(app=cloud.app)
+
+    async def ask(accept: Any) -> int:
+        how = {"key": cloud.key, "ledger": cloud.ledger, "transport": transport, "accept": accept}
+        async with AsyncClient(HERE, classifier="vases", **how) as device:
+            return (await device.enrol("anna", cloud.photos(0))).new
+
+    with pytest.raises(ConfigError, match="Nobody agreed"):
+        asyncio.run(ask(None))
+    assert asyncio.run(ask(lambda demanded: demanded.spec == SPEC)) == 1
+
+
+def test_clear_images_that_were_asked_for_once_are_not_sent_unasked_later(cloud: Cloud):
+    cloud.client().create("seen", "clear")
+    assert cloud.client("none").enrol("anna", cloud.photos(0), classifier="seen").new == 1
+    for accept in (None, lambda demanded: True):
+        with pytest.raises(ConfigError, match="takes clear images: to send them unprotected, ask for"):
+            cloud.client(None, accept=accept).enrol("anna", cloud.photos(1), classifier="seen")
+    assert len(cloud.wire.bodies()) == 1
+
+
+def test_an_image_that_its_release_would_equal_is_reported_and_the_others_leave(store: Store, tmp_path: Path):
+    cloud = Cloud(store, [untrained(tmp_path, "cells", "pixelize:cell=4")], tmp_path)
+    device = cloud.client("pixelize:cell=4")
+    blank = tmp_path / "sky.png"
+    Image.new("RGB", (20, 20), (90, 140, 220)).save(blank)
+    noise = torch.randint(0, 256, (2, 3, SIDE, SIDE), generator=torch.Generator().manual_seed(0)).byte()
+    sources = [noise[0], blank, noise[1]]
+    with pytest.raises(ImageError, match="would differ from it by 0 grey levels"):
+        device.enrol("anna", sources)
+    assert cloud.wire.bodies() == []
+    failures: list[Any] = []
+    assert device.enrol("anna", sources, failed=lambda source, error: failures.append(source)).new == 2
+    assert failures == [blank]
+    assert device.enrol("anna", [blank], failed=lambda source, error: None).new == 0
+    cloud.app.state.engine.close()
 
 
 def test_clear_images_are_sent_only_where_that_is_asked_for_by_name(cloud: Cloud):
@@ -510,15 +592,16 @@ def test_a_service_cannot_ask_for_images_of_any_size(cloud: Cloud, tmp_path: Pat
 
 def test_of_a_protection_that_names_an_artefact_the_device_has_its_own_copy(tmp_path: Path):
     model = named(["mask:artefact=m.safetensors"], ["a" * 64])
-    with pytest.raises(ConfigError, match="name your own copy of that artefact"):
-        module._demanded(model, None)
+    for spec in ("mask:artefact=m.safetensors", " feature:artefact=m,noise=0", "outside:index=/etc/passwd"):
+        with pytest.raises(ConfigError, match=r"name your own copy of that (artefact|index)"):
+            module._demand(named([spec], [None]), spec)
     path = tmp_path / "m.safetensors"
     path.write_bytes(b"another")
     with pytest.raises(ConfigError, match=r"another artefact than m was made for: .* begins with aaaa"):
-        module._demanded(model, parse(f"mask:artefact={path}"))
+        module._check_takes(model, parse(f"mask:artefact={path}"))
     own = parse(f"mask:artefact={path}")
-    assert module._demanded(named(["mask:artefact=m.safetensors"], [own.made_of()]), own) is own
-    assert module._demanded(named(["mask:artefact=m.safetensors"], [None]), own) is own
+    for made in ([own.made_of()], [None], []):
+        module._check_takes(named(["mask:artefact=m.safetensors"], made), own)
 
 
 # Private features.

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from sfumato.device.client import Client
+    from sfumato.device.client import Client, Demanded
 
 URL = typer.Argument(help="Of the service, such as https://cloud.example.")
 CLASSIFIER = typer.Argument(help="Its name.")
 SPEC = typer.Option(
-    "--with", metavar="SPEC", help="As dp-pix:cell=8,epsilon=3 (default: what the model demands)."
+    "--with",
+    metavar="SPEC",
+    help="As dp-pix:cell=8,epsilon=3 (default: as chosen or accepted before; a terminal is asked).",
 )
 KEY_FILE = typer.Option(help="A file with the key and nothing else (default: the variable SFUMATO_KEY).")
 LEDGER = typer.Option(help="The ledger of this device (default: the user's own).")
@@ -60,7 +62,12 @@ def enrol(
 def connect(
     url: str, key_file: Path | None, spec: str | None, ledger: Path | None, *, insecure: bool
 ) -> "Client":
-    """A client with the key of a file or of the environment; never of an argument, which others can see."""
+    """A client with the key of a file or of the environment; never of an argument, which others can see.
+
+    At a terminal a person is asked about a protection that nobody has agreed to.
+    """
+    import sys
+
     from sfumato.device.client import Client
     from sfumato.device.ledger import default_path
     from sfumato.errors import ConfigError
@@ -68,7 +75,21 @@ def connect(
     key = os.environ.get("SFUMATO_KEY") if key_file is None else key_file.read_text(errors="replace").strip()
     if key is None:
         raise ConfigError("there is no key: name its file with --key-file, or set the variable SFUMATO_KEY")
-    return Client(url, key=key, protection=spec, ledger=ledger or default_path(), insecure=insecure)
+    return Client(
+        url,
+        key=key,
+        protection=spec,
+        accept=_accept if sys.stdin.isatty() and sys.stderr.isatty() else None,
+        ledger=ledger or default_path(),
+        insecure=insecure,
+    )
+
+
+def _accept(demanded: "Demanded") -> bool:
+    from sfumato.files import printable
+
+    typer.echo(printable(str(demanded)), err=True)
+    return typer.confirm("Send images to it so, from now on?", err=True)
 
 
 def _classes(folder: Path) -> dict[str, list[Path]]:

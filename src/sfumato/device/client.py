@@ -2,6 +2,10 @@
 
 No pixel that was not released is in anything that is sent: what leaves is a release, as sfumato.wire writes
 it, and the address, which holds the label. A label is not protected: choose one that says nothing.
+
+The device decides how images are protected; a service can only ask. What was chosen or accepted for a
+classifier of a service is pinned in the ledger, with the size of its images. A service that asks for
+something else later gets nothing.
 """
 
 import asyncio
@@ -28,12 +32,13 @@ from torch import Tensor
 
 from sfumato import images, wire
 from sfumato.device import releasing
-from sfumato.device.ledger import Ledger
-from sfumato.errors import ConfigError, ImageError, SfumatoError, needs_extra
+from sfumato.device.ledger import Ledger, Pin
+from sfumato.dp.mechanisms import fresh_noise
+from sfumato.errors import ConfigError, ImageError, SfumatoError, SpecError, needs_extra
 from sfumato.files import printable
 from sfumato.protect import Protection, parse, parse_feature
 from sfumato.protect.feature import Feature
-from sfumato.protect.release import Trained, made_of
+from sfumato.protect.release import Release, Trained, made_of
 from sfumato.wire.messages import (
     LABEL,
     Answers,
@@ -55,8 +60,12 @@ Protecting = Protection | Feature
 _MOST_IMAGES = 32  # of a request
 _MOST_VALUES = 8_000_000  # pixels in all channels of a request
 _MOST_SIDE = 2048  # of images that a service may ask for
-_MOST_TOLD = 500  # characters of the server's advice
+_MOST_TOLD = 500  # characters of the server's words in a message
+_MOST_LISTED = 5  # models in a message
+_MOST_REPLY = 16 << 20  # bytes of an answer
+_OF = " of images of "  # between spec and size in a pin
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
+_OF_FILES = {"mask": "artefact", "feature": "artefact", "outside": "index"}  # which their specs name
 _AGAIN = frozenset({502, 503, 504})  # may pass; never 4xx, which say that the request is wrong
 
 _Found = TypeVar("_Found")
@@ -100,6 +109,34 @@ class Enrolled:
 
 
 @dataclass(frozen=True)
+class Demanded:
+    """How a service wants images for a classifier: for a person to accept, or not.
+
+    Attributes:
+        url: of the service.
+        classifier: its name.
+        spec: the protection.
+        shape: (C, H, W), to which images are cut and resized first: the same cells tell more of a larger one.
+        guarantee: what a release is proved to hide, in words.
+    """
+
+    url: str
+    classifier: str
+    spec: str
+    shape: tuple[int, int, int]
+    guarantee: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.url} wants images of {_size(self.shape)} for {self.classifier!r}, protected by "
+            f"{self.spec}: {self.guarantee}"
+        )
+
+
+Accept = Callable[[Demanded], bool]
+
+
+@dataclass(frozen=True)
 class _Ask:
     """A request. `again`: it may be sent twice, since the second time changes nothing."""
 
@@ -122,6 +159,9 @@ class _Lost:
     """No answer came, or not all of it."""
 
     reason: str
+
+
+_TOO_LONG = _Lost(f"an answer of more than {_MOST_REPLY >> 20} MiB")
 
 
 @dataclass(frozen=True)
@@ -155,6 +195,7 @@ class _Core:
         classifier: str,
         retries: int,
         insecure: bool,
+        accept: Accept | None,
     ) -> None:
         self.url = _checked(url, insecure=insecure)
         # Not in the message: what was typed may be a part of a key. Others would fail in the middle of a
@@ -170,6 +211,7 @@ class _Core:
         self._protection = _parsed(protection) if isinstance(protection, str) else protection
         self._ledger = ledger
         self._default = classifier
+        self._accept = accept
         self._retries = retries
         self._places: dict[str, _Place] = {}
 
@@ -208,7 +250,7 @@ class _Core:
         detail = detail or "not the answer of a sfumato service: check the address"
         wait = _seconds(reply.headers.get("retry-after"))
         after = "" if wait is None else f" (try again in {wait:.0f} s)"
-        told = printable(detail[:_MOST_TOLD])
+        told = _words(detail)
         return ServiceError(f"{self.url}: {reply.status}: {told}{after}", status=reply.status, wait=wait)
 
     def read(self, body: bytes, kind: type[_Found] | Any) -> Any:
@@ -244,7 +286,7 @@ class _Core:
         place = yield from self._place(classifier, begin=True)
         new, known, examples = 0, 0, list[str]()
         for batch in _batches(sources, place.shape):
-            content = self._released(place, batch, failed)
+            content = self._released(place, batch, failed, person=label)
             if content is None:
                 continue
             body = yield _Ask("POST", place.path + path, again=True, content=content, kind=wire.MEDIA_TYPE)
@@ -259,7 +301,7 @@ class _Core:
         place = yield from self._place(classifier, begin=False)
         guesses: list[list[Guess]] = []
         for batch in _batches(sources, place.shape):
-            content = self._released(place, batch, None)
+            content = self._released(place, batch, None, person=None)
             path = f"{place.path}/classify?top={top}"
             body = yield _Ask("POST", path, again=True, content=content, kind=wire.MEDIA_TYPE)
             answers: Answers = self.read(body, Answers)
@@ -306,14 +348,15 @@ class _Core:
             info = yield from self._begun(name, models)
         model = next((each for each in models if each.name == info.model), None)
         if model is None:
-            raise ConfigError(f"{name} is for the model {info.model}, which {self.url} does not run now")
+            model_name = _words(info.model)
+            raise ConfigError(f"{name} is for the model {model_name}, which {self.url} does not run now")
         if model.shape[0] not in (1, 3) or not 0 < min(model.shape) <= max(model.shape) <= _MOST_SIDE:
             raise ServiceError(
-                f"{self.url}: {name} is for images of {'x'.join(map(str, model.shape))}: of 1 or 3 channels, "
-                f"and at most {_MOST_SIDE} pixels a side, are made here"
+                f"{self.url}: {name} is for images of {_size(model.shape)}: of 1 or 3 channels, and at most "
+                f"{_MOST_SIDE} pixels a side, are made here"
             )
         path = f"/v1/classifiers/{quote(info.id, safe='')}"
-        place = _Place(path, model.shape, _demanded(model, self._protection))
+        place = _Place(path, model.shape, self._agreed(name, model))
         self._places[name] = place
         return place
 
@@ -325,12 +368,14 @@ class _Core:
         if len(fit) > 1 and isinstance(wanted, Trained):
             fit = [each for each in fit if wanted.made_of() in each.made_of]
         if len(fit) != 1:
-            taken = "; ".join(f"{each.name} takes {', '.join(each.specs)}" for each in models)
+            taken = "; ".join(_takes(each) for each in models[:_MOST_LISTED])
+            if len(models) > _MOST_LISTED:
+                taken += f"; and {len(models) - _MOST_LISTED} more"
             raise ConfigError(
                 f"no classifier is called {name!r}, and {len(fit)} models take releases of "
                 f"{spec or 'any protection'} ({taken}): create it for one of them first"
             )
-        _demanded(fit[0], wanted)  # before anything is made
+        self._agreed(name, fit[0])  # before anything is made
         try:
             found = yield from self.create(name, fit[0].name)
         except ServiceError as error:
@@ -343,27 +388,102 @@ class _Core:
             found = other
         return found
 
-    def _released(self, place: _Place, sources: Sequence[Source], failed: Failed | None) -> bytes | None:
-        """What leaves of some images; None where none of them can be read."""
-        read, folders = [], []
+    def _agreed(self, name: str, model: ModelInfo) -> Protecting:
+        """How images are protected for a classifier: as was chosen, or accepted, and never as demanded alone.
+
+        Raises:
+            ConfigError: nobody agreed to what the model takes, or something else was agreed on before.
+        """
+        chosen = self._protection
+        if chosen is not None:
+            _check_takes(model, chosen)
+        elif len(model.specs) == 1:
+            _demand(model, model.specs[0])
+        with Ledger(self._ledger) as ledger:
+            pin = ledger.pin(self.url, name)
+        if pin is None:
+            protection = chosen or self._accepted(name, model)
+        elif chosen is not None:
+            # Another spec is another choice; of the size nobody says anything but the service.
+            if pin.spec.rpartition(_OF)[2] != _size(model.shape):
+                raise self._changed(name, model, pin)
+            protection = chosen
+        else:
+            same = [spec for spec in model.specs if _pinned(spec, model) == pin.spec]
+            if not same:
+                raise self._changed(name, model, pin)
+            protection = _demand(model, same[0])
+        pinned = _pinned(protection.spec, model)
+        if pin is None or pin.spec != pinned:
+            with Ledger(self._ledger) as ledger:
+                ledger.set_pin(self.url, name, pinned)
+        return protection
+
+    def _accepted(self, name: str, model: ModelInfo) -> Protecting:
+        """The one protection that a model takes, if a person accepts it. Raises ConfigError."""
+        if len(model.specs) != 1:
+            raise ConfigError(f"the model {_takes(model)}: choose one of them as protection")
+        protection = _demand(model, model.specs[0])
+        proved = protection.guarantee(model.shape)
+        demanded = Demanded(
+            self.url, name, protection.spec, model.shape, str(proved or "nothing is proved of it")
+        )
+        if self._accept is None:
+            raise ConfigError(
+                f"{demanded}. Nobody agreed to that on this device, and nothing was sent: choose it with "
+                f"protection={protection.spec!r} (--with {protection.spec}), or accept it at a terminal"
+            )
+        if not self._accept(demanded):
+            raise ConfigError(f"{demanded}. It was not accepted, and nothing was sent")
+        return protection
+
+    def _changed(self, name: str, model: ModelInfo, pin: Pin) -> ConfigError:
+        since = datetime.fromtimestamp(pin.since, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        cure = f"`sfumato ledger unpin {self.url}`"
+        if pin.spec.endswith(_OF + _size(model.shape)):
+            cure = f"choose it with protection=... (--with SPEC), or accept it after {cure}"
+        return ConfigError(
+            f"{self.url}: images leave for {name!r} by {pin.spec} since {since}, and now the service demands "
+            f"{_words(', '.join(model.specs))}{_OF}{_size(model.shape)}: nothing was sent. If you agree: "
+            f"{cure}"
+        )
+
+    def _released(
+        self, place: _Place, sources: Sequence[Source], failed: Failed | None, *, person: str | None
+    ) -> bytes | None:
+        """What leaves of some images, all of one person where that is known; None where nothing does."""
+        read: list[tuple[Source, Tensor]] = []
         for source in sources:
             try:
-                read.append(_image(source, place.shape))
+                read.append((source, _image(source, place.shape)))
             except ImageError as error:
                 if failed is None:
                     raise
                 failed(source, error)
-                continue
-            known = isinstance(source, str | os.PathLike)
-            folders.append(Path(source).resolve().parent if known else Path())  # type: ignore[arg-type]
+        # A private feature is charged, kept and given out as the release of an image is.
+        protection = cast(Protection, place.protection)
+        try:
+            released = self._charged(protection, read, person)
+        except ImageError:
+            if failed is None:
+                raise
+            released = self._charged(protection, _hidden(protection, read, failed), person)
+        return None if released is None else wire.encode(released, made_of=made_of(protection))
+
+    def _charged(
+        self, protection: Protection, read: list[tuple[Source, Tensor]], person: str | None
+    ) -> Release | None:
         if not read:
             return None
         # Opened here: a ledger is for one thread, and a client for any number.
         with Ledger(self._ledger) as ledger:
-            # A private feature is charged, kept and given out as the release of an image is.
-            protection = cast(Protection, place.protection)
-            released = releasing.release(protection, torch.stack(read), ledger, folders=folders)
-        return wire.encode(released, made_of=made_of(protection))
+            return releasing.release(
+                protection,
+                torch.stack([image for _, image in read]),
+                ledger,
+                folders=[_folder(source) for source, _ in read],
+                people=[person] * len(read),
+            )
 
 
 def _no_classifier(name: str) -> ConfigError:
@@ -435,36 +555,82 @@ def _number(model: ModelInfo, protection: Protecting) -> int | None:
     return None
 
 
-def _demanded(model: ModelInfo, protection: Protecting | None) -> Protecting:
-    """How images are protected for a model: as asked for, if the model takes that; else as it demands.
+def _size(shape: tuple[int, int, int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _pinned(spec: str, model: ModelInfo) -> str:
+    """What a pin says: how images leave, and how large they are."""
+    return f"{wire.portable(spec)}{_OF}{_size(model.shape)}"
+
+
+def _words(text: str) -> str:
+    """What a service wrote, for a message that people read."""
+    return printable(text[:_MOST_TOLD])
+
+
+def _takes(model: ModelInfo) -> str:
+    return _words(f"{model.name} takes releases of {', '.join(model.specs)}")
+
+
+def _demand(model: ModelInfo, spec: str) -> Protection:
+    """The protection that a service demands, if that may be accepted at all.
 
     Raises:
-        ConfigError: the model takes another protection, or several, or clear images, and nobody asked for
-            these by name; or one that names an artefact, which the device must have.
+        ConfigError: clear images, which are sent only where somebody asks for them by name; or a file of the
+            service's choice, where the device names its own.
+        SpecError: it protects nothing, or is none.
     """
-    takes = f"the model {model.name} takes releases of {', '.join(model.specs)}"
-    if protection is None:
-        if len(model.specs) != 1:
-            raise ConfigError(f"{takes}: choose one of them as protection")
-        if model.specs[0] == "none":
-            raise ConfigError(
-                f"the model {model.name} takes clear images: to send them unprotected, ask for "
-                "protection='none' by name (--with none)"
-            )
-        if "artefact=" in model.specs[0]:
-            raise ConfigError(f"{takes}: name your own copy of that artefact in the protection")
-        return parse(model.specs[0])
+    name = spec.partition(":")[0].strip()
+    if name == "none":
+        raise ConfigError(
+            f"the model {_words(model.name)} takes clear images: to send them unprotected, ask for "
+            "protection='none' by name (--with none)"
+        )
+    if name in _OF_FILES:
+        raise ConfigError(
+            f"the model {_takes(model)}: name your own copy of that {_OF_FILES[name]} in the protection"
+        )
+    try:
+        return parse(spec)
+    except SpecError as error:
+        raise SpecError(f"the model {_words(model.name)} demands {_words(str(error))}") from error
+
+
+def _check_takes(model: ModelInfo, protection: Protecting) -> None:
+    """Raise ConfigError unless a model takes releases of a protection, made of the same artefact."""
     number = _number(model, protection)
     if number is None:
         spec = wire.portable(protection.spec)
-        raise ConfigError(f"{takes}, and not of {spec}: protect so, or use another model")
-    wanted = model.made_of[number]
+        raise ConfigError(f"the model {_takes(model)}, and not of {spec}: protect so, or use another model")
+    wanted = model.made_of[number] if number < len(model.made_of) else None
     if isinstance(protection, Trained) and wanted not in (None, protection.made_of()):
         raise ConfigError(
-            f"{protection.spec}: another artefact than {model.name} was made for: use the one whose "
-            f"SHA-256 begins with {str(wanted)[:16]}"
+            f"{protection.spec}: another artefact than {_words(model.name)} was made for: use the one whose "
+            f"SHA-256 begins with {_words(str(wanted)[:16])}"
         )
-    return protection
+
+
+def _hidden(
+    protection: Protection, read: list[tuple[Source, Tensor]], failed: Failed
+) -> list[tuple[Source, Tensor]]:
+    """The images whose releases are not nearly themselves; `failed` is told of the others."""
+    hidden = []
+    for source, image in read:
+        try:
+            # To look at alone: no noise is drawn where this is asked, and nothing of it leaves.
+            released = protection.release(image[None], fresh_noise())
+            releasing.check_differs(protection, image[None], released)
+        except ImageError as error:
+            failed(source, error)
+        else:
+            hidden.append((source, image))
+    return hidden
+
+
+def _folder(source: Source) -> Path:
+    """Where an image lies, for the budgets of folders; of one that is no file, nowhere."""
+    return Path(source).resolve().parent if isinstance(source, str | os.PathLike) else Path()
 
 
 def _batches(sources: Source | Iterable[Source], shape: tuple[int, int, int]) -> Iterator[list[Source]]:
@@ -557,6 +723,7 @@ class Client:
         *,
         key: str,
         protection: str | Protecting | None = None,
+        accept: Accept | None = None,
         ledger: str | os.PathLike[str],
         classifier: str = "default",
         timeout: float = 30.0,
@@ -569,10 +736,12 @@ class Client:
         Args:
             url: of the service, such as "https://cloud.example".
             key: the secret that `sfumato keys create` printed.
-            protection: a spec, or a protection; None for what the model demands, which leaves it to whoever
-                runs the service how much is protected, within the budgets of the ledger. Clear images are
-                sent only where "none" is asked for; a private feature is named with its noise, such as
+            protection: a spec, or a protection; None for what was chosen or accepted before for this service
+                and classifier, as the ledger has it. Clear images are sent only where "none" is asked for;
+                a private feature is named with its noise, such as
                 "feature:artefact=f.safetensors,noise=0.5".
+            accept: asked where there is no protection and nothing was accepted before: whether images may
+                leave as the model demands. True pins that. None never accepts.
             ledger: the path of this device's ledger, which is begun where there is none.
             classifier: the name of the one that is meant where a call names none.
             timeout: seconds for a connection, and for each wait for bytes.
@@ -592,6 +761,7 @@ class Client:
             classifier=classifier,
             retries=retries,
             insecure=insecure,
+            accept=accept,
         )
         self._http = httpx.Client(**_settings(self._core, timeout), transport=transport)
 
@@ -641,12 +811,14 @@ class Client:
             sources: files, Pillow images, (C, H, W) uint8 tensors, or one of these. A centre square of each
                 is resized to what the model takes.
             classifier: its name; None for the client's own.
-            failed: called with each image that cannot be read, and why; None raises that instead.
+            failed: called with each image that cannot be read, or whose release would be nearly itself, and
+                why; None raises that instead.
 
         Raises:
-            ConfigError: the model takes another protection; no model fits, or several do; no label.
+            ConfigError: the model takes another protection, or one that nobody chose or accepted; or demands
+                another than it did; no model fits, or several do; no label.
             BudgetExceededError: an image would pass a budget of the ledger; of its 32, none was sent.
-            ImageError: an image that cannot be read.
+            ImageError: an image that cannot be read, or whose release would be nearly itself.
             LedgerError: the ledger cannot be used.
         """
         return self._run(self._core.enrol(label, sources, classifier, failed))
@@ -695,13 +867,18 @@ class Client:
 
     def _once(self, ask: _Ask) -> _Reply | _Lost:
         try:
-            reply = self._http.request(
+            with self._http.stream(
                 ask.method, ask.path, content=ask.content, headers=self._core.headers(ask)
-            )
+            ) as reply:
+                body = bytearray()
+                for part in reply.iter_bytes():
+                    body += part
+                    if len(body) > _MOST_REPLY:
+                        return _TOO_LONG
+                return _Reply(reply.status_code, reply.headers, bytes(body))
         except httpx.HTTPError as error:
             # Not as a cause: it holds the request, and that the key.
             return _lost(error)
-        return _Reply(reply.status_code, reply.headers, reply.content)
 
 
 class AsyncClient:
@@ -716,6 +893,7 @@ class AsyncClient:
         *,
         key: str,
         protection: str | Protecting | None = None,
+        accept: Accept | None = None,
         ledger: str | os.PathLike[str],
         classifier: str = "default",
         timeout: float = 30.0,
@@ -732,6 +910,7 @@ class AsyncClient:
             classifier=classifier,
             retries=retries,
             insecure=insecure,
+            accept=accept,
         )
         self._http = httpx.AsyncClient(**_settings(self._core, timeout), transport=transport)
 
@@ -812,9 +991,14 @@ class AsyncClient:
 
     async def _once(self, ask: _Ask) -> _Reply | _Lost:
         try:
-            reply = await self._http.request(
+            async with self._http.stream(
                 ask.method, ask.path, content=ask.content, headers=self._core.headers(ask)
-            )
+            ) as reply:
+                body = bytearray()
+                async for part in reply.aiter_bytes():
+                    body += part
+                    if len(body) > _MOST_REPLY:
+                        return _TOO_LONG
+                return _Reply(reply.status_code, reply.headers, bytes(body))
         except httpx.HTTPError as error:
             return _lost(error)
-        return _Reply(reply.status_code, reply.headers, reply.content)
