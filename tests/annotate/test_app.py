@@ -181,6 +181,36 @@ def test_what_is_no_answer_is_refused(choose: Site, sent: dict[str, str], code: 
     assert choose.store.history() == []
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b'{"item": "x", "answer": "\\ud800", "ticket": "a ticket"}',
+        b'{"item": "\\udfff", "answer": "cat", "ticket": "a ticket"}',
+        b'{"item": "x", "answer": "\xff", "ticket": "a ticket"}',
+        b"[" * 5000,
+    ],
+)
+def test_an_answer_that_is_no_text_is_refused(choose: Site, sent: bytes):
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app=choose.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            headers = {"content-type": "application/json"}
+            return await client.post(f"{choose.link}/answer", content=sent, headers=headers)
+
+    assert asyncio.run(ask()).status_code in (400, 422)
+    assert choose.store.history() == []
+
+
+def test_a_link_whose_bytes_are_no_utf_8_is_unknown(choose: Site):
+    for path in ("/a/%ff", "/images/%fe", "/status/%c3"):
+        assert choose.ask(path).status_code == 404
+
+
+def test_a_method_that_is_not_offered_is_answered_by_the_one_that_is(choose: Site):
+    reply = choose.ask(f"{choose.link}/answer")
+    assert (reply.status_code, reply.headers["allow"]) == (405, "POST")
+
+
 def test_a_damaged_campaign_acknowledges_nothing(choose: Site):
     item = choose.next()["items"][0]["item"]
     with closing(sqlite3.connect(choose.store.path)) as database:

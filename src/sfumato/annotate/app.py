@@ -19,6 +19,7 @@ from sfumato.errors import DataError, SfumatoError, needs_extra
 with needs_extra("the annotation page", "annotate"):
     import jinja2
     from fastapi import FastAPI, Request, Response
+    from fastapi.exceptions import RequestValidationError
     from fastapi.responses import HTMLResponse, JSONResponse
     from fastapi.staticfiles import StaticFiles
     from pydantic import BaseModel, Field
@@ -92,8 +93,14 @@ def create(path: str | os.PathLike[str]) -> FastAPI:
     @app.exception_handler(HTTPException)
     def missing(request: Request, error: HTTPException) -> Response:
         if error.status_code != 404:
-            return JSONResponse({"detail": error.detail}, error.status_code)
+            return JSONResponse({"detail": error.detail}, error.status_code, error.headers)
         return HTMLResponse(pages.get_template("unknown.html").render(), 404)
+
+    @app.exception_handler(RequestValidationError)
+    def malformed(request: Request, error: RequestValidationError) -> Response:
+        problem = error.errors()[0]  # without what was sent, which may be no text
+        where = ".".join(map(str, problem["loc"]))
+        return JSONResponse({"detail": f"{where}: {problem['msg']}"}, 422)
 
     @app.exception_handler(SfumatoError)
     def failed(request: Request, error: SfumatoError) -> Response:
