@@ -42,7 +42,8 @@ def by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_says_what_it_runs_and_where(command: Command, artefact: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(service, "run", lambda *_, **__: None)
+    given: list[object] = []
+    monkeypatch.setattr(service, "run", lambda *arguments, **_: given.extend(arguments))
     said = command("serve", artefact, f"pots={artefact}", "--store", "sqlite:///s.db", "--port", "0")
     assert (said.code, said.err) == (0, "")
     first, second, where = said.out.splitlines()
@@ -50,6 +51,7 @@ def test_it_says_what_it_runs_and_where(command: Command, artefact: Path, monkey
     assert second.startswith("model: pots (")
     assert where.startswith("serving: http://127.0.0.1:")
     assert Path("s.db").exists()
+    assert given[2] == service.ServiceConfig()
 
 
 @pytest.mark.parametrize(

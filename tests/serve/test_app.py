@@ -18,6 +18,7 @@ import torch
 from sqlalchemy import event
 
 from sfumato import images, wire
+from sfumato.connections import Limits
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError
 from sfumato.learn import few_shot
@@ -950,6 +951,11 @@ def test_the_description_of_the_api_is_open_and_of_version_3_1(site: Site):
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str):
     with pytest.raises(ConfigError, match=message):
         ServiceConfig(**settings)
+
+
+def test_connections_are_bounded_by_the_settings_and_a_slow_body_is_answered_before_it_is_cut_off():
+    config = ServiceConfig(most_connections=7, header_seconds=1, body_seconds=3, answer_seconds=4)
+    assert config.limits == Limits(connections=7, header_seconds=1, body_seconds=8, answer_seconds=4)
 
 
 def test_models_need_names_of_their_own(store: Store, served: list[Served]):
