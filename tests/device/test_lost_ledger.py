@@ -114,7 +114,7 @@ def test_a_ledger_that_was_deleted_is_not_begun_anew(path: Path, photograph: Ten
             Ledger(path)
         assert not path.exists()
     message = str(raised.value)
-    assert "had charged at least 1 releases" in message
+    assert "had charged at least 1 release." in message
     assert "`sfumato ledger restore COPY`" in message
     assert "`sfumato ledger forget`" in message
 

@@ -135,6 +135,8 @@ def _many(
         print(f"left out: {count:,} ({reason})")
     for cause, (count, first) in sorted(outcome.failures.items()):
         print(f"failed: {count:,} ({cause}), such as {printable(first)}")
+    if any(cause.startswith("over the budget") for cause in outcome.failures):
+        print("what was released before can be released again; `sfumato ledger budget` sets a larger budget")
     if outcome.manifest is not None:
         print(f"manifest: {outcome.manifest}")
     return outcome

@@ -35,6 +35,7 @@ from sfumato.engines import EngineConfig
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect.mask import Mask
 from sfumato.protect.release import Protection, made_of
+from sfumato.wire import portable
 
 __all__ = ["MANIFEST", "FolderConfig", "Outcome", "dry_run", "protect_folder", "protect_image"]
 
@@ -464,7 +465,7 @@ def _write_manifest(
 ) -> None:
     """The manifest that travels with the releases: nothing in it is a secret of the device."""
     head = {
-        "spec": protection.spec,
+        "spec": portable(protection.spec),
         "made_of": made,
         "neighbours": "two images of one shape that differ in any m pixels, each in all of its channels",
         "guarantees": [

@@ -130,11 +130,6 @@ class Charge:
     person: str | None = None
     fingerprint: Fingerprint | None = None
 
-    @property
-    def scopes(self) -> list[bytes]:
-        """Where the image lies and who is in it."""
-        return [folder_name(self.folder), *([] if self.person is None else [person_scope(self.person)])]
-
 
 class Charged(NamedTuple):
     """What a ledger says to charges.
@@ -363,11 +358,13 @@ class Ledger:
         with self._changing():
             budgets = self._budgets()
             mode = self.near_copies
-            results = [self._charge(charge, budgets, mode) for charge in charges]
+            # Links are followed once a batch: that costs as much as all the rest of a charge.
+            folders = {charge.folder: folder_name(charge.folder) for charge in charges}
+            results = [self._charge(charge, folders[charge.folder], budgets, mode) for charge in charges]
         return Charged([release for release, _ in results], sum(new for _, new in results))
 
     def _charge(
-        self, charge: Charge, budgets: dict[_Key, Budget], mode: NearCopies
+        self, charge: Charge, folder: bytes, budgets: dict[_Key, Budget], mode: NearCopies
     ) -> tuple[bytes | None, bool]:
         terms, guarantees = self._terms(charge, {budget.pixels for budget in budgets.values()})
         row = self._database.execute(
@@ -395,7 +392,6 @@ class Ledger:
                 raise BudgetExceededError(f"{charge.spec}: {refusal}", cause=cause)
             return spent + cost
 
-        folder = folder_name(charge.folder)
         for (scope, counted), budget in budgets.items():
             if scope == EVERY_IMAGE and new:
                 check(scope, budget, self._spent_on(picture, budget), 0.0, "this image")
@@ -404,9 +400,10 @@ class Ledger:
                 brought = 0.0 if known else self._spent_on(picture, budget)
                 spent = check(scope, budget, self._spent((scope, counted)), brought, described(scope))
                 self._set_spent((scope, counted), spent)
-        people = self._lay(charge.image, picture, charge.scopes)
+        named = [] if charge.person is None else [person_scope(charge.person)]
+        people = self._lay(charge.image, picture, [folder, *named])
         for scope, budget in _budgets_of_people(people, budgets):
-            if new or person_scope(charge.person or "") == scope:
+            if new or scope in named:
                 check(scope, budget, self._spent_in(scope, budget), 0.0, described(scope))
         if not new:
             return (None if row[0] is None else _undamaged(charge.image, *row)), False

@@ -35,7 +35,8 @@ class Witness:
     def words(self) -> str:
         """For messages."""
         day = datetime.fromtimestamp(self.began, UTC).date()
-        return f"a ledger that was begun on {day} and had charged at least {self.releases:,} releases"
+        releases = "release" if self.releases == 1 else "releases"
+        return f"a ledger that was begun on {day} and had charged at least {self.releases:,} {releases}"
 
 
 def runs_of(ledger: Path) -> Path:

@@ -25,6 +25,7 @@ from sfumato.device.storage import Place
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
 from sfumato.protect.release import Release
 from sfumato.protect.spec import parse
+from sfumato.wire import portable
 
 SHARDS = (".tar", ".tar.gz", ".tgz")
 
@@ -283,7 +284,7 @@ class Worker:
             )
         except SpecError:
             for one, _ in members:
-                one.row.fail(f"an image that {self.job.spec} does not fit", one.name)
+                one.row.fail(f"an image that {portable(self.job.spec)} does not fit", one.name)
         except (BudgetExceededError, ImageError) as error:
             if len(members) == 1:
                 one = members[0][0]
