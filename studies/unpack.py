@@ -14,12 +14,13 @@ is left as it is.
 """
 
 import argparse
-import csv
 import io
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from sfumato.files import write_rows
 
 
 def omniglot(packed: Path, root: Path) -> int:
@@ -157,9 +158,7 @@ def write_table(
 def write_csv(rows: list[dict[str, str]], path: Path) -> None:
     """Write a table."""
     with path.open("w", newline="", encoding="utf-8") as opened:
-        writer = csv.DictWriter(opened, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+        write_rows(opened, [list(rows[0]), *(row.values() for row in rows)])
 
 
 UNPACKERS = {

@@ -1,12 +1,15 @@
-"""Files that appear whole or not at all, who may make them, and how their names are shown."""
+"""Files that appear whole or not at all, who may make them, how names are shown, and the cells of tables."""
 
+import csv
 import fcntl
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from sfumato.errors import BusyError
 
@@ -54,6 +57,50 @@ def claimed(path: Path) -> Iterator[None]:
         lock.unlink(missing_ok=True)
     finally:
         os.close(handle)
+
+
+# What spreadsheets run as a formula, and what is written of it.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_QUOTED = re.compile(r"'+[=+\-@\t\r]")
+
+
+def write_rows(file: TextIO, rows: Iterable[Iterable[object]], *, end: str = "\r\n") -> None:
+    """Write rows as CSV, with no cell that a spreadsheet runs; `read_cell` gives back every text.
+
+    A text that begins with =, +, -, @, a tab or a carriage return is written behind an apostrophe, which
+    spreadsheets take for "this is text"; one that begins with apostrophes before these, behind one more.
+    Numbers stay as they are. None is empty.
+
+    Args:
+        file: open for text, with newline="".
+        rows: the header among them.
+        end: of a line.
+    """
+    csv.writer(file, lineterminator=end).writerows([_written(value) for value in row] for row in rows)
+
+
+def read_cell(text: str) -> str:
+    """The text of a cell that `write_rows` wrote."""
+    return text[1:] if _QUOTED.match(text) else text
+
+
+def read_cells(row: Mapping[str, str]) -> dict[str, str]:
+    """A row of csv.DictReader with the texts that `write_rows` was given, of its columns, too."""
+    # A row of more or fewer cells than the header has a list, or None.
+    return {
+        read_cell(name) if name else name: read_cell(text) if isinstance(text, str) else text
+        for name, text in row.items()
+    }
+
+
+def _written(value: object) -> object:
+    if not isinstance(value, str) or not _FORMULA.match(value):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value  # -0.5 is a number to a spreadsheet, too
 
 
 def printable(name: str) -> str:

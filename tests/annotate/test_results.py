@@ -3,12 +3,13 @@
 import csv
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sfumato.annotate import Pair, Store
-from sfumato.annotate.results import agreement, export, reliability, results, shares
+from sfumato.annotate.results import agreement, columns_of, export, reliability, results, shares
 from sfumato.errors import ConfigError, MissingExtraError
 from sfumato.learn import semsim
 from sfumato.proportions import wilson
@@ -156,9 +157,37 @@ def test_semsim_reads_its_table_without_decoys_and_without_what_nobody_answered(
     export(store, "semsim", tmp_path / "elsewhere" / "s.csv")
     rows = rows_of(tmp_path / "elsewhere" / "s.csv")
     assert list(rows[0]) == ["original", "reconstruction", "recognised", "source", "annotators"]
-    assert [row["original"] for row in rows] == [str(one.original) for n, one in enumerate(pairs) if n != 1]
+    files = [(tmp_path / "elsewhere" / row["original"]).resolve() for row in rows]
+    assert files == [one.original.resolve() for n, one in enumerate(pairs) if n != 1]
     (judgements,) = semsim.read(tmp_path / "elsewhere" / "s.csv", size=8).values()
     assert judgements.recognised.tolist() == [True, *([True, False] * 5)]
+
+
+def test_a_table_beside_its_images_names_no_folder_above_them(begin: Begin, pairs: list[Pair]):
+    store = begin("same")
+    say(store, 1, "same", "same")
+    folder = pairs[0].original.parent
+    export(store, "results", folder / "r.csv")
+    assert rows_of(folder / "r.csv")[0]["original"] == pairs[0].original.name
+    assert folder.name not in (folder / "r.csv").read_text()
+    header, rows = columns_of(store, "results")  # as the page gives it, which knows no folder
+    assert rows[0][header.index("original")] == pairs[0].original.name
+
+
+def test_names_that_spreadsheets_would_run_are_text_there_and_themselves_to_semsim(
+    begin: Begin, tmp_path: Path, pairs: list[Pair]
+):
+    named = [
+        replace(each, source="=HYPERLINK(1)", model="@model", true_class=f"+{n % 2}x")
+        for n, each in enumerate(pairs)
+    ]
+    store = begin("same", of=named, annotators=1)
+    say(store, 1, "same")
+    export(store, "results", tmp_path / "r.csv")
+    export(store, "semsim", tmp_path / "s.csv")
+    row = rows_of(tmp_path / "r.csv")[0]
+    assert (row["source"], row["model"], row["class"]) == ("'=HYPERLINK(1)", "'@model", "'+0x")
+    assert list(semsim.read(tmp_path / "s.csv", size=8)) == ["=HYPERLINK(1)"]
 
 
 def test_the_table_of_answers_has_every_one_and_every_undo(begin: Begin, tmp_path: Path):

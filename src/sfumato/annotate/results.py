@@ -6,13 +6,12 @@ reconstruction is recognised where MORE THAN HALF of those who answered gave the
 "cannot tell", and votes that scatter over classes are not recognised.
 """
 
-import csv
 import importlib
 import io
 import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from sfumato.annotate.campaign import DIFFERENT, THE_SAME
 from sfumato.annotate.store import Store
 from sfumato.assess.agreement import krippendorff_alpha, majority
 from sfumato.errors import ConfigError, needs_extra
-from sfumato.files import whole
+from sfumato.files import whole, write_rows
 from sfumato.proportions import wilson
 
 NO_MAJORITY = "no majority"
@@ -184,7 +183,7 @@ def export(store: Store, table: str, path: str | os.PathLike[str]) -> int:
         MissingExtraError: Parquet, and pyarrow is not installed.
     """
     path = Path(path)
-    header, rows = columns_of(store, table)
+    header, rows = columns_of(store, table, folder=path.parent)
     if path.suffix == ".parquet":
         with needs_extra("a Parquet file", "parquet"):
             pyarrow = importlib.import_module("pyarrow")
@@ -198,13 +197,19 @@ def export(store: Store, table: str, path: str | os.PathLike[str]) -> int:
     return len(rows)
 
 
-def columns_of(store: Store, table: str) -> tuple[list[str], list[list[object]]]:
-    """The header and the rows of a table, see `export`."""
+def columns_of(
+    store: Store, table: str, *, folder: str | os.PathLike[str] | None = None
+) -> tuple[list[str], list[list[object]]]:
+    """The header and the rows of a table, see `export`.
+
+    Files are named from `folder`, where the table is to lie, so that beside its images it has none of the
+    folders above; None for the folder that all images share.
+    """
     match table:
         case "results":
-            return _results(store)
+            return _results(store, folder)
         case "semsim":
-            return _semsim(store)
+            return _semsim(store, folder)
         case "answers":
             return _answers(store)
     raise ConfigError(f"no table is called {table!r}: {', '.join(TABLES)}")
@@ -213,23 +218,39 @@ def columns_of(store: Store, table: str) -> tuple[list[str], list[list[object]]]
 def to_csv(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table as text; bools are true and false, and None is empty."""
     text = io.StringIO()
-    out = csv.writer(text, lineterminator="\n")
-    out.writerow(header)
-    for row in rows:
-        out.writerow([str(value).lower() if isinstance(value, bool) else value for value in row])
+    plain = [[str(value).lower() if isinstance(value, bool) else value for value in row] for row in rows]
+    write_rows(text, [header, *plain], end="\n")
     return text.getvalue()
 
 
-def _results(store: Store) -> tuple[list[str], list[list[object]]]:
+def _results(store: Store, folder: str | os.PathLike[str] | None) -> tuple[list[str], list[list[object]]]:
     header = [name if name != "true_class" else "class" for name in Result.__dataclass_fields__]
-    return header, [list(vars(one).values()) for one in results(store)]
+    return header, [list(vars(one).values()) for one in _from(results(store), folder)]
 
 
-def _semsim(store: Store) -> tuple[list[str], list[list[object]]]:
+def _semsim(store: Store, folder: str | os.PathLike[str] | None) -> tuple[list[str], list[list[object]]]:
     """The items that are no decoys and have an answer."""
     header = ["original", "reconstruction", "recognised", "source", "annotators"]
     return header, [
-        [getattr(one, name) for name in header] for one in results(store) if one.recognised is not None
+        [getattr(one, name) for name in header]
+        for one in _from(results(store), folder)
+        if one.recognised is not None
+    ]
+
+
+def _from(found: list[Result], folder: str | os.PathLike[str] | None) -> list[Result]:
+    """Results whose files are named from a folder; None for the one that all images share."""
+    if not found:
+        return []
+    files = [file for result in found for file in (result.original, result.reconstruction)]
+    start = os.path.commonpath([Path(file).parent for file in files]) if folder is None else folder
+    return [
+        replace(
+            result,
+            original=os.path.relpath(result.original, start),
+            reconstruction=os.path.relpath(result.reconstruction, start),
+        )
+        for result in found
     ]
 
 

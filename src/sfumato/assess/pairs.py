@@ -1,6 +1,5 @@
 """Two folders held against each other: every pair of images by every measure, and which pairs leak most."""
 
-import csv
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from sfumato.assess import similarity
 from sfumato.assess.frechet import Frechet, Moments, between
 from sfumato.assess.perceptual import Perceptual
 from sfumato.errors import ConfigError, DataError, ImageError, needs_extra
-from sfumato.files import printable, whole
+from sfumato.files import printable, whole, write_rows
 from sfumato.networks import MTCNN, MobileFaceNet, align
 
 _NAMED = 3  # how many names an error lists
@@ -391,17 +390,21 @@ def most_alike(scores: Scores, measure: Measure, count: int) -> list[int]:
 
 
 def write_table(path: str | os.PathLike[str], scores: Scores) -> None:
-    """Write a CSV with a line a pair: its name, its two files, and every measure."""
+    """Write a CSV with a line a pair: its name, its files in the two folders, and every measure."""
     with (
         whole(Path(path)) as temporary,
         # A name that is no text goes out as it came from the file system.
         temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
     ):
-        out = csv.writer(file)
-        out.writerow(["name", "original", "other", *scores.values])
-        for row, pair in enumerate(scores.pairs):
-            numbers = [f"{column[row].item():.6g}" for column in scores.values.values()]
-            out.writerow([pair.name, pair.original, pair.other, *numbers])
+
+        def rows() -> Iterator[list[str]]:
+            yield ["name", "original", "other", *scores.values]
+            for row, pair in enumerate(scores.pairs):
+                numbers = [f"{column[row].item():.6g}" for column in scores.values.values()]
+                files = [f"{pair.name}{Path(each).suffix}" for each in (pair.original, pair.other)]
+                yield [pair.name, *files, *numbers]
+
+        write_rows(file, rows())
 
 
 def draw(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.files import read_cells
 from sfumato.proportions import wilson
 
 CHANCE = 1 / 16
@@ -89,7 +90,7 @@ def read(path: str | os.PathLike[str]) -> Recognition:
                     f"{path}: no column {missing[0]!r}: give the CSV of answers with the columns "
                     f"{', '.join(_COLUMNS)}"
                 )
-            for row in reader:
+            for row in map(read_cells, reader):
                 correct, trials = _counts(row, f"{path}, line {reader.line_num}")
                 together = counts[row["experiment"], row["condition"]]
                 together[0] += correct

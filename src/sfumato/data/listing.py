@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sfumato.errors import DataError, did_you_mean
+from sfumato.files import read_cell, read_cells
 
 
 def read_rows(
@@ -28,8 +29,8 @@ def read_rows(
     try:
         with path.open(newline="", encoding="utf-8-sig") as opened:
             reader = csv.DictReader(opened)
-            header = list(reader.fieldnames or [])
-            rows = [(f"{path}, line {reader.line_num}", row) for row in reader]
+            header = [read_cell(name) for name in reader.fieldnames or []]
+            rows = [(f"{path}, line {reader.line_num}", read_cells(row)) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read as a CSV in UTF-8 ({error})") from error
     for column in columns:

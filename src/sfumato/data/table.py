@@ -1,8 +1,7 @@
 """A table of images: a CSV with a `file` column, label columns, and a `split` column if there are splits."""
 
-import csv
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sfumato import images
@@ -10,7 +9,7 @@ from sfumato.data.folder import DEFAULT_SIZE, SPLITS, assemble
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.listing import check_filled, read_rows
 from sfumato.errors import DataError, ImageError, did_you_mean
-from sfumato.files import whole
+from sfumato.files import whole, write_rows
 
 
 def table(
@@ -78,11 +77,14 @@ def write(data: LabelledImages, directory: str | os.PathLike[str]) -> Path:
 
 def _write_parts(data: LabelledImages, split_of: list[str], directory: Path) -> None:
     (directory / "images").mkdir(parents=True)
-    with (directory / "table.csv").open("w", newline="", encoding="utf-8") as opened:
-        writer = csv.writer(opened)
-        writer.writerow(["file", *data.labels, *(["split"] if data.splits else [])])
+
+    def rows() -> Iterator[list[str]]:
+        yield ["file", *data.labels, *(["split"] if data.splits else [])]
         for row, image in enumerate(data.images):
             name = f"images/{row:06d}.png"
             images.write(directory / name, image)
             values = [label.names[label.codes[row]] for label in data.labels.values()]
-            writer.writerow([name, *values, *([split_of[row]] if data.splits else [])])
+            yield [name, *values, *([split_of[row]] if data.splits else [])]
+
+    with (directory / "table.csv").open("w", newline="", encoding="utf-8") as opened:
+        write_rows(opened, rows())

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, did_you_mean
+from sfumato.files import read_cells
 from sfumato.images import check_batch, digest, read
 from sfumato.protect.parameters import artefact_digest, canonical, check_path
 from sfumato.protect.release import Release
@@ -60,7 +61,7 @@ def read_index(name: str, content: bytes, folder: Path) -> list[Row]:
     try:
         reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
         header = list(reader.fieldnames or [])
-        lines = [(f"{name}, line {reader.line_num}", line) for line in reader]
+        lines = [(f"{name}, line {reader.line_num}", read_cells(line)) for line in reader]
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{name}: cannot be read as a CSV in UTF-8 ({error})") from error
     if "file" not in header:

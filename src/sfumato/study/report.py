@@ -4,7 +4,6 @@ A pure function of study.json and the records: no clock and no chance, so that t
 bytes. Nothing in the page asks a network for anything; it holds its style, its charts and its pictures.
 """
 
-import csv
 import io
 import json
 import math
@@ -21,7 +20,7 @@ from urllib.parse import quote
 from sfumato.assess.people import Recognised, at_blur, at_noise
 from sfumato.dp.guarantee import rounded_up
 from sfumato.errors import DataError, needs_extra
-from sfumato.files import whole
+from sfumato.files import whole, write_rows
 from sfumato.study.recommend import (
     ADAPTIVE,
     ADVERSARIES,
@@ -84,9 +83,7 @@ class Table:
     def csv(self) -> str:
         """As RFC 4180 text; floats keep all of their digits, None is empty."""
         text = io.StringIO()
-        writer = csv.writer(text)
-        writer.writerow(self.columns)
-        writer.writerows(self.rows)
+        write_rows(text, [self.columns, *self.rows])
         return text.getvalue()
 
     @property
