@@ -5,7 +5,7 @@ told so before anything is computed or kept of them. It is no guard against a li
 clean image can add what is looked for here.
 
 Nothing here refuses a release that is what its spec says, but for noise: there an image has a chance of at
-most FALSE_ALARM to be refused, whatever it shows.
+most FALSE_ALARM to be refused, whatever it shows. studies/guard.py measures it.
 """
 
 import math
@@ -36,6 +36,7 @@ FALSE_ALARM = 1e-6  # of one image, by all tests of its noise together
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _GRID = 0.5  # steps of a clean value, in grey levels, that the noise is checked about
+_MANY = 200.0  # steps in a standard deviation, from which on whole numbers are as good as real ones
 _LEVELS = (0.02, 0.1, 0.3, 0.6)  # of the probabilities of values so near, at which shares are looked at
 
 _PASSED = 0.03  # of the amplitude of a pattern, by a blur: finer ones are looked for
@@ -201,13 +202,37 @@ class Law:
     Attributes:
         kind: "laplace" or "normal".
         scale: of Laplace noise, or the standard deviation.
+        steps: noise is a whole number of such parts of a grey level, as where it is drawn for the sum of so
+            many pixels; None for real numbers.
     """
 
     kind: Literal["laplace", "normal"]
     scale: float
+    steps: int | None = None
 
     def below(self, values: Floats) -> Floats:
         """The probability of noise below each of some numbers."""
+        if self.steps is None:
+            return self._real(values)
+        # Noise of k steps is below v where k <= most.
+        most = np.ceil(values * self.steps) - 1
+        scale = self.scale * self.steps
+        if self.kind == "laplace":  # P(k) ~ exp(-|k| / scale)
+            ratio = math.exp(-1 / scale)
+            below_zero = np.exp(np.minimum(most, 0) / scale) / (1 + ratio)
+            above_zero = 1 - np.exp(-(np.maximum(most, 0) + 1) / scale) / (1 + ratio)
+            laplace: Floats = np.where(most < 0, below_zero, above_zero)
+            return laplace
+        if scale > _MANY:  # the sum over whole numbers is the integral, but for 1 / (24 scale^2)
+            return self._real((most + 0.5) / self.steps)
+        reach = math.ceil(12 * scale) + 1
+        whole = np.arange(-reach, reach + 1)
+        weights = np.exp(-((whole / scale) ** 2) / 2)
+        shares = np.concatenate([[0.0], weights.cumsum() / weights.sum()])
+        found: Floats = shares[np.clip(most + reach + 1, 0, len(whole)).astype(np.int64)]
+        return found
+
+    def _real(self, values: Floats) -> Floats:
         if self.kind == "normal":
             found: Floats = torch.special.ndtr(torch.from_numpy(values / self.scale)).numpy()
             return found
@@ -223,9 +248,9 @@ def law_of(protection: DPPix | DPPixGaussian | Gaussian, channels: int, size: tu
     if isinstance(protection, DPPixGaussian):
         areas = cell_areas(*size, protection.cell)
         squares = int((spread(min(pixels, int(areas.sum())), areas, largest_first=True) ** 2).sum())
-        return Law("normal", 255 * math.sqrt(squares * channels / (2 * protection.rho)) / area)
+        return Law("normal", 255 * math.sqrt(squares * channels / (2 * protection.rho)) / area, area)
     each = channels if protection.variant == "sound" else 1
-    return Law("laplace", 255 * pixels * each / (protection.epsilon * area))
+    return Law("laplace", 255 * pixels * each / (protection.epsilon * area), area)
 
 
 def without_noise(values: NDArray[np.uint8], law: Law) -> int | None:

@@ -1,0 +1,112 @@
+"""How often the guard of a service refuses a release that is what it says: measured, beside what is stated.
+
+`python studies/guard.py --data DIR [--seed N]` writes studies/results/guard.json, and prints it. DIR has
+lfw_faces_84.npz, caltech101_84.npz and cifar10_jpeg_subset.npz (data/README.md); faces and flat images are
+drawn. Guards of protections without noise look at what no such release can have, and are counted apart.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato import data, images, wire
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import SpecError
+from sfumato.proportions import wilson
+from sfumato.protect import parse
+from sfumato.serve.models import Demand
+from sfumato.serve.tripwire import FALSE_ALARM, NotProtectedError, chances, check, law_of
+from sfumato.study.records import write_json
+
+RECORD = Path(__file__).parent / "results" / "guard.json"
+
+CELLS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 21, 24, 28, 32, 36, 42)
+NOISES = [
+    *(f"dp-pix:cell={{}},epsilon={epsilon}" for epsilon in (0.1, 0.5, 1, 3, 10, 30)),
+    *("dp-pix:cell={},epsilon=3,pixels=16", "dp-pix:cell={},epsilon=3,variant=published"),
+    *(f"dp-pix-gaussian:cell={{}},rho={rho}" for rho in (0.01, 0.5, 5)),
+]
+GAUSSIAN = [f"gaussian:sigma={sigma}" for sigma in (2, 5, 10, 20, 40, 80, 160)]
+WITHOUT = [
+    *(f"blur:radius={radius}" for radius in (0.5, 1, 2, 5, 10, 40)),
+    *("centre-blur:radius=2", "centre-blur:radius=10", "block", "block:share=0.3"),
+]
+BOUNDS = (0.1, 0.01, 0.001, FALSE_ALARM)
+
+
+def photographs(path: Path, count: int) -> Tensor:
+    """Equally spaced images of a file of JPEG or PNG bytes."""
+    packed = np.load(path)
+    content, offset = packed["blob"].tobytes(), packed["offset"]
+    rows = np.linspace(0, len(offset) - 2, count).astype(int)
+    return torch.stack([images.read(content[offset[i] : offset[i + 1]], channels=3) for i in rows])
+
+
+def sets(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """The images, by name."""
+    faces = photographs(folder / "lfw_faces_84.npz", 400)
+    yield "lfw", faces
+    yield "lfw, grey", faces[:, :1].contiguous()
+    yield "caltech101", photographs(folder / "caltech101_84.npz", 200)
+    yield "cifar10", photographs(folder / "cifar10_jpeg_subset.npz", 200)
+    yield "drawn faces", data.load("faces", identities=24, images_per_identity=9, headwear=18, size=48).images
+    yield "flat", torch.arange(256, dtype=torch.uint8)[:, None, None, None].expand(-1, 3, 84, 84).contiguous()
+
+
+def measure(folder: Path, seed: int) -> dict[str, Any]:
+    """Counts of releases, and of those that each bound says are improbable."""
+    counted: dict[str, Any] = {}
+    refused = shown = 0
+    for name, clean in sets(folder):
+        found = []
+        for number, spec in enumerate([*(n.format(cell) for cell in CELLS for n in NOISES), *GAUSSIAN]):
+            try:
+                protection = parse(spec)
+            except SpecError:  # so little noise that it protects nothing
+                continue
+            if 2 * protection.cell > clean.shape[2]:
+                continue  # fewer than two whole cells: nothing to predict from
+            release = protection.release(clean, seeded_noise(seed, number))
+            rows, columns = (side // release.cell for side in release.size)
+            whole = release.values[:, :, :rows, :columns].numpy()
+            found.append(chances(whole, law_of(protection, whole.shape[1], release.size))[0])  # type: ignore[arg-type]
+        all_of = np.concatenate(found)
+        counted[name] = {
+            "releases": len(all_of),
+            "least": float(all_of.min()),
+            **{f"at most {bound:g}": int((all_of <= bound).sum()) for bound in BOUNDS},
+        }
+        for spec in WITHOUT:
+            protection = parse(spec)
+            release = protection.release(clean, seeded_noise(seed))
+            demand = Demand(wire.portable(protection.spec), None, protection)
+            for row in range(len(clean)):
+                shown += 1
+                try:
+                    check(release.rows([row]), demand)
+                except NotProtectedError:
+                    refused += 1
+    total = sum(one["releases"] for one in counted.values())
+    alarms = sum(one[f"at most {FALSE_ALARM:g}"] for one in counted.values())
+    return {
+        "seed": seed,
+        "stated": FALSE_ALARM,
+        "noise": {"releases": total, "refused": alarms, "interval": wilson(alarms, total), "sets": counted},
+        "without noise": {"releases": shown, "refused": refused, "interval": wilson(refused, shown)},
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    result = measure(given.data, given.seed)
+    write_json(RECORD, result)
+    print(json.dumps(result, indent=1))
