@@ -192,30 +192,14 @@ def test_a_damaged_card_is_refused_by_name_and_never_otherwise(name: str, tmp_pa
 def test_a_key_that_is_missing_or_of_another_type_is_named(name: str, tmp_path: Path):
     kind = KINDS[name]()
     path = tmp_path / "stranger.safetensors"
-    key = (
-        "image"
-        if name == "meta"
-        else "config"
-        if name == "semsim"
-        else "channels"
-        if name == "few_shot"
-        else "shape"
-    )
-    for wrong, shown in (({"a": "b"}, "{'a': 'b'}"), ("x", "'x'")):
-        artefacts.save(path, kind.tensors, kind.card | {key: wrong})
-        for read in kind.readers:
-            with pytest.raises(ArtefactError, match=rf"stranger\.safetensors: damaged, .*{key}") as caught:
-                read(path)
-            assert (
-                shown in str(caught.value)
-                or "missing" in str(caught.value)
-                or "required" in str(caught.value)
-            )
+    key = {"meta": "image", "semsim": "config", "few_shot": "channels"}.get(name, "shape")
+    artefacts.save(path, kind.tensors, kind.card | {key: "x"})
+    for read in kind.readers:
+        with pytest.raises(ArtefactError, match=rf"stranger\.safetensors: .*{key} is 'x' in its card"):
+            read(path)
     artefacts.save(path, kind.tensors, {k: v for k, v in kind.card.items() if k != key})
     for read in kind.readers:
-        with pytest.raises(
-            ArtefactError, match=rf"stranger\.safetensors: .*: {key} in its card: Field required"
-        ):
+        with pytest.raises(ArtefactError, match=rf"stranger\.safetensors: .*{key} in its card: Field requ"):
             read(path)
 
 
