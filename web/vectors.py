@@ -21,8 +21,10 @@ from torch import Tensor
 
 from sfumato import protect
 from sfumato.dp.mechanisms import Noise
+from sfumato.errors import SpecError
 from sfumato.images import digest
 from sfumato.protect.feature import clipped_noisy, noisy
+from sfumato.protect.parameters import BOUNDS
 from sfumato.protect.release import Release
 
 Vector = dict[str, Any]
@@ -33,13 +35,14 @@ SHAPES = ((1, 28, 28), (3, 21, 17), (3, 7, 30), (1, 12, 5), (3, 32, 32))
 DETERMINISTIC = (
     *(
         f"blur:radius={radius}"
-        for radius in ("0.1", "0.35", "0.5", "1", "1.7", "2", "3", "4.2", "5", "9", "40")
+        for radius in ("0.5", "0.75", "0.9", "1", "1.7", "2", "3", "4.2", "5", "9", "40")
     ),
-    *(f"pixelize:cell={cell}" for cell in (1, 2, 3, 4, 5)),
+    *(f"pixelize:cell={cell}" for cell in (2, 3, 4, 5)),
 )
 NOISY = (
-    *(f"gaussian:sigma={sigma}" for sigma in ("0.2", "3", "40", "117.3", "200", "5000")),
-    *(f"dp-pix:cell={cell},epsilon={epsilon}" for cell in (1, 2, 4, 5) for epsilon in ("0.1", "3", "2000")),
+    *(f"gaussian:sigma={sigma}" for sigma in ("2", "3", "40", "117.3", "200", "5000")),
+    *(f"dp-pix:cell={cell},epsilon={epsilon}" for cell in (2, 4, 5) for epsilon in ("0.1", "3", "2000")),
+    *(f"dp-pix:cell=1,epsilon={epsilon}" for epsilon in ("0.1", "3", "180")),
     "dp-pix:cell=3,epsilon=0.7,pixels=16",
     "dp-pix:cell=4,epsilon=3,variant=published",
     "dp-pix-gaussian:cell=4,rho=0.5",
@@ -92,6 +95,7 @@ def vectors() -> Iterator[Vector]:
     yield from _masks()
     yield from _digits()
     yield from _words()
+    yield from _refused()
     yield from _pictures()
 
 
@@ -103,7 +107,7 @@ def _protected() -> Iterator[Vector]:
                 image = _image(shape, seed=1000 * number + 10 * index + kind, kind=kind)
                 yield _released(spec, image, Recorder(number))
     # The length of the box is computed in float32.
-    for radius in np.random.default_rng(0).uniform(0.05, 20, 100).round(4).tolist():
+    for radius in np.random.default_rng(0).uniform(0.5, 20, 100).round(4).tolist():
         yield _released(f"blur:radius={radius}", _image((1, 9, 40), seed=0, kind=0), Recorder(0))
 
 
@@ -231,7 +235,7 @@ def _words() -> Iterator[Vector]:
         *NOISY,
         "dp-pix: epsilon=0.00001 , cell=4",
         "blur:radius=2.0",
-        "blur:radius=1e-7",
+        "dp-pix-gaussian:cell=2,rho=1e-7",
         "gaussian:sigma=1e3",
         "dp-pix:cell=2,epsilon=12345678,pixels=3",
         "dp-pix:cell=4,epsilon=0.333,pixels=2,variant=published",
@@ -243,6 +247,35 @@ def _words() -> Iterator[Vector]:
         for shape in ((1, 28, 28), (3, 84, 84), (3, 21, 17)):
             words = str(protection.guarantee(shape) or "nothing is proved")
             yield {"kind": "guarantee", "spec": spec, "shape": shape, "answer": words}
+
+
+# Weak, or beyond what can be computed: refused in the same words, or taken.
+EXTREME = (
+    *("pixelize:cell=1", "pixelize:cell=0", "pixelize:cell=65535", "pixelize:cell=65536"),
+    *(f"blur:radius={radius}" for radius in ("0", "1e-7", "0.01", "0.49", "0.5", "10000", "10001")),
+    *(f"gaussian:sigma={sigma}" for sigma in ("1e-320", "0.001", "1.999", "2", "1000000000", "2e9")),
+    *(f"dp-pix:cell=1,epsilon={epsilon}" for epsilon in ("1e-13", "180", "181", "1000000", "1e13")),
+    "dp-pix:cell=1,epsilon=901,pixels=5",
+    "dp-pix:cell=1,epsilon=902,pixels=5",
+    "dp-pix:cell=1,epsilon=181,variant=published",
+    "dp-pix:cell=2,epsilon=1000000",
+    "dp-pix:cell=2,epsilon=3,pixels=2000000000",
+    *(f"dp-pix-gaussian:cell=1,rho={rho}" for rho in ("8128", "8129", "1e13")),
+    "dp-pix-gaussian:cell=1,rho=10000,pixels=2",
+)
+
+
+def _refused() -> Iterator[Vector]:
+    """What either end of the parameters gives; and the bounds themselves."""
+    page = ("blur", "pixelize", "gaussian", "dp-pix", "dp-pix-gaussian")
+    bounds = {name: {key: list(ends) for key, ends in BOUNDS[name].items()} for name in page}
+    yield {"kind": "bounds", "answer": bounds}
+    for spec in EXTREME:
+        try:
+            answer = protect.parse(spec).spec
+        except SpecError as error:
+            answer = str(error)
+        yield {"kind": "refused", "spec": spec, "answer": answer}
 
 
 def _pictures() -> Iterator[Vector]:

@@ -1,11 +1,13 @@
 /** What the page makes of the vectors of vectors.py, for tests: node bundle.mjs VECTORS ANSWERS. */
 
 import { readFileSync, writeFileSync } from "node:fs";
+import { messageOf } from "./src/errors";
 import { type Image, type Shape, digest } from "./src/image";
 import { type Fraction, expDigits, fraction, logisticDigits, upperTailDigits } from "./src/noise/exact";
 import { type Bits, discreteGaussian, freshBits, laplace, roundedGaussian } from "./src/noise/samplers";
 import { clippedNoisy, noisy } from "./src/protect/feature";
 import { sentence } from "./src/protect/guarantee";
+import { BOUNDS } from "./src/protect/parameters";
 import { packed } from "./src/protect/release";
 import { parse } from "./src/protect/spec";
 import { fit, grey } from "./src/resize";
@@ -52,6 +54,14 @@ const ANSWERS: Record<string, (words: Words) => unknown> = {
   exp: ({ x, length }) => String(expDigits(exact(x))(length)),
   logistic: ({ x, length }) => String(logisticDigits(exact(x))(length)),
   "upper tail": ({ x, length }) => String(upperTailDigits(exact(x))(length)),
+  bounds: () => BOUNDS,
+  refused: ({ spec }) => {
+    try {
+      return parse(spec).spec;
+    } catch (error) {
+      return messageOf(error);
+    }
+  },
   spec: ({ spec }) => parse(spec).spec,
   guarantee: (words) => sentence(parse(words.spec).guarantee(shape(words.shape))),
   fit: (words) => text(fit(image(words), { height: words.size[0], width: words.size[1] }).values),

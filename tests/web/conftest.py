@@ -113,6 +113,12 @@ class Page:
         sent: bytes = self.cloud.sent("/examples")[-1]
         return sent
 
+    def accept(self) -> None:
+        """Agree to what the server demands now."""
+        self.until("return !document.getElementById('changed').hidden")
+        self.find("accept").click()
+        self.until("return document.getElementById('changed').hidden")
+
     def slide(self, key: str, *, by: int) -> None:
         """Move a slider by one step with the keyboard."""
         from selenium.webdriver.common.keys import Keys

@@ -215,6 +215,7 @@ def test_another_epsilon_is_another_release(page: Any):
     page.enrol("a hat")
     page.connect(model("dp-pix:cell=4,epsilon=1"))
     page.choose(random_images(1))
+    page.accept()
     page.enrol("a hat")
     page.until("return document.getElementById('ledger').textContent.includes('2 releases of 1 picture ')")
 
@@ -250,12 +251,109 @@ def test_nothing_can_be_sent_by_another_protection_than_the_model_was_trained_fo
     assert page.text("spec") == "dp-pix:cell=4,epsilon=3"
 
 
+# Who decides.
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "pixelize:cell=1",
+        "blur:radius=0.01",
+        "gaussian:sigma=0.001",
+        "dp-pix:cell=1,epsilon=1000000",
+        "none",
+        "block",
+    ],
+)
+def test_a_demand_that_protects_nothing_is_refused(page: Any, spec: str):
+    page.connect(model(spec))
+    page.choose(random_images(1))
+    assert page.text("guarantee") == "pictures cannot be protected so here"
+    assert not page.find("actions").is_displayed()
+    assert page.count("#pictures canvas") == 1  # the original alone
+
+
+def test_the_guarantee_is_shown_before_the_first_picture_leaves_and_agreed_to_by_sending_it(page: Any):
+    spec = "dp-pix:cell=4,epsilon=3"
+    page.connect(model(spec))
+    page.choose(random_images(1))
+    assert page.text("guarantee") == str(protect.parse(spec).guarantee((3, SIZE, SIZE)))
+    assert page.find("guarantee").is_displayed()
+    assert page.find("first").is_displayed()
+    page.enrol("a hat")
+    page.choose(random_images(1))
+    assert not page.find("first").is_displayed()
+    assert not page.find("changed").is_displayed()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"specs": ["dp-pix:cell=4,epsilon=3.000001"]},
+        {"specs": ["pixelize:cell=2"]},
+        {"shape": [3, 2 * SIZE, 2 * SIZE]},
+        {"specs": ["dp-pix:cell=4,epsilon=3.000001"], "name": "another id"},
+    ],
+)
+def test_a_demand_that_changes_gets_nothing_until_the_user_accepts_it(page: Any, change: dict[str, Any]):
+    spec = "dp-pix:cell=4,epsilon=3"
+    page.connect(model(spec))
+    page.choose(random_images(1))
+    page.enrol("a hat")
+    sent = len(page.cloud.sent("/examples"))
+    changed = model(spec) | change
+    page.connect(changed)
+    page.choose(random_images(1))
+    page.until("return !document.getElementById('changed').hidden")
+    assert not page.find("actions").is_displayed()
+    guarantee = protect.parse(changed["specs"][0]).guarantee(tuple(changed["shape"])) or "nothing is proved"
+    size = "x".join(map(str, changed["shape"]))
+    assert " ".join(page.text("changed-words").split()) == (
+        f"Pictures for this classifier left as {spec} of images of 3x{SIZE}x{SIZE} until now. "
+        f"It takes {changed['specs'][0]} of images of {size} now: {guarantee}."
+    )
+    assert len(page.cloud.sent("/examples")) == sent
+    page.accept()
+    assert wire.header(page.enrol("a hat")).spec == changed["specs"][0]
+    page.connect(changed)
+    page.choose(random_images(1))
+    assert page.find("actions").is_displayed()
+
+
+def test_a_model_that_takes_several_is_sent_what_was_agreed_on(page: Any):
+    several = model("pixelize:cell=6")
+    page.connect(several)
+    page.choose(random_images(1))
+    page.enrol("a hat")
+    several |= {"specs": ["pixelize:cell=2", "pixelize:cell=6"], "made_of": [None, None]}
+    page.cloud.models = [several]
+    page.open()
+    page.write("key", KEY)
+    page.submit("connect")
+    page.until("return document.getElementById('spec').textContent == 'pixelize:cell=6'")
+    page.choose(random_images(1))
+    assert wire.header(page.enrol("a hat")).spec == "pixelize:cell=6"
+
+
+def test_a_picture_that_its_release_would_equal_does_not_leave(page: Any):
+    page.connect(model("pixelize:cell=4"))
+    page.choose(torch.cat([random_images(1), torch.full((1, 3, SIZE, SIZE), 90, dtype=torch.uint8)]))
+    page.find("classify").click()
+    page.until("return !document.getElementById('problem').hidden")
+    assert page.text("problem").startswith(
+        f"pixelize:cell=4: the release of a {SIZE}x{SIZE} image would differ from it by 0.0 grey levels"
+    )
+    assert page.cloud.sent("/classify") == []
+
+
 def test_a_larger_picture_is_cut_and_made_small_as_python_reads_it(page: Any):
-    page.connect(model("pixelize:cell=1"))
+    page.connect(model("pixelize:cell=2"))
     large = pictures(1, shape=(3, 50, 83))
     page.choose(large)
     sent = wire.decode(page.enrol("a hat"), most_images=1, most_pixels=10_000)
-    assert torch.equal(sent.values[0], images.read(page.folder / "0.png", size=SIZE))
+    read = images.read(page.folder / "0.png", size=SIZE)
+    expected = protect.parse("pixelize:cell=2").release(read[None], seeded_noise(0))
+    assert torch.equal(sent.values, expected.values)
 
 
 def test_a_grey_model_is_sent_grey_values(page: Any):
@@ -274,20 +372,20 @@ def test_a_photograph_stands_upright_and_nearly_as_python_reads_it(page: Any):
     turned[ExifTags.Base.Orientation] = 6
     turned[ExifTags.Base.Make] = "the maker of the camera"
     photograph.save(page.folder / "photograph.jpg", quality=95, exif=turned)
-    page.connect(model("pixelize:cell=1"))
+    page.connect(model("pixelize:cell=4"))
     page.find("files").send_keys(str(page.folder / "photograph.jpg"))
     page.until("return document.querySelectorAll('#pictures > li').length == 1")
     body = page.enrol("a hat")
     sent = wire.decode(body, most_images=1, most_pixels=10_000)
-    expected = images.read(page.folder / "photograph.jpg", size=SIZE)
-    assert (
-        sent.values[0].int() - expected.int()
-    ).abs().max() <= 4  # decoders of JPEG differ in the last bits
+    read = images.read(page.folder / "photograph.jpg", size=SIZE)
+    expected = protect.parse("pixelize:cell=4").release(read[None], seeded_noise(0)).values
+    # Decoders of JPEG differ in the last bits.
+    assert (sent.values.int() - expected.int()).abs().max() <= 4
     assert b"maker" not in body
 
 
 def test_transparent_parts_are_white(page: Any):
-    page.connect(model("pixelize:cell=1"))
+    page.connect(model("dp-pix:cell=2,epsilon=1000000"))  # next to no noise
     Image.new("RGBA", (SIZE, SIZE), (10, 20, 30, 0)).save(page.folder / "clear.png")
     page.find("files").send_keys(str(page.folder / "clear.png"))
     page.until("return document.querySelectorAll('#pictures > li').length == 1")
@@ -366,12 +464,14 @@ def ledger(page: Any) -> list[dict[str, Any]]:
 
 
 def test_the_ledger_keeps_random_releases_and_no_others(page: Any):
-    for spec in ("pixelize:cell=1", "dp-pix:cell=4,epsilon=3"):
+    for number, spec in enumerate(("pixelize:cell=2", "dp-pix:cell=4,epsilon=3")):
         page.connect(model(spec))
         page.choose(random_images(1))
+        if number:
+            page.accept()
         page.enrol("a hat")
     kept = {each["key"].split(" ")[1]: each["release"] for each in ledger(page)}
-    assert kept["pixelize:cell=1@"] is None
+    assert kept["pixelize:cell=2@"] is None
     packet = kept["dp-pix:cell=4,epsilon=3@"]["packet"]
     assert len(packet) == 3 * (SIZE // 4) ** 2
 
@@ -470,7 +570,8 @@ def test_a_picture_of_the_camera_is_protected_like_any_other(page: Any):
     """
     added = page.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": fake})
     try:
-        page.connect(model("pixelize:cell=4"))
+        # Next to no noise; without any, a picture of one colour would not leave.
+        page.connect(model("dp-pix:cell=4,epsilon=1000"))
     finally:
         page.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
     page.find("camera").click()

@@ -8,7 +8,7 @@
 import { PageError } from "./errors";
 import { type Image, digest } from "./image";
 import type { Bits } from "./noise/samplers";
-import type { Protection, Release } from "./protect/release";
+import { type Protection, type Release, checkDiffers } from "./protect/release";
 
 interface Entry {
   key: string; // digest of the image, spec, and what the protection is made of
@@ -50,7 +50,11 @@ export class Ledger {
   async release(protection: Protection, images: Image[], bits: Bits): Promise<Release[]> {
     const keys = await Promise.all(images.map((image) => keyOf(protection, image)));
     const previews: Release[] = [];
-    for (const image of images) previews.push(await this.preview(protection, image, bits));
+    for (const image of images) {
+      const preview = await this.preview(protection, image, bits);
+      checkDiffers(protection, image, preview);
+      previews.push(preview);
+    }
     void navigator.storage.persist(); // or the browser may forget the ledger where it lacks space
     const transaction = this.database.transaction("releases", "readwrite", { durability: "strict" });
     const store = transaction.objectStore("releases");

@@ -2,15 +2,18 @@
 
 import { type Answer, Api, type Classifier, type Model } from "./api";
 import { Camera } from "./camera";
-import { messageOf } from "./errors";
+import { PageError, messageOf } from "./errors";
 import type { Image, Shape } from "./image";
 import { Ledger } from "./ledger";
 import { freshBits } from "./noise/samplers";
 import { exported } from "./onnx";
 import { paint, read } from "./pictures";
+import { demanded, pin, pinned } from "./pins";
 import { sentence } from "./protect/guarantee";
 import { type Protection, type Release, seen } from "./protect/release";
 import { EXAMPLES, nameOf, parse, sliders, valueIn, withValue } from "./protect/spec";
+
+const SERVER: string = import.meta.env.VITE_SERVER;
 
 const SHAPE: Shape = { channels: 3, height: 84, width: 84 }; // of pictures, until a model says another
 
@@ -67,6 +70,7 @@ class Page {
     this.on("delete-classifier", "click", () => this.deleteClassifier());
     this.on("kinds", "change", () => this.setSpec(select("kinds").value));
     this.on("exported", "change", () => this.open(input("exported").files?.[0] ?? null));
+    this.on("accept", "click", () => this.accept());
     this.on("reset", "click", () => this.setSpec(select("kinds").value));
     this.on("files", "change", () => this.addFiles(input("files")));
     this.on("photograph", "change", () => this.addFiles(input("photograph")));
@@ -135,7 +139,7 @@ class Page {
   }
 
   private async connect(): Promise<void> {
-    const api = new Api(import.meta.env.VITE_SERVER, input("key").value.trim());
+    const api = new Api(SERVER, input("key").value.trim());
     [this.models, this.classifiers] = await Promise.all([api.models(), api.classifiers()]);
     this.api = api;
     element("connected").hidden = false;
@@ -193,7 +197,9 @@ class Page {
     const images = await Promise.all(pictures.map((each) => read(each.file, shape)));
     if (this.classifier !== classifier) return; // another one was chosen meanwhile
     pictures.forEach((each, i) => (each.image = images[i]));
-    await this.setSpec(specs[0]);
+    const agreed = specs.find((each) => demanded(each, shape) === this.pinned) ?? specs[0];
+    select("kinds").value = agreed;
+    await this.setSpec(agreed);
     if (classifier) await this.listClasses();
   }
 
@@ -236,6 +242,24 @@ class Page {
     return nameOf(this.spec) === "feature"
       ? specs.some((each) => nameOf(each) === "feature")
       : specs.includes(this.spec);
+  }
+
+  /** How pictures would leave; the noise of a feature is the user's own, and no matter of the server's. */
+  private get demand(): string {
+    return demanded(external(this.spec) ? select("kinds").value : this.spec, this.shape);
+  }
+
+  private get pinned(): string | null {
+    return this.classifier && pinned(SERVER, this.classifier);
+  }
+
+  private get changed(): boolean {
+    return this.fits && this.pinned !== null && this.pinned !== this.demand;
+  }
+
+  private async accept(): Promise<void> {
+    pin(SERVER, this.target.classifier, this.demand);
+    await this.show();
   }
 
   private listSliders(): void {
@@ -302,7 +326,13 @@ class Page {
         ? "choose the exported artefact to protect pictures"
         : "pictures cannot be protected so here";
     element("mismatch").hidden = !this.model || this.fits;
-    element("actions").hidden = !(this.classifier && this.pictures.length && protection && this.fits);
+    const { changed } = this;
+    element("changed").hidden = !changed;
+    element("changed-words").textContent =
+      `Pictures for this classifier left as ${this.pinned} until now. It takes ${this.demand} now: ` +
+      `${element("guarantee").textContent}.`;
+    element("first").hidden = this.pinned !== null;
+    element("actions").hidden = !(this.classifier && this.pictures.length && protection && this.fits && !changed);
     element("none").hidden = this.pictures.length > 0;
     element("clear").hidden = !this.pictures.length;
     const counts = await this.ledger.counts();
@@ -343,12 +373,15 @@ class Page {
   }
 
   /** What leaves of the pictures is written down before it does. */
-  private released(): Promise<Release[]> {
-    return this.ledger.release(
+  private async released(): Promise<Release[]> {
+    if (this.changed) throw new PageError("nothing was sent: accept the protection that this classifier takes now");
+    const releases = await this.ledger.release(
       this.protection!,
       this.pictures.map((each) => each.image),
       freshBits,
     );
+    pin(SERVER, this.target.classifier, this.demand);
+    return releases;
   }
 
   private async enrol(): Promise<void> {

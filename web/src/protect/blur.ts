@@ -2,7 +2,7 @@
 
 import type { Image } from "../image";
 import type { Guarantee } from "./guarantee";
-import { canonical, checkAboveZero } from "./parameters";
+import { canonical, checkBounds } from "./parameters";
 import type { Protection, Release } from "./release";
 
 const PASSES = 3;
@@ -55,7 +55,7 @@ export class Blur implements Protection {
   readonly drawsNoise = false;
 
   constructor(readonly radius: number) {
-    checkAboveZero("blur", "radius", radius, "the paper uses 1 to 5");
+    checkBounds("blur", "radius", radius, "the paper uses 1 to 5");
   }
 
   get spec(): string {

@@ -5,7 +5,7 @@ import type { Image, Shape } from "../image";
 import { decimalFraction, dividedBy, fraction, times, toNumber } from "../noise/exact";
 import { type Bits, discreteGaussian, laplace } from "../noise/samplers";
 import type { Guarantee } from "./guarantee";
-import { canonical, checkAboveZero, checkCell } from "./parameters";
+import { LEAST_DIFFERENCE, canonical, checkBounds, checkCell, checkSinglePixels } from "./parameters";
 import { cellAreas, cellSums, releaseOfCells, spread } from "./pixelize";
 import type { Protection, Release } from "./release";
 
@@ -19,12 +19,13 @@ export class DPPix implements Protection {
     readonly pixels = 1,
     readonly variant = "sound",
   ) {
-    checkAboveZero("dp-pix", "cell", cell, "the paper uses 2 to 10");
-    checkAboveZero("dp-pix", "epsilon", epsilon, "smaller hides more; the paper uses 3");
-    checkAboveZero("dp-pix", "pixels", pixels, "the paper uses 1");
+    checkBounds("dp-pix", "cell", cell, "the paper uses 2 to 10");
+    checkBounds("dp-pix", "epsilon", epsilon, "smaller hides more; the paper uses 3");
+    checkBounds("dp-pix", "pixels", pixels, "the paper uses 1");
     if (variant !== "sound" && variant !== "published") {
       throw new PageError(`dp-pix: variant=${variant} is unknown: choose sound or published`);
     }
+    checkSinglePixels("dp-pix", cell, "epsilon", epsilon, (255 * pixels * Math.SQRT2) / LEAST_DIFFERENCE);
   }
 
   get spec(): string {
@@ -84,9 +85,10 @@ export class DPPixGaussian implements Protection {
     readonly rho: number,
     readonly pixels = 1,
   ) {
-    checkAboveZero("dp-pix-gaussian", "cell", cell, "the paper uses 2 to 10");
-    checkAboveZero("dp-pix-gaussian", "rho", rho, "smaller hides more; 0.5 is like mu = 1");
-    checkAboveZero("dp-pix-gaussian", "pixels", pixels, "1 or more");
+    checkBounds("dp-pix-gaussian", "cell", cell, "the paper uses 2 to 10");
+    checkBounds("dp-pix-gaussian", "rho", rho, "smaller hides more; 0.5 is like mu = 1");
+    checkBounds("dp-pix-gaussian", "pixels", pixels, "1 or more");
+    this.checkSinglePixels(pixels);
   }
 
   get spec(): string {
@@ -97,11 +99,17 @@ export class DPPixGaussian implements Protection {
   release(image: Image, bits: Bits): Release {
     checkCell("dp-pix-gaussian", this.cell, image);
     const areas = cellAreas(image, this.cell);
+    this.checkSinglePixels(Number(squares(this.pixels, areas))); // now of this image, which may have fewer pixels
     const sensitivity = fraction(squares(this.pixels, areas) * 255n ** 2n * BigInt(image.channels));
     const variance = dividedBy(sensitivity, times(fraction(2), decimalFraction(this.rho)));
     const noise = discreteGaussian(image.channels * areas.length, variance, bits);
     const sums = cellSums(image, this.cell).map((sum, i) => sum + noise[i]);
     return releaseOfCells(this.spec, image, this.cell, sums);
+  }
+
+  private checkSinglePixels(squares: number): void {
+    const most = (squares * 255 ** 2) / (2 * LEAST_DIFFERENCE ** 2);
+    checkSinglePixels("dp-pix-gaussian", this.cell, "rho", this.rho, most);
   }
 
   guarantee({ height, width }: Shape): Guarantee {

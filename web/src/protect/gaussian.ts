@@ -3,7 +3,7 @@
 import type { Image, Shape } from "../image";
 import { type Bits, roundedGaussian } from "../noise/samplers";
 import type { Guarantee } from "./guarantee";
-import { canonical, checkAboveZero } from "./parameters";
+import { canonical, checkBounds } from "./parameters";
 import type { Protection, Release } from "./release";
 
 export class Gaussian implements Protection {
@@ -11,7 +11,7 @@ export class Gaussian implements Protection {
   readonly drawsNoise = true;
 
   constructor(readonly sigma: number) {
-    checkAboveZero("gaussian", "sigma", sigma, "the paper uses 40 to 200");
+    checkBounds("gaussian", "sigma", sigma, "the paper uses 40 to 200");
   }
 
   get spec(): string {

@@ -16,8 +16,39 @@ function written(value: number | string): string {
   return Number(exponent) < -4 ? `${mantissa}e-${String(-Number(exponent)).padStart(2, "0")}` : String(value);
 }
 
-export function checkAboveZero(name: string, key: string, value: number, cure: string): void {
-  if (!(value > 0 && value < Infinity)) throw new PageError(`${name}: ${key}=${value} is not above 0: ${cure}`);
+export const LEAST_DIFFERENCE = 2; // grey levels, root mean square: see sfumato.protect.parameters
+
+/** The least and the most of each parameter, as in sfumato.protect.parameters. */
+export const BOUNDS: Record<string, Record<string, [number, number]>> = {
+  blur: { radius: [0.5, 10_000] },
+  pixelize: { cell: [2, 65_535] },
+  gaussian: { sigma: [LEAST_DIFFERENCE, 1e9] },
+  "dp-pix": { cell: [1, 65_535], epsilon: [1e-12, 1e12], pixels: [1, 1e9] },
+  "dp-pix-gaussian": { cell: [1, 65_535], rho: [1e-12, 1e12], pixels: [1, 1e9] },
+};
+const STRONGER_WHEN_LARGER = ["cell", "radius", "sigma"];
+const IN_CLEAR = "or write none to send images in clear";
+
+/** Refuse a parameter that protects nothing, or that cannot be computed with. */
+export function checkBounds(name: string, key: string, value: number, cure: string): void {
+  const [least, most] = BOUNDS[name][key];
+  const given = `${name}: ${key}=${written(value)}`;
+  if (!(value > 0)) throw new PageError(`${given} is not above 0: ${cure}`);
+  if (value < least && STRONGER_WHEN_LARGER.includes(key)) {
+    const nearly = key === "cell" ? "" : "nearly ";
+    throw new PageError(`${given} leaves the image ${nearly}as it is: choose a ${key} of at least ${least}, ${IN_CLEAR}`);
+  }
+  if (value < least) throw new PageError(`${given} is too small to compute with: choose at least ${written(least)}`);
+  if (value > most) throw new PageError(`${given} is too large: choose at most ${most}`);
+}
+
+/** Refuse cells of single pixels whose noise is weaker than LEAST_DIFFERENCE, which `most` of the parameter gives. */
+export function checkSinglePixels(name: string, cell: number, key: string, value: number, most: number): void {
+  if (cell !== 1 || value <= most) return;
+  throw new PageError(
+    `${name}: cell=1 with ${key}=${written(value)} leaves the image nearly as it is: choose a cell of at ` +
+      `least 2, or ${key} of at most ${Math.floor(most)}, ${IN_CLEAR}`,
+  );
 }
 
 export function checkCell(name: string, cell: number, { height, width }: Size): void {

@@ -2,7 +2,7 @@
 
 import type { Image, Shape, Size } from "../image";
 import type { Guarantee } from "./guarantee";
-import { canonical, checkAboveZero, checkCell } from "./parameters";
+import { canonical, checkBounds, checkCell } from "./parameters";
 import { type Protection, type Release, gridOf } from "./release";
 
 /** Sums over cells of b x b pixels, (C, h, w); cells of the last row and column may be smaller. */
@@ -60,7 +60,7 @@ export class Pixelize implements Protection {
   readonly drawsNoise = false;
 
   constructor(readonly cell: number) {
-    checkAboveZero("pixelize", "cell", cell, "the paper uses 2 to 10");
+    checkBounds("pixelize", "cell", cell, "the paper uses 2 to 10");
   }
 
   get spec(): string {

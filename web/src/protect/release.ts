@@ -1,8 +1,10 @@
 /** What leaves a browser, and what every protection offers. */
 
+import { PageError } from "../errors";
 import { type Image, type Shape, type Size, emptyImage } from "../image";
 import type { Bits } from "../noise/samplers";
 import type { Guarantee } from "./guarantee";
+import { LEAST_DIFFERENCE } from "./parameters";
 
 /** One protected image, or private feature, as it leaves. */
 export interface Release {
@@ -26,6 +28,23 @@ export interface Protection {
 export function seen(release: Release): Image | null {
   if (release.kind === "feature") return null;
   return release.kind === "pixels" ? enlarged(release) : unmasked(release);
+}
+
+/**
+ * Refuse what is nearly the image itself: see sfumato.device.releasing.check_differs.
+ *
+ * Never by looking at a release that has noise, since a refusal would tell of the image.
+ */
+export function checkDiffers({ spec, drawsNoise }: Protection, { values, height, width }: Image, release: Release): void {
+  if (drawsNoise || release.kind !== "pixels") return;
+  const others = enlarged(release).values;
+  const squares = values.reduce((sum, each, i) => sum + (each - others[i]) ** 2, 0);
+  const difference = Math.sqrt(squares / values.length);
+  if (difference > LEAST_DIFFERENCE) return;
+  throw new PageError(
+    `${spec}: the release of a ${height}x${width} image would differ from it by ${difference.toFixed(1)} grey levels ` +
+      `(root mean square), and leaves only above ${LEAST_DIFFERENCE}: nothing was sent; remove that picture`,
+  );
 }
 
 export function gridOf({ height, width }: Size, cell: number): Size {

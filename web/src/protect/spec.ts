@@ -4,6 +4,7 @@ import { PageError } from "../errors";
 import { Blur } from "./blur";
 import { DPPix, DPPixGaussian } from "./dp_pix";
 import { Gaussian } from "./gaussian";
+import { BOUNDS } from "./parameters";
 import { Pixelize } from "./pixelize";
 import type { Protection } from "./release";
 
@@ -61,7 +62,10 @@ const FEATURE_SLIDERS = [
 /** What may be set by a slider, and in which steps; infinity is for a value that is left out. */
 export function sliders(spec: string): { key: string; steps: number[] }[] {
   if (nameOf(spec) === "feature") return FEATURE_SLIDERS;
-  return (KINDS[nameOf(spec)]?.parameters ?? []).flatMap(({ key, steps }) => (steps ? [{ key, steps }] : []));
+  const name = nameOf(spec);
+  return (KINDS[name]?.parameters ?? []).flatMap(({ key, steps }) =>
+    steps ? [{ key, steps: steps.filter((each) => each >= BOUNDS[name][key][0]) }] : [],
+  );
 }
 
 export function valueIn(spec: string, key: string): number | undefined {
