@@ -756,7 +756,9 @@ def main() -> None:
         if options.only is not None and options.record.exists():  # the others stay as they were
             record = json.loads(options.record.read_text())
         for part in parts if options.only is None else options.only:
+            start = time.monotonic()
             record[part] = parts[part]()
+            record[part]["wall_s"] = round(time.monotonic() - start, 1)
             print(f"{part}: {json.dumps(record[part])}", flush=True)
     problems = [
         f"{part}: {problem}" for part in parts if part in record for problem in record[part]["problems"]

@@ -31,13 +31,22 @@ class Share:
     def take(self, more: int) -> None:
         """Hold more bytes. Raises BusyError where there is no room for them: then it holds what it held."""
         self._room.make(more, beside=self)
-        self.bytes += more
+        self._hold(self.bytes + more)
 
     def lose(self) -> None:
         """Make room: the clock of the body runs out now."""
-        self.bytes, self.lost = 0, True
+        self._hold(0)
+        self.lost = True
         if self.coming is not None and not self.coming.expired():
             self.coming.reschedule(asyncio.get_running_loop().time())
+
+    def end(self) -> None:
+        """The request is answered."""
+        self._hold(0)
+
+    def _hold(self, amount: int) -> None:
+        self._room.held += amount - self.bytes
+        self.bytes = amount
 
 
 class Room:
@@ -45,6 +54,7 @@ class Room:
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self.held = 0
         self._shares: set[Share] = set()
 
     @contextmanager
@@ -55,11 +65,12 @@ class Room:
         try:
             yield share
         finally:
+            share.end()
             self._shares.discard(share)
 
     def make(self, more: int, *, beside: Share) -> None:
         """See to it that there is room for more bytes of a share. Raises BusyError where there cannot be."""
-        while sum(share.bytes for share in self._shares) + more > self._most:
+        while self.held + more > self._most:
             coming = [share for share in self._shares if share.coming is not None and share is not beside]
             largest = max(coming, key=lambda share: share.bytes, default=None)
             if largest is None or largest.bytes <= beside.bytes + more:
