@@ -424,10 +424,8 @@ class _Core:
         if len(model.specs) != 1:
             raise ConfigError(f"the model {_takes(model)}: choose one of them as protection")
         protection = _demand(model, model.specs[0])
-        proved = protection.guarantee(model.shape)
-        demanded = Demanded(
-            self.url, name, protection.spec, model.shape, str(proved or "nothing is proved of it")
-        )
+        proved = str(protection.guarantee(model.shape) or "nothing is proved of it")
+        demanded = Demanded(self.url, name, protection.spec, model.shape, proved)
         if self._accept is None:
             raise ConfigError(
                 f"{demanded}. Nobody agreed to that on this device, and nothing was sent: choose it with "
@@ -901,7 +899,7 @@ class AsyncClient:
         insecure: bool = False,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """See Client."""
+        """See Client; `accept` is called in another thread."""
         self._core = _Core(
             url,
             key=key,
