@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sfumato.connections import Limits
+from sfumato.connections import Limits, _network
 from sfumato.errors import ConfigError
 
 PROGRAM = """
@@ -297,6 +297,12 @@ def test_who_opens_most_connections_closes_their_own(serve: Serve):
     assert is_closed(flood[0])
 
 
+def test_the_addresses_of_one_customer_are_one():
+    assert _network("192.0.2.1") != _network("192.0.2.2")
+    assert _network("2001:db8:0:1::1") == _network("2001:db8:0:1:ffff::2") != _network("2001:db8:0:2::1")
+    assert _network("fe80::1%eth0") == _network("fe80::2")
+
+
 def test_what_is_being_answered_is_not_closed_for_what_comes_later(serve: Serve):
     service = serve(connections=2)
     answered = [service.connect(b"GET /wait HTTP/1.1\r\nhost: here\r\n\r\n")]
@@ -399,6 +405,11 @@ def test_connections_need_descriptors():
     ):
         Limits(connections=descriptors).most()
     assert Limits(connections=7).most() == 7
+    # Where the system gives enough of them.
+    assert (Limits().most(), Limits().most(tls=True)) == (
+        min(1000, descriptors - 192),
+        min(500, descriptors - 192),
+    )
 
 
 @pytest.mark.parametrize("name", ["connections", "header_seconds", "body_seconds", "answer_seconds"])

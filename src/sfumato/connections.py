@@ -34,7 +34,8 @@ with needs_extra("a server", "serve"):
     from uvicorn.protocols.http.h11_impl import H11Protocol
     from uvicorn.server import ServerState
 
-_DEFAULT = 1000  # connections; over TLS each takes 300 kB
+_DEFAULT = 1000  # connections
+_DEFAULT_TLS = 500  # asyncio takes 0.4 MB for each over TLS
 _RESERVED = 192  # descriptors: of the store, of files that are read, and of connections that are being closed
 _BURST = 64  # connections that are accepted in one turn of the loop, or are being closed
 _PIECE = 16_384  # bytes of a header that are parsed at once, and h11's bound for an unfinished one
@@ -50,7 +51,8 @@ class Limits:
     """How many connections a service has, and how long one may keep it waiting.
 
     Attributes:
-        connections: at most; None for 1,000, or fewer where the system gives fewer file descriptors.
+        connections: at most; None for 1,000, or 500 over TLS, or fewer where the system gives fewer file
+            descriptors.
         header_seconds: from a connection to the end of its TLS handshake and first header; from an answer to
             the first byte of the next header, and from there to its end.
         body_seconds: from the end of a header to the end of the body.
@@ -68,28 +70,29 @@ class Limits:
             if value is not None and not value > 0:
                 raise ConfigError(f"{name}={value}: above 0, or nobody is answered")
 
-    def most(self) -> int:
+    def most(self, *, tls: bool = False) -> int:
         """Connections at most, here and now. Raises ConfigError where so many need more descriptors."""
+        default = _DEFAULT_TLS if tls else _DEFAULT
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if descriptors == resource.RLIM_INFINITY:
-            return self.connections or _DEFAULT
+            return self.connections or default
         room = max(1, descriptors - min(_RESERVED, descriptors // 2))
         if self.connections is not None and self.connections > room:
             raise ConfigError(
                 f"{self.connections} connections, where {descriptors} file descriptors leave {room}: raise "
                 f"`ulimit -n` (LimitNOFILE of systemd) to {self.connections + _RESERVED}, or ask for fewer"
             )
-        return self.connections or min(_DEFAULT, room)
+        return self.connections or min(default, room)
 
 
 class _Waits(Enum):
-    """What comes next on a connection; all but ANSWER_OF_OURS is the client's to do."""
+    """What comes next on a connection: the service's answer, or something of the client's."""
 
     HEADER = auto()  # the TLS handshake, or the rest of a header
     REQUEST = auto()  # the first byte of the next request
     BODY = auto()
-    TAKING = auto()  # what was written is not taken
-    ANSWER_OF_OURS = auto()
+    ANSWER = auto()
+    TAKING = auto()  # of an answer, what was written
 
 
 class _Connection(socket.socket):
@@ -138,8 +141,8 @@ class _Connection(socket.socket):
 class _Door(socket.socket):
     """A listening socket that has room for so many connections. State: those that are open."""
 
-    def __init__(self, listener: socket.socket, limits: Limits) -> None:
-        self._most = limits.most()
+    def __init__(self, listener: socket.socket, limits: Limits, *, tls: bool) -> None:
+        self._most = limits.most(tls=tls)
         super().__init__(listener.family, listener.type, listener.proto, listener.detach())
         self._seconds = {
             _Waits.HEADER: limits.header_seconds,
@@ -147,7 +150,7 @@ class _Door(socket.socket):
             _Waits.REQUEST: limits.header_seconds + limits.answer_seconds,
             _Waits.BODY: limits.body_seconds,
             _Waits.TAKING: limits.answer_seconds,
-            _Waits.ANSWER_OF_OURS: float("inf"),
+            _Waits.ANSWER: float("inf"),
         }
         self.shortest = min(limits.header_seconds, limits.body_seconds, limits.answer_seconds, 2.0)
         self._open: dict[int, _Connection] = {}
@@ -203,9 +206,7 @@ class _Door(socket.socket):
     def _make_room(self) -> bool:
         """Close some of those that keep the service waiting; False where none does."""
         waiting = [
-            each
-            for each in self._open.values()
-            if each.waits is not _Waits.ANSWER_OF_OURS and not each.leaving
+            each for each in self._open.values() if each.waits is not _Waits.ANSWER and not each.leaving
         ]
         networks = Counter(each.network for each in waiting)
         asked = (_Waits.BODY, _Waits.TAKING)  # who got so far goes after who has asked nothing yet
@@ -301,7 +302,7 @@ class _Http(H11Protocol):
         if self.cycle is not before or self._connection.waits is _Waits.BODY:
             unfinished = self.conn.their_state is h11.SEND_BODY
             if not unfinished:
-                self._connection.wait(_Waits.ANSWER_OF_OURS)
+                self._connection.wait(_Waits.ANSWER)
             elif self.cycle is not before:
                 self._connection.wait(_Waits.BODY)
 
@@ -330,7 +331,7 @@ class _Http(H11Protocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._connection.waits is _Waits.TAKING:
-            self._connection.wait(_Waits.ANSWER_OF_OURS)
+            self._connection.wait(_Waits.ANSWER)
 
 
 class _Server(uvicorn.Server):
@@ -358,9 +359,7 @@ class _Seldom(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lines: dict[
-            str, tuple[float, int]
-        ] = {}  # (when it was let through, how often it was not since)
+        self._lines: dict[str, tuple[float, int]] = {}  # when it came, and how often it was kept back since
 
     def filter(self, record: logging.LogRecord) -> bool:
         now = time.monotonic()
@@ -407,7 +406,7 @@ def serve(
     if (certificate is None) != (private_key is None):
         raise ConfigError("a certificate and its private key come together: name both, or neither")
     limits = limits or Limits()
-    with _Door(listener, limits) as door:
+    with _Door(listener, limits, tls=certificate is not None) as door:
         settings = _Settings(app, door, limits.header_seconds, certificate, private_key)
         try:
             settings.load()

@@ -88,8 +88,8 @@ class ServiceConfig:
         most_images, most_pixels: of a release; see sfumato.wire.decode.
         most_held: bytes of all requests together, of their bodies and of what is made of these; what finds no
             room is answered by 503.
-        most_connections: at once; None for 1,000, or fewer where there are fewer file descriptors. At the
-            most, those go that keep the server waiting: see sfumato.connections.
+        most_connections: at once; None for 1,000, or 500 over TLS, or fewer where there are fewer file
+            descriptors. At the most, those go that keep the server waiting: see sfumato.connections.
         header_seconds: within which a TLS handshake and a header must have come.
         body_seconds: within which a body must have come.
         answer_seconds: within which a client takes 16 kB of its answer, or all that is left.
