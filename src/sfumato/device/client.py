@@ -33,6 +33,7 @@ from torch import Tensor
 from sfumato import images, wire
 from sfumato.device import releasing
 from sfumato.device.ledger import Ledger, Pin
+from sfumato.device.survey import survey
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError, ImageError, SfumatoError, SpecError, needs_extra
 from sfumato.files import printable
@@ -214,6 +215,7 @@ class _Core:
         self._accept = accept
         self._retries = retries
         self._places: dict[str, _Place] = {}
+        self._surveyed = False
 
     def headers(self, ask: _Ask) -> dict[str, str]:
         found = {"x-api-key": self._key}
@@ -475,6 +477,9 @@ class _Core:
             return None
         # Opened here: a ledger is for one thread, and a client for any number.
         with Ledger(self._ledger) as ledger:
+            if not self._surveyed:
+                survey(ledger)
+                self._surveyed = True
             return releasing.release(
                 protection,
                 torch.stack([image for _, image in read]),
@@ -708,8 +713,8 @@ def _lost(error: httpx.HTTPError) -> _Lost:
 class Client:
     """A service, asked from a device on which every image is protected first. State: its connections.
 
-    An image is charged in the ledger at the size that the model takes. For a model of another size it is
-    another image, with a release of its own: the budget of its folder counts them all, its own does not.
+    An image is charged in the ledger at the size that the model takes. For a model of another size it has
+    another release, which the ledger counts with the first: they are near copies.
 
     Threads may share one. Where a reply is lost or the service is busy, what can be repeated without harm is
     sent again: questions, and enrolments, which the service knows by their releases.
