@@ -1426,6 +1426,7 @@ def faults() -> list[str]:
         f"wait {slow['others_meanwhile']['p50_ms']:.1f} ms at the median meanwhile, {slow['others_before']['p50_ms']:.1f} before.",
         f"- {idle['connections']:,} connections that say nothing: {idle['others_meanwhile']['p50_ms']:.1f} ms at the median meanwhile, "
         f"{idle['others_before']['p50_ms']:.1f} before; the slowest answer took {idle['others_meanwhile']['max_ms']:.0f} ms, while they connect.",
+        *(_attack(name, record[part]) for part, name in _ATTACKS.items()),
         f"- A clock that is years off ({answers}, where 10 a minute are allowed): no answer is wrong, "
         "a clock that is set back lengthens the minute under way to two at most, and with the right clock all is as before.",
         f"- Problems: {'; '.join(problems) or 'none'}.",
@@ -1433,6 +1434,28 @@ def faults() -> list[str]:
         f"`python studies/faults.py`, seed {record['seed']}, {record['wall_s']:.0f} s, on a machine that was busy with other work.",
         "",
     ]
+
+
+_ATTACKS = {
+    "half headers": "1,100 connections that send half a header and come again, to a server of 1,024 descriptors",
+    "bodies": "120 bodies of 16 MB that never end, by a client with a key",
+    "siege": "3,000 half headers, 120 such bodies, 16 PNGs of 9000x9000 pixels (8 of which say 16x16 first), 200 "
+    "connections that are kept alive, 50 clients that do not read an answer of 30 MB, and 200 requests that are no "
+    "HTTP, all at once",
+    "siege at 1,024 descriptors": "The same to a server of 1,024 descriptors",
+}
+
+
+def _attack(name: str, part: dict[str, Any]) -> str:
+    """How others fared while a server was attacked."""
+    before, meanwhile = part["before"], part["meanwhile"]
+    asked = meanwhile["honest_answered"] + sum(meanwhile["honest_failed"].values())
+    return (
+        f"- {name}: of {asked} questions of others, each on a connection of its own, {meanwhile['honest_answered']} "
+        f"are answered, within {meanwhile['honest_p50_ms']:.0f} ms at the median and {meanwhile['honest_p99_ms']:.0f} at "
+        f"the 99th percentile ({before['p50_ms']:.0f} at the median before, over one connection); the server takes "
+        f"{meanwhile['memory_mb']} MB at most ({before['memory_mb']} before), and writes {part['log_bytes']} bytes of log."
+    )
 
 
 def mutants() -> list[str]:

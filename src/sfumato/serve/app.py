@@ -70,9 +70,7 @@ _MOST_JSON = 10_000  # bytes
 _MOST_KEY = 200  # characters
 _MOST_MODELS = 10_000  # classifiers whose models are remembered
 _SMALL = 25_000  # values of originals: they are read before a thread would have begun, such as one of 84x84x3
-_ANSWERED = (
-    5.0  # seconds after the time of a body, in which it is answered by 408 before its connection closes
-)
+_ANSWERED = 5.0  # seconds after body_seconds, for an answer by 408, before the connection is closed
 _HELD = 6  # bytes for each value of an image: read, checked, and as the float32 that a network takes
 _ROLES: tuple[Role, ...] = ("read", "write", "admin")
 
@@ -230,12 +228,11 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
 
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> Response:
-        methods = _allowed(app, request.scope)
-        # Of an address of the API, a folder with a page says that it has no such file.
-        missing = error.status_code == 404 and not methods
         if error.status_code not in (404, 405):
             return problems.answer(error.status_code, str(error.detail))
-        if missing:
+        # The folder of a page says 404 of an address of the API, too, that is asked by another method.
+        methods = _allowed(app, request.scope)
+        if error.status_code == 404 and not methods:
             return problems.answer(404, "there is nothing at this address: see /openapi.json")
         allow = {"Allow": ", ".join(sorted(methods or _OF_FILES))}
         if request.method == "OPTIONS":

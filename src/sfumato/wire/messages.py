@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 LABEL = r"^[^\x00-\x1f\x7f-\x9f/]{1,200}$"  # of a class: no control characters, and no slash in an address
 _MOST_LABEL = 200  # characters
 # They turn the direction of the text around them, end a line, or are not seen at all.
-_UNSEEN = re.compile("[\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_UNSEEN = re.compile("[\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
 def normal(label: str) -> str:
@@ -19,7 +19,7 @@ def normal(label: str) -> str:
 
 
 def as_kept(label: str) -> str:
-    """A label as it is kept: in NFC. Raises ValueError for one that looks like another one, or has no end."""
+    """A label as it is kept: in NFC. Raises ValueError for one that looks like another."""
     kept = normal(label)
     if len(kept) > _MOST_LABEL:
         raise ValueError(f"{len(kept)} characters, in Unicode's NFC: choose at most {_MOST_LABEL}")
