@@ -24,7 +24,7 @@ from torch import Tensor
 
 import sfumato
 from sfumato.errors import ArtefactError
-from sfumato.files import whole
+from sfumato.files import parse_json, whole
 
 MOST_HEADER = 4 << 20  # bytes of the names and the card, which are read before anything is known of a file
 MOST_SIDE = 4096  # pixels of an image that a card names
@@ -214,34 +214,14 @@ def _text(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> str:
 
 def _card(path: str | os.PathLike[str], text: str) -> dict[str, Any]:
     try:
-        card = json.loads(
-            text, parse_constant=_no_number, parse_float=_number, object_pairs_hook=_each_key_once
-        )
-    except (ValueError, RecursionError) as error:
+        card = parse_json(text)
+    except ValueError as error:
         raise ArtefactError(f"{path}: damaged: its card is not JSON ({error})") from error
     if not isinstance(card, dict):
         raise ArtefactError(f"{path}: damaged: its card is not a mapping")
     if not isinstance(kind := card.get("kind"), str | None) or len(kind or "") > _SHOWN:
         raise ArtefactError(f"{path}: damaged: kind is {_shown(kind)} in its card, and no name")
     return card
-
-
-def _no_number(word: str) -> float:
-    raise ValueError(f"{word} is no number")
-
-
-def _number(word: str) -> float:
-    value = float(word)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError(f"{word[:_SHOWN]} is too large a number")
-    return value
-
-
-def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is there twice")
-    return found
 
 
 def _shown(value: Any) -> str:

@@ -1,7 +1,9 @@
-"""Files that appear whole or not at all, who may make them, how names are shown, and the cells of tables."""
+"""Files that appear whole or not at all, who may make them, and what JSON, tables and names may hold."""
 
 import csv
 import fcntl
+import json
+import math
 import os
 import re
 import secrets
@@ -9,7 +11,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from sfumato.errors import BusyError
 
@@ -101,6 +103,47 @@ def _written(value: object) -> object:
     except ValueError:
         return f"'{value}"
     return value  # -0.5 is a number to a spreadsheet, too
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a JSON text says, by the letter: no NaN or infinity, and no key that is there twice.
+
+    Raises:
+        ValueError: it is none, or too deep.
+    """
+    try:
+        return json.loads(
+            text, parse_constant=_no_number, parse_float=_number, object_pairs_hook=_each_key_once
+        )
+    except RecursionError as error:
+        raise ValueError("lists or objects nested too deep: maximum recursion depth exceeded") from error
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number")
+
+
+def _number(word: str) -> float:
+    value = float(word)
+    if math.isinf(value):
+        raise ValueError(f"{word[:20]} is too large a number")
+    return value
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+# The folders of an artefact that a protection's spec names.
+_FOLDERS = re.compile(r"(?<=[:,]artefact=)[^,]*[/\\]")
+
+
+def portable(spec: str) -> str:
+    """A spec as it travels: an artefact by the name of its file, without the folders of this machine."""
+    return _FOLDERS.sub("", spec)
 
 
 def printable(name: str) -> str:

@@ -1,5 +1,6 @@
 """`sfumato serve`: what it prints and refuses, and that it answers over a real socket until stopped."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,10 +10,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+import safetensors.torch
 import torch
 from commands import Command
 
-from sfumato import wire
+from sfumato import artefacts, wire
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.listening import listen
@@ -52,6 +54,16 @@ def test_it_says_what_it_runs_and_where(command: Command, artefact: Path, monkey
     assert where.startswith("serving: http://127.0.0.1:")
     assert Path("s.db").exists()
     assert given[2] == service.ServiceConfig()
+
+
+def test_weights_of_an_earlier_version_are_said_to_be_not_verified(
+    command: Command, artefact: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(service, "run", lambda *arguments, **_: None)
+    tensors, card = artefacts.load(artefact, kind="few-shot")
+    safetensors.torch.save_file(tensors, artefact, metadata={"sfumato": json.dumps(card)})
+    said = command("serve", artefact, "--store", "sqlite:///s.db", "--port", "0")
+    assert said.out.startswith(f"{artefact}: weights not verified: an earlier version saved it")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Two folders held against each other: every pair of images by every measure, and which pairs leak most."""
 
-import json
 import os
 import re
 import sys
@@ -21,7 +20,7 @@ from sfumato.assess import similarity
 from sfumato.assess.frechet import Frechet, Moments, between
 from sfumato.assess.perceptual import Perceptual
 from sfumato.errors import ConfigError, DataError, ImageError, needs_extra
-from sfumato.files import printable, whole, write_rows
+from sfumato.files import parse_json, printable, whole, write_rows
 from sfumato.networks import MTCNN, MobileFaceNet, align
 
 _NAMED = 3  # how many names an error lists
@@ -137,7 +136,7 @@ def _release(folder: Path) -> tuple[str | None, int]:
     if not path.is_file():
         return None, 1
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = parse_json(path.read_bytes())
     except ValueError as error:
         raise DataError(f"{path}: damaged ({error}): release again, or move it away") from error
     if not isinstance(manifest, dict) or not {"spec", "one_pixel_is", "renamed"} <= manifest.keys():

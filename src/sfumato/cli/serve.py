@@ -45,6 +45,7 @@ def serve(
     """Serve models until stopped. Keys are made by `sfumato keys create`."""
     import logging
 
+    from sfumato.artefacts import is_verified
     from sfumato.errors import ConfigError
     from sfumato.listening import address_of, listen
     from sfumato.serve import app as service
@@ -64,6 +65,11 @@ def serve(
     for each in artefacts:
         name, _, path = each.rpartition("=") if not Path(each).exists() else (None, "", each)
         model = models.load(path, name=name or None, reference=reference, size=height_width)
+        if not is_verified(path):
+            print(
+                f"{path}: weights not verified: an earlier version saved it, without a digest; load it and "
+                "save it again to give it one"
+            )
         loaded.append(models.fastest(model))
         model = loaded[-1]
         specs = ", ".join(demand.spec for demand in model.demands)

@@ -32,7 +32,7 @@ from sfumato.protect import parse
 from sfumato.study.adversaries import Adversaries
 from sfumato.study.grid import ATTACKS, CLASSIFIERS, Cell, StudyConfig
 from sfumato.study.models import RESULTS, Models, with_checkpoint
-from sfumato.study.records import changed, digest_of
+from sfumato.study.records import changed, digest_of, source_of
 from sfumato.study.streams import MEASURED, Releases, artefacts_of
 
 _MEASURED_IMAGES = 100  # the paper measures SSIM over 100 test images
@@ -224,7 +224,7 @@ class Lab:
             "name": config.name,
             "title": config.title or config.name,
             "data": {
-                "source": self._data.name,
+                "source": source_of(self._data.name),
                 "images": len(self._data),
                 "shape": list(self._data.images.shape[1:]),
                 "digest": self._data.digest,

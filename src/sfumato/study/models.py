@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from sfumato import artefacts
-from sfumato.files import claimed, whole
+from sfumato.files import claimed, portable, whole
 from sfumato.study.records import digest_of
 
 # Raised when the same settings would give other results, so that older records are not taken for new ones.
@@ -47,7 +47,9 @@ def keep_recommended(directory: Path, protection: str, learner: str | None) -> P
     for path in (directory / "models").glob("few-shot-*.safetensors"):
         card = artefacts.read_card(path)
         denoises = card["config"]["denoiser_depth"] is not None
-        if card.get("specs") == [protection] and learner == ("denoised" if denoises else "protected"):
+        trained = [portable(spec) for spec in card.get("specs", [])]
+        wanted = learner == ("denoised" if denoises else "protected")
+        if wanted and trained == [portable(protection)]:
             fitting[card["seed"]] = path
     if not fitting:
         return None

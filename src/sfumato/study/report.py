@@ -20,7 +20,7 @@ from urllib.parse import quote
 from sfumato.assess.people import Recognised, at_blur, at_noise
 from sfumato.dp.guarantee import rounded_up
 from sfumato.errors import DataError, needs_extra
-from sfumato.files import whole, write_rows
+from sfumato.files import portable, whole, write_rows
 from sfumato.study.recommend import (
     ADAPTIVE,
     ADVERSARIES,
@@ -45,6 +45,7 @@ from sfumato.study.recommend import (
     recommend,
     risks,
 )
+from sfumato.study.records import read_json
 
 # What a record of each kind must have: in its cell beside protection and seed, and in its result.
 KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -99,7 +100,7 @@ def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
         DataError: there is no study; or a record is damaged, or two are of the same cell: they are named.
     """
     directory = Path(directory)
-    study = _read(directory / "study.json", "give the directory of a study that has been run")
+    study = read_json(directory / "study.json", "give the directory of a study that has been run")
     for key in ("name", "title", "data", "task", "protections", "learners", "seeds", "cells"):
         if key not in study:
             raise DataError(f"{directory / 'study.json'}: {key!r} is missing: run the study again")
@@ -107,7 +108,7 @@ def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
     cure = "delete it and run the study again, which makes this record anew"
     found: dict[str, tuple[Path, Record]] = {}
     for path in sorted((directory / "records").glob("*.json")):
-        record = _read(path, cure)
+        record = read_json(path, cure)
         problem = _problem(record)
         if problem:
             raise DataError(f"{path}: a damaged record ({problem}): {cure}")
@@ -120,7 +121,24 @@ def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
                 f"{found[cell][0]} and {path.name} record the same cell: delete the one that is out of date"
             )
         found[cell] = (path, record)
-    return study, [found[cell][1] for cell in sorted(found)]
+    records = [found[cell][1] for cell in sorted(found)]
+    names = _names(study["protections"])
+    return _renamed(study, names), [_renamed(record, names) for record in records]
+
+
+def _names(specs: Sequence[str]) -> dict[str, str]:
+    """What a report calls protections: an artefact by its file, where no two are then of one name."""
+    short = {spec: portable(spec) for spec in specs}
+    return short if len(set(short.values())) == len(short) else {}
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """A part of a study with these texts in the place of others."""
+    if isinstance(value, dict):
+        return {names.get(key, key): _renamed(each, names) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_renamed(each, names) for each in value]
+    return names.get(value, value) if isinstance(value, str) else value
 
 
 def write(directory: str | os.PathLike[str]) -> Path:
@@ -457,21 +475,6 @@ def _frontier_row(one: Setting) -> tuple[Any, ...]:
         one.complete,
         one.on_frontier,
     )
-
-
-def _read(path: Path, cure: str) -> dict[str, Any]:
-    def refuse(word: str) -> float:
-        raise ValueError(f"{word} is no number")
-
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}): {cure}") from error
-    except ValueError as error:  # also what json and the decoder raise
-        raise DataError(f"{path}: damaged, not JSON ({error}): {cure}") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: damaged, not a JSON object: {cure}")
-    return content
 
 
 def _problem(record: Record) -> str | None:

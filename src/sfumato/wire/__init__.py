@@ -1,5 +1,6 @@
 """What travels between a device and a service: releases as bytes, and the messages of the API."""
 
+from sfumato.files import portable
 from sfumato.wire.releases import (
     MEDIA_TYPE,
     FeatureHeader,
@@ -9,7 +10,6 @@ from sfumato.wire.releases import (
     digests,
     encode,
     header,
-    portable,
 )
 
 __all__ = [

@@ -7,7 +7,6 @@ of its file, and not the folders of the device that it lies in; what is in the f
 """
 
 import hashlib
-import re
 import struct
 from collections.abc import Iterator
 from itertools import pairwise
@@ -19,6 +18,7 @@ import torch
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from sfumato.errors import DataError
+from sfumato.files import portable
 from sfumato.protect import feature, release
 from sfumato.protect.feature import FeatureRelease
 from sfumato.protect.release import Release
@@ -30,7 +30,6 @@ _MAGIC, _VERSION = b"SFMT", 1
 _MOST_HEADER = 4096
 _MOST = 1 << 31  # of any number of a header: whatever is made of a few of them is a number still
 
-_ARTEFACT = re.compile(r"(?<=[:,]artefact=)[^,]*[/\\]")
 
 _Positive = Annotated[int, Field(ge=1, lt=_MOST)]
 
@@ -81,11 +80,6 @@ class FeatureHeader(_Header):
 Header = ImageHeader | FeatureHeader
 
 _READER: TypeAdapter[Header] = TypeAdapter(Annotated[Header, Field(discriminator="kind")])
-
-
-def portable(spec: str) -> str:
-    """A spec as it travels: an artefact by the name of its file, without the folders of this machine."""
-    return _ARTEFACT.sub("", spec)
 
 
 def encode(sent: Release | FeatureRelease, *, made_of: str | None = None) -> bytes:
