@@ -142,6 +142,25 @@ def test_protections_without_noise_are_never_refused_on_faces(spec: str, shared_
         check(release.rows([row]), demand(spec))
 
 
+@pytest.mark.parametrize("radius", [1, 2, 5, 10, 20, 40])
+@pytest.mark.parametrize("share", [0.3, 0.6, 1])
+def test_a_centre_that_was_blurred_with_all_around_it_is_never_refused(
+    radius: int, share: float, shared_data: Path
+):
+    """Whose slopes go on beyond its edges: photographs, and steps at random places."""
+    spec = f"centre-blur:radius={radius},share={share}"
+    steps = torch.zeros(100, 1, 32, 32, dtype=torch.uint8)
+    places = torch.randint(1, 31, (100, 2), generator=torch.Generator().manual_seed(radius))
+    for image, (row, column) in zip(steps, places.tolist(), strict=True):
+        image[:, row:, :column] = 255
+        image[:, : row // 2, column:] = 255
+    for clean in (photographs(shared_data, "cifar10_jpeg_subset", 200), steps):
+        for clean_spec in (spec, f"blur:radius={radius}"):
+            release = released(clean_spec, clean)
+            for row in range(len(clean)):
+                check(release.rows([row]), demand(clean_spec))
+
+
 # The share of single clean images that is caught; measured on 60 of each set.
 @pytest.mark.parametrize(
     ("spec", "name", "least"),
