@@ -96,7 +96,7 @@ def budget(
     if folder is not None:
         subject = without_password(folder) if is_url(folder) else folder
     elif person is not None:
-        subject = f"the person {person}" if person else "every person"
+        subject = f"the person or class {person}" if person else "every person or class"
     if limit is None:
         print(f"no budget for {subject}")
     elif folder is None and not person:
