@@ -1,0 +1,147 @@
+"""Nothing that leaves this machine has a folder's name that nobody chose to send."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+import torch
+
+from sfumato import data, images
+from sfumato.assess import pairs
+from sfumato.device.folder import FolderConfig, protect_folder
+from sfumato.engines import EngineConfig
+from sfumato.learn import adversarial_mask, classifier, few_shot, meta, private_feature
+from sfumato.learn.adversarial_mask import MaskConfig
+from sfumato.learn.classifier import ClassifierConfig
+from sfumato.learn.few_shot import FewShotConfig
+from sfumato.learn.meta import MetaConfig
+from sfumato.learn.private_feature import FeatureConfig
+from sfumato.protect import parse
+from sfumato.study import grid, report, run
+
+SECRET = "zanzibar"
+TINY = {"precision": "float32"}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a peculiar name, with photographs of twelve classes and a mask."""
+    home = tmp_path_factory.mktemp(SECRET)
+    draw = torch.Generator().manual_seed(0)
+    for number in range(12 * 6):
+        image = torch.randint(0, 256, (3, 16, 16), generator=draw).to(torch.uint8)
+        images.write(home / "photos" / f"class-{number % 12}" / f"{number}.png", image)
+    config = MaskConfig(masker_width=2, levels=1, epochs=1, batch=16, **TINY)
+    adversarial_mask.train(source(home), config, target="class").save(home / "m.safetensors")
+    return home
+
+
+def source(home: Path) -> data.LabelledImages:
+    return data.load(f"folder:{home}/photos", size=16)
+
+
+def spec(home: Path) -> str:
+    return f"mask:artefact={home}/m.safetensors,keep=0.3"
+
+
+def leaves(folder: Path) -> Iterator[tuple[Path, str]]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            yield path, path.read_bytes().decode("latin-1")
+
+
+def assert_nothing_tells(folder: Path) -> None:
+    found = list(leaves(folder))
+    assert found
+    for path, text in found:
+        for shown in (text, unquote(text)):
+            assert SECRET not in shown, path
+
+
+def test_no_artefact_tells(home: Path, tmp_path: Path):
+    loaded, mask = source(home), parse(spec(home))
+    assert SECRET in loaded.name
+    assert SECRET in mask.spec
+    adversarial_mask.load(home / "m.safetensors").save(tmp_path / "mask.safetensors")
+    config = FewShotConfig(
+        **{"way": 2, "shot": 1, "queries": 1, "epochs": 1, "episodes_per_epoch": 1, "validation_way": 2},
+        **{"validation_shot": 1, "validation_queries": 1, "validation_episodes": 2, "denoiser_depth": None},
+        **TINY,
+    )
+    few_shot.train(loaded, mask, config).save(tmp_path / "few-shot.safetensors")
+    classified = ClassifierConfig(network="lenet", epochs=1, **TINY)
+    classifier.train(loaded, mask, classified, target="class").save(tmp_path / "classifier.safetensors")
+    learned = MetaConfig(network="strided", width=2, steps=1, tasks=1, way=2, queries=1)
+    meta.train(loaded, mask, learned).save(tmp_path / "meta.safetensors")
+    feature = FeatureConfig(
+        **{"widths": (2, 2, 8, 8, 8, 4, 4), "dimension": 2, "batch": 16, "pairs": 2, "attribute_epochs": 1},
+        **{"simple_epochs": 1, "private_epochs": 1},
+        **TINY,
+    )
+    labels = {**loaded.labels, "identity": loaded.labels["class"]}
+    both = data.LabelledImages(loaded.name, loaded.images, labels)
+    private_feature.train(both, feature, targets=["class"], sensitive="identity").save(
+        tmp_path / "feature.safetensors"
+    )
+    assert_nothing_tells(tmp_path)
+    # And each is read again, where the mask is not.
+    assert few_shot.load(tmp_path / "few-shot.safetensors").specs == ("mask:artefact=m.safetensors,keep=0.3",)
+    assert classifier.load(tmp_path / "classifier.safetensors").card["made_of"] == mask.made_of()  # type: ignore[attr-defined]
+    assert meta.load(tmp_path / "meta.safetensors").card["spec"] == "mask:artefact=m.safetensors,keep=0.3"
+
+
+@pytest.mark.parametrize("rename", [False, True])
+def test_no_release_tells(home: Path, tmp_path: Path, rename: bool):
+    protect_folder(
+        home / "photos",
+        tmp_path / "out",
+        parse(spec(home)),
+        tmp_path / "ledger.db",
+        FolderConfig(rename=rename),
+        engine=EngineConfig(workers=1),
+    )
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["spec"] == "mask:artefact=m.safetensors,keep=0.3"
+    assert len(manifest["made_of"]) == 64
+    assert_nothing_tells(tmp_path / "out")
+
+
+def test_no_table_of_pairs_tells(home: Path, tmp_path: Path):
+    found = pairs.find(home / "photos", home / "photos")
+    pairs.write_table(tmp_path / "pairs.csv", pairs.measure(found, [pairs.PIXELS[0]]))
+    assert_nothing_tells(tmp_path)
+
+
+def test_no_export_tells(home: Path, tmp_path: Path):
+    pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    pytest.importorskip("onnxscript", reason="the exporter of ONNX is not installed")
+    from sfumato.edge.export import export
+
+    export(home / "m.safetensors", tmp_path / "m.onnx", check=source(home).images[:2])
+    assert_nothing_tells(tmp_path)
+
+
+def test_no_report_tells(home: Path, tmp_path: Path):
+    pytest.importorskip("jinja2", reason="the extra study is not installed")
+    settings = {
+        "name": "tiny",
+        "data": {"source": f"folder:{home}/photos", "size": 16},
+        "task": {"way": 2, "shot": 1, "queries": 1, "episodes": 2, "sensitive": None},
+        "protections": ["pixelize:cell=2", spec(home)],
+        "learners": ["clean"],
+        "attacks": [],
+        "training": {
+            **{"way": 2, "shot": 1, "queries": 1, "epochs": 1, "episodes_per_epoch": 1, "validation_way": 2},
+            **{"validation_shot": 1, "validation_queries": 1, "validation_episodes": 2},
+            **{"denoiser_depth": None, "precision": "float32"},
+        },
+        "seeds": [0],
+    }
+    directory = run.run(grid.parse(settings), tmp_path / "study")
+    page = report.write(directory)
+    assert "mask:artefact=m.safetensors,keep=0.3" in page.read_text()
+    for path in (page, *directory.glob("tables/*.csv")):
+        assert SECRET not in unquote(path.read_text())
+    assert_nothing_tells(directory / "models")
