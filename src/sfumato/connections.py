@@ -95,6 +95,9 @@ class _Waits(Enum):
     TAKING = auto()  # of an answer, what was written
 
 
+_OURS = (_Waits.ANSWER, _Waits.TAKING)  # while a request is answered
+
+
 class _Connection(socket.socket):
     """An accepted connection. State: what is waited for, and since when."""
 
@@ -280,8 +283,11 @@ class _Http(H11Protocol):
     def data_received(self, data: bytes) -> None:
         if self._connection.waits is _Waits.REQUEST:
             self._connection.wait(_Waits.HEADER)
-        self._early += data
-        self._read_early()
+        if self._early or len(data) > _PIECE or self._connection.waits in _OURS:
+            self._early += data
+            self._read_early()
+        else:
+            super().data_received(data)
 
     def _read_early(self) -> None:
         """Parse what has come, until a request is whole: h11 bounds a header only between two pieces."""
@@ -322,7 +328,8 @@ class _Http(H11Protocol):
         begun = self._early or self.conn.trailing_data[0]
         if begun and self._connection.waits is _Waits.REQUEST:
             self._connection.wait(_Waits.HEADER)
-        self._read_early()
+        if self._early:
+            self._read_early()
 
     def pause_writing(self) -> None:
         super().pause_writing()
