@@ -142,19 +142,24 @@ def test_a_card_that_is_not_json_is_refused_before_anything_is_written(saved: Pa
 
 def rewritten(path: Path, tensors: Mapping[str, Tensor], text: str, digest: str | None) -> Path:
     """A file as another program would write it, with the digest of ours or without."""
-    metadata = {"sfumato": text} | ({} if digest is None else {"sfumato.sha256": digest})
-    safetensors.torch.save_file(dict(tensors), path, metadata=metadata)
+    if digest is not None:
+        text = json.dumps({**json.loads(text), "sha256": digest})
+    safetensors.torch.save_file(dict(tensors), path, metadata={"sfumato": text})
     return path
 
 
 def parts(path: Path) -> tuple[dict[str, Tensor], str, str]:
     with safetensors.safe_open(path, framework="pt") as opened:
-        metadata = opened.metadata()
-        return (
-            {name: opened.get_tensor(name) for name in opened.keys()},  # noqa: SIM118
-            metadata["sfumato"],
-            metadata["sfumato.sha256"],
-        )
+        card = json.loads(opened.metadata()["sfumato"])
+        digest = card.pop("sha256")
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        return tensors, json.dumps(card), digest
+
+
+def test_equal_artefacts_are_equal_files(saved: Path, tmp_path: Path):
+    for number in range(20):
+        artefacts.save(tmp_path / f"{number}.safetensors", WEIGHTS, CARD)
+        assert (tmp_path / f"{number}.safetensors").read_bytes() == saved.read_bytes()
 
 
 def test_a_flipped_bit_anywhere_in_the_weights_is_refused(saved: Path):

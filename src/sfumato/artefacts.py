@@ -3,9 +3,10 @@
 The JSON card in the header says what the weights are. There is no pickle anywhere: a file can be damaged
 or foreign, and is then refused, but it cannot run code.
 
-Beside the card the header has a digest of card and weights. It tells a file that was damaged, or edited
-without thought, from the one that was saved. It is no signature: who can write the file can write the digest.
-Files of earlier versions have none; they are read, and `is_verified` says so.
+The card has a digest of itself and of the weights. It tells a file that was damaged, or edited without
+thought, from the one that was saved. It is no signature: who can write the file can write the digest. Files
+of earlier versions have none; they are read, and `is_verified` says so. It is a key of the card, since
+safetensors writes several entries of a header in a random order: equal artefacts are equal files.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ MOST_PIXELS = 1 << 20
 MOST_MAP = 1 << 26  # numbers that one layer may make of one image
 
 _CARD = "sfumato"
-_DIGEST = "sfumato.sha256"
+_DIGEST = "sha256"  # a key of the card
 _SHOWN = 60  # letters of a wrong value that an error repeats
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -119,7 +120,8 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], card: Mapp
     }
     _check_numbers(f"{path}: not written", copies, "the training diverged; lower its learning rate")
     with whole(Path(path)) as temporary:
-        save_file(copies, temporary, metadata={_CARD: text, _DIGEST: _digest(text, copies)})
+        card = {**json.loads(text), _DIGEST: _digest(text, copies)}
+        save_file(copies, temporary, metadata={_CARD: json.dumps(card, sort_keys=True)})
 
 
 def load(
@@ -140,13 +142,13 @@ def load(
             file and, of a card, the key.
     """
     with _opened(path) as (metadata, tensors_of):
-        text = _text(path, metadata)
-        card = _card(path, text)
+        card = _card(path, _text(path, metadata))
+        digest = card.pop(_DIGEST, None)
         if card.get("kind") != kind:
             raise ArtefactError(f"{path}: is a {card.get('kind')!r}, and a {kind!r} is needed")
         check(path, card, schema)
         tensors = tensors_of()
-    if metadata.get(_DIGEST, (expected := _digest(text, tensors))) != expected:
+    if digest is not None and digest != _digest(json.dumps(card, sort_keys=True), tensors):
         raise ArtefactError(
             f"{path}: damaged, or edited after it was saved: its card and weights do not have its digest: "
             "take a copy that was not changed, or make it again"
@@ -175,7 +177,9 @@ def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
         ArtefactError: no such file, damaged, or not written by sfumato.
     """
     with _opened(path) as (metadata, _):
-        return _card(path, _text(path, metadata))
+        card = _card(path, _text(path, metadata))
+    card.pop(_DIGEST, None)
+    return card
 
 
 def is_verified(path: str | os.PathLike[str]) -> bool:
@@ -185,7 +189,7 @@ def is_verified(path: str | os.PathLike[str]) -> bool:
         ArtefactError: no such file, or damaged.
     """
     with _opened(path) as (metadata, _):
-        return _DIGEST in metadata
+        return _DIGEST in _card(path, _text(path, metadata))
 
 
 def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
