@@ -260,6 +260,26 @@ def test_a_label_that_fits_no_address_is_refused_before_anything_is_charged(clou
     assert not cloud.ledger.exists()
 
 
+@pytest.mark.parametrize(
+    ("label", "reason"), [(" anna", "a space"), ("anna\u202e", "U\\+202E"), ("a\ud800", "half")]
+)
+def test_a_label_that_looks_like_another_is_refused_before_anything_is_charged(
+    cloud: Cloud, label: str, reason: str
+):
+    with pytest.raises(ConfigError, match=f"is no label: .*{reason}"):
+        cloud.client().enrol(label, cloud.photos(0))
+    assert not cloud.ledger.exists()
+
+
+def test_one_name_in_two_spellings_is_one_class_and_one_person(cloud: Cloud):
+    device = cloud.client()
+    with Ledger(cloud.ledger) as ledger:
+        ledger.set_budget(Budget.parse("releases=1"), person="zoe\u0308")
+    device.enrol("zo\u00eb", cloud.photos(0))
+    with pytest.raises(BudgetExceededError, match="the person or class zo\u00eb"):
+        device.enrol("zoe\u0308", cloud.photos(1))
+
+
 def test_many_images_are_sent_in_parts(cloud: Cloud):
     device = cloud.client()
     with Ledger(cloud.ledger) as ledger:

@@ -49,6 +49,8 @@ from sfumato.wire.messages import (
     Forgotten,
     ImageAnswer,
     ModelInfo,
+    as_kept,
+    normal,
 )
 
 with needs_extra("the client", "serve"):
@@ -284,6 +286,7 @@ class _Core:
     def enrol(
         self, label: str, sources: Source | Iterable[Source], classifier: str | None, failed: Failed | None
     ) -> _Steps[Enrolled]:
+        label = _as_kept(label)
         path = f"/classes/{_quoted(label)}/examples"
         place = yield from self._place(classifier, begin=True)
         new, known, examples = 0, 0, list[str]()
@@ -521,14 +524,26 @@ def _loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _as_kept(label: str) -> str:
+    """A label as the service keeps it, so that one person has one budget. Raises ConfigError."""
+    _quoted(label)
+    try:
+        return as_kept(label)
+    except ValueError as error:
+        raise ConfigError(f"{label!r} is no label: {error}") from None
+
+
 def _quoted(label: str) -> str:
-    """A label in an address. Raises ConfigError for one that the service does not take."""
+    """A label in an address, also one that an earlier service kept. Raises ConfigError for what cannot be."""
     if not re.fullmatch(LABEL, label) or label in (".", ".."):
         raise ConfigError(
             f"{label!r} is no label: 1 to 200 characters without '/' and control characters, and not only a "
             "dot or two; rename the class"
         )
-    return quote(label, safe="")
+    try:
+        return quote(normal(label), safe="")
+    except UnicodeEncodeError:
+        raise ConfigError(f"{label!r} is no label: it has half of a character: rename the class") from None
 
 
 def _seconds(value: str | None) -> float | None:

@@ -6,6 +6,7 @@ people who are in it.
 
 import os
 import re
+import unicodedata
 from pathlib import Path
 
 EVERY_IMAGE = b""
@@ -14,7 +15,7 @@ EVERY_PERSON = b"person:"
 
 def person_scope(name: str) -> bytes:
     """The scope of the images of one person, which is no folder: these begin with a slash or have "://"."""
-    return EVERY_PERSON + name.encode("utf-8", "surrogateescape")
+    return EVERY_PERSON + unicodedata.normalize("NFC", name).encode("utf-8", "surrogateescape")
 
 
 def described(scope: bytes) -> str:
