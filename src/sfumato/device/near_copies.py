@@ -1,17 +1,19 @@
 """Near copies of a picture: mirrored, turned, cropped, recompressed, resized, or with some pixels changed.
 
-Two questions are answered apart. Which of many images may be copies is asked of an index: around blobs, which
-lie where they lie however a picture is cropped, the surroundings are written as a number of 25 signs that no
-mirroring or turning changes (after Lowe 2004, with polynomials under a Gaussian window in the place of his
-histograms), and those signs that nearly were others are looked up both ways. Whether two images are copies is
-decided by thumbnails: each turn, shift and scale is tried, the best are refined, and their correlation counts.
+Which of many images may be copies is asked of an index. Blobs of a picture stay where they are when it is
+cropped; around each, its surroundings are described by 25 signs, the same for every mirroring and quarter turn
+(after Lowe 2004, with polynomials under a Gaussian window in the place of his histograms of gradients). An
+image is stored under these signs, and looked up under its own and those that differ where they are least sure.
+Whether two images are copies is decided by thumbnails: every turn, shift and scale is tried, the best ones
+are refined, and the correlation where they overlap must be high.
 
-It is a guard for those who forget, and against servers that ask for variants of an image. It is none against
-people who mean to get around it: who turns a picture by 10 degrees, or bends it, is not noticed.
+This is a guard for people who forget, and against servers that ask for variants of an image. People who mean
+to get around it can: a picture turned by 10 degrees, bent, or cut to half its sides is not recognised.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -20,7 +22,7 @@ from torch import Tensor
 from sfumato.images import check_batch
 from sfumato.protect.pixelize import cell_sums
 
-_LUMA = np.float32([0.299, 0.587, 0.114])  # ITU-R 601
+_LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601
 _BASE = 48  # the side to which a picture is reduced at first
 _THUMBNAIL = 16
 
@@ -87,7 +89,8 @@ def _squares(images: Tensor) -> np.ndarray:
         grey += values[:, 1] * _LUMA[1]
         grey += values[:, 2] * _LUMA[2]
     shares = _averages(side, cell, _BASE)
-    return np.matmul(np.matmul(shares, grey), shares.T)
+    squares: np.ndarray = np.matmul(np.matmul(shares, grey), shares.T)
+    return squares
 
 
 @lru_cache(64)
@@ -96,17 +99,18 @@ def _averages(side: int, cell: int, parts: int) -> np.ndarray:
     edges = np.append(np.arange(0, side, cell), side).astype(float)
     ends = np.arange(parts + 1) * side / parts
     overlap = np.minimum(ends[1:, None], edges[1:]) - np.maximum(ends[:-1, None], edges[:-1])
-    return (overlap.clip(0) / (edges[1:] - edges[:-1]) * parts / side).astype(np.float32)
+    weights: np.ndarray = overlap.clip(0) / (edges[1:] - edges[:-1]) * parts / side
+    return weights.astype(np.float32)
 
 
 @lru_cache(64)
 def _smoothing(cells: int, sigma: float) -> np.ndarray:
     """(cells, cells) weights of a Gaussian along a line that is mirrored at both ends."""
     at = np.arange(cells, dtype=float)
-    weights = sum(
-        np.exp(-((at[:, None] - other) ** 2) / (2 * sigma**2)) for other in (at, -1 - at, 2 * cells - 1 - at)
-    )
-    return (weights / weights.sum(1, keepdims=True)).astype(np.float32)
+    mirrored = np.stack([at, -1 - at, 2 * cells - 1 - at])
+    weights = np.exp(-((at[:, None, None] - mirrored) ** 2) / (2 * sigma**2)).sum(1)
+    smoothing: np.ndarray = weights / weights.sum(1, keepdims=True)
+    return smoothing.astype(np.float32)
 
 
 # The index.
@@ -137,39 +141,20 @@ def _polynomials() -> tuple[list[tuple[int, int]], np.ndarray]:
 
 
 _ORDERS, _POLYNOMIALS = _polynomials()
-_MIRROR_X = np.float32([(-1) ** x for x, _ in _ORDERS])
-_MIRROR_Y = np.float32([(-1) ** y for _, y in _ORDERS])
+_MIRROR_X = np.array([(-1) ** x for x, _ in _ORDERS], np.float32)
+_MIRROR_Y = np.array([(-1) ** y for _, y in _ORDERS], np.float32)
 _TRANSPOSE = np.array([_ORDERS.index((y, x)) for x, y in _ORDERS])
-# What a photograph's blobs have on the average, in the order of _ORDERS[2:]: the median of LFW, Caltech, CIFAR.
-_MEDIANS = np.float32(
+# The median around blobs of photographs (of LFW, Caltech-101 and CIFAR-10), in the order of _ORDERS[2:].
+# fmt: off
+_MEDIANS = np.array(
     [
-        -0.2,
-        -0.03,
-        0.16,
-        -0.02,
-        -0.06,
-        -0.02,
-        -0.06,
-        0.01,
-        -0.01,
-        -0.0,
-        -0.32,
-        -0.03,
-        0.16,
-        -0.0,
-        -0.09,
-        -0.11,
-        0.02,
-        -0.01,
-        -0.01,
-        0.26,
-        -0.0,
-        -0.11,
-        -0.05,
-        -0.01,
-        -0.1,
-    ]
+        -0.2, -0.03, 0.16, -0.02, -0.06, -0.02, -0.06, 0.01, -0.01,
+        0.0, -0.32, -0.03, 0.16, 0.0, -0.09, -0.11, 0.02, -0.01,
+        -0.01, 0.26, 0.0, -0.11, -0.05, -0.01, -0.1,
+    ],
+    np.float32,
 )
+# fmt: on
 _SIGNS = 1 << np.arange(len(_ORDERS) - 2)
 # Responses, then what they change by when a blob lies one cell to the right, or below.
 _FILTERS = np.concatenate(
@@ -185,42 +170,40 @@ _FILTERS = _FILTERS.reshape(len(_FILTERS), -1).T.astype(np.float32)  # (225, 81)
 def _index(squares: np.ndarray) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     """The keys and the probes of each of (N, 48, 48) squares."""
     parts = [_whole(squares), *(_blobs(squares, side, limit) for side, limit in _PROBED.items())]
-    owners = np.concatenate([owner for owner, _, _ in parts])
-    kinds = np.concatenate([kind for _, kind, _ in parts])  # of the whole 0, of dark and of bright blobs 1, 2
-    stored = np.concatenate(
-        [np.full(len(part[0]), side in (_WHOLE, _STORED)) for part, side in zip(parts, [_WHOLE, *_PROBED])]
-    )
-    responses = np.concatenate([response for _, _, response in parts])
-    responses /= np.linalg.norm(responses, axis=1, keepdims=True) + np.float32(1e-6)
-    responses = _canonical(responses)
-    words, margins = _words(responses)
-    turned, _ = _words(responses[:, _TRANSPOSE])
-    mirrored, _ = _words(responses * _MIRROR_Y)
-    variants = np.column_stack([words, mirrored, turned, words[:, None] ^ _SIGNS])
-    variants += kinds[:, None] << len(_SIGNS)
-    costs = np.column_stack(
-        [
-            np.zeros(len(words), np.float32),
-            responses[:, 1],
-            (responses[:, 0] - responses[:, 1]) * 0.7,
-            margins,
-        ]
-    )
+    sides = np.repeat([_WHOLE, *_PROBED], [len(owners) for owners, _, _ in parts])
+    owners, kinds, responses = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    words, costs = _variants(_canonical(responses))
+    words += kinds[:, None] << len(_SIGNS)
     order = np.argsort(owners, kind="stable")
     ends = np.searchsorted(owners[order], np.arange(len(squares) + 1))
+    stored = np.isin(sides, (_WHOLE, _STORED))
     keys, probes = [], []
-    for start, end in zip(ends, ends[1:]):
-        rows = order[start:end]
-        keys.append(tuple(dict.fromkeys(variants[rows[stored[rows]], 0].tolist())))
-        cheap, words_of_image = costs[rows].ravel(), variants[rows].ravel()
-        if len(cheap) > _PROBES:
-            words_of_image = words_of_image[np.argpartition(cheap, _PROBES)[:_PROBES]]
-        probes.append(tuple(set(words_of_image.tolist())))
+    for rows in (order[start:end] for start, end in pairwise(ends)):
+        keys.append(tuple(dict.fromkeys(words[rows[stored[rows]], 0].tolist())))
+        cost = costs[rows].ravel()
+        cheapest = cost.argpartition(min(_PROBES, cost.size) - 1)[:_PROBES]
+        probes.append(tuple(dict.fromkeys(words[rows].ravel()[cheapest].tolist())))
     return keys, probes
 
 
+def _variants(responses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What a place may be called in a copy: (P, 28) words, and (P, 28) how far its responses are from them.
+
+    The first is its own word; then that of the mirroring and of the turn that were nearly taken; then those
+    with another sign.
+    """
+    words, margins = _words(responses)
+    mirrored, _ = _words(responses * _MIRROR_Y)
+    turned, _ = _words(responses[:, _TRANSPOSE])
+    to_mirror, to_turn = responses[:, 1], (responses[:, 0] - responses[:, 1]) * np.float32(0.7)
+    return (
+        np.column_stack([words, mirrored, turned, words[:, None] ^ _SIGNS]),
+        np.column_stack([np.zeros_like(to_turn), to_mirror, to_turn, margins]),
+    )
+
+
 def _whole(squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The square itself, described as if it were a blob. See _blobs."""
+    """The square itself, described as if it were a blob, of kind 0. See _blobs."""
     bands = _bands(squares, _WHOLE, (0.8, 3.0)).reshape(len(squares), -1)
     inner = _POLYNOMIALS[:, 1:-1, 1:-1].reshape(len(_ORDERS), -1).T.astype(np.float32)
     numbers = np.arange(len(squares))
@@ -231,7 +214,7 @@ def _blobs(squares: np.ndarray, side: int, limit: int) -> tuple[np.ndarray, np.n
     """The strongest blobs of each square.
 
     Returns:
-        (P,) the square of each, (P,) 1 for dark and 2 for bright ones, (P, 27) the responses around them.
+        (P,) the square of each, (P,) 1 for dark and 2 for bright ones, (P, 27) responses to the polynomials.
     """
     bands = _bands(squares, side, (1.2, 2.4))
     edge = _RADIUS + 1
@@ -271,7 +254,8 @@ def _vertex(before: np.ndarray, value: np.ndarray, after: np.ndarray) -> np.ndar
 
 
 def _canonical(responses: np.ndarray) -> np.ndarray:
-    """Mirrored and turned so that it grows to the right and, less so, downwards. (P, 27) -> (P, 27)."""
+    """Of length one; mirrored and turned to grow to the right and, less so, downwards. (P, 27) -> (P, 27)."""
+    responses = responses / (np.linalg.norm(responses, axis=1, keepdims=True) + np.float32(1e-6))
     responses = np.where(responses[:, :1] < 0, responses * _MIRROR_X, responses)
     responses = np.where(responses[:, 1:2] < 0, responses * _MIRROR_Y, responses)
     return np.where(responses[:, 1:2] > responses[:, :1], responses[:, _TRANSPOSE], responses)
@@ -369,7 +353,7 @@ def _values(bits: bytes) -> np.ndarray:
 
 
 def _coarse(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """(8 S,) the correlations of two blurred thumbnails, one under each shift and the other under each turn."""
+    """(8 S,) correlations of two blurred thumbnails, one under each shift, the other under each turn."""
     square = (_THUMBNAIL, _THUMBNAIL)
     enlarged = _ENLARGE @ one.reshape(square) @ _ENLARGE.T
     views = np.append(enlarged, np.float32(0))[_COARSE_CELLS]  # (S, 256)
@@ -380,7 +364,7 @@ def _coarse(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 # How a view is refined: the logarithm of its scale, radians, cells down and right, each halved twice.
-_STEPS = np.float32([0.06, 0.025, 0.5, 0.5])
+_STEPS = np.array([0.06, 0.025, 0.5, 0.5], np.float32)
 _MOVES = np.concatenate([np.zeros((1, 4)), np.eye(4), -np.eye(4)]).astype(np.float32)  # (9, 4)
 _HALVINGS, _ROUNDS = 3, 3
 
