@@ -1,0 +1,212 @@
+"""What is a near copy of what: by properties, on drawn pictures and on photographs."""
+
+import io
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageFilter
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from sfumato import data, images
+from sfumato.device.near_copies import Fingerprint, fingerprints, near_copies
+from sfumato.errors import ImageError
+
+MIRROR = Image.Transpose.FLIP_LEFT_RIGHT
+
+
+def jpeg(picture: Image.Image, quality: int) -> Image.Image:
+    return through(picture, "JPEG", quality)
+
+
+def through(picture: Image.Image, format_name: str, quality: int) -> Image.Image:
+    buffer = io.BytesIO()
+    picture.save(buffer, format_name, quality=quality)
+    return Image.open(buffer).convert(picture.mode)
+
+
+def scaled(picture: Image.Image, by: float, how: Image.Resampling) -> Image.Image:
+    return picture.resize((round(picture.width * by), round(picture.height * by)), how)
+
+
+def one_pixel(picture: Image.Image) -> Image.Image:
+    changed = picture.copy()
+    changed.putpixel((11, 23), (255, 0, 255))
+    return changed
+
+
+def speckled(picture: Image.Image) -> Image.Image:
+    values = np.array(picture)
+    draw = np.random.default_rng(0)
+    where = draw.random(values.shape[:2]) < 0.01
+    values[where] = draw.integers(0, 256, values[where].shape)
+    return Image.fromarray(values)
+
+
+def levels(picture: Image.Image, change: Callable[[np.ndarray], np.ndarray]) -> Image.Image:
+    return Image.fromarray(np.rint(change(np.array(picture, float))).clip(0, 255).astype(np.uint8))
+
+
+def cut(picture: Image.Image, share: float, at: float, size: int) -> Image.Image:
+    kept = round(share * picture.width)
+    corner = round((picture.width - kept) * at)
+    return picture.crop((corner, corner, corner + kept, corner + kept)).resize((size, size))
+
+
+COPIES: dict[str, Callable[[Image.Image], Image.Image]] = {
+    "itself": lambda picture: picture,
+    "with one pixel changed": one_pixel,
+    "with 1% of its pixels changed": speckled,
+    "as JPEG of quality 30": lambda picture: jpeg(picture, 30),
+    "as JPEG of quality 95": lambda picture: jpeg(picture, 95),
+    "as WebP": lambda picture: through(picture, "WEBP", 75),
+    "at half its size": lambda picture: scaled(picture, 0.5, Image.Resampling.LANCZOS),
+    "at twice its size": lambda picture: scaled(picture, 2, Image.Resampling.BILINEAR),
+    "mirrored": lambda picture: picture.transpose(MIRROR),
+    "mirrored and as JPEG": lambda picture: jpeg(picture.transpose(MIRROR), 60),
+    "in grey": lambda picture: picture.convert("L"),
+    "darker": lambda picture: levels(picture, lambda values: 0.9 * values),
+    "brighter": lambda picture: levels(picture, lambda values: 1.1 * values),
+    "with less contrast": lambda picture: levels(picture, lambda values: 0.9 * values + 12),
+    "turned by 90 degrees": lambda picture: picture.transpose(Image.Transpose.ROTATE_90),
+    "turned by 180 degrees": lambda picture: picture.transpose(Image.Transpose.ROTATE_180),
+    "turned by 270 degrees": lambda picture: picture.transpose(Image.Transpose.ROTATE_270),
+    "cut to 90% at a corner": lambda picture: cut(picture, 0.9, 1.0, 84),
+    "cut to 85% at the centre": lambda picture: cut(picture, 0.85, 0.5, 84),
+    "cut to 85% anywhere, larger": lambda picture: cut(picture, 0.85, 0.3, 120),
+    "turned by 2 degrees": lambda picture: picture.rotate(2, Image.Resampling.BICUBIC),
+    "with gamma 1.25": lambda picture: levels(picture, lambda values: 255 * (values / 255) ** 1.25),
+    "blurred": lambda picture: picture.filter(ImageFilter.GaussianBlur(1)),
+}
+
+
+def textures(count: int, seed: int = 0, side: int = 84) -> Tensor:
+    """(count, 3, side, side) uint8 pictures of smooth blobs, all different."""
+    noise = torch.rand((count, 3, 9, 9), generator=torch.Generator().manual_seed(seed))
+    return interpolate(noise * 255, size=(side, side), mode="bicubic").clamp(0, 255).to(torch.uint8)
+
+
+def picture_of(image: Tensor) -> Image.Image:
+    return Image.fromarray(image.permute(1, 2, 0).numpy())
+
+
+def fingerprint(picture: Image.Image) -> Fingerprint | None:
+    values = np.array(picture)
+    planes = values[None] if values.ndim == 2 else values.transpose(2, 0, 1)
+    return fingerprints(torch.from_numpy(planes.copy())[None])[0]
+
+
+def noticed(original: Fingerprint | None, copy: Fingerprint | None) -> bool:
+    """What a ledger does that has the original and gets the copy."""
+    assert original is not None
+    assert copy is not None
+    return bool(set(original.keys) & set(copy.probes)) and near_copies(original.bits, copy.bits)
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_a_drawn_picture_is_noticed_again(how):
+    pictures = [picture_of(image) for image in textures(6)]
+    assert all(noticed(fingerprint(picture), fingerprint(COPIES[how](picture))) for picture in pictures)
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_photographs_are_noticed_again(shared_data, how):
+    packed = dict(np.load(shared_data / "caltech101_84.npz"))
+    pictures = [
+        images.read(packed["blob"][packed["offset"][i] : packed["offset"][i + 1]].tobytes())
+        for i in range(1, 3929, 100)  # 40 photographs, a few of drawings on white
+    ]
+    seen = sum(
+        noticed(fingerprint(picture), fingerprint(COPIES[how](picture)))
+        for picture in map(picture_of, pictures)
+    )
+    assert seen >= 34
+
+
+def test_the_centre_square_of_a_photograph_is_noticed():
+    wide = interpolate(textures(5, side=120).float(), size=(120, 160)).to(torch.uint8)
+    square = torch.stack([images.read(images.encode(image), size=84) for image in wide])
+    assert all(map(noticed, fingerprints(wide), fingerprints(square)))
+
+
+def test_a_copy_is_noticed_whichever_came_first():
+    pictures = [picture_of(image) for image in textures(6)]
+    copies = [fingerprint(cut(picture.transpose(MIRROR), 0.85, 0.3, 70)) for picture in pictures]
+    assert all(noticed(copy, fingerprint(picture)) for copy, picture in zip(copies, pictures, strict=True))
+
+
+def test_different_pictures_are_not_near_copies():
+    drawn = [textures(40), data.load("faces", identities=20, images_per_identity=1, size=84).images]
+    kinds = [[printed for printed in fingerprints(batch) if printed is not None] for batch in drawn]
+    bits = [printed.bits for printed in kinds[0]] + [kinds[1][0].bits]
+    assert not any(near_copies(a, b) for i, a in enumerate(bits) for b in bits[:i])
+
+
+def test_photographs_of_different_people_are_not_near_copies(shared_data):
+    packed = dict(np.load(shared_data / "lfw_faces_84.npz"))
+    _, rows = np.unique(packed["person"], return_index=True)
+    faces = torch.stack(
+        [
+            images.read(packed["blob"][packed["offset"][i] : packed["offset"][i + 1]].tobytes())
+            for i in rows[:120]
+        ]
+    )
+    printed = fingerprints(faces)
+    assert not any(near_copies(a.bits, b.bits) for i, a in enumerate(printed) for b in printed[:i])
+
+
+def test_being_near_copies_is_symmetric():
+    pictures = textures(12)
+    bits = [
+        printed.bits
+        for batch in (pictures, pictures.flip(3)[:, :, 7:, :-7])
+        for printed in fingerprints(batch)
+    ]
+    assert all(near_copies(a, b) == near_copies(b, a) for a in bits for b in bits)
+
+
+def test_a_fingerprint_does_not_depend_on_the_batch():
+    pictures = textures(9)
+    together = fingerprints(pictures)
+    assert together == [fingerprints(picture[None])[0] for picture in pictures]
+    assert together[:4] == fingerprints(pictures[:4])
+
+
+def test_a_fingerprint_is_as_small_as_promised():
+    for printed in fingerprints(textures(20)):
+        assert len(printed.bits) == 128
+        assert 1 <= len(printed.keys) <= 24
+        assert 1 <= len(printed.probes) <= 200
+        assert all(0 <= number < 1 << 63 for number in printed.keys + printed.probes)
+        assert set(printed.keys) & set(printed.probes)
+
+
+@pytest.mark.parametrize("level", [0, 77, 255])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_flat_image_has_none(level, channels):
+    assert fingerprints(torch.full((2, channels, 40, 40), level, dtype=torch.uint8)) == [None, None]
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 8, 8), (3, 8, 8), (3, 1, 1), (3, 4000, 30), (1, 30, 4000), (3, 600, 601)]
+)
+def test_images_of_any_size_are_taken(shape):
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randint(0, 256, (1, *shape), generator=generator).to(torch.uint8)
+    small = image[..., 0, 0].numel() == image.numel()
+    (printed,) = fingerprints(image)
+    if small:
+        assert printed is None
+    else:
+        assert noticed(printed, fingerprints(image.flip(3))[0]) or printed is None
+
+
+def test_no_images_have_no_fingerprints():
+    assert fingerprints(torch.zeros((0, 3, 8, 8), dtype=torch.uint8)) == []
+
+
+def test_what_is_no_batch_of_images_is_refused():
+    with pytest.raises(ImageError, match="uint8"):
+        fingerprints(torch.zeros((1, 3, 8, 8)))
