@@ -8,7 +8,7 @@ SMALL = ("--shape", "1x8x8", "--trials", "10000")
 def test_each_protection_of_a_spec_gets_a_line_and_right_ones_end_well(command):
     said = command("audit", "dp-pix:cell=4,epsilon=1,3", *SMALL, "--seed", "3")
     assert said.code == 0
-    lines = said.out.splitlines()
+    lines = said.out.splitlines()[::2]
     assert [line.split(": ")[0] for line in lines] == ["dp-pix:cell=4,epsilon=1", "dp-pix:cell=4,epsilon=3"]
     assert all(": stated eps = " in line and "10,000 trials" in line for line in lines)
 
@@ -35,6 +35,39 @@ def test_a_protection_that_states_too_little_ends_with_1_and_a_plain_sentence(co
     said = command("audit", "dp-pix:cell=4,epsilon=1", *SMALL)
     assert said.code == 1
     assert said.out.splitlines()[1].startswith("dp-pix:cell=4,epsilon=1 gives away more than it states: ")
+
+
+def test_what_is_proved_of_naming_people_has_a_line(command):
+    said = command("audit", "dp-pix:cell=4,epsilon=0.02", *SMALL)
+    # The whole image is at eps = 64 * 0.02 = 1.28, and e^1.28 is 3.597.
+    assert said.out.splitlines()[1:] == [
+        "dp-pix:cell=4,epsilon=0.02: at most 3.6%, 0.36% and 0.00036% of the times, whatever they know, "
+        "somebody names the right one of 100, 1,000 and 1,000,000 equally likely people from 1 release (on "
+        "average over people and noise)"
+    ]
+
+
+def test_pixels_that_prove_something_only_among_many_people_say_so(command):
+    said = command("audit", "dp-pix:cell=4,epsilon=0.12", *SMALL)
+    assert said.out.splitlines()[1] == (
+        "dp-pix:cell=4,epsilon=0.12: at most 0.22% of the times, whatever they know, somebody names the "
+        "right one of 1,000,000 equally likely people from 1 release (on average over people and noise); "
+        "nothing is proved of naming somebody among 100 or 1,000 people"
+    )
+
+
+def test_where_nothing_is_proved_of_naming_the_line_says_so(command):
+    said = command("audit", "dp-pix:cell=4,epsilon=3", *SMALL)
+    assert said.out.splitlines()[1] == (
+        "dp-pix:cell=4,epsilon=3: nothing is proved of naming somebody among 100, 1,000 or 1,000,000 people"
+    )
+
+
+def test_without_a_guarantee_nothing_is_proved_of_naming(command):
+    said = command("audit", "blur:radius=1", *SMALL)
+    assert said.out.splitlines()[1] == (
+        "blur:radius=1: nothing is proved of naming the person on a released image"
+    )
 
 
 def test_a_shape_that_is_none_is_refused(command):

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
     from sfumato.protect import Protection
 
+_CANDIDATES = (100, 1_000, 1_000_000)
+
 
 def audit(
     spec: Annotated[str, typer.Argument(metavar="SPEC", help="As dp-pix:cell=4,epsilon=1,3: one line each.")],
@@ -29,6 +31,7 @@ def audit(
     from sfumato import protect
     from sfumato.dp.audit import AuditConfig, audit
     from sfumato.dp.mechanisms import fresh_noise
+    from sfumato.dp.naming import sentence
     from sfumato.errors import ConfigError
 
     try:
@@ -53,6 +56,11 @@ def audit(
         print(f"{protection.spec}: {result}")
         if result.convicted:
             convicted.append(protection.spec)
+            continue  # what follows from a guarantee that does not hold is not worth a line
+        if stated is None:
+            print(f"{protection.spec}: nothing is proved of naming the person on a released image")
+        else:
+            print(f"{protection.spec}: {sentence([stated.naming(candidates=n) for n in _CANDIDATES])}")
     for broken in convicted:
         print(f"{broken} gives away more than it states: do not release with it, and report this as a bug")
     if convicted:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import mpmath
 
+from sfumato.dp import naming
 from sfumato.errors import ConfigError
 
 Definition = Literal["pure", "gaussian", "concentrated", "approximate"]
@@ -95,6 +96,35 @@ class Guarantee:
         value = self.value * (steps**2 if self.definition == "concentrated" else steps)
         # Images that differ in so many pixels are still two images of that shape.
         return replace(self, value=min(value, max(self.value, self.whole_image)), pixels=pixels)
+
+    def naming(
+        self, *, candidates: int | None = None, releases: int = 1, prior: naming.Prior | None = None
+    ) -> naming.Naming:
+        """The most that anybody's chance can be to name the person who is on the released images.
+
+        Follows from `whole_image`, the releases of any one image being the reference: see
+        sfumato.dp.naming. A protection that knows more, such as how many outputs it has, or a reference in
+        the middle of all, proves more.
+
+        Args:
+            candidates: N equally likely people; or
+            prior: the chance of the best guess beforehand, or the priors of all people.
+            releases: n, of images of that person, each with fresh noise.
+
+        Raises:
+            ConfigError: neither candidates nor prior, both, or a number out of range.
+        """
+        best, whole = naming.prior_of(candidates, prior), self.whole_image
+        match self.definition:
+            case "pure":
+                bound = naming.pure(best, epsilon=whole, releases=releases)
+            case "gaussian":
+                bound = naming.gaussian(best, mu=whole, releases=releases)
+            case "concentrated":
+                bound = naming.concentrated(best, rho=whole, releases=releases)
+            case "approximate":
+                bound = naming.approximate(best, epsilon=whole, delta=self.delta, releases=releases)
+        return naming.stated(bound, candidates=candidates, prior=prior, releases=releases)
 
     def __str__(self) -> str:
         unit = "any 1 pixel" if self.pixels == 1 else f"any {self.pixels} pixels"

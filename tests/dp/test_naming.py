@@ -1,0 +1,607 @@
+import math
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from sfumato.dp.guarantee import Guarantee
+from sfumato.dp.naming import (
+    Bound,
+    Naming,
+    approximate,
+    concentrated,
+    counting,
+    discrete,
+    exact,
+    flipped_bits,
+    gaussian,
+    gaussian_ball,
+    gaussian_cube,
+    leakage,
+    least,
+    pure,
+    randomised_response,
+    sentence,
+)
+from sfumato.errors import ConfigError
+
+few_tries = settings(deadline=None, max_examples=150)
+seeds = st.integers(0, 2**32 - 1)
+series = st.integers(1, 3)
+TOO_MUCH = 1 + 1e-6  # what rounding up may add
+
+
+def priors_of(people: int, draw: np.random.Generator) -> np.ndarray:
+    return draw.dirichlet(np.full(people, draw.choice([0.3, 1.0, 100.0])))
+
+
+def released(channel: np.ndarray, people: int, releases: int, draw: np.random.Generator) -> np.ndarray:
+    """(people, Y^releases): of up to three series of images that a person has, one is drawn and released."""
+    rows = []
+    for _ in range(people):
+        alternatives = []
+        for _ in range(draw.integers(1, 4)):
+            joint = np.ones(1)
+            for image in draw.integers(0, len(channel), size=releases):
+                joint = np.kron(joint, channel[image])
+            alternatives.append(joint)
+        rows.append(draw.dirichlet(np.ones(len(alternatives))) @ np.array(alternatives))
+    return np.array(rows)
+
+
+def random_channel(draw: np.random.Generator) -> np.ndarray:
+    images, outputs = draw.integers(2, 6), draw.integers(2, 5)
+    sharpness = draw.choice([0.1, 1.0, 10.0, 100.0])
+    return draw.dirichlet(np.full(outputs, sharpness), size=images) * (1 - 1e-6) + 1e-6 / outputs
+
+
+def response_channel(outputs: int, epsilon: float) -> np.ndarray:
+    rows = np.ones((outputs, outputs)) + (math.exp(epsilon) - 1) * np.eye(outputs)
+    return rows / rows.sum(1, keepdims=True)
+
+
+def largest_divergence(channel: np.ndarray) -> float:
+    """ε between any two rows."""
+    return float(np.log(channel[:, None] / channel[None]).max())
+
+
+def least_rho(channel: np.ndarray) -> float:
+    """A ρ with D_α <= ρα for all α > 1 and any two rows. D grows with α, so that a grid is enough."""
+    orders = 1 + np.logspace(-4, 3, 600)
+    logs = np.log(channel)
+    exponents = orders[:, None, None, None] * logs[:, None] + (1 - orders)[:, None, None, None] * logs[None]
+    divergences = np.logaddexp.reduce(exponents, axis=-1) / (orders - 1)[:, None, None]
+    worst = np.append(divergences.max(axis=(1, 2)), largest_divergence(channel))
+    return float((worst / np.append(1.0, orders)).max())
+
+
+def no_adversary_is_above(bounds, channel, releases, draw) -> None:
+    """Bounds are functions of a prior; people release what the channel makes of their images."""
+    people = int(draw.integers(1, 9))
+    priors = priors_of(people, draw)
+    best_adversary = exact(list(priors), released(channel, people, releases, draw))
+    for bound in bounds:
+        assert best_adversary <= bound(float(priors.max())).chance
+        assert best_adversary <= bound(list(priors)).chance
+
+
+# No adversary, on any channel, is above any bound.
+
+
+@few_tries
+@given(seeds, series)
+def test_no_adversary_is_above_counting_and_leakage(seed, releases):
+    draw = np.random.default_rng(seed)
+    channel = random_channel(draw)
+    bounds = [
+        lambda prior: counting(prior, outputs=channel.shape[1], releases=releases),
+        lambda prior: leakage(prior, channel=channel, releases=releases),
+    ]
+    no_adversary_is_above(bounds, channel, releases, draw)
+
+
+@few_tries
+@given(seeds, series)
+def test_no_adversary_is_above_counting_where_outputs_have_no_noise(seed, releases):
+    draw = np.random.default_rng(seed)
+    channel = np.eye(int(draw.integers(2, 5)))
+    bound = lambda prior: counting(prior, outputs=len(channel), releases=releases)  # noqa: E731
+    no_adversary_is_above([bound], channel, releases, draw)
+
+
+@few_tries
+@given(seeds, series, st.integers(1, 5), st.floats(0, 6))
+def test_no_adversary_is_above_randomised_response(seed, releases, outputs, epsilon):
+    draw = np.random.default_rng(seed)
+    bounds = [
+        lambda prior: randomised_response(prior, outputs=outputs, epsilon=epsilon, releases=releases),
+        lambda prior: pure(prior, epsilon=epsilon, releases=releases),
+    ]
+    no_adversary_is_above(bounds, response_channel(outputs, epsilon), releases, draw)
+
+
+@few_tries
+@given(seeds, st.integers(1, 2), st.integers(1, 3), st.floats(0, 0.5))
+def test_no_adversary_is_above_flipped_bits(seed, releases, bits, flip):
+    draw = np.random.default_rng(seed)
+    channel = np.ones((1, 1))
+    for _ in range(bits):
+        channel = np.kron(channel, [[1 - flip, flip], [flip, 1 - flip]])
+    bound = lambda prior: flipped_bits(prior, bits=bits, flip=flip, releases=releases)  # noqa: E731
+    no_adversary_is_above([bound], channel, releases, draw)
+
+
+@few_tries
+@given(seeds, series)
+def test_no_adversary_is_above_what_differential_privacy_allows(seed, releases):
+    draw = np.random.default_rng(seed)
+    channel = random_channel(draw)
+    epsilon = largest_divergence(channel)
+    part = epsilon * draw.uniform()
+    delta = float((channel[:, None] - math.exp(part) * channel[None]).clip(0).sum(-1).max())
+    rho = least_rho(channel)
+    bounds = [
+        lambda prior: pure(prior, epsilon=epsilon, releases=releases),
+        lambda prior: concentrated(prior, rho=rho, releases=releases),
+        lambda prior: approximate(prior, epsilon=part, delta=min(1.0, delta), releases=releases),
+    ]
+    no_adversary_is_above(bounds, channel, releases, draw)
+
+
+@few_tries
+@given(seeds, series, st.floats(0.05, 4))
+def test_no_adversary_is_above_gaussian_noise_on_a_bounded_number(seed, releases, ratio):
+    draw = np.random.default_rng(seed)
+    numbers = np.append(draw.uniform(-ratio, ratio, 3), [-ratio, ratio])
+    edges = np.concatenate([[-np.inf], np.linspace(-ratio - 2, ratio + 2, 12), [np.inf]])
+    channel = np.diff(norm.cdf(edges - numbers[:, None]), axis=1)  # rounding is post-processing
+    bounds = [
+        lambda prior: gaussian(prior, mu=ratio, releases=releases),
+        lambda prior: gaussian_cube(prior, dimensions=1, ratio=ratio, releases=releases),
+        lambda prior: gaussian_ball(prior, dimensions=1, ratio=ratio, releases=releases),
+        lambda prior: concentrated(prior, rho=ratio**2 / 2, releases=releases),
+    ]
+    no_adversary_is_above(bounds, channel, releases, draw)
+
+
+@few_tries
+@given(seeds, st.integers(1, 2), st.integers(0, 4), st.floats(0.3, 4))
+def test_no_adversary_is_above_discrete_gaussian_noise_on_a_grid(seed, releases, most, deviation):
+    draw = np.random.default_rng(seed)
+    grid = np.arange(-60, 61)
+    channel = np.exp(-((grid - np.arange(-most, most + 1)[:, None]) ** 2) / (2 * deviation**2))
+    channel /= channel.sum(1, keepdims=True)
+    ratio, step = most / deviation, 1 / deviation
+    parts = {"dimensions": 1, "step": step, "releases": releases}
+    bounds = [
+        lambda prior: discrete(gaussian(prior, mu=ratio, releases=releases), **parts),
+        lambda prior: discrete(gaussian_cube(prior, dimensions=1, ratio=ratio, releases=releases), **parts),
+    ]
+    no_adversary_is_above(bounds, channel, releases, draw)
+
+
+def best_guesses(people: np.ndarray, rounds: int, draw: np.random.Generator) -> tuple[float, float]:
+    """How often the nearest of (N, d) people is the right one after noise of variance 1, and its error."""
+    who = draw.integers(0, len(people), rounds)
+    seen = people[who] + draw.standard_normal((rounds, people.shape[1]))
+    distances = (people**2).sum(1) - 2 * seen @ people.T
+    share = float((distances.argmin(1) == who).mean())
+    return share, math.sqrt(share * (1 - share) / rounds)
+
+
+@pytest.mark.parametrize(("dimensions", "ratio"), [(1, 2.0), (2, 3.0), (3, 3.84), (5, 4.0)])
+def test_the_nearest_person_is_right_no_more_often_than_the_ball_allows_and_half_of_it_is_too_little(
+    dimensions, ratio
+):
+    draw = np.random.default_rng(0)
+    directions = draw.standard_normal((400, dimensions))
+    radii = ratio * draw.uniform(size=(400, 1)) ** (1 / dimensions)
+    people = directions / np.linalg.norm(directions, axis=1, keepdims=True) * radii
+    share, error = best_guesses(people, 100_000, draw)
+    assert share - 4 * error <= gaussian_ball(1 / 400, dimensions=dimensions, ratio=ratio).chance
+    assert share - 4 * error > gaussian_ball(1 / 400, dimensions=dimensions, ratio=ratio / 2).chance
+
+
+@pytest.mark.parametrize(("dimensions", "ratio"), [(1, 2.0), (2, 2.0), (3, 2.0)])
+def test_people_on_a_grid_in_the_cube_are_named_as_often_as_it_allows_or_nearly(dimensions, ratio):
+    draw = np.random.default_rng(0)
+    axis = np.linspace(-ratio, ratio, 7)
+    people = np.array(list(product(axis, repeat=dimensions)))
+    share, error = best_guesses(people, 100_000, draw)
+    bound = gaussian_cube(1 / len(people), dimensions=dimensions, ratio=ratio).chance
+    assert share - 4 * error <= bound
+    assert share + 4 * error >= 0.9 * bound
+    assert share - 4 * error > gaussian_cube(1 / len(people), dimensions=dimensions, ratio=ratio / 2).chance
+
+
+# The formulas are the integrals that they stand for.
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3, 8, 64, 512])
+@pytest.mark.parametrize("ratio", [0.01, 0.5, 4.0, 30.0])
+def test_the_functional_of_the_ball_is_the_integral_of_the_largest_density(dimensions, ratio):
+    # ln of (surface of the unit sphere) r^(d-1) exp(-max(0, r - c)^2 / 2) / (2 pi)^(d/2), over all radii.
+    surface = math.log(2) + dimensions / 2 * math.log(math.pi) - math.lgamma(dimensions / 2)
+
+    def logarithm(radius: float) -> float:
+        outside = max(0.0, radius - ratio)
+        return (
+            surface
+            + (dimensions - 1) * math.log(radius)
+            - outside**2 / 2
+            - dimensions / 2 * math.log(2 * math.pi)
+        )
+
+    # Where the derivative (d - 1) / r - (r - c) is 0.
+    peak = (ratio + math.sqrt(ratio**2 + 4 * (dimensions - 1))) / 2
+    peak = max(peak, ratio, 1e-9)
+    top = logarithm(peak)
+    pieces = sorted({1e-12, ratio, max(peak - 3, 1e-12), peak, peak + 3, peak + 12})
+    integral = sum(
+        quad(lambda radius: math.exp(logarithm(radius) - top), low, high, limit=500, epsabs=0)[0]
+        for low, high in pairwise(pieces)
+    )
+    expected = math.log(integral) + top
+    bound = gaussian_ball(1e-280, dimensions=dimensions, ratio=ratio).chance
+    if expected < math.log(1e280):
+        assert math.log(bound) - math.log(1e-280) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    else:
+        assert bound == 1
+
+
+def test_the_cube_of_one_dimension_is_the_ball_of_one_dimension():
+    cube = gaussian_cube(1e-6, dimensions=1, ratio=3.0).chance
+    assert gaussian_ball(1e-6, dimensions=1, ratio=3.0).chance == pytest.approx(cube, rel=1e-8)
+
+
+@pytest.mark.parametrize("ratio", [0.5, 2.0, 10.0])
+def test_the_cube_of_one_dimension_is_reached_by_people_all_along_it(ratio):
+    # N points along [-c, c]: each but the first adds what lies between two densities, 2 Phi(gap / 2) - 1.
+    people = 100_000
+    gap = 2 * ratio / (people - 1)
+    adversary = (1 + (people - 1) * math.erf(gap / 2 / math.sqrt(2))) / people
+    bound = gaussian_cube(1 / people, dimensions=1, ratio=ratio).chance
+    assert adversary <= bound <= adversary * TOO_MUCH
+
+
+@pytest.mark.parametrize("prior", [0.5, 0.1, 1e-4, 1e-9])
+@pytest.mark.parametrize("rho", [0.01, 0.5, 2.0])
+def test_concentrated_is_the_least_over_all_orders(prior, rho):
+    orders = 1 + np.logspace(-6, 6, 100_001)
+    bounds = np.minimum(0, (rho * orders + math.log(prior)) * (orders - 1) / orders)
+    assert concentrated(prior, rho=rho).chance == pytest.approx(math.exp(bounds.min()), rel=1e-6)
+
+
+@pytest.mark.parametrize("prior", [0.5, 0.1, 1e-6])
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 3.0, 20.0, math.inf])
+def test_pure_for_one_release_is_the_smaller_of_two_lines(prior, epsilon):
+    line = min(math.exp(epsilon) * prior, 1 - math.exp(-epsilon) * (1 - prior))
+    assert pure(prior, epsilon=epsilon).chance == pytest.approx(min(1, line), rel=1e-8)
+
+
+@pytest.mark.parametrize("releases", [2, 5, 30])
+def test_pure_for_several_releases_is_never_above_one_release_of_their_sum(releases):
+    several = pure(1e-3, epsilon=0.3, releases=releases).chance
+    assert several <= pure(1e-3, epsilon=0.3 * releases).chance * TOO_MUCH
+
+
+# Bounds that are reached.
+
+
+def test_counting_is_reached_by_outputs_without_noise():
+    assert counting([0.4, 0.3, 0.2, 0.1], outputs=3).chance == pytest.approx(0.9)
+    adversary = exact([0.4, 0.3, 0.2, 0.1], [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 1]])
+    assert adversary == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("people", [2, 3, 7])
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 5.0])
+def test_randomised_response_is_reached_where_each_person_has_a_word(people, epsilon):
+    adversary = exact([1 / people] * people, response_channel(people, epsilon))
+    bound = randomised_response(1 / people, outputs=people, epsilon=epsilon).chance
+    assert adversary <= bound <= adversary * TOO_MUCH
+    leaked = leakage(1 / people, channel=response_channel(people, epsilon)).chance
+    assert leaked == pytest.approx(adversary)
+
+
+def test_with_all_priors_randomised_response_is_reached_by_the_likeliest_people():
+    adversary = exact([0.5, 0.3, 0.2], response_channel(2, 1.0)[[0, 1, 1]])
+    bound = randomised_response([0.5, 0.3, 0.2], outputs=2, epsilon=1.0).chance
+    assert adversary <= bound <= adversary * TOO_MUCH
+    assert bound < randomised_response(0.5, outputs=2, epsilon=1.0).chance
+
+
+@pytest.mark.parametrize("flip", [0.01, 0.1, 0.4])
+def test_flipped_bits_are_a_product_of_channels(flip):
+    bound = flipped_bits(1 / 369, bits=4, flip=flip, releases=2).chance
+    assert bound == pytest.approx((2 - 2 * flip) ** 8 / 369, rel=0.5)
+    codes = flipped_bits(2.0**-8, bits=4, flip=flip, releases=2).chance
+    assert codes == pytest.approx((1 - flip) ** 8, rel=1e-6)  # all right, or guessed otherwise
+    assert bound <= (2 - 2 * flip) ** 8 / 369 * TOO_MUCH
+
+
+def test_bits_that_are_not_flipped_are_counted():
+    flipped = flipped_bits(1 / 369, bits=5, flip=0.0).chance
+    assert flipped == pytest.approx(counting(1 / 369, outputs=32).chance, rel=1e-8)
+
+
+@pytest.mark.parametrize("ratio", [0.3, 1.0, 3.0])
+def test_two_people_at_both_ends_are_named_as_often_as_the_radius_says(ratio):
+    adversary = norm.cdf(ratio)  # nearer to the one or to the other
+    bound = gaussian(0.5, mu=ratio).chance
+    assert adversary <= bound * (1 + 1e-12)
+    assert bound <= adversary * TOO_MUCH
+    assert adversary > gaussian(0.5, mu=ratio / 2).chance  # half of the radius proves what is not so
+
+
+# Bounds that somebody might believe, and that do not hold.
+
+
+def test_a_rare_output_names_its_person_though_the_average_is_bounded():
+    # 100 people, two outputs, one of which only the last person has: seen, it leaves no doubt.
+    channel = np.array([[1.0, 0.0]] * 99 + [[0.0, 1.0]])
+    priors = np.full(100, 0.01)
+    average = counting(0.01, outputs=2).chance
+    assert exact(list(priors), channel) == pytest.approx(0.02)
+    assert average == pytest.approx(0.02)
+    after = priors * channel[:, 1] / (priors @ channel[:, 1])
+    assert after.max() == 1 > average
+
+
+def test_releases_of_different_images_tell_more_than_their_mean():
+    # People have two numbers each, on a grid over [-4, 4]^2; both are released. Were both the same number,
+    # sigma would fall by the root of 2, and one release would be the bound.
+    points, ratio = 31, 4.0
+    gap = 2 * ratio / (points - 1)
+    adversary = ((1 + (points - 1) * math.erf(gap / 2 / math.sqrt(2))) / points) ** 2
+    prior = 1 / points**2
+    assert adversary <= gaussian_cube(prior, dimensions=1, ratio=ratio, releases=2).chance
+    assert adversary > gaussian_cube(prior, dimensions=1, ratio=ratio * math.sqrt(2)).chance
+
+
+def test_a_coarse_grid_tells_more_than_continuous_noise():
+    channel = np.exp(-((np.arange(-20, 21) - np.arange(-1, 2)[:, None]) ** 2) / (2 * 0.3**2))
+    adversary = exact([1 / 3] * 3, channel / channel.sum(1, keepdims=True))
+    continuous = gaussian_cube(1 / 3, dimensions=1, ratio=1 / 0.3)
+    assert adversary > gaussian(1 / 3, mu=1 / 0.3 / 2).chance
+    assert discrete(continuous, dimensions=1, step=1 / 0.3).chance >= adversary
+
+
+def test_a_fine_grid_costs_nothing_that_is_seen():
+    continuous = gaussian(1e-6, mu=4.0)
+    on_a_grid = discrete(continuous, dimensions=16, step=4 / 2**16)
+    assert on_a_grid.chance == pytest.approx(continuous.chance, rel=1e-7)
+    assert on_a_grid.source.endswith("on a grid")
+
+
+# Limits, and order.
+
+NO_PROTECTION_LOST = {
+    "one output": lambda prior, n: counting(prior, outputs=1, releases=n),
+    "lies alone": lambda prior, n: randomised_response(prior, outputs=8, epsilon=0.0, releases=n),
+    "one word": lambda prior, n: randomised_response(prior, outputs=1, epsilon=3.0, releases=n),
+    "coins": lambda prior, n: flipped_bits(prior, bits=8, flip=0.5, releases=n),
+    "equal rows": lambda prior, n: leakage(prior, channel=[[0.3, 0.7], [0.3, 0.7]], releases=n),
+    "ball": lambda prior, n: gaussian_ball(prior, dimensions=16, ratio=0.0, releases=n),
+    "noisy ball": lambda prior, n: gaussian_ball(prior, dimensions=512, ratio=1e-15, releases=n),
+    "cube": lambda prior, n: gaussian_cube(prior, dimensions=16, ratio=0.0, releases=n),
+    "mu": lambda prior, n: gaussian(prior, mu=0.0, releases=n),
+    "epsilon": lambda prior, n: pure(prior, epsilon=0.0, releases=n),
+    "rho": lambda prior, n: concentrated(prior, rho=0.0, releases=n),
+    "epsilon, delta": lambda prior, n: approximate(prior, epsilon=0.0, delta=0.0, releases=n),
+}
+
+
+@pytest.mark.parametrize("bound", NO_PROTECTION_LOST.values(), ids=NO_PROTECTION_LOST)
+@pytest.mark.parametrize("prior", [1.0, 0.5, 1 / 369, 1e-200])
+@pytest.mark.parametrize("releases", [1, 7])
+def test_a_release_that_tells_nothing_leaves_the_guess_beforehand(bound, prior, releases):
+    chance = bound(prior, releases).chance
+    assert prior <= chance <= prior * TOO_MUCH
+
+
+# Of strength s: larger tells more.
+STRENGTHS = {
+    "counting": lambda prior, s, n: counting(prior, outputs=1 + round(10 * s), releases=n),
+    "response": lambda prior, s, n: randomised_response(prior, outputs=16, epsilon=s, releases=n),
+    "bits": lambda prior, s, n: flipped_bits(prior, bits=5, flip=0.5 * math.exp(-s), releases=n),
+    "leakage": lambda prior, s, n: leakage(prior, channel=response_channel(4, s), releases=n),
+    "ball": lambda prior, s, n: gaussian_ball(prior, dimensions=16, ratio=s, releases=n),
+    "cube": lambda prior, s, n: gaussian_cube(prior, dimensions=16, ratio=s, releases=n),
+    "gaussian": lambda prior, s, n: gaussian(prior, mu=s, releases=n),
+    "pure": lambda prior, s, n: pure(prior, epsilon=s, releases=n),
+    "concentrated": lambda prior, s, n: concentrated(prior, rho=s, releases=n),
+    "approximate": lambda prior, s, n: approximate(prior, epsilon=s, delta=0.01, releases=n),
+}
+
+
+@pytest.mark.parametrize("bound", STRENGTHS.values(), ids=STRENGTHS)
+@settings(deadline=None, max_examples=60)
+@given(
+    prior=st.floats(-9, 0).map(lambda exponent: 10**exponent),
+    strength=st.floats(0, 9),
+    more=st.floats(1, 3),
+    releases=st.integers(1, 5),
+)
+def test_more_told_more_releases_or_a_better_guess_never_lower_a_bound(
+    bound, prior, strength, more, releases
+):
+    chance = bound(prior, strength, releases).chance
+    assert prior <= chance <= 1
+    slack = 1 - 1e-8
+    assert bound(prior, strength * more, releases).chance >= chance * slack
+    assert bound(prior, strength, releases + 1).chance >= chance * slack
+    assert bound(min(1.0, prior * more), strength, releases).chance >= chance * slack
+
+
+@pytest.mark.parametrize("bound", STRENGTHS.values(), ids=STRENGTHS)
+def test_a_bound_by_all_priors_is_never_above_that_by_the_largest(bound):
+    priors = [0.3, 0.2, 0.2, 0.1, 0.1, 0.05, 0.05]
+    for strength in (0.1, 1.0, 3.0):
+        assert bound(priors, strength, 2).chance <= bound(0.3, strength, 2).chance * TOO_MUCH
+
+
+@pytest.mark.parametrize("bound", STRENGTHS.values(), ids=STRENGTHS)
+def test_numbers_beyond_all_bounds_prove_nothing_and_break_nothing(bound):
+    assert bound(1e-320, 700.0, 10_000).chance == 1
+    assert bound([1.0, 0.0], 700.0, 3).chance == 1
+
+
+def test_infinite_numbers_prove_nothing():
+    assert gaussian(0.1, mu=math.inf) == (1, gaussian(0.1, mu=0).source)
+    assert concentrated(0.1, rho=math.inf).chance == 1
+    assert approximate(0.1, epsilon=math.inf, delta=0).chance == 1
+    assert gaussian_ball(0.1, dimensions=3, ratio=math.inf).chance == 1
+    assert gaussian_cube(0.1, dimensions=3, ratio=math.inf).chance == 1
+
+
+def test_of_more_draws_than_are_summed_nothing_is_claimed():
+    assert flipped_bits(0.01, bits=16, flip=0.499999, releases=100_000).chance == 1
+
+
+def test_the_least_bound_comes_with_its_source():
+    assert least(Bound(0.3, "one"), Bound(0.2, "another"), Bound(1.0, "none")) == (0.2, "another")
+
+
+# Figures of the probes.
+
+
+@pytest.mark.parametrize(("bits", "percent"), [(5, 8.7), (6, 17.3), (8, 69.4)])
+def test_a_code_of_few_bits_among_369_people(bits, percent):
+    assert 100 * counting(1 / 369, outputs=2**bits).chance == pytest.approx(percent, abs=0.05)
+
+
+@pytest.mark.parametrize(("people", "percent"), [(10_000, 61.1), (1_000_000, 22.6)])
+def test_16_numbers_of_norm_1_with_noise_of_a_quarter(people, percent):
+    by_centre = gaussian(1 / people, mu=1 / 0.25).chance
+    assert 100 * by_centre == pytest.approx(percent, abs=0.05)
+    # The volume of so many dimensions is about as large a bound among a million, and none among 10,000.
+    assert by_centre < gaussian_ball(1 / people, dimensions=16, ratio=4.0).chance
+
+
+def test_a_ball_of_3_dimensions_among_369_people():
+    ball = gaussian_ball(1 / 369, dimensions=3, ratio=3.84)
+    assert 100 * ball.chance == pytest.approx(10.0, abs=0.05)
+    assert least(ball, gaussian(1 / 369, mu=3.84)) is ball
+
+
+# In plain words.
+
+
+def naming(chance: float, candidates: int | None, releases: int = 1, prior: float = 0.03) -> Naming:
+    return Naming(chance=chance, prior=prior, candidates=candidates, releases=releases, source="")
+
+
+def test_the_sentence_of_five_bits():
+    assert str(naming(counting(1 / 369, outputs=32).chance, 369)) == (
+        "at most 8.7% of the times, whatever they know, somebody names the right one of 369 equally likely "
+        "people from 1 release (on average over people and noise)"
+    )
+
+
+def test_the_sentence_of_a_prior_and_of_several_releases():
+    assert str(naming(0.5, None, releases=1_200)) == (
+        "at most 50% of the times, whatever they know, somebody names the right person, guessed beforehand "
+        "with at most 3%, from 1,200 releases (on average over people and noise)"
+    )
+
+
+@pytest.mark.parametrize("chance", [1.0, 0.999])
+def test_where_a_bound_says_nothing_the_sentence_says_so(chance):
+    assert str(naming(chance, 369)) == "nothing is proved of naming somebody among 369 people"
+    assert str(naming(chance, None)) == (
+        "nothing is proved of naming a person who is guessed beforehand with at most 3%"
+    )
+
+
+def test_one_sentence_on_several_numbers_of_people():
+    assert sentence([naming(1.0, 100), naming(0.5, 1_000), naming(0.0005, 1_000_000)]) == (
+        "at most 50% and 0.05% of the times, whatever they know, somebody names the right one of 1,000 and "
+        "1,000,000 equally likely people from 1 release (on average over people and noise); nothing is "
+        "proved of naming somebody among 100 people"
+    )
+
+
+@given(st.floats(-12, math.log10(0.998)).map(lambda exponent: 10**exponent))
+def test_a_percentage_in_plain_words_is_never_below_the_chance(chance):
+    shown = float(str(naming(chance, 369)).removeprefix("at most ").split("%")[0]) / 100
+    assert chance * (1 - 2e-8) <= shown <= chance * 1.11
+    assert shown < 1
+
+
+# By the guarantee of an image.
+
+
+def promise(definition: str, whole_image: float, delta: float = 0.0) -> Guarantee:
+    return Guarantee(
+        definition=definition, value=0.01, pixels=1, whole_image=whole_image, source="", delta=delta
+    )
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "bound"),
+    [
+        (promise("pure", 1.0), pure(0.01, epsilon=1.0, releases=3)),
+        (promise("gaussian", 0.5), gaussian(0.01, mu=0.5, releases=3)),
+        (promise("concentrated", 0.1), concentrated(0.01, rho=0.1, releases=3)),
+        (promise("approximate", 0.4, 1e-3), approximate(0.01, epsilon=0.4, delta=1e-3, releases=3)),
+    ],
+    ids=["pure", "gaussian", "concentrated", "approximate"],
+)
+def test_a_guarantee_bounds_naming_by_its_number_between_any_two_images(guarantee, bound):
+    stated = guarantee.naming(candidates=100, releases=3)
+    assert (stated.chance, stated.source) == bound
+    assert (stated.candidates, stated.releases, stated.prior) == (100, 3, 0.01)
+    assert guarantee.naming(prior=0.01, releases=3).chance == stated.chance
+
+
+def test_a_guarantee_takes_the_priors_of_all_people():
+    stated = promise("pure", 1.0).naming(prior=[0.6, 0.3, 0.1])
+    assert stated.prior == pytest.approx(0.6)
+    assert stated.chance == pure([0.6, 0.3, 0.1], epsilon=1.0).chance
+    assert stated.candidates is None
+
+
+def test_a_pixel_protection_of_an_ordinary_image_proves_nothing():
+    assert promise("pure", 706.0).naming(candidates=10**6).chance == 1
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize("given_prior", [{}, {"candidates": 3, "prior": 0.1}])
+def test_candidates_and_prior_exclude_each_other(given_prior):
+    with pytest.raises(ConfigError, match="give a number of candidates, or a prior in its place"):
+        promise("pure", 1.0).naming(**given_prior)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: counting(0.0, outputs=2), "prior=0: the best guess beforehand"),
+        (lambda: counting(1.1, outputs=2), "prior=1.1: "),
+        (lambda: counting(math.nan, outputs=2), "prior=nan: "),
+        (lambda: counting([0.5, 0.4], outputs=2), "which sum to 1"),
+        (lambda: counting([1.5, -0.5], outputs=2), "a probability for each person"),
+        (lambda: counting([], outputs=2), "a probability for each person"),
+        (lambda: counting(0.1, outputs=0), "outputs=0: a whole number, at least 1"),
+        (lambda: counting(0.1, outputs=2, releases=0), "releases=0: a whole number, at least 1"),
+        (lambda: flipped_bits(0.1, bits=0, flip=0.1), "bits=0: "),
+        (lambda: flipped_bits(0.1, bits=1, flip=0.51), "flip=0.51: a bit is flipped"),
+        (lambda: leakage(0.1, channel=[[0.5, 0.6]]), "channel: give a row of probabilities"),
+        (lambda: leakage(0.1, channel=[0.5, 0.5]), "channel: give a row of probabilities"),
+        (lambda: gaussian(0.1, mu=-1.0), "mu=-1: a number of at least 0"),
+        (lambda: gaussian_ball(0.1, dimensions=0, ratio=1.0), "dimensions=0: "),
+        (lambda: gaussian_ball(0.1, dimensions=1, ratio=math.nan), "ratio=nan: "),
+        (lambda: approximate(0.1, epsilon=1.0, delta=1.5), "delta=1.5: it lies from 0 to 1"),
+        (lambda: exact([0.5, 0.5], [[1.0]]), "2 priors for 1 people"),
+        (lambda: promise("pure", 1.0).naming(candidates=0), "candidates=0: a whole number"),
+    ],
+)
+def test_a_number_out_of_range_is_refused(call, words):
+    with pytest.raises(ConfigError, match=words):
+        call()
