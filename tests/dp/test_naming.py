@@ -363,12 +363,17 @@ def test_releases_of_different_images_tell_more_than_their_mean():
     assert adversary > gaussian_cube(prior, dimensions=1, ratio=ratio * math.sqrt(2)).chance
 
 
-def test_a_coarse_grid_tells_more_than_continuous_noise():
-    channel = np.exp(-((np.arange(-20, 21) - np.arange(-1, 2)[:, None]) ** 2) / (2 * 0.3**2))
-    adversary = exact([1 / 3] * 3, channel / channel.sum(1, keepdims=True))
-    continuous = gaussian_cube(1 / 3, dimensions=1, ratio=1 / 0.3)
-    assert adversary > gaussian(1 / 3, mu=1 / 0.3 / 2).chance
-    assert discrete(continuous, dimensions=1, step=1 / 0.3).chance >= adversary
+@pytest.mark.parametrize("step", [0.05, 0.3, 1.0])
+def test_noise_on_a_grid_is_likelier_than_rounded_noise_by_the_factor_and_no_more(step):
+    grid = step * np.arange(-400, 401)[abs(step * np.arange(-400, 401)) < 8]
+    on_the_grid = np.exp(-(grid**2) / 2)
+    rounded = norm.cdf(grid + step / 2) - norm.cdf(grid - step / 2)
+    ratio = (on_the_grid / on_the_grid.sum() / rounded)[abs(grid) < 5].max()  # beyond, cdf loses its digits
+    factor = discrete(Bound(1e-3, ""), dimensions=1, step=step).chance / 1e-3
+    assert 1 < ratio <= factor
+    assert math.log(factor) == pytest.approx(math.log(ratio), rel=0.1)
+    three = discrete(Bound(1e-3, ""), dimensions=1, step=step, releases=3).chance / 1e-3
+    assert three == pytest.approx(factor**3)
 
 
 def test_a_fine_grid_costs_nothing_that_is_seen():
