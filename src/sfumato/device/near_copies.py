@@ -27,16 +27,7 @@ _BASE = 48  # the side to which a picture is reduced at first
 _THUMBNAIL = 16
 
 _STORED = 36  # the side at which a picture is when its keys are taken
-_PROBED = {
-    27: 10,
-    29: 12,
-    31: 14,
-    33: 16,
-    36: 23,
-    40: 22,
-    44: 26,
-    48: 30,
-}  # sides at which it is looked up, and blobs at most
+_PROBED = {27: 10, 29: 11, 32: 14, 36: 20, 40: 15, 45: 18, 48: 18}  # at which it is looked up: most blobs
 _WHOLE = 13
 _RADIUS, _WINDOW, _ORDER = 6, 3.0, 6  # of what is described around a blob, in cells
 _PROBES = 200
@@ -181,17 +172,17 @@ def _index(squares: np.ndarray) -> tuple[list[tuple[int, ...]], list[tuple[int, 
     parts = [_whole(squares), *(_blobs(squares, side, limit) for side, limit in _PROBED.items())]
     sides = np.repeat([_WHOLE, *_PROBED], [len(owners) for owners, _, _ in parts])
     owners, kinds, responses = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    words, costs = _variants(_canonical(responses))
-    words += kinds[:, None] << len(_SIGNS)
     order = np.argsort(owners, kind="stable")
+    words, costs = _variants(_canonical(responses[order]))
+    words += kinds[order, None] << len(_SIGNS)
+    stored = np.isin(sides[order], (_WHOLE, _STORED))
     ends = np.searchsorted(owners[order], np.arange(len(squares) + 1))
-    stored = np.isin(sides, (_WHOLE, _STORED))
     keys, probes = [], []
-    for rows in (order[start:end] for start, end in pairwise(ends)):
-        keys.append(tuple(dict.fromkeys(words[rows[stored[rows]], 0].tolist())))
-        cost = costs[rows].ravel()
+    for start, end in pairwise(ends):
+        keys.append(tuple(dict.fromkeys(words[start:end, 0][stored[start:end]].tolist())))
+        cost = costs[start:end].ravel()
         cheapest = cost.argpartition(min(_PROBES, cost.size) - 1)[:_PROBES]
-        probes.append(tuple(dict.fromkeys(words[rows].ravel()[cheapest].tolist())))
+        probes.append(tuple(dict.fromkeys(words[start:end].ravel()[cheapest].tolist())))
     return keys, probes
 
 
