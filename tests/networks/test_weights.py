@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from sfumato.errors import ArtefactError
-from sfumato.networks.weights import initial_weights, load_weights
+from sfumato.networks.weights import initial_weights, load_weights, no_larger_than
 
 SOURCE = "Ask the museum."
 
@@ -142,3 +142,24 @@ def test_a_file_that_was_cut_short_is_an_error_of_ours(tmp_path, suffix):
 def test_another_format_is_refused_by_its_suffix(tmp_path):
     with pytest.raises(ArtefactError, match=r"weights are read from \.safetensors, \.npz, \.pt, \.pth"):
         load_weights(small_network, tmp_path / "068.ckpt", source=SOURCE)
+
+
+# A network that is larger than its weights
+
+
+def test_a_network_that_is_too_large_is_not_made_and_leaves_torch_as_it_was():
+    def makes() -> None:
+        with torch.no_grad():
+            torch.zeros(1)  # within the bound
+            nn.Linear(10_000, 10_000)
+
+    with pytest.raises(ArtefactError, match="a larger network than it has weights for"), no_larger_than({}):
+        makes()
+    assert torch.is_grad_enabled()
+    torch.ones(2, requires_grad=True).sum().backward()
+
+
+def test_a_network_of_the_size_of_its_weights_is_made():
+    network = nn.Linear(30, 20)
+    with no_larger_than(network.state_dict()):
+        nn.Linear(30, 20)

@@ -80,13 +80,17 @@ class _Measured(TorchFunctionMode):
     ) -> Any:
         if func in (torch.empty, torch.zeros, torch.ones):
             sizes = args[0] if args and isinstance(args[0], tuple | list) else args
-            self._numbers -= math.prod(sizes)
-            self._tensors -= 1
+            self._take(math.prod(sizes), 1)
         elif func is torch.eye:
-            self._numbers -= args[0] ** 2
+            self._take(args[0] ** 2, 0)
+        # Nothing else may fail here: what ends a block of torch.no_grad comes this way, too.
+        return func(*args, **(kwargs or {}))
+
+    def _take(self, numbers: int, tensors: int) -> None:
+        self._numbers -= numbers
+        self._tensors -= tensors
         if self._numbers < 0 or self._tensors < 0:
             raise ArtefactError("its card asks for a larger network than it has weights for")
-        return func(*args, **(kwargs or {}))
 
 
 def take_weights(
