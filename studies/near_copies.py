@@ -208,7 +208,7 @@ def main() -> None:
         rows = torch.randperm(len(world.images), generator=torch.Generator().manual_seed(args.seed))[:2000]
         named = world.labels["identity" if source == "faces" else "class"]
         planes = [world.images[row].permute(1, 2, 0).numpy() for row in rows]
-        sets[name] = [Image.fromarray(plane.squeeze()) for plane in planes], np.asarray(named.values)[rows]
+        sets[name] = [Image.fromarray(plane.squeeze()) for plane in planes], named.codes[rows].numpy()
     pairs = {}
     for name, (pictures, labels) in sets.items():
         pairs[name] = alarms(pictures, labels)

@@ -26,26 +26,27 @@ _LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601
 _BASE = 48  # the side to which a picture is reduced at first
 _THUMBNAIL = 16
 
-_STORED = 36  # the side at which a picture is when its keys are taken
-_PROBED = {27: 10, 29: 11, 32: 14, 36: 20, 40: 15, 45: 18, 48: 18}  # at which it is looked up: most blobs
-_WHOLE = 13
-_RADIUS, _WINDOW, _ORDER = 6, 3.0, 6  # of what is described around a blob, in cells
+_STORED = 36  # the side at which the blobs lie under which an image is stored
+# The sides at which they lie under which it is looked up, and how many at most: crops of 3/4, and to 3/4.
+_PROBED = {27: 10, 29: 11, 32: 14, 36: 20, 40: 15, 45: 18, 48: 18}
+_WHOLE = 13  # the side at which a square is described as a whole
+_RADIUS, _WINDOW, _ORDER = 6, 3.0, 6  # cells around a blob; sigma of the window; highest order of polynomials
 _PROBES = 200
-
-# What a picture must have: a standard deviation of its thumbnail, in grey levels.
-_LEAST_CONTRAST = 1.0
+_FAINT = 0.5  # grey levels: what is no blob
+_LEAST_CONTRAST = 1.0  # grey levels, of a thumbnail: flatter ones have no fingerprint
 
 
 @dataclass(frozen=True)
 class Fingerprint:
     """By what near copies of an image are recognised.
 
-    It is not secret from whoever holds it: `bits` is a thumbnail of 16 x 16 values in 16 steps, without
-    colour and brightness. It shows what kind of picture this is; of a portrait, the pose and the outline.
+    It is personal data, as the picture is: `bits` is a thumbnail of 16 x 16 values in 16 steps. Colour,
+    brightness and slow changes are taken out, and so is what is finer than a cell; left are pose, outline
+    and layout, and people who have the picture can tell that it is this one. It must not leave the device.
     """
 
     bits: bytes  # 128 bytes, by which two images are compared
-    keys: tuple[int, ...]  # at most 24 numbers below 2^63, under which an image is stored in an index
+    keys: tuple[int, ...]  # at most 21 numbers below 2^63, under which an image is stored in an index
     probes: tuple[int, ...]  # at most 200: the images stored under one of them are compared
 
 
@@ -221,7 +222,7 @@ def _blobs(squares: np.ndarray, side: int, limit: int) -> tuple[np.ndarray, np.n
     centre = bands[:, edge:-edge, edge:-edge]
     around = bands[:, edge - 1 : 1 - edge, edge - 1 : 1 - edge]
     peaks = (centre == _extreme(around, np.maximum)) | (centre == _extreme(around, np.minimum))
-    peaks &= np.abs(centre) > 0.5
+    peaks &= np.abs(centre) > _FAINT
     owners, rows, columns = peaks.nonzero()
     order = np.lexsort((-np.abs(centre[owners, rows, columns]), owners))
     rank = np.arange(len(order)) - np.searchsorted(owners, owners)
@@ -298,16 +299,23 @@ def near_copies(first: bytes, second: bytes) -> bool:
         return False
     view, part, shared = _aligned(one, other, starts)
     view, part = _levelled(view, shared), _levelled(part, shared)
-    # What a pasted logo covers differs, and all the rest is the same.
+    correlation = float(view @ part)
+    # A few strokes on plain paper are like many others: such drawings must agree more closely.
+    if min(_filled(view), _filled(part)) < _SIMPLE * shared.sum():
+        return correlation >= _LEAST_OF_SIMPLE
+    if correlation >= _LEAST:
+        return True
+    # What a pasted logo covers differs, and the rest is the same; of a crop, too little would be left.
     rest = np.abs(view - part).argpartition(-_SPARED)[:-_SPARED]
-    return bool(view @ part >= _LEAST or _cosine(view[rest], part[rest]) >= _LEAST_OF_REST)
+    return bool(shared.mean() >= _LEAST_SHARED and _cosine(view[rest], part[rest]) >= _LEAST_OF_REST)
 
 
 _STARTS = 2  # how many shifts are refined
 # Chosen on every second image of LFW and Caltech-101; the others are reported (studies/near_copies.py).
 _LEAST_COARSE = 0.72  # correlation of blurred thumbnails, before refinement
 _LEAST = 0.85  # and after it
-_LEAST_OF_REST, _SPARED = 0.945, 25  # without the 25 cells that differ most
+_SIMPLE, _LEAST_OF_SIMPLE = 0.25, 0.93  # where less than a quarter of the shared cells is filled
+_LEAST_SHARED, _SPARED, _LEAST_OF_REST = 0.8, 25, 0.945  # the share of cells; without the 25 most different
 
 _CELLS = np.arange(_THUMBNAIL, dtype=np.float32) - np.float32(_THUMBNAIL / 2 - 0.5)
 _SQUARE = np.arange(_THUMBNAIL**2).reshape(_THUMBNAIL, _THUMBNAIL)
@@ -411,6 +419,11 @@ def _levelled(values: np.ndarray, shared: np.ndarray) -> np.ndarray:
     levelled: np.ndarray = (values - slow.ravel()) * shared
     levelled /= np.linalg.norm(levelled) + np.float32(1e-6)
     return levelled
+
+
+def _filled(values: np.ndarray) -> float:
+    """How many cells hold what there is: n for n equal values among zeros. (256,) of length one."""
+    return float(1 / ((values**4).sum() + np.float32(1e-6)))
 
 
 def _cosine(one: np.ndarray, other: np.ndarray) -> float:
