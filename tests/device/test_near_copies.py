@@ -55,7 +55,7 @@ def cut(picture: Image.Image, share: float, at: float, size: int) -> Image.Image
     return picture.crop((corner, corner, corner + kept, corner + kept)).resize((size, size))
 
 
-COPIES: dict[str, Callable[[Image.Image], Image.Image]] = {
+SURE: dict[str, Callable[[Image.Image], Image.Image]] = {
     "itself": lambda picture: picture,
     "with one pixel changed": one_pixel,
     "with 1% of its pixels changed": speckled,
@@ -73,6 +73,8 @@ COPIES: dict[str, Callable[[Image.Image], Image.Image]] = {
     "turned by 90 degrees": lambda picture: picture.transpose(Image.Transpose.ROTATE_90),
     "turned by 180 degrees": lambda picture: picture.transpose(Image.Transpose.ROTATE_180),
     "turned by 270 degrees": lambda picture: picture.transpose(Image.Transpose.ROTATE_270),
+}
+LIKELY: dict[str, Callable[[Image.Image], Image.Image]] = {
     "cut to 90% at a corner": lambda picture: cut(picture, 0.9, 1.0, 84),
     "cut to 85% at the centre": lambda picture: cut(picture, 0.85, 0.5, 84),
     "cut to 85% anywhere, larger": lambda picture: cut(picture, 0.85, 0.3, 120),
@@ -80,6 +82,7 @@ COPIES: dict[str, Callable[[Image.Image], Image.Image]] = {
     "with gamma 1.25": lambda picture: levels(picture, lambda values: 255 * (values / 255) ** 1.25),
     "blurred": lambda picture: picture.filter(ImageFilter.GaussianBlur(1)),
 }
+COPIES = SURE | LIKELY
 
 
 def textures(count: int, seed: int = 0, side: int = 84) -> Tensor:
@@ -122,7 +125,7 @@ def test_photographs_are_noticed_again(shared_data, how):
         noticed(fingerprint(picture), fingerprint(COPIES[how](picture)))
         for picture in map(picture_of, pictures)
     )
-    assert seen >= 34
+    assert seen >= (40 if how in SURE else 34)
 
 
 def test_the_centre_square_of_a_photograph_is_noticed():
@@ -138,9 +141,15 @@ def test_a_copy_is_noticed_whichever_came_first():
 
 
 def test_different_pictures_are_not_near_copies():
-    drawn = [textures(40), data.load("faces", identities=20, images_per_identity=1, size=84).images]
-    kinds = [[printed for printed in fingerprints(batch) if printed is not None] for batch in drawn]
-    bits = [printed.bits for printed in kinds[0]] + [kinds[1][0].bits]
+    bits = [printed.bits for printed in fingerprints(textures(40)) if printed is not None]
+    assert len(bits) == 40
+    assert not any(near_copies(a, b) for i, a in enumerate(bits) for b in bits[:i])
+
+
+def test_drawn_faces_of_different_people_are_not_near_copies():
+    faces = data.load("faces", identities=40, images_per_identity=1).images
+    bits = [printed.bits for printed in fingerprints(faces) if printed is not None]
+    assert len(bits) == 40
     assert not any(near_copies(a, b) for i, a in enumerate(bits) for b in bits[:i])
 
 
@@ -157,14 +166,12 @@ def test_photographs_of_different_people_are_not_near_copies(shared_data):
     assert not any(near_copies(a.bits, b.bits) for i, a in enumerate(printed) for b in printed[:i])
 
 
-def test_different_characters_are_seldom_near_copies(small_glyphs):
-    label = small_glyphs.labels["class"].codes
-    _, rows = np.unique(label.numpy(), return_index=True)
-    enlarged = interpolate(small_glyphs.images[rows].float(), size=(28, 28), mode="bilinear")
-    bits = [printed.bits for printed in fingerprints(enlarged.to(torch.uint8)) if printed is not None]
-    alarms = sum(near_copies(a, b) for i, a in enumerate(bits) for b in bits[:i])
-    assert len(bits) == 40
-    assert alarms <= 3  # of 780 pairs
+def test_different_characters_are_not_near_copies():
+    characters = data.load("glyphs", classes=60, drawers=2, size=28)
+    _, rows = np.unique(characters.labels["class"].codes.numpy(), return_index=True)
+    bits = [printed.bits for printed in fingerprints(characters.images[rows]) if printed is not None]
+    assert len(bits) == 60
+    assert not any(near_copies(a, b) for i, a in enumerate(bits) for b in bits[:i])
 
 
 def test_being_near_copies_is_symmetric():
@@ -199,18 +206,15 @@ def test_a_flat_image_has_none(level, channels):
     assert fingerprints(torch.full((2, channels, 40, 40), level, dtype=torch.uint8)) == [None, None]
 
 
-@pytest.mark.parametrize(
-    "shape", [(1, 8, 8), (3, 8, 8), (3, 1, 1), (3, 4000, 30), (1, 30, 4000), (3, 600, 601)]
-)
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (3, 4000, 30), (1, 30, 4000), (3, 600, 601)])
 def test_images_of_any_size_are_taken(shape):
-    generator = torch.Generator().manual_seed(0)
-    image = torch.randint(0, 256, (1, *shape), generator=generator).to(torch.uint8)
-    small = image[..., 0, 0].numel() == image.numel()
-    (printed,) = fingerprints(image)
-    if small:
-        assert printed is None
-    else:
-        assert noticed(printed, fingerprints(image.flip(3))[0]) or printed is None
+    small = torch.rand((1, shape[0], 8, 8), generator=torch.Generator().manual_seed(0))
+    image = interpolate(small * 255, size=shape[1:], mode="bilinear").to(torch.uint8)
+    assert noticed(fingerprints(image)[0], fingerprints(image.flip(3))[0])
+
+
+def test_an_image_of_one_pixel_has_none():
+    assert fingerprints(torch.full((1, 3, 1, 1), 9, dtype=torch.uint8)) == [None]
 
 
 def test_no_images_have_no_fingerprints():
