@@ -3,29 +3,34 @@
 Every file is sifted first: the parts that make its first picture are put together anew, and the EXIF
 orientation is read off here. Pillow's decoders then meet no EXIF, GPS, XMP, IPTC, ICC, comment, thumbnail or
 second picture: these can neither travel on (Pillow carries some through convert, resize and save), nor fail,
-nor warn, nor fill the memory. (Of HEIC and AVIF, EXIF alone is hidden.) ICC profiles are not applied.
+nor warn, nor fill the memory. ICC profiles are not applied.
+
+The size of the picture is read off here too, and stands in what the decoder is given once: a file that states
+two is refused, and so is one of which the decoder sees another size than the sifter, before it has room for
+pixels. In all threads together, decoders hold a limited number of pixels at a time (UNDER_WAY).
 """
 
 import io
+import os
 import re
 import struct
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from threading import Condition, Lock
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError, features
 
 from sfumato.errors import ImageError, needs_extra
+from sfumato.heif import first_picture
+from sfumato.refusals import MAX_PARTS, not_read, too_many_parts, twice, two_sizes
 
 # A 50-megapixel photograph passes; a decompression bomb does not. Nor does an image of many rows, each of
 # which costs Pillow time and memory, however narrow. JPEG and GIF end at this side.
 MAX_PIXELS = 64_000_000
 MAX_SIDE = 65_535
-
-# A file is refused that has more segments, chunks, blocks or strips: each costs its decoder a step in
-# Python, and 64 MB hold 16 million. libpng's chunks of 8 kB come to 8,000, strips of one row to 8,000.
-_MAX_PARTS = 65_536
 
 # A JPEG's scan of 100 bytes goes through the whole image, in some 30 ms at 8000x8000: 64 MB of them would
 # take hours. An encoder's usual script has 10 scans.
@@ -42,14 +47,20 @@ _SIGNATURES = {
 }
 _HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"})
 _AVIF_BRANDS = frozenset({b"avif", b"avis"})
-_EXIF_ITEM = re.compile(rb"(infe\x02.{3}.{4}|infe\x03.{3}.{6})Exif", re.DOTALL)
 
 # What ends coded data: not a stuffed zero, nor a restart marker.
 _JPEG_MARKER = re.compile(rb"\xff+([\xc0-\xcf\xd9-\xfe])")
-_JPEG_ODD_FRAMES = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xC8, 0xCC}  # neither baseline nor progressive
+_JPEG_FRAMES = frozenset({0xC0, 0xC1, 0xC2})  # baseline, extended, progressive
+_JPEG_ODD_FRAMES = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xC8, 0xCC}
+# Tables and scans, and what JFIF and Adobe say; not the height that DNL (0xDC) states after the first scan.
+_JPEG_KEPT = frozenset(range(0xC0, 0xE1)) - {0xDC} | {0xEE} | frozenset(range(0xF0, 0xFE))
 
+# The chunks of which a PNG has one at most: what a decoder makes of a second is its own.
+_PNG_SINGLE = {b"IHDR": "headers", b"PLTE": "palettes", b"tRNS": "kinds of transparency"}
+
+_WIDTH, _HEIGHT = 256, 257
 _COMPRESSION, _PHOTOMETRIC, _SUBSAMPLING = 259, 262, 530
-_STRIP_OFFSETS, _SAMPLES, _STRIP_LENGTHS = 273, 277, 279
+_STRIP_OFFSETS, _SAMPLES, _ROWS, _STRIP_LENGTHS = 273, 277, 278, 279
 _TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_LENGTHS = 322, 323, 324, 325
 # Also size, fill order, samples, rows, planes, fax options and predictor ...
 _TIFF_NUMBERS = frozenset({256, 257, 259, 262, 266, 277, 278, 284, 292, 293, 317, 322, 323})
@@ -64,6 +75,7 @@ _TIFF_COMPRESSIONS = frozenset({1, 2, 3, 4, 5, _TIFF_JPEG, 8, 32773, 32946})
 _DECODING_ERRORS = (
     ArithmeticError,
     EOFError,
+    KeyError,
     IndexError,
     OSError,
     RuntimeError,
@@ -89,43 +101,126 @@ _TURNS = {
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
-def decode(data: bytes, channels: int | None) -> Image.Image:
-    """The first picture of a file, upright, "L" or "RGB": what sfumato.images.read promises, for bytes."""
+class Sifted(NamedTuple):
+    """What makes the first picture of a file, put together anew: it states its size once.
+
+    Attributes:
+        kind: the decoder that it is for.
+        data: its bytes.
+        size: (width, height) in pixels, as they are stored: EXIF may turn them.
+        exif: its EXIF block, empty where it has none.
+        pixels: the most that its decoder holds at once, where it is more than width x height.
+    """
+
+    kind: str
+    data: bytes
+    size: tuple[int, int]
+    exif: bytes = b""
+    pixels: int = 0
+
+
+class PixelBudget:
+    """At most so many pixels are decoded at once in this process: further decodes wait for their turn.
+
+    One image of more pixels than the limit is decoded alone. Those that wait go in turn, so that small images
+    do not keep a large one waiting for ever. State: the pixels of the decodes under way.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, in a process that a fork made: the threads that decoded are not in it."""
+        self._under_way = 0
+        self._turn = Lock()  # of whoever waits for room, or is about to look for it
+        self._change = Condition(Lock())
+
+    def enter(self, pixels: int) -> None:
+        """Wait until there is room for so many pixels; `leave` gives it back."""
+        with self._turn, self._change:
+            while self._under_way and self._under_way + pixels > self._limit:
+                self._change.wait()
+            self._under_way += pixels
+
+    def leave(self, pixels: int) -> None:
+        """Give the room back that `enter` took."""
+        with self._change:
+            self._under_way -= pixels
+            self._change.notify()
+
+
+# Of the images that are read at the same time, in all threads of a process.
+UNDER_WAY = PixelBudget(2 * MAX_PIXELS)
+os.register_at_fork(after_in_child=UNDER_WAY.forget)
+
+
+def sift(data: bytes) -> Sifted:
+    """What makes the first picture of a file, of whose size nothing but the bytes was asked.
+
+    Raises:
+        ImageError: no image, a damaged one, one that states two sizes, or one of more than MAX_PIXELS.
+    """
     try:
-        return _decode(data, channels)
+        sifted = _SIFTERS[_kind(data)](data)
     except ImageError:
         raise
-    except (UnidentifiedImageError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise ImageError(f"{_NO_IMAGE} ({_reason(error)})", cause=_NO_IMAGE) from error
     except _DECODING_ERRORS as error:
-        raise ImageError(f"{_DAMAGED} ({_reason(error)})", cause=_DAMAGED) from error
+        raise _refusal(error) from error
+    _check_size(*sifted.size)
+    if sifted.pixels > 2 * MAX_PIXELS:  # a picture and its transparency
+        raise ImageError(
+            f"{sifted.pixels} pixels in its parts, more than the {2 * MAX_PIXELS} allowed: resize the file",
+            cause="more pixels than allowed",
+        )
+    return sifted
 
 
-def _decode(data: bytes, channels: int | None) -> Image.Image:
-    kind = _kind(data)
-    if kind == "HEIF":
-        with needs_extra("reading HEIC", "heic"):
-            import pillow_heif
+def decode(sifted: Sifted, channels: int | None) -> Image.Image:
+    """The picture, upright, "L" or "RGB": what sfumato.images.read promises.
+
+    Its decoder is held to the size that the bytes state, before it has room for pixels.
+    """
+    try:
+        return _decode(sifted, channels)
+    except ImageError:
+        raise
+    except _DECODING_ERRORS as error:
+        raise _refusal(error) from error
+
+
+def _refusal(error: Exception) -> ImageError:
+    bombs = (UnidentifiedImageError, Image.DecompressionBombError, Image.DecompressionBombWarning)
+    cause = _NO_IMAGE if isinstance(error, bombs) else _DAMAGED
+    return ImageError(f"{cause} ({_reason(error)})", cause=cause)
+
+
+def _decode(sifted: Sifted, channels: int | None) -> Image.Image:
+    if sifted.kind == "HEIF":
+        import pillow_heif
+
         # Not registered with Pillow: what other code opens stays as it was. libheif turns the picture itself.
-        heif = pillow_heif.open_heif(_without_exif_item(data))
-        _check_size(*heif.size)
-        return _eight_bits(heif.to_pillow(), channels)
-    if kind == "AVIF":
-        if not features.check("avif"):
-            raise _not_read("an AVIF, which this build of Pillow does not read: save it as PNG or JPEG")
-        sifted, exif = _without_exif_item(data), b""
-    else:
-        sifted, exif = _SIFTERS[kind](data)
-    if channels is None and kind == "PNG" and data[25] == 4:
+        heif = pillow_heif.open_heif(sifted.data)
+        _check_decoder(heif.size, sifted)
+        picture = heif.to_pillow()
+        _check_decoder(picture.size, sifted)
+        return _eight_bits(picture, channels)
+    if channels is None and sifted.kind == "PNG" and sifted.data[25] == 4:
         channels = 1  # grey with alpha, which Pillow reads as RGBA where it has 16 bits
-    with Image.open(io.BytesIO(sifted), formats=(kind,)) as opened:
-        del sifted
-        _check_size(*opened.size)
+    with Image.open(io.BytesIO(sifted.data), formats=(sifted.kind,)) as opened:
+        _check_decoder(opened.size, sifted)
         opened.load()
+        _check_decoder(opened.size, sifted)
         pixels = _eight_bits(opened, channels)
         # Pillow says in EXIF how an AVIF's own boxes would have it turned.
-        turn = _TURNS.get(_orientation(exif or opened.info.get("exif", b"")))
+        turn = _TURNS.get(_orientation(sifted.exif or opened.info.get("exif", b"")))
     return pixels if turn is None else pixels.transpose(turn)
+
+
+def _check_decoder(size: tuple[int, int], sifted: Sifted) -> None:
+    """Whether a decoder sees the size that the sifter saw: if not, neither is to be believed."""
+    if size != sifted.size:
+        raise two_sizes(sifted.kind, sifted.size, size)
 
 
 def _reason(error: Exception) -> str:
@@ -183,7 +278,7 @@ def _eight_bits(image: Image.Image, channels: int | None) -> Image.Image:
         return Image.fromarray(high).convert(mode)
     if image.mode in ("I", "F"):
         # convert("L") would clip these too, and nothing says which range is the picture's.
-        raise _not_read(
+        raise not_read(
             f"values of mode {image.mode} have no stated range: save it with 8 or 16 bits a channel"
         )
     if image.has_transparency_data:
@@ -203,19 +298,21 @@ def _is_grey(image: Image.Image) -> bool:
     return image.mode in ("1", "L", "LA", "La") or image.mode.startswith("I;16")
 
 
-# Sifters: of a file, what makes its first picture, and its EXIF block. What is merely odd is left for the
-# decoder to refuse.
+# Sifters: of a file, what makes its first picture, the size that it states, and its EXIF block. What is
+# merely odd is left for the decoder to refuse; a second header never is, since decoders differ in which they
+# believe.
 
 
-def _sift_jpeg(data: bytes) -> tuple[bytes, bytes]:
+def _sift_jpeg(data: bytes) -> Sifted:
     """Without comments and APP segments, but for JFIF and Adobe, which say how colours are stored."""
     view, kept, exif = memoryview(data), [memoryview(b"\xff\xd8")], b""
     position, scans = 2, 0
-    for _ in range(_MAX_PARTS):
-        found = _JPEG_MARKER.search(data, position)
-        if found is None:
+    size = None
+    for _ in range(MAX_PARTS):
+        match = _JPEG_MARKER.search(data, position)
+        if match is None:
             break
-        marker, start = found[1][0], found.end() - 2
+        marker, start = match[1][0], match.end() - 2
         if marker == 0xD9:
             kept.append(view[start : start + 2])
             break
@@ -229,25 +326,38 @@ def _sift_jpeg(data: bytes) -> tuple[bytes, bytes]:
             exif = exif or data[start + 10 : position]
         if marker in _JPEG_ODD_FRAMES:
             # Arithmetic, lossless, hierarchical: no browser shows these, so their decoders are little tried.
-            raise _not_read("a JPEG that is not Huffman-coded: save it as PNG or ordinary JPEG")
+            raise not_read("a JPEG that is not Huffman-coded: save it as PNG or ordinary JPEG")
+        if marker in _JPEG_FRAMES:
+            if size is not None:
+                raise twice("JPEG", "frame headers")
+            height, width = struct.unpack_from(">HH", data, start + 5)
+            size = (width, height)
         if scans > _MAX_SCANS:
-            raise _not_read(f"a JPEG of more than {_MAX_SCANS} scans: save it anew")
-        if marker in (0xE0, 0xEE) or not (0xE0 <= marker <= 0xEF or marker == 0xFE):
+            raise not_read(f"a JPEG of more than {_MAX_SCANS} scans: save it anew")
+        if marker in _JPEG_KEPT:
             kept.append(view[start:position])
     else:
-        raise _too_many_parts()
-    return b"".join(kept), exif
+        raise too_many_parts()
+    if size is None:
+        raise ValueError("no frame in it")
+    return Sifted("JPEG", b"".join(kept), size, exif)
 
 
-def _sift_png(data: bytes) -> tuple[bytes, bytes]:
+def _sift_png(data: bytes) -> Sifted:
     """Header, palette, transparency and picture; no other chunk, so no animation."""
+    if data[8:16] != b"\0\0\0\x0dIHDR":
+        raise ValueError("no header at its beginning")
     view, kept, exif = memoryview(data), [memoryview(data)[:8]], b""
-    position = 8
-    for _ in range(_MAX_PARTS):
+    position, single = 8, set()
+    for _ in range(MAX_PARTS):
         if position + 8 > len(data):
             break
         length, chunk = struct.unpack_from(">I4s", data, position)
         start, position = position, position + 12 + length
+        if chunk in _PNG_SINGLE:
+            if chunk in single:
+                raise twice("PNG", _PNG_SINGLE[chunk])
+            single.add(chunk)
         if chunk in (b"IHDR", b"PLTE", b"IDAT", b"IEND"):
             kept.append(view[start:position])
         elif chunk == b"tRNS":
@@ -257,8 +367,8 @@ def _sift_png(data: bytes) -> tuple[bytes, bytes]:
         if chunk == b"IEND":
             break
     else:
-        raise _too_many_parts()
-    return b"".join(kept), exif
+        raise too_many_parts()
+    return Sifted("PNG", b"".join(kept), struct.unpack_from(">II", data, 16), exif)
 
 
 def _sift_transparency(data: bytes, chunk: memoryview) -> memoryview:
@@ -274,41 +384,73 @@ def _sift_transparency(data: bytes, chunk: memoryview) -> memoryview:
     return memoryview(b"") if (colours, depth) == (2, 16) else chunk
 
 
-def _sift_webp(data: bytes) -> tuple[bytes, bytes]:
-    """The first frame, and its canvas, which the decoder makes on opening: so its size is checked here."""
+def _sift_webp(data: bytes) -> Sifted:
+    """The first frame, and its canvas, which the decoder makes on opening."""
     view, kept, exif = memoryview(data), [memoryview(b"WEBP")], b""
     end = min(len(data), 8 + int.from_bytes(data[4:8], "little"))
-    position, complete = 12, False
-    for _ in range(_MAX_PARTS):
-        if position + 8 > end:
-            break
-        chunk, length = struct.unpack_from("<4sI", data, position)
-        body, position = position + 8, position + 8 + length + length % 2
+    canvas = frame = None
+    for chunk, body, stop in _riff_chunks(data, 12, end):
         if chunk == b"EXIF":
-            exif = exif or data[body : body + length]
-        elif chunk in (b"VP8X", b"ANIM", b"ANMF", b"ALPH", b"VP8 ", b"VP8L") and not complete:
-            kept.append(view[body - 8 : min(position, end)])
-            complete = chunk in (b"ANMF", b"VP8 ", b"VP8L")
+            exif = exif or data[body:stop]
+        elif chunk in (b"VP8X", b"ANIM", b"ANMF", b"ALPH", b"VP8 ", b"VP8L") and frame is None:
+            kept.append(view[body - 8 : stop + (stop - body) % 2])
             if chunk == b"VP8X":
-                bits = int.from_bytes(data[body + 4 : body + 10], "little")
-                _check_size(1 + (bits & 0xFFFFFF), 1 + (bits >> 24))
-            elif chunk == b"VP8 ":
-                bits = int.from_bytes(data[body + 6 : body + 10], "little")
-                _check_size(bits & 0x3FFF, bits >> 16 & 0x3FFF)
-            elif chunk == b"VP8L":
-                bits = int.from_bytes(data[body + 1 : body + 5], "little")
-                _check_size(1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF))
-    else:
-        raise _too_many_parts()
+                if canvas is not None:
+                    raise twice("WEBP", "canvases")
+                canvas = _size_of_24_bits(data, body + 4)
+                _check_size(*canvas)
+            elif chunk == b"ANMF":
+                frame = _size_of_24_bits(data, body + 6)
+                for inner, start, _ in _riff_chunks(data, body + 16, stop):
+                    size = _webp_picture_size(data, inner, start)
+                    if size not in (None, frame):
+                        raise two_sizes("WEBP", frame, size)
+            else:
+                frame = _webp_picture_size(data, chunk, body)
+                if canvas is not None and frame not in (None, canvas):
+                    raise two_sizes("WEBP", canvas, frame)
+    size = canvas or frame
+    if size is None or frame is None:
+        raise ValueError("no picture in it")
     sifted = b"".join(kept)
-    return b"RIFF" + struct.pack("<I", len(sifted)) + sifted, exif
+    return Sifted("WEBP", b"RIFF" + struct.pack("<I", len(sifted)) + sifted, size, exif)
 
 
-def _sift_gif(data: bytes) -> tuple[bytes, bytes]:
-    """Without comments and other extensions before the first picture, but for the one of transparency."""
+def _riff_chunks(data: bytes, position: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """The name of each chunk, and where its body begins and ends."""
+    for _ in range(MAX_PARTS):
+        if position + 8 > end:
+            return
+        chunk, length = struct.unpack_from("<4sI", data, position)
+        yield chunk, position + 8, min(position + 8 + length, end)
+        position += 8 + length + length % 2
+    raise too_many_parts()
+
+
+def _size_of_24_bits(data: bytes, position: int) -> tuple[int, int]:
+    bits = int.from_bytes(data[position : position + 6], "little")
+    return 1 + (bits & 0xFFFFFF), 1 + (bits >> 24)
+
+
+def _webp_picture_size(data: bytes, chunk: bytes, body: int) -> tuple[int, int] | None:
+    """What a chunk of coded pixels states; None of other chunks."""
+    if chunk == b"VP8 ":
+        bits = int.from_bytes(data[body + 6 : body + 10], "little")
+        return bits & 0x3FFF, bits >> 16 & 0x3FFF
+    if chunk == b"VP8L":
+        bits = int.from_bytes(data[body + 1 : body + 5], "little")
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    return None
+
+
+def _sift_gif(data: bytes) -> Sifted:
+    """Without comments and other extensions before the first picture, but for the one of transparency.
+
+    Its size is that of its screen or of its first picture, whichever reaches further, as Pillow has it.
+    """
     start = position = 13 + (6 << (data[10] & 7) if data[10] & 0x80 else 0)  # behind the screen's palette
     control, inside = b"", False
-    for _ in range(_MAX_PARTS):
+    for _ in range(MAX_PARTS):
         lead = data[position]
         if inside or lead == 0:  # sub-blocks of an extension, the last of them empty
             position += 1 + lead
@@ -319,21 +461,27 @@ def _sift_gif(data: bytes) -> tuple[bytes, bytes]:
             position += 2
             inside = True
         elif lead == 0x2C:
-            return b"".join((data[:start], control, memoryview(data)[position:])), b""
+            screen = struct.unpack_from("<HH", data, 6)
+            left, top, width, height = struct.unpack_from("<HHHH", data, position + 1)
+            size = (max(screen[0], left + width), max(screen[1], top + height))
+            return Sifted("GIF", b"".join((data[:start], control, memoryview(data)[position:])), size)
         else:
             raise ValueError("no picture in it")
-    raise _too_many_parts()
+    raise too_many_parts()
 
 
-def _sift_bmp(data: bytes) -> tuple[bytes, bytes]:
+def _sift_bmp(data: bytes) -> Sifted:
     """All of it: no metadata is read. Run lengths are refused, which Pillow decodes in Python, in minutes."""
-    header_size, compression = struct.unpack_from("<I12xI", data, 14)
-    if header_size >= 40 and compression in (1, 2):
-        raise _not_read("a run-length coded BMP: save it as PNG")
-    return data, b""
+    (header_size,) = struct.unpack_from("<I", data, 14)
+    if header_size < 40:
+        return Sifted("BMP", data, struct.unpack_from("<HH", data, 18))
+    width, height, compression = struct.unpack_from("<Ii4xI", data, 18)
+    if compression in (1, 2):
+        raise not_read("a run-length coded BMP: save it as PNG")
+    return Sifted("BMP", data, (width, abs(height)))  # below 0: from the top down
 
 
-def _sift_tiff(data: bytes) -> tuple[bytes, bytes]:
+def _sift_tiff(data: bytes) -> Sifted:
     """The same bytes under a new directory, which has the tags of the first picture's pixels only."""
     order, entries = _entries(data)
     kept: list[bytes] = []  # entries
@@ -344,8 +492,8 @@ def _sift_tiff(data: bytes) -> tuple[bytes, bytes]:
         kind, count = struct.unpack_from(order + "HI", data, place + 2)
         if kind not in _TIFF_TYPES or count == 0 or (tag in _TIFF_NUMBERS and count > 1):
             raise ValueError(f"TIFF tag {tag} with {count} values of type {kind}")
-        if count > _MAX_PARTS:
-            raise _too_many_parts()
+        if count > MAX_PARTS:
+            raise too_many_parts()
         values_form = f"{order}{count}{_TIFF_TYPES[kind]}"
         if struct.calcsize(values_form) <= 4:
             start = place + 8
@@ -358,24 +506,31 @@ def _sift_tiff(data: bytes) -> tuple[bytes, bytes]:
     strips = values.get(_STRIP_OFFSETS, ()) + values.get(_TILE_OFFSETS, ())
     lengths = values.get(_STRIP_LENGTHS, ()) + values.get(_TILE_LENGTHS, ())
     if compression not in _TIFF_COMPRESSIONS:
-        raise _not_read(f"a TIFF of compression {compression}: save it with LZW or Deflate")
+        raise not_read(f"a TIFF of compression {compression}: save it with LZW or Deflate")
     if values.get(_PHOTOMETRIC) == (6,) and compression == 1 and values.get(_SUBSAMPLING) != (1, 1):
-        raise _not_read("a TIFF of uncompressed, subsampled YCbCr: save it as RGB")
+        raise not_read("a TIFF of uncompressed, subsampled YCbCr: save it as RGB")
     if len(strips) != len(lengths) or outside + sum(lengths) > len(data):
         raise ValueError("strips that overlap")
     if any(start + length > len(data) for start, length in zip(strips, lengths, strict=True)):
         raise ValueError("strips outside of the file")
     if values.get(_SAMPLES, (1,))[0] > 6:
         raise ValueError("more than 6 samples a pixel")
-    if values.get(_TILE_WIDTH, (0,))[0] * values.get(_TILE_HEIGHT, (0,))[0] > MAX_PIXELS:
+    width, height = values[_WIDTH][0], values[_HEIGHT][0]
+    # A strip has the rows that are stated, but no more than the image.
+    part = (width, min(height, values.get(_ROWS, (height,))[0]))
+    if _TILE_OFFSETS in values:
+        part = (values[_TILE_WIDTH][0], values[_TILE_HEIGHT][0])
+    if part[0] * part[1] > MAX_PIXELS:
         raise ValueError("tiles larger than images may be")
     if compression == _TIFF_JPEG:
         for start, length in zip(strips, lengths, strict=True):
-            _sift_jpeg(data[start : start + length])  # for its refusals
+            coded = _sift_jpeg(data[start : start + length]).size
+            if coded[0] > part[0] or coded[1] > -(-part[1] // 16) * 16:  # whole blocks are coded
+                raise two_sizes("TIFF", part, coded)
     directory = struct.pack(order + "H", len(kept)) + b"".join(kept) + bytes(4)
     place = len(data) + len(data) % 2
     parts = (data[:4], struct.pack(order + "I", place), memoryview(data)[8:], bytes(len(data) % 2), directory)
-    return b"".join(parts), data
+    return Sifted("TIFF", b"".join(parts), (width, height), data, pixels=part[0] * part[1])
 
 
 def _entries(block: bytes) -> tuple[str, dict[int, int]]:
@@ -399,24 +554,29 @@ def _orientation(exif: bytes) -> int:
     return int(value) if kind == 3 else 1
 
 
-def _without_exif_item(data: bytes) -> bytes:
-    """A HEIC or AVIF whose EXIF item has another name, under which no decoder looks for it."""
-    return _EXIF_ITEM.sub(rb"\1free", data)
+def _sift_avif(data: bytes) -> Sifted:
+    """The first picture and its transparency; its own boxes say how it is turned."""
+    if not features.check("avif"):
+        raise not_read("an AVIF, which this build of Pillow does not read: save it as PNG or JPEG")
+    picture, size, pixels = first_picture(data, "AVIF")
+    return Sifted("AVIF", picture, size, pixels=pixels)
 
 
-def _not_read(message: str) -> ImageError:
-    return ImageError(message, cause="a kind of image that is not read")
+def _sift_heic(data: bytes) -> Sifted:
+    """The same, which its decoder turns by itself."""
+    with needs_extra("reading HEIC", "heic"):
+        import pillow_heif  # noqa: F401 - without it, that is the first thing to say
+    picture, size, pixels = first_picture(data, "HEIC")
+    return Sifted("HEIF", picture, size, pixels=pixels)
 
 
-def _too_many_parts() -> ImageError:
-    return _not_read(f"an image in more than {_MAX_PARTS} parts: save it anew")
-
-
-_SIFTERS: dict[str, Callable[[bytes], tuple[bytes, bytes]]] = {
+_SIFTERS: dict[str, Callable[[bytes], Sifted]] = {
     "JPEG": _sift_jpeg,
     "PNG": _sift_png,
     "WEBP": _sift_webp,
     "GIF": _sift_gif,
     "BMP": _sift_bmp,
     "TIFF": _sift_tiff,
+    "AVIF": _sift_avif,
+    "HEIF": _sift_heic,
 }

@@ -19,7 +19,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from sfumato.decoding import decode
+from sfumato.decoding import UNDER_WAY, Sifted, decode, sift
 from sfumato.errors import ConfigError, ImageError, did_you_mean
 from sfumato.files import whole
 
@@ -96,8 +96,9 @@ def read(
 
     Guarantees: any bytes give an image or one of the errors below, never a warning or another error (libtiff
     alone writes lines to stderr on damaged pixels), in seconds; and decoding takes at most 20 bytes of memory
-    for each of MAX_PIXELS, besides two copies of the file. Tested by studies/fuzz.py. One exception: an AVIF
-    that lies about its size can make libavif, whose limit is its own, take 2 GB.
+    for each of MAX_PIXELS, besides two copies of the file, however many sizes a file states. Tested by
+    studies/fuzz.py. In all threads of a process together, images of 2 * MAX_PIXELS are decoded at a time, and
+    so in 20 bytes for each of these: further calls wait.
 
     Args:
         source: a path, or the encoded bytes.
@@ -114,16 +115,32 @@ def read(
         raise ConfigError(f"channels is 1, 3 or None for the image's own, got {channels}")
     name = "<bytes>" if isinstance(source, bytes) else os.fspath(source)
     data = source if isinstance(source, bytes) else _bytes_of(Path(name))
-    if len(data) > MAX_BYTES:
-        raise _too_long(name, len(data))
+    sifted = _sifted(name, data)
+    del data
+    pixels = max(sifted.size[0] * sifted.size[1], sifted.pixels)
+    UNDER_WAY.enter(pixels)
     try:
-        pixels = decode(data, channels)
+        picture = decode(sifted, channels)
+        if size is not None:
+            picture = ImageOps.fit(picture, (size, size), Image.Resampling.LANCZOS)
+        array = np.asarray(picture)
+        return torch.from_numpy((array[None] if array.ndim == 2 else array.transpose(2, 0, 1)).copy())
     except ImageError as error:
         raise ImageError(f"{name}: {error}", cause=error.cause) from error.__cause__
-    if size is not None:
-        pixels = ImageOps.fit(pixels, (size, size), Image.Resampling.LANCZOS)
-    array = np.asarray(pixels)
-    return torch.from_numpy((array[None] if array.ndim == 2 else array.transpose(2, 0, 1)).copy())
+    finally:
+        UNDER_WAY.leave(pixels)
+
+
+def stored_size(data: bytes) -> tuple[int, int]:
+    """(H, W) in pixels of the bytes of an image file, before EXIF turns it; nothing is decoded.
+
+    Guarantee: `read` of these bytes takes room for no other size, or raises ImageError.
+
+    Raises:
+        ImageError: as `read` does, as far as it can be said without decoding.
+    """
+    width, height = _sifted("<bytes>", data).size
+    return height, width
 
 
 def write(path: str | os.PathLike[str], image: Tensor, *, quality: int | None = None) -> None:
@@ -197,6 +214,15 @@ def digest(image: Tensor) -> bytes:
     digested = hashlib.sha256(struct.pack("<3Q", *image.shape))
     digested.update(image.contiguous().numpy().data)
     return digested.digest()
+
+
+def _sifted(name: str, data: bytes) -> Sifted:
+    if len(data) > MAX_BYTES:
+        raise _too_long(name, len(data))
+    try:
+        return sift(data)
+    except ImageError as error:
+        raise ImageError(f"{name}: {error}", cause=error.cause) from error.__cause__
 
 
 def _bytes_of(path: Path) -> bytes:
