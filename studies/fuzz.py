@@ -198,8 +198,7 @@ def splice(data: bytearray, dice: random.Random) -> bytearray:
 
 def shuffle_parts(data: bytearray, dice: random.Random) -> bytearray:
     """Two chunks, segments or boxes swapped, or one of them gone, or there many times."""
-    cuts = boundaries(data)
-    parts = [data[start:end] for start, end in zip(cuts, [*cuts[1:], len(data)], strict=True)]
+    parts = parts_of(data)
     i, j = dice.randrange(len(parts)), dice.randrange(len(parts))
     match dice.randrange(3):
         case 0:
@@ -209,6 +208,34 @@ def shuffle_parts(data: bytearray, dice: random.Random) -> bytearray:
         case _:
             parts[i] = parts[i] * dice.choice((2, 3, 50))
     return bytearray(b"".join(parts))
+
+
+def two_heads(data: bytearray, dice: random.Random) -> bytearray:
+    """One of the first parts a second time, with other numbers in it: a size that is told twice."""
+    parts = parts_of(data)
+    i = dice.randrange(min(4, len(parts)))
+    copy = bytearray(parts[i])
+    for _ in range(dice.randint(1, 2)):
+        copy = edit_number(copy, dice) if len(copy) > 4 else copy
+    parts.insert(dice.randrange(i + 1, len(parts) + 1) if dice.random() < 0.7 else i, copy)
+    return bytearray(b"".join(parts))
+
+
+def mixed(data: bytearray, dice: random.Random) -> bytearray:
+    """Parts of two files of one format, in turn."""
+    kin = next((files for files in originals().values() if any(each[:3] == data[:3] for each in files)), [])
+    if not kin:
+        return data
+    parts, others = parts_of(data), parts_of(bytearray(dice.choice(kin)))
+    for _ in range(dice.randint(1, 3)):
+        parts.insert(dice.randrange(len(parts) + 1), dice.choice(others))
+    return bytearray(b"".join(parts))
+
+
+def parts_of(data: bytearray) -> list[bytearray]:
+    """A file, cut where its parts begin."""
+    cuts = boundaries(data)
+    return [data[start:end] for start, end in zip(cuts, [*cuts[1:], len(data)], strict=True)]
 
 
 def boundaries(data: bytearray) -> list[int]:
@@ -250,6 +277,8 @@ MUTATIONS: tuple[Callable[[bytearray, random.Random], bytearray], ...] = (
     insert,
     splice,
     shuffle_parts,
+    two_heads,
+    mixed,
 )
 
 
