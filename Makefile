@@ -77,6 +77,9 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/cluster.py
 	$(BIN)/python studies/stored.py
 	$(BIN)/python studies/faults.py
+	$(BIN)/python studies/hostile.py
+	$(BIN)/python studies/near_copies.py ../shared/data
+	$(BIN)/python studies/guard.py --data ../shared/data
 	$(BIN)/python studies/faces_networks.py ../shared/data
 	$(BIN)/python studies/results.py --collect
 

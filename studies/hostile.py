@@ -294,7 +294,7 @@ def cards(times: int, seed: int) -> dict[str, Any]:
                 if number % 2:  # anywhere; else in the card
                     raw[dice.randrange(len(raw))] ^= 1 << dice.randrange(8)
                 else:
-                    raw[dice.randrange(8, head)] = dice.choice(b'0123456789"{}[],:-eE.tfn ')
+                    raw[dice.randrange(8, head)] = dice.choice(b'0123456789"{}[],:-.tfnx ')
                 if bytes(raw) == original:
                     continue
                 path.write_bytes(raw)

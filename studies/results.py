@@ -21,7 +21,9 @@ from typing import Any
 
 import audit
 import audit_training
+import device_tables
 import features as studied
+import hostile
 import masks
 import meta
 import reconstruction_tables
@@ -1585,6 +1587,9 @@ def main() -> None:
             *kills(),
             *cluster(),
             *faults(),
+            *hostile.chapter(),
+            *device_tables.near_copies(),
+            *device_tables.guard(),
             *mutants(),
         ]
     )
