@@ -6,6 +6,9 @@ import subprocess
 import sys
 import threading
 import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -42,17 +45,23 @@ def refused(data: bytes, message: str) -> None:
         images.read(data)
 
 
-READS = """
-import resource, sys
+# Not ru_maxrss, which a process takes over from the one that starts it.
+READS = r"""
+import re, sys
+from pathlib import Path
 from sfumato import images
 from sfumato.errors import ImageError
+
+def peak():
+    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+
 data = sys.stdin.buffer.read()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 try:
     images.read(data)
 except ImageError:
     pass
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak() - before)
 """
 
 
@@ -60,6 +69,10 @@ def kilobytes(data: bytes) -> int:
     """How much the peak of a process grows that reads the file."""
     done = subprocess.run([sys.executable, "-c", READS], input=data, capture_output=True, check=True)
     return int(done.stdout)
+
+
+def test_the_memory_that_a_picture_takes_is_measured():
+    assert kilobytes(images.encode(torch.zeros(3, 2000, 2000, dtype=torch.uint8))) > 3 * 2000 * 2000 / 1024
 
 
 # PNG
@@ -218,6 +231,103 @@ def test_a_file_with_a_list_of_items_twice_is_refused(kind: str):
     refused(data[: place + length] + data[place:], "with 2 boxes 'meta'")
 
 
+# Lists and parts of a HEIC: each costs its reader a step, or a copy
+
+
+def box(name: bytes, *parts: bytes) -> bytes:
+    body = b"".join(parts)
+    return struct.pack(">I4s", 8 + len(body), name) + body
+
+
+def items_of(numbers: range) -> bytes:
+    entries = [box(b"infe", struct.pack(">B3xHH4sx", 2, number, 0, b"hvc1")) for number in numbers]
+    return box(b"iinf", struct.pack(">IH", 0, len(entries)), *entries)
+
+
+def properties_of(numbers: range, *properties: bytes) -> bytes:
+    """Every item has all of the properties."""
+    indices = bytes(range(1, len(properties) + 1))
+    lists = b"".join(struct.pack(">HB", number, len(indices)) + indices for number in numbers)
+    return box(b"iprp", box(b"ipco", *properties), box(b"ipma", struct.pack(">II", 0, len(numbers)), lists))
+
+
+def locations(places: list[tuple[int, int, int]]) -> bytes:
+    entries = [struct.pack(">HHHII", number, 0, 1, start, length) for number, start, length in places]
+    return box(b"iloc", struct.pack(">IBBH", 0, 0x44, 0, len(entries)), *entries)
+
+
+def heic(*lists: bytes) -> bytes:
+    """A file of some boxes that list items, of which the first is the primary one."""
+    primary = box(b"pitm", bytes(4), struct.pack(">H", 1))
+    return box(b"ftyp", b"heic", bytes(4), b"mif1heic") + box(b"meta", bytes(4), primary, *lists)
+
+
+SIZE = box(b"ispe", struct.pack(">3I", 0, 64, 64))
+ONE = range(1, 2)
+
+
+def heic_of_tiles(setup: bytes, count: int, unit: bytes) -> bytes:
+    """Items of one unit each, which share all properties; the first refers to the others."""
+    numbers = range(1, count)
+    tiles = box(b"dimg", struct.pack(">HH", 1, count - 2), *(struct.pack(">H", i) for i in numbers[1:]))
+    lists = (items_of(numbers), properties_of(numbers, SIZE, setup), box(b"iref", bytes(4), tiles))
+    start = len(heic(*lists, locations([(i, 0, 0) for i in numbers]))) + 8
+    places = [(i, start + len(unit) * i, len(unit)) for i in numbers]
+    return heic(*lists, locations(places)) + box(b"mdat", unit * count)
+
+
+def heic_of_large_setups() -> bytes:
+    unit = (32 << 9 | 1).to_bytes(2) + bytes(60_000)
+    body = bytes(21) + b"\1\x20" + struct.pack(">H", 20) + (len(unit).to_bytes(2) + unit) * 20
+    return heic_of_tiles(box(b"hvcC", body), 3000, b"\3" + (1 << 9 | 1).to_bytes(2) + b"\x80")
+
+
+def heic_of_a_large_property() -> bytes:
+    numbers = range(1, 100)
+    profile = box(b"colr", b"prof", bytes(10**7))
+    return heic(items_of(numbers), locations([]), properties_of(numbers, SIZE, profile))
+
+
+@pytest.mark.parametrize("make", [heic_of_large_setups, heic_of_a_large_property])
+def test_what_the_items_of_a_heic_share_is_not_copied_for_each(make: Callable[[], bytes]):
+    assert kilobytes(make()) < 100_000
+
+
+def many_locations() -> bytes:
+    entries = struct.pack(">IHHH", 2, 0, 0, 0) * 200_000
+    return heic(
+        items_of(ONE),
+        box(b"iloc", struct.pack(">IBBI", 2 << 24, 0x44, 0, 200_000), entries),
+        properties_of(ONE, SIZE),
+    )
+
+
+def many_properties() -> bytes:
+    entries = struct.pack(">HB", 2, 0) * 400_000
+    lists = box(b"ipma", struct.pack(">II", 0, 400_000), entries)
+    return heic(items_of(ONE), locations([]), box(b"iprp", box(b"ipco", SIZE), lists))
+
+
+def many_references() -> bytes:
+    tiles = box(b"dimg", struct.pack(">HH", 2, 65_535), bytes(2 * 65_535))
+    lists = (items_of(ONE), locations([]), properties_of(ONE, SIZE))
+    return heic(*lists, box(b"iref", bytes(4), tiles * 9))
+
+
+@pytest.mark.parametrize("make", [many_locations, many_properties, many_references])
+def test_a_heic_with_long_lists_is_refused_before_they_are_read(make: Callable[[], bytes]):
+    refused(make(), "more than 65536 parts: save it anew")
+
+
+def test_a_heic_of_many_units_is_refused():
+    unit = b"\3" + (39 << 9 | 1).to_bytes(2) + b"\0"  # supplemental information
+    setup = box(b"hvcC", bytes(23))
+    lists = (items_of(ONE), properties_of(ONE, SIZE, setup))
+    start = len(heic(*lists, locations([(1, 0, 0)]))) + 8
+    data = heic(*lists, locations([(1, start, 400_000)])) + box(b"mdat", unit * 100_000)
+    refused(data, "more than 65536 parts: save it anew")
+
+
 # Decodes under way
 
 
@@ -255,30 +365,39 @@ def test_an_image_larger_than_the_budget_is_decoded_alone():
     assert not waiting.is_alive()
 
 
-def test_no_more_pixels_are_decoded_at_once_than_allowed_and_all_are_decoded():
-    data = images.encode(torch.zeros(3, 300, 300, dtype=torch.uint8))
+def test_images_wait_for_room_and_are_all_read(monkeypatch: pytest.MonkeyPatch):
+    data = images.encode(torch.zeros(3, 64, 64, dtype=torch.uint8))
+    budget = PixelBudget(2 * 64 * 64)
+    monkeypatch.setattr(images, "UNDER_WAY", budget)
     most, under_way, lock = 0, 0, threading.Lock()
-    budget = PixelBudget(250_000)
+    decode = images.decode
 
-    def decode() -> None:
+    def counted(*arguments: Any) -> Image.Image:
         nonlocal most, under_way
-        for _ in range(20):
-            budget.enter(90_000)
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        try:
+            return decode(*arguments)
+        finally:
             with lock:
-                under_way += 90_000
-                most = max(most, under_way)
-            images.read(data)
-            with lock:
-                under_way -= 90_000
-            budget.leave(90_000)
+                under_way -= 1
 
-    threads = [threading.Thread(target=decode) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
-    assert most <= 250_000
+    monkeypatch.setattr(images, "decode", counted)
+    with ThreadPoolExecutor(8) as pool:
+        assert len(list(pool.map(images.read, [data] * 200))) == 200
+    assert 1 <= most <= 2
+    budget.enter(2 * 64 * 64)  # all of it is there again
+
+
+def test_a_process_that_is_forked_during_a_decode_has_all_the_room():
+    script = (
+        "import os; from sfumato.decoding import UNDER_WAY, MAX_PIXELS as most; UNDER_WAY.enter(2 * most)\n"
+        "child = os.fork()\n"
+        "if child == 0: UNDER_WAY.enter(2 * most); os._exit(7)\n"
+        "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 7
 
 
 def test_a_file_that_is_refused_gives_its_room_back():

@@ -21,6 +21,12 @@ _KEPT = frozenset({b"ispe", b"pixi", b"av1C", b"hvcC", b"colr", b"irot", b"imir"
 # An encoder codes whole blocks, of which HEVC's largest have this side.
 _BLOCK = 64
 
+# Bytes of lists: each of their entries, of two bytes at least, costs a step in Python.
+_MAX_LISTS = 1 << 20
+
+# Bytes that set a decoder of HEVC up, of which each tile gets a copy: usually some 100.
+_MAX_SETUP = 4096
+
 _HEVC_PARAMETERS = frozenset({32, 33, 34})  # of video, sequence and picture
 _HEVC_SEQUENCE = 33
 _AV1_SEQUENCE, _AV1_FRAME_HEADER, _AV1_TILES, _AV1_FRAME = 1, 3, 4, 6
@@ -72,14 +78,14 @@ def first_picture(data: bytes, coding: str) -> Picture:
     kept = _needed(primary, items)
     if sum(end - start for number in kept for start, end in items[number].extents) > len(data):
         raise ValueError("items that overlap")
-    pixels, written = 0, []
+    pixels, written, units = 0, [], _Units()
     for number in kept:
         item = items[number]
         coded = b"".join(data[start:end] for start, end in item.extents)
         if item.kind == b"grid":
             _check_grid(coded, item, items, coding)
         elif item.kind == (b"hvc1" if coding == "HEIC" else b"av01"):
-            coded, area = (_sift_hevc if coding == "HEIC" else _sift_av1)(coded, item)
+            coded, area = (_sift_hevc if coding == "HEIC" else _sift_av1)(coded, item, units)
             pixels += area
         else:
             raise not_read(
@@ -160,6 +166,10 @@ def _items(data: bytes) -> tuple[int, dict[int, _Item]]:
     start, end = top[b"meta"]
     names = frozenset({b"pitm", b"iloc", b"iinf", b"iref", b"iprp", b"idat"})
     places = _single(data, start + 4, end, names)
+    # What lists items, but for the properties and data that lie between: of a photograph some 10 kB.
+    lists = end - start - sum(stop - body for body, stop in _inner(data, places))
+    if lists > _MAX_LISTS:
+        raise too_many_parts()
     items: dict[int, _Item] = {}
     _read_kinds(data, *places[b"iinf"], items)
     _read_extents(data, *places[b"iloc"], places.get(b"idat", (0, 0)), items)
@@ -169,6 +179,13 @@ def _items(data: bytes) -> tuple[int, dict[int, _Item]]:
     cursor = _Cursor(data, *places[b"pitm"])
     version = cursor.number(4) >> 24
     return cursor.number(4 if version else 2), items
+
+
+def _inner(data: bytes, places: dict[bytes, tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Where the properties and the data are that lie among the boxes of `meta`."""
+    yield from _single(data, *places[b"iprp"], frozenset({b"ipco"})).values()
+    if b"idat" in places:
+        yield places[b"idat"]
 
 
 def _read_kinds(data: bytes, start: int, end: int, items: dict[int, _Item]) -> None:
@@ -222,7 +239,7 @@ def _read_extents(
 
 def _read_properties(data: bytes, start: int, end: int, items: dict[int, _Item]) -> None:
     places = _single(data, start, end, frozenset({b"ipco"}))
-    properties = list(_boxes(data, *places[b"ipco"]))
+    properties = [(name, data[body:stop]) for name, body, stop in _boxes(data, *places[b"ipco"])]
     for name, body, stop in _boxes(data, start, end):
         if name != b"ipma":
             continue
@@ -237,8 +254,7 @@ def _read_properties(data: bytes, start: int, end: int, items: dict[int, _Item])
                 bits = cursor.number(width)
                 top = 1 << (8 * width - 1)
                 if bits & (top - 1):
-                    kind, begin, finish = properties[(bits & (top - 1)) - 1]
-                    item.properties.append((kind, data[begin:finish], bits >= top))
+                    item.properties.append((*properties[(bits & (top - 1)) - 1], bits >= top))
 
 
 def _read_references(data: bytes, start: int, end: int, items: dict[int, _Item]) -> None:
@@ -262,19 +278,19 @@ def _needed(primary: int, items: dict[int, _Item]) -> list[int]:
             ):
                 for target in targets:
                     auxiliary.setdefault(target, []).append(number)
-    needed = [primary]
-    for number in needed:  # which grows
-        tiles = (
-            target for name, targets in items[number].references if name == b"dimg" for target in targets
-        )
-        needed += [
-            other for other in dict.fromkeys((*tiles, *auxiliary.get(number, ()))) if other not in needed
-        ]
-        if len(needed) > MAX_PARTS:
+    needed = {primary: None}  # in order
+    queue = [primary]
+    for number in queue:  # which grows
+        parts = list(auxiliary.get(number, ()))
+        for name, targets in items[number].references:
+            parts += targets if name == b"dimg" else ()
+        queue += (part for part in dict.fromkeys(parts) if part not in needed)
+        needed |= dict.fromkeys(parts)
+        if len(queue) > MAX_PARTS:
             raise too_many_parts()
-    for number in needed:
+    for number in queue:
         _choose_properties(items[number])
-    return needed
+    return queue
 
 
 def _choose_properties(item: _Item) -> None:
@@ -349,30 +365,47 @@ class _Bits:
         return (1 << zeros) - 1 + self.number(zeros)
 
 
+class _Units:
+    """How many units of coded data a file has, in all its items. State: their number."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def another(self) -> None:
+        """Count one. Raises ImageError where there are more than MAX_PARTS."""
+        self._count += 1
+        if self._count > MAX_PARTS:
+            raise too_many_parts()
+
+
 def _check_coded(item: _Item, coded: tuple[int, int], coding: str) -> None:
     stated = _size(item)
     if any(not side <= inside < side + _BLOCK for side, inside in zip(stated, coded, strict=True)):
         raise two_sizes(coding, stated, coded)
 
 
-def _sift_hevc(coded: bytes, item: _Item) -> tuple[bytes, int]:
+def _sift_hevc(coded: bytes, item: _Item, count: _Units) -> tuple[bytes, int]:
     """The slices of a picture, with their parameters, and how many pixels they are decoded to.
 
     Source: ISO/IEC 14496-15, 8.3.3 (hvcC, and units behind their lengths), and H.265, 7.3.1.2 (their heads).
     """
     setup = _property(item, b"hvcC")
+    if len(setup) > _MAX_SETUP:
+        raise ValueError(f"{len(setup)} bytes to set a decoder up")
     width = (setup[21] & 3) + 1
     parameters: list[bytes] = []
     cursor = _Cursor(setup, 22, len(setup))
     for _ in range(cursor.number(1)):
         cursor.number(1)
         for _ in range(cursor.number(2)):
+            count.another()
             length = cursor.number(2)
             parameters.append(setup[cursor.position : cursor.position + length])
             cursor.position += length
     parameters = [unit for unit in parameters if _hevc_kind(unit) in _HEVC_PARAMETERS]
     units, pictures, position = [], 0, 0
     while position < len(coded):
+        count.another()
         length = int.from_bytes(coded[position : position + width])
         unit = coded[position + width : position + width + length]
         position += width + length
@@ -382,8 +415,6 @@ def _sift_hevc(coded: bytes, item: _Item) -> tuple[bytes, int]:
             units.append(unit)
         elif kind in _HEVC_PARAMETERS:
             units.append(unit)
-        if len(units) > MAX_PARTS:
-            raise too_many_parts()
     sizes = [_hevc_size(unit) for unit in (*parameters, *units) if _hevc_kind(unit) == _HEVC_SEQUENCE]
     if not sizes or pictures != 1:
         raise ValueError(f"an item of {pictures} pictures with {len(sizes)} sizes")
@@ -429,15 +460,14 @@ class _Sequence(NamedTuple):
     integer_motion: int
 
 
-def _sift_av1(coded: bytes, item: _Item) -> tuple[bytes, int]:
+def _sift_av1(coded: bytes, item: _Item, count: _Units) -> tuple[bytes, int]:
     """The frames of a picture behind their header, and how many pixels they are decoded to.
 
     Source: AV1 Bitstream & Decoding Process Specification, 5.3 to 5.9.
     """
     kept, frames, position, sequence = [], 0, 0, None
-    for _ in range(MAX_PARTS):
-        if position >= len(coded):
-            break
+    while position < len(coded):
+        count.another()
         start, head = position, coded[position]
         position += 2 if head & 4 else 1
         length = len(coded) - position
@@ -458,8 +488,6 @@ def _sift_av1(coded: bytes, item: _Item) -> tuple[bytes, int]:
             frames += 1
         if kind in (_AV1_SEQUENCE, _AV1_FRAME_HEADER, _AV1_TILES, _AV1_FRAME):
             kept.append(coded[start:position])
-    else:
-        raise too_many_parts()
     if sequence is None or frames == 0:
         raise ValueError("an item without a picture")
     _check_coded(item, sequence.size, "AVIF")

@@ -357,9 +357,18 @@ def test_other_files_and_other_sizes_are_no_png_of_the_model():
     model, wanted = served("none"), demand("none")
     with pytest.raises(DataError, match="the body is no PNG"):
         read_png(images.encode(worst()[0], "JPEG"), model, wanted)
-    with pytest.raises(DataError, match="the body is no PNG"):
+    with pytest.raises(DataError, match="no header at its beginning"):
         read_png(b"\x89PNG\r\n\x1a\n", model, wanted)
     with pytest.raises(NotProtectedError, match="a PNG of 40x40 pixels, and the model's images are 24x24"):
         read_png(images.encode(worst(side=40)[0]), model, wanted)
     with pytest.raises(DataError, match="is no plain image: send it in the release format"):
         read_png(images.encode(worst()[0]), model, demand(Mask("m.safetensors", keep=0.25)))
+
+
+def test_the_size_of_a_png_is_what_its_decoder_obeys():
+    """A second header, behind the one of the model's size, had a service decode 64 million pixels."""
+    sent, large = images.encode(worst()[0]), images.encode(worst(side=40)[0])
+    header = slice(8, 33)
+    for first, second in ((sent, large), (large, sent)):
+        with pytest.raises(DataError, match="a PNG with 2 headers"):
+            read_png(first[:33] + second[header] + first[33:], served("none"), demand("none"))

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from sfumato.errors import ArtefactError, DataError
-from sfumato.images import read
+from sfumato.images import read, stored_size
 from sfumato.protect import Protection
 from sfumato.protect.block import Block, centre
 from sfumato.protect.blur import Blur, CentreBlur
@@ -97,13 +97,13 @@ def read_png(data: bytes, served: Served, demand: Demand) -> Release:
     protection = demand.protection
     if protection is None or isinstance(protection, Mask):
         raise DataError(f"a release of {demand.spec} is no plain image: send it in the release format")
-    size = (int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big"))  # of IHDR: width, height
-    if data[:8] != _PNG or len(data) < 24:
+    if data[:8] != _PNG:
         raise DataError("the body is no PNG: send a PNG, or the release format")
     channels, height, width = served.shape
-    if size != (width, height):  # before anything is decoded
+    size = stored_size(data)  # before anything is decoded, and the decoder is held to it
+    if size != (height, width):
         raise NotProtectedError(
-            f"a PNG of {size[1]}x{size[0]} pixels, and the model's images are {height}x{width}: resize "
+            f"a PNG of {size[0]}x{size[1]} pixels, and the model's images are {height}x{width}: resize "
             "before protecting"
         )
     image = read(data, channels=channels)[None]
