@@ -195,9 +195,17 @@ def test_an_accuracy_that_was_edited_is_refused(saved: Path):
 def test_a_file_of_an_earlier_version_is_read_and_known_as_not_verified(saved: Path):
     assert artefacts.is_verified(saved)
     tensors, text, _ = parts(saved)
-    rewritten(saved, tensors, text, None)
+    earlier = {key: value for key, value in json.loads(text).items() if key != "format"}
+    rewritten(saved, tensors, json.dumps(earlier), None)
     assert artefacts.load(saved, kind="few-shot")[1]["metrics"] == {"accuracy": 0.9}
     assert not artefacts.is_verified(saved)
+
+
+def test_a_file_whose_digest_is_gone_does_not_pass_for_one_of_an_earlier_version(saved: Path):
+    tensors, text, _ = parts(saved)
+    rewritten(saved, tensors, text, None)
+    with pytest.raises(ArtefactError, match="edited after it was saved"):
+        artefacts.load(saved, kind="few-shot")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

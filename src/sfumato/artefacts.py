@@ -34,6 +34,7 @@ MOST_MAP = 1 << 26  # numbers that one layer may make of one image
 
 _CARD = "sfumato"
 _DIGEST = "sha256"  # a key of the card
+_FORMAT = "format"  # a key of the card: 2 has a digest, and cards of the first do not name theirs
 _SHOWN = 60  # letters of a wrong value that an error repeats
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -108,7 +109,8 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], card: Mapp
         ArtefactError: a number is NaN or infinite, as after a training that diverged.
     """
     try:
-        text = json.dumps({"version": sfumato.__version__, **card}, sort_keys=True, allow_nan=False)
+        marks = {"version": sfumato.__version__, _FORMAT: 2}
+        text = json.dumps({**marks, **card}, sort_keys=True, allow_nan=False)
     except ValueError as error:
         raise ArtefactError(
             f"{path}: not written: a number of its card is NaN or infinite ({error}): the training failed; "
@@ -148,11 +150,13 @@ def load(
             raise ArtefactError(f"{path}: is a {card.get('kind')!r}, and a {kind!r} is needed")
         check(path, card, schema)
         tensors = tensors_of()
-    if digest is not None and digest != _digest(json.dumps(card, sort_keys=True), tensors):
+    of_ours = _digest(json.dumps(card, sort_keys=True), tensors)
+    if digest != of_ours and (digest is not None or _FORMAT in card):
         raise ArtefactError(
             f"{path}: damaged, or edited after it was saved: its card and weights do not have its digest: "
             "take a copy that was not changed, or make it again"
         )
+    card.pop(_FORMAT, None)
     _check_numbers(f"{path}: damaged", tensors, "take another copy, or train it again")
     return tensors, card
 
@@ -178,7 +182,8 @@ def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     with _opened(path) as (metadata, _):
         card = _card(path, _text(path, metadata))
-    card.pop(_DIGEST, None)
+    for key in (_DIGEST, _FORMAT):
+        card.pop(key, None)
     return card
 
 

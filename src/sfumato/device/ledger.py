@@ -59,7 +59,8 @@ create table images (
     id integer primary key,
     image blob not null unique,  -- SHA-256 of its shape and pixels
     picture integer not null,  -- the same number for near copies
-    fingerprint blob  -- by which near copies are told; null where it has none
+    fingerprint blob,  -- by which near copies are told; null where it has none
+    releases integer not null default 0  -- as many as it has in `charges`, or one of both is damaged
 );
 create index images_of_picture on images (picture);
 create table fingerprint_keys (
@@ -375,6 +376,8 @@ class Ledger:
         ).fetchone()
         new = row is None
         picture = self._see(charge.image, charge.fingerprint, mode)
+        if new:
+            self._check_releases(charge.image)
         if new and mode == "refuse" and self._another_is_released(charge.image, picture):
             raise BudgetExceededError(
                 f"{charge.spec}: this image is a near copy of one that was released before, and near copies "
@@ -410,12 +413,22 @@ class Ledger:
                 check(scope, budget, self._spent_in(scope, budget), 0.0, described(scope))
         if not new:
             return (None if row[0] is None else _undamaged(charge.image, *row)), False
+        self._database.execute("update images set releases = releases + 1 where image = ?", (charge.image,))
         release = charge.release if self._keep_releases else None
         self._database.execute(
             "insert into charges (image, terms, time, release, digest) values (?, ?, ?, ?, ?)",
             (charge.image, terms, time.time(), release, _digest(charge.image, release)),
         )
         return charge.release, True
+
+    def _check_releases(self, image: bytes) -> None:
+        """Raise _DamagedError where a release of an image is not found that was charged."""
+        (charged,) = self._database.execute(
+            "select count(*) from charges where image = ?", (image,)
+        ).fetchone()
+        (known,) = self._database.execute("select releases from images where image = ?", (image,)).fetchone()
+        if charged != known:
+            raise _DamagedError(f"damaged ({known} releases of an image are known, and {charged} are here)")
 
     # Pictures, and where they lie.
 
@@ -453,9 +466,9 @@ class Ledger:
         """The pictures of which an image with this fingerprint is a near copy."""
         marks = ", ".join("?" * len(fingerprint.probes))
         candidates = self._database.execute(
-            "select picture, fingerprint from (select image as number, count(*) as shared from "
-            f"fingerprint_keys where key in ({marks}) group by image order by shared desc limit {_CANDIDATES}) "
-            "join images on id = number",
+            "select picture, fingerprint from (select image as number, count(*) as shared "
+            f"from fingerprint_keys where key in ({marks}) group by image order by shared desc "
+            f"limit {_CANDIDATES}) join images on id = number",
             fingerprint.probes,
         ).fetchall()
         return {picture for picture, bits in candidates if near_copies(fingerprint.bits, bits)}
@@ -772,8 +785,9 @@ def _upgrade(database: sqlite3.Connection) -> None:
         )
         database.execute("drop table old_budgets")
         database.execute(
-            "insert into images (image, picture) select image, row_number() over (order by image) from "
-            "(select image from charges union select image from places) order by image"
+            "insert into images (image, picture, releases) select image, row_number() over (order by image), "
+            "(select count(*) from charges where charges.image = every.image) from "
+            "(select image from charges union select image from places) as every order by image"
         )
         _fill(database)
         database.execute(f"pragma user_version = {MARKS.version}")
