@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image, features
 
-from sfumato import images
+from sfumato import heif, images
 from sfumato.decoding import MAX_PIXELS, UNDER_WAY, PixelBudget
 from sfumato.errors import ImageError
 
@@ -264,6 +264,55 @@ def heic(*lists: bytes) -> bytes:
 
 SIZE = box(b"ispe", struct.pack(">3I", 0, 64, 64))
 ONE = range(1, 2)
+
+
+def sequence_parameters(coded: tuple[int, int], cut: int) -> bytes:
+    """Of 8 bits in 4:2:0, so many pixels wide and high, less twice `cut` on the right."""
+
+    def golomb(number: int) -> str:
+        binary = format(number + 1, "b")
+        return "0" * (len(binary) - 1) + binary
+
+    bits = "0" * 8 + "0" * 96 + golomb(0) + golomb(1) + golomb(coded[0]) + golomb(coded[1])
+    bits += "1" + golomb(0) + golomb(cut) + golomb(0) + golomb(0)
+    bits += "1" + "0" * (-(len(bits) + 1) % 8)
+    body = bytes(int(bits[i : i + 8], 2) for i in range(0, len(bits), 8))
+    return (33 << 9 | 1).to_bytes(2) + body.replace(b"\0\0", b"\0\0\3")
+
+
+@pytest.mark.parametrize(
+    ("coded", "cut", "sizes"),
+    [
+        ((160, 64), 48, None),  # as Apple's hardware codes 64 pixels
+        ((160, 64), 0, "64x64 and 160x64"),
+        ((8192, 64), 4064, "64x64 and 8192x64"),
+        ((64, 8000), 0, "64x64 and 64x8000"),
+    ],
+)
+def test_a_heic_states_the_size_that_is_shown_of_what_is_coded(
+    coded: tuple[int, int], cut: int, sizes: str | None
+):
+    unit = sequence_parameters(coded, cut)
+    setup = box(b"hvcC", bytes(22) + b"\1\x21\0\1" + len(unit).to_bytes(2) + unit)
+    lists = (items_of(ONE), properties_of(ONE, SIZE, setup))
+    start = len(heic(*lists, locations([(1, 0, 0)]))) + 8
+    data = heic(*lists, locations([(1, start, 4)])) + box(b"mdat", b"\3\2\1\x80")
+    if sizes is None:
+        assert heif.first_picture(data, "HEIC").size == (64, 64)
+    else:
+        refused(data, f"a HEIC of two sizes, {sizes}: save it anew")
+
+
+def test_a_grid_that_shows_a_tile_many_times_is_refused():
+    """It is decoded as often."""
+    numbers = range(1, 3)
+    kinds = box(b"infe", struct.pack(">B3xHH4sx", 2, 1, 0, b"grid")), items_of(range(2, 3))[14:]
+    lists = box(b"iinf", struct.pack(">IH", 0, 2), *kinds), properties_of(numbers, SIZE)
+    tiles = box(b"iref", bytes(4), box(b"dimg", struct.pack(">HH4H", 1, 4, 2, 2, 2, 2)))
+    start = len(heic(*lists, tiles, locations([(1, 0, 0)]))) + 8
+    grid = struct.pack(">4B2H", 0, 0, 1, 1, 64, 64)
+    data = heic(*lists, tiles, locations([(1, start, len(grid))])) + box(b"mdat", grid)
+    refused(data, "a grid of 2x2 with 4 tiles of 1 sizes")
 
 
 def heic_of_tiles(setup: bytes, count: int, unit: bytes) -> bytes:

@@ -21,6 +21,9 @@ _KEPT = frozenset({b"ispe", b"pixi", b"av1C", b"hvcC", b"colr", b"irot", b"imir"
 # An encoder codes whole blocks, of which HEVC's largest have this side.
 _BLOCK = 64
 
+# Of what is coded, less is cut off: hardware codes pictures of 64 pixels as some of 160.
+_CUT = 256
+
 # Bytes of lists: each of their entries, of two bytes at least, costs a step in Python.
 _MAX_LISTS = 1 << 20
 
@@ -328,7 +331,11 @@ def _check_grid(coded: bytes, grid: _Item, items: dict[int, _Item], coding: str)
         raise two_sizes(coding, _size(grid), size)
     tiles = [number for name, targets in grid.references if name == b"dimg" for number in targets]
     sizes = {_size(items[number]) for number in tiles}
-    if len(tiles) != rows * columns or len(sizes) != 1 or any(items[n].kind == b"grid" for n in tiles):
+    if (
+        not len(set(tiles)) == len(tiles) == rows * columns
+        or len(sizes) != 1
+        or any(items[n].kind == b"grid" for n in tiles)
+    ):
         raise ValueError(f"a grid of {rows}x{columns} with {len(tiles)} tiles of {len(sizes)} sizes")
     ((width, height),) = sizes
     if (
@@ -378,9 +385,9 @@ class _Units:
             raise too_many_parts()
 
 
-def _check_coded(item: _Item, coded: tuple[int, int], coding: str) -> None:
-    stated = _size(item)
-    if any(not side <= inside < side + _BLOCK for side, inside in zip(stated, coded, strict=True)):
+def _check_sizes(stated: tuple[int, int], coded: tuple[int, int], most: int, coding: str) -> None:
+    """Whether a coded size is the stated one, or by less than so many pixels larger."""
+    if any(not side <= inside < side + most for side, inside in zip(stated, coded, strict=True)):
         raise two_sizes(coding, stated, coded)
 
 
@@ -418,14 +425,17 @@ def _sift_hevc(coded: bytes, item: _Item, count: _Units) -> tuple[bytes, int]:
     sizes = [_hevc_size(unit) for unit in (*parameters, *units) if _hevc_kind(unit) == _HEVC_SEQUENCE]
     if not sizes or pictures != 1:
         raise ValueError(f"an item of {pictures} pictures with {len(sizes)} sizes")
-    for size in sizes:
-        _check_coded(item, size, "HEIC")
+    for coded_size, shown in sizes:
+        _check_sizes(_size(item), shown, _BLOCK, "HEIC")
+        _check_sizes(shown, coded_size, _CUT, "HEIC")
     arrays = b"".join(struct.pack(">BHH", 0x80 | unit[0] >> 1, 1, len(unit)) + unit for unit in parameters)
     setup = setup[:22] + bytes([len(parameters)]) + arrays
     item.properties = [
         (name, setup if name == b"hvcC" else body, must) for name, body, must in item.properties
     ]
-    return b"".join(len(unit).to_bytes(width) + unit for unit in units), max(w * h for w, h in sizes)
+    return b"".join(len(unit).to_bytes(width) + unit for unit in units), max(
+        width * height for (width, height), _ in sizes
+    )
 
 
 def _hevc_kind(unit: bytes) -> int:
@@ -434,8 +444,11 @@ def _hevc_kind(unit: bytes) -> int:
     return head >> 9 & 63 if head >> 3 & 63 == 0 else 63
 
 
-def _hevc_size(unit: bytes) -> tuple[int, int]:
-    """What a sequence parameter set states. H.265, 7.3.2.2 and 7.3.3."""
+def _hevc_size(unit: bytes) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The size that is coded, and the one that is shown of it.
+
+    Source: H.265, 7.3.2.2 and 7.3.3, a sequence parameter set.
+    """
     bits = _Bits(unit[2:1024].replace(b"\0\0\3", b"\0\0"))
     bits.number(4)
     layers = bits.number(3)  # less 1
@@ -444,9 +457,13 @@ def _hevc_size(unit: bytes) -> tuple[int, int]:
     bits.number(2 * (8 - layers) if layers else 0)
     bits.number(sum(88 * profile + 8 * level for profile, level in flags))
     bits.golomb()
-    if bits.golomb() == 3:  # chroma of all pixels
+    chroma = bits.golomb()
+    if chroma == 3:  # of all pixels
         bits.number(1)
-    return bits.golomb(), bits.golomb()
+    width, height = bits.golomb(), bits.golomb()
+    left, right, top, bottom = (bits.golomb() for _ in range(4)) if bits.number(1) else (0, 0, 0, 0)
+    across, down = (2 if chroma in (1, 2) else 1), (2 if chroma == 1 else 1)
+    return (width, height), (width - across * (left + right), height - down * (top + bottom))
 
 
 class _Sequence(NamedTuple):
@@ -490,7 +507,7 @@ def _sift_av1(coded: bytes, item: _Item, count: _Units) -> tuple[bytes, int]:
             kept.append(coded[start:position])
     if sequence is None or frames == 0:
         raise ValueError("an item without a picture")
-    _check_coded(item, sequence.size, "AVIF")
+    _check_sizes(_size(item), sequence.size, _BLOCK, "AVIF")
     # Behind these four bytes is a copy of the sequence header, and whatever else an encoder put there.
     item.properties = [
         (name, body[:4] if name == b"av1C" else body, must) for name, body, must in item.properties
