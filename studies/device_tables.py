@@ -9,9 +9,12 @@ RESULTS = Path(__file__).parent / "results"
 FIRST = (
     "one pixel",
     "1% of the pixels",
+    "JPEG 30",
     "JPEG 30 to 95",
     "WebP 50 to 95",
     "resized by 0.5 to 2, Lanczos",
+    "resized by 0.5 to 2, bilinear",
+    "mirrored",
     "mirrored, JPEG 30 to 95",
     "turned by 90, 180 or 270 degrees",
     "grey",
