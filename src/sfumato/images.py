@@ -117,14 +117,17 @@ def read(
     data = source if isinstance(source, bytes) else _bytes_of(Path(name))
     sifted = _sifted(name, data)
     del data
-    pixels = max(sifted.size[0] * sifted.size[1], sifted.pixels)
+    width, height = sifted.size
+    pixels = max(width * height, sifted.pixels)
     UNDER_WAY.enter(pixels)
     try:
         picture = decode(sifted, channels)
         if size is not None:
             picture = ImageOps.fit(picture, (size, size), Image.Resampling.LANCZOS)
-        array = np.asarray(picture)
-        return torch.from_numpy((array[None] if array.ndim == 2 else array.transpose(2, 0, 1)).copy())
+        width, height = picture.size  # which may be turned, and of another size
+        # (H, W, C): what asarray comes to, without its look at types.
+        array = np.frombuffer(picture.tobytes(), np.uint8).reshape(height, width, -1)
+        return torch.from_numpy(array.transpose(2, 0, 1).copy())
     except ImageError as error:
         raise ImageError(f"{name}: {error}", cause=error.cause) from error.__cause__
     finally:
