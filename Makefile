@@ -101,6 +101,7 @@ benchmarks: $(VENV)/test.done
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/protect.py
 	$(BIN)/python benchmarks/folder.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/near_copies.py
 	$(BIN)/python benchmarks/episode.py
 	$(BIN)/python benchmarks/cells.py
 	$(BIN)/python benchmarks/meta.py

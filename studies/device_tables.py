@@ -53,7 +53,7 @@ def near_copies() -> list[str]:
         "",
         "FER has many photographs twice, with and without a watermark; photographs of one person in one pose (CMU) are near "
         "copies by any measure. The thresholds for drawings and for how much of a picture is compared were chosen with "
-        "alarms on Caltech-101, Omniglot and glyphs in sight, whose figures flatter. A ledger compares an image with the 16 that share "
+        "alarms on Caltech-101, Omniglot and glyphs in sight, whose figures flatter. A ledger compares an image with the 8 that share "
         "most keys with it; here all that share one are compared.",
         "",
         f"`python studies/near_copies.py ../shared/data`, seed {record['settings']['seed']}, {record['seconds']:.0f} s.",

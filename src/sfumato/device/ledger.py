@@ -51,7 +51,7 @@ DEFAULT_BUDGETS = {EVERY_IMAGE: Budget.parse("releases=5"), EVERY_PERSON: Budget
 MARKS = Marks(application=0x5346554D, version=2)  # "SFUM": a ledger
 # Images that share most keys with a new one are compared with it. Copies share many, and others one or two;
 # of those there are more and more as a ledger grows.
-_CANDIDATES = 16
+_CANDIDATES = 8
 _PAGE = 16384  # releases are large: twice as fast as 4096
 _TABLES_OF_2 = """
 create table settings (key text primary key, value text not null);
