@@ -643,15 +643,12 @@ class Ledger:
                 self._database.execute("delete from budgets where scope = ?", (scope,))
                 if person:  # or the budget of every person would hold
                     for counted in (False, True):
-                        self._insert_budget(scope, counted, NO_LIMIT, 0.0)
+                        _insert_budget(self._database, scope, counted, NO_LIMIT, 0.0)
                 return 0.0
             total = scope in (EVERY_IMAGE, EVERY_PERSON)
             spent = 0.0 if total else self._spent_in(scope, budget)
-            self._insert_budget(scope, budget.definition == "releases", budget, spent)
+            _insert_budget(self._database, scope, budget.definition == "releases", budget, spent)
             return spent
-
-    def _insert_budget(self, scope: bytes, counted: bool, budget: Budget, spent: float) -> None:
-        _insert_budget(self._database, scope, counted, budget, spent)
 
     def spent_on(self, image: bytes, budget: Budget) -> float:
         """What the releases of one image and its near copies cost so far; infinite where unproved."""
