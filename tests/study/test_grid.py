@@ -281,17 +281,6 @@ def test_a_mistaken_override_is_named(tmp_path: Path, override: str, message: st
         grid.load(path, [override])
 
 
-def test_overrides_alone_make_training_settings():
-    assert grid.settings_of(FewShotConfig, ["way=20", "denoiser_depth=null"]) == FewShotConfig(
-        way=20, denoiser_depth=None
-    )
-
-
-def test_a_mistaken_training_setting_is_answered_with_the_nearest():
-    with pytest.raises(ConfigError, match="training: no key 'shots': did you mean 'shot'"):
-        grid.settings_of(FewShotConfig, ["shots=1"])
-
-
 # Meta-learning
 
 

@@ -100,10 +100,10 @@ def _few_shot(
     from sfumato import protect
     from sfumato.episodes import Sampler, Shape
     from sfumato.learn import few_shot as method
-    from sfumato.study import grid
+    from sfumato.settings import configured
 
     protections = protect.expand(spec)
-    config = grid.settings_of(method.FewShotConfig, overrides or [])
+    config = configured(method.FewShotConfig, overrides or [])
     training, validation, test = _splits(data, size)
     Sampler(test.label(target), Shape(way=way, shot=shot, queries=queries))  # fails now, not after training
     with _training(out, "episodes", devices=devices) as (checkpoint, progress):
@@ -176,7 +176,7 @@ def meta(
     from sfumato.episodes import Sampler, Shape
     from sfumato.errors import ConfigError
     from sfumato.learn import meta as method
-    from sfumato.study import grid
+    from sfumato.settings import configured, parsed
 
     protection = protect.parse(spec)
     settings = [f"algorithm={algorithm}", *(overrides or [])]
@@ -188,13 +188,13 @@ def meta(
         raise ConfigError(
             f"--clipping {clipping} without --epsilon: only a private run clips; give its budget"
         )
-    config = grid.settings_of(method.MetaConfig, settings)
+    config = configured(method.MetaConfig, settings)
     if epsilon is not None and out.exists():
         raise ConfigError(
             f"{out} is there already, and to train it again would spend its budget once more: name another "
             "file, or delete it to spend anew"
         )
-    given = grid.values_of(source_settings or []) | ({} if size is None else {"size": size})
+    given = parsed(source_settings or []) | ({} if size is None else {"size": size})
     source = load(data, **given)
     test = source.split("test")
     shape = Shape(way=config.way, shot=config.shot, queries=queries)
@@ -262,9 +262,9 @@ def _mask(
 ) -> None:
     from sfumato.learn import adversarial_mask as method
     from sfumato.protect.mask import Mask
-    from sfumato.study import grid
+    from sfumato.settings import configured
 
-    config = grid.settings_of(method.MaskConfig, overrides or [])
+    config = configured(method.MaskConfig, overrides or [])
     protection = Mask(str(out))
     training, validation, test = _splits(data, size)
     method.codes_of(test, target, method.trainable(training, config, target))  # fails now, not after training
@@ -312,9 +312,9 @@ def classifier(
     from sfumato import protect
     from sfumato.learn import classifier as method
     from sfumato.learn import epochs
-    from sfumato.study import grid
+    from sfumato.settings import configured
 
-    config = grid.settings_of(method.ClassifierConfig, overrides or [])
+    config = configured(method.ClassifierConfig, overrides or [])
     protection = protect.parse(spec)
     training, validation, test = _splits(data, size)
     # Fails now, not after training.
@@ -389,9 +389,9 @@ def _feature(
     from sfumato.learn import epochs
     from sfumato.learn import private_feature as method
     from sfumato.protect.feature import Feature
-    from sfumato.study import grid
+    from sfumato.settings import configured
 
-    config = grid.settings_of(method.FeatureConfig, overrides or [])
+    config = configured(method.FeatureConfig, overrides or [])
     protection = Feature(str(out), noise=0.0)
     training, validation, test = _splits(data, size)
     for target, names in method.trainable(training, config, targets, sensitive).items():
@@ -440,9 +440,9 @@ def semsim(
     Stopped, the same command goes on. `sfumato assess A B --semsim OUT` measures by it.
     """
     from sfumato.learn import semsim as method
-    from sfumato.study import grid
+    from sfumato.settings import configured
 
-    config = grid.settings_of(method.SemSimConfig, overrides or [])
+    config = configured(method.SemSimConfig, overrides or [])
     sets = [each for path in judgements for each in method.read(path, size=config.size).values()]
     both = method.combine(sets, size=config.size)
     with _training(out, "steps") as (checkpoint, progress):

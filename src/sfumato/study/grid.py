@@ -1,14 +1,11 @@
 """A study file: what is compared with what. YAML in, a checked configuration and its cells out."""
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
-import pydantic
 import yaml
 
 from sfumato.attack.reidentify import AdversaryConfig
@@ -21,8 +18,7 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig
 from sfumato.protect import expand
 from sfumato.protect.spec import PROTECTIONS
-
-_Config = TypeVar("_Config")
+from sfumato.settings import check_keys, checked, override
 
 CLASSIFIERS = ("classifier-clean", "classifier-protected", "classifier-shape")
 LEARNERS = ("clean", "protected", "denoised", "meta", *CLASSIFIERS)
@@ -308,8 +304,8 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyCo
         raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
     if not isinstance(settings, dict):
         raise ConfigError(f"{path}: a study is a mapping with data and protections, got {settings!r}")
-    for override in overrides:
-        _override(settings, override)
+    for text in overrides:
+        override(settings, text)
     return parse({"name": path.stem, **settings}, str(path))
 
 
@@ -318,36 +314,15 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
     settings = dict(settings)
     if isinstance(settings.get("data"), str):
         settings["data"] = {"source": settings["data"]}
-    _check_keys(StudyConfig, settings, where)
+    check_keys(StudyConfig, settings, where)
     task = settings.get("task", {})
     shape = {"way": task.get("way", Task.way), "shot": task.get("shot", Task.shot)}
     settings["meta"] = {**shape, **settings.get("meta", {})}
-    try:
-        config = pydantic.TypeAdapter(StudyConfig).validate_python(settings)
-    except pydantic.ValidationError as error:
-        raise ConfigError(f"{where}: {_first_problem(error)}") from error
+    config = checked(StudyConfig, settings, where)
     if not isinstance(config.data.get("source"), str):
         raise ConfigError(f"{where}: data: no source: write data: faces, or data: {{source: folder:photos}}")
     config.specs  # noqa: B018 - every spec is checked now, not after an hour
     return config
-
-
-def values_of(overrides: Sequence[str]) -> dict[str, Any]:
-    """A mapping from "dotted.key=value" strings, values as YAML reads them."""
-    settings: dict[str, Any] = {}
-    for override in overrides:
-        _override(settings, override)
-    return settings
-
-
-def settings_of(kind: type[_Config], overrides: Sequence[str]) -> _Config:
-    """A configuration from "dotted.key=value" strings, checked as in a study file."""
-    settings = values_of(overrides)
-    _check_keys(kind, settings, "training")
-    try:
-        return pydantic.TypeAdapter(kind).validate_python(settings)
-    except pydantic.ValidationError as error:
-        raise ConfigError(f"training: {_first_problem(error)}") from error
 
 
 def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
@@ -387,50 +362,3 @@ def _fitting(data: LabelledImages, task: Task, way: int, shot: int, queries: int
     each = int(counts[way - 1])
     shot = min(shot, each - 1)
     return way, shot, min(queries, each - shot)
-
-
-def _check_keys(kind: Any, settings: Any, where: str) -> None:
-    if not isinstance(settings, Mapping):
-        raise ConfigError(f"{where}: a mapping is needed, got {settings!r}")
-    types = get_type_hints(kind)
-    for key, value in settings.items():
-        if key not in types:
-            raise ConfigError(f"{where}: no key {key!r}: {did_you_mean(str(key), types)}")
-        # Of settings that may be null, as `Private | None`, as well.
-        union = get_origin(types[key]) in (Union, UnionType)
-        kinds = get_args(types[key]) if union else (types[key],)
-        for inner in filter(dataclasses.is_dataclass, kinds):
-            if value is not None or type(None) not in kinds:
-                _check_keys(inner, value, f"{where}: {key}")
-
-
-def _first_problem(error: pydantic.ValidationError) -> str:
-    problem = error.errors()[0]
-    place = ".".join(str(part) for part in problem["loc"])
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "missing":
-        return f"{place} is missing"
-    return (
-        f"{place}: {message}"
-        if problem["type"] == "value_error"
-        else f"{place}={problem['input']!r}: {message}"
-    )
-
-
-def _override(settings: dict[str, Any], override: str) -> None:
-    key, equals, value = override.partition("=")
-    if not equals:
-        raise ConfigError(f"{override!r} is not key=value: write for example task.episodes=100")
-    *parents, last = key.strip().split(".")
-    place = settings
-    for parent in parents:
-        inner = place.setdefault(parent, {})
-        if isinstance(inner, str) and parent == "data":
-            inner = place[parent] = {"source": inner}
-        if not isinstance(inner, dict):
-            raise ConfigError(f"{override!r}: {parent} has no keys")
-        place = inner
-    try:
-        place[last] = yaml.safe_load(value)
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"{override!r}: the value is not YAML") from error

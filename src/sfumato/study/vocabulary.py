@@ -1,0 +1,389 @@
+"""Every protection, learner, attack, view and measure of a study, once: its name, its words and its look.
+
+The engine, the recommendation, the charts and the report read from here what there is and what to call it,
+so that a new one is a file and a line of this module. Nothing here needs PyTorch.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+GREY, BROWN = "#6b6f76", "#8c564b"
+
+# What leaves a device: kinds of releases.
+PIXELS, SHAPE, NUMBERS, BITS, ANSWER = "pixels", "shape", "numbers", "bits", "answer"
+RELEASES = (PIXELS, SHAPE, NUMBERS, BITS, ANSWER)
+IMAGES = (PIXELS, SHAPE)  # those that can be looked at
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one series is drawn, everywhere in a report; points alone have no line."""
+
+    colour: str
+    marker: str
+    line: Any = ""
+
+
+@dataclass(frozen=True)
+class ProtectionWords:
+    """What reports call a protection.
+
+    Attributes:
+        title: its name at the head of a chart.
+        axes: parameter -> the name of an axis along which it varies, with its unit.
+        release: the kind of what it releases, where its spec says no other; see `release_kind`.
+        method: of the module of sfumato.study.trained that trains it where it names no artefact; "" for none.
+    """
+
+    title: str
+    axes: dict[str, str] = field(default_factory=dict)
+    release: str = PIXELS
+    method: str = ""
+
+
+PROTECTIONS = {
+    "none": ProtectionWords("No protection"),
+    "blur": ProtectionWords("Gaussian blur", {"radius": "radius r (pixels)"}),
+    "pixelize": ProtectionWords("Pixelization", {"cell": "side of a cell b (pixels)"}),
+    "gaussian": ProtectionWords("Gaussian noise", {"sigma": "noise σ (grey levels of 255)"}),
+    "dp-pix": ProtectionWords(
+        "DP-Pix",
+        {"cell": "side of a cell b (pixels)", "epsilon": "privacy ε", "pixels": "hidden pixels m"},
+    ),
+    "dp-pix-gaussian": ProtectionWords(
+        "DP-Pix, Gaussian",
+        {"cell": "side of a cell b (pixels)", "mu": "privacy μ", "pixels": "hidden pixels m"},
+    ),
+    "block": ProtectionWords("Black block", {"share": "share of the image's side"}),
+    "centre-blur": ProtectionWords(
+        "Blurred centre", {"radius": "radius r (pixels)", "share": "share of the image's side"}
+    ),
+    "mask": ProtectionWords(
+        "Learned mask", {"keep": "share of pixels kept (%)", "artefact": "mask"}, method="mask"
+    ),
+    "feature": ProtectionWords(
+        "Private feature",
+        {"dimension": "numbers released", "noise": "noise ratio r", "artefact": "feature"},
+        NUMBERS,
+        "feature",
+    ),
+    "answer": ProtectionWords("The answer alone", {"artefact": "classifier"}, ANSWER, "answer"),
+    "outside": ProtectionWords("Outside tool", {"index": "tool"}),
+}
+
+
+def release_kind(spec: str) -> str:
+    """The kind of what a spec releases. Of a name that is not known: pixels."""
+    name, _, rest = spec.partition(":")
+    if name == "mask" and "values=shape" in rest.split(","):
+        return SHAPE
+    words = PROTECTIONS.get(name)
+    return PIXELS if words is None else words.release
+
+
+@dataclass(frozen=True)
+class Learner:
+    """One who learns the task from releases.
+
+    Attributes:
+        name: in study files.
+        words: in a sentence about its accuracy.
+        term: what it is, in the glossary of a report.
+        look: of its series.
+        method: the module of sfumato.study.learners that trains and tests it.
+        releases: the kinds of releases that it takes.
+        knows_classes: whether its classes are those of the training images; others are tested on episodes of
+            classes that are new. Accuracies of the two are not to be compared.
+        trained_on: "clear" images, "released" ones, or the "shape" of a mask alone.
+        of_service: whether a service can be run with it; others show what is in a release.
+        default: whether a study has it that names no learners.
+    """
+
+    name: str
+    words: str
+    term: str
+    look: Look
+    method: str
+    releases: tuple[str, ...] = IMAGES
+    knows_classes: bool = False
+    trained_on: str = "released"
+    of_service: bool = True
+    default: bool = False
+
+
+def _named(entries: Iterable[Any]) -> dict[str, Any]:
+    return {entry.name: entry for entry in entries}
+
+
+LEARNERS: dict[str, Learner] = _named(
+    [
+        Learner(
+            "clean",
+            "trained on clean images",
+            "A prototypical network trained on clean images only, and tested on protected ones.",
+            Look(VERMILION, "s", (0, (5, 2))),
+            "few_shot",
+            trained_on="clear",
+            default=True,
+        ),
+        Learner(
+            "protected",
+            "trained on protected images",
+            "The same network trained and tested on protected images.",
+            Look(BLUE, "o", "-"),
+            "few_shot",
+            releases=RELEASES,
+            default=True,
+        ),
+        Learner(
+            "denoised",
+            "trained jointly with a denoiser",
+            "The same network trained on protected images jointly with a denoiser, which restores each image "
+            "before it is embedded; tested on protected images.",
+            Look(GREEN, "^", (0, (6, 1.5, 1.5, 1.5))),
+            "few_shot",
+            default=True,
+        ),
+        Learner(
+            "meta",
+            "meta-learned on protected images",
+            "A network meta-learned on protected images. It learns each task anew, in a few steps on the "
+            "support images, and names all queries of a task together, so that what one is called depends on "
+            "the others; tested on protected images.",
+            Look(PURPLE, "D", (0, (3, 1.5))),
+            "meta",
+        ),
+        Learner(
+            "classifier-clean",
+            "a classifier trained on clean images",
+            "An ordinary network that learned all classes on clean images only; tested on protected images of"
+            " them.",
+            Look(ORANGE, "v", (0, (9, 1.5, 3, 1.5))),
+            "classifier",
+            knows_classes=True,
+            trained_on="clear",
+        ),
+        Learner(
+            "classifier-protected",
+            "a classifier trained on protected images",
+            "The same network trained and tested on protected images. It is independent of what made a mask.",
+            Look(SKY, "P", (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5))),
+            "classifier",
+            releases=RELEASES,
+            knows_classes=True,
+        ),
+        Learner(
+            "classifier-shape",
+            "a classifier of the mask's shape alone",
+            "The same network shown which pixels a mask reveals, white, and which it hides, black, and "
+            "nothing else: what it tells, the shape of the mask tells.",
+            Look(BLACK, "X", (0, (1.5, 1.5))),
+            "classifier",
+            knows_classes=True,
+            trained_on="shape",
+            of_service=False,
+        ),
+    ]
+)
+CLASSIFIERS = tuple(name for name, learner in LEARNERS.items() if learner.knows_classes)
+
+
+@dataclass(frozen=True)
+class View:
+    """What an adversary looks at.
+
+    Attributes:
+        name: in records.
+        words: after "adversary", in a sentence; "" for the release itself.
+        short: where there is little room; after a comma.
+        releases: the kinds of releases that there is such a view of.
+    """
+
+    name: str
+    words: str
+    short: str
+    releases: tuple[str, ...] = IMAGES
+
+
+VIEWS: dict[str, View] = _named(
+    [
+        View("released", "", "", RELEASES),
+        View("denoised", " on denoised images", ", on denoised images"),
+        View("restored", " on images that they restored", ", on restored images"),
+        View("shape", " on the mask's shape", ", on the shape alone"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One who looks for people on releases, or on what a denoiser or a network of their own makes of them.
+
+    Attributes:
+        name: in study files.
+        view: a name of VIEWS.
+        adaptive: whether their own photographs are protected, and undone, in the same way; or clean (static).
+        term: who they are, for the chapter of a report on attacks.
+        look: of their series.
+        method: the module of sfumato.study.attacks that makes it.
+        default: whether a study has it that names no attacks.
+    """
+
+    name: str
+    view: str
+    adaptive: bool
+    term: str
+    look: Look
+    method: str = "reidentify"
+    default: bool = False
+
+    @property
+    def words(self) -> str:
+        """ "adaptive adversary on denoised images"."""
+        return f"{'adaptive' if self.adaptive else 'static'} adversary{VIEWS[self.view].words}"
+
+    @property
+    def short(self) -> str:
+        """ "adaptive, on denoised images"."""
+        return f"{'adaptive' if self.adaptive else 'static'}{VIEWS[self.view].short}"
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """The kinds of releases that it is made on: clean photographs are compared with images only."""
+        kinds = VIEWS[self.view].releases
+        return kinds if self.adaptive else tuple(kind for kind in kinds if kind in IMAGES)
+
+
+ATTACKS: dict[str, Attack] = _named(
+    [
+        Attack(
+            "reidentify-static",
+            "released",
+            False,
+            "The <em>static</em> adversary knows clean photographs only.",
+            Look(BLUE, "s", (0, (5, 2))),
+            default=True,
+        ),
+        Attack(
+            "reidentify-adaptive",
+            "released",
+            True,
+            "The <em>adaptive</em> adversary has protected photographs of their own in the same way and "
+            "trained on them: this is the one to fear.",
+            Look(VERMILION, "o", "-"),
+            default=True,
+        ),
+        Attack(
+            "reidentify-denoised",
+            "denoised",
+            False,
+            "The static adversary <em>on denoised images</em> looks at what the service’s denoiser makes of "
+            "the protected photographs.",
+            Look(GREEN, "^", (0, (6, 1.5, 1.5, 1.5))),
+        ),
+        Attack(
+            "reidentify-denoised-adaptive",
+            "denoised",
+            True,
+            "The adaptive one <em>on denoised images</em> passes their own photographs through protection and"
+            " denoiser as well.",
+            Look(ORANGE, "v", (0, (9, 1.5, 3, 1.5))),
+        ),
+        Attack(
+            "reidentify-restored",
+            "restored",
+            False,
+            "The static adversary <em>on restored images</em> first undoes what they can by a network of "
+            "their own, trained on photographs of other people.",
+            Look(PURPLE, "D", (0, (3, 1.5))),
+        ),
+        Attack(
+            "reidentify-restored-adaptive",
+            "restored",
+            True,
+            "The adaptive one <em>on restored images</em> lets such a network undo the protection of their "
+            "own photographs as well.",
+            Look(SKY, "P", (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5))),
+        ),
+        # Whose own photographs have no mask has no shapes to compare.
+        Attack(
+            "reidentify-shape",
+            "shape",
+            True,
+            "The adaptive one <em>on the shape alone</em> is shown which pixels a mask reveals, and not what "
+            "they are.",
+            Look(BLACK, "X", (0, (1.5, 1.5))),
+        ),
+    ]
+)
+STATIC = tuple(name for name, attack in ATTACKS.items() if not attack.adaptive)
+ADAPTIVE = tuple(name for name, attack in ATTACKS.items() if attack.adaptive)
+
+# How an adversary compares embeddings, by the words of records; studies of earlier versions have "linear".
+IDENTIFIERS = {
+    "svm": "SVM",
+    "linear": "linear",
+    "1-nn": "1-nn",
+    "mean": "nearest-mean",
+    "discriminant": "discriminant",
+    "table": "table",
+}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How much of an image is left in what can be seen of it.
+
+    Attributes:
+        name: in study files.
+        words: in a report.
+        form: of its value, "{:.2f}" say.
+        term: what it is, in the glossary of a report.
+        function: "module:function" of float images and their counterparts, (N, C, H, W) each, to (N,); ""
+            for what the recogniser of the adversary measures.
+        default: whether a study has it that names no measures.
+    """
+
+    name: str
+    words: str
+    form: str
+    term: str
+    function: str = ""
+    default: bool = True
+
+
+MEASURES: dict[str, Measure] = _named(
+    [
+        Measure(
+            "ssim",
+            "SSIM",
+            "{:.2f}",
+            "Structural similarity (Wang et al. 2004): Gaussian window with σ = 1.5, data range 1. Equal "
+            "images have 1.",
+            "sfumato.assess.similarity:ssim",
+        ),
+        Measure(
+            "psnr",
+            "PSNR",
+            "{:.1f} dB",
+            "Peak signal-to-noise ratio in dB, of each image, then averaged; infinite for equal images, and "
+            "then left empty.",
+            "sfumato.assess.similarity:psnr",
+        ),
+        Measure(
+            "mse", "MSE", "{:.3f}", "Mean squared error of values in [0, 1].", "sfumato.assess.similarity:mse"
+        ),
+        Measure(
+            "face-similarity",
+            "face similarity",
+            "{:.2f}",
+            "Mean cosine between the embeddings of a test image and of what was made of it, by the "
+            "adversary’s recogniser of clean photographs; 1 for equal images. Beside it, what test images of "
+            "two people have. Faces are cut out where they are on the original.",
+            default=False,
+        ),
+    ]
+)
