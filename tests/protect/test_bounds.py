@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from sfumato import images
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import SfumatoError, SpecError
-from sfumato.protect import expand, parse, parse_feature
+from sfumato.protect import expand, parse
 from sfumato.protect.blur import Blur, CentreBlur, blur
 from sfumato.protect.dp_pix import DPPix, DPPixGaussian
 from sfumato.protect.gaussian import Gaussian
 from sfumato.protect.parameters import BOUNDS, LEAST_DIFFERENCE
 from sfumato.protect.pixelize import Pixelize
+from sfumato.protect.release import IMAGES, KINDS
 
 CLEAR = ", or write none to send images in clear"
 
@@ -174,7 +175,9 @@ def test_any_number_is_refused_or_protects_with_a_finite_guarantee(spec: str, sh
 @example(noise=1e308, norm=1e-6)
 def test_a_private_feature_is_refused_or_has_a_finite_guarantee(noise: float, norm: float):
     try:
-        guarantee = parse_feature(f"feature:artefact=f,noise={noise},norm={norm}").guarantee((3, 8, 8))
+        guarantee = parse(f"feature:artefact=f,noise={noise},norm={norm}", takes=["numbers"]).guarantee(
+            (3, 8, 8)
+        )
     except SpecError:
         return
     assert guarantee is None if noise == 0 else 0 < guarantee.value < math.inf
@@ -221,9 +224,9 @@ def test_a_number_that_cannot_be_computed_with_names_the_bound(spec: str, messag
     ],
 )
 def test_a_spec_of_any_length_is_refused_in_a_short_message(spec: str):
-    for read in (parse, parse_feature):
+    for takes in (IMAGES, KINDS):
         with pytest.raises(SfumatoError) as caught:
-            read(spec)
+            parse(spec, takes=takes)
         assert len(str(caught.value)) < 700
 
 

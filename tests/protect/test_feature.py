@@ -17,7 +17,7 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, BudgetExceededError, DataError, SpecError
 from sfumato.images import digest
 from sfumato.protect import feature as features
-from sfumato.protect import parse, parse_feature
+from sfumato.protect import parse
 from sfumato.protect.feature import (
     GRID,
     Feature,
@@ -308,10 +308,10 @@ def test_packets_of_another_length_are_refused():
 
 
 def test_a_spec_names_a_feature_and_is_what_it_says_of_itself():
-    feature = parse_feature("feature:noise=0.50,artefact=f.safetensors")
+    feature = parse("feature:noise=0.50,artefact=f.safetensors", takes=["numbers"])
     assert feature == Feature("f.safetensors", noise=0.5)
-    assert parse_feature(feature.spec) == feature
-    assert parse_feature("feature:artefact=f.safetensors,noise=1,norm=3").norm == 3
+    assert parse(feature.spec, takes=["numbers"]) == feature
+    assert parse("feature:artefact=f.safetensors,noise=1,norm=3", takes=["numbers"]).norm == 3
 
 
 @pytest.mark.parametrize(
@@ -320,14 +320,17 @@ def test_a_spec_names_a_feature_and_is_what_it_says_of_itself():
         ("feature:artefact=f.safetensors", "noise is missing"),
         ("feature:artefact=f.safetensors,noise=1,2", "names 2 protections: give one value"),
         ("feature:artefact=f.safetensors,nois=1", "did you mean 'noise'"),
-        ("blur:radius=3", "is no private feature"),
+        ("blur:radius=3", "its releases are pixels, and numbers can be taken here"),
     ],
 )
 def test_a_spec_of_no_feature_is_refused(spec: str, message: str):
     with pytest.raises(SpecError, match=message):
-        parse_feature(spec)
+        parse(spec, takes=["numbers"])
 
 
 def test_a_protection_of_images_is_no_feature():
-    with pytest.raises(SpecError, match="its releases are numbers and no images"):
+    with pytest.raises(
+        SpecError,
+        match="its releases are numbers, and pixels .* can be taken here: give",
+    ):
         parse("feature:artefact=f.safetensors,noise=1")

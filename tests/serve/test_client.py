@@ -23,6 +23,7 @@ from PIL import Image
 
 from sfumato import images, wire
 from sfumato.device import client as module
+from sfumato.device import demands, sources
 from sfumato.device.budgets import Budget
 from sfumato.device.client import AsyncClient, Client, Demanded, Guess, ServiceError
 from sfumato.device.ledger import Ledger
@@ -30,7 +31,7 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, SpecError
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.private_feature import untrained as untrained_feature
-from sfumato.protect import parse, parse_feature
+from sfumato.protect import parse
 from sfumato.protect.release import Release
 from sfumato.serve import models
 from sfumato.serve.app import create
@@ -429,22 +430,22 @@ def test_a_picture_that_pillow_compressed_with_loss_is_not_compressed_again(tmp_
     pixels = np.random.default_rng(0).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(path, compression="jpeg")
     with Image.open(path) as picture:
-        found = module._image(picture, (3, SIDE, SIDE))
+        found = sources.image_of(picture, (3, SIDE, SIDE))
     assert torch.equal(found, images.read(path, size=SIDE))
 
 
 def test_only_squares_are_cut_by_the_client():
     wide = torch.zeros(3, 8, 12, dtype=torch.uint8)
-    assert module._image(wide, (3, 8, 12)).shape == (3, 8, 12)
+    assert sources.image_of(wide, (3, 8, 12)).shape == (3, 8, 12)
     with pytest.raises(ImageError, match="an image of 8x12 pixels, and the model's are 10x12: resize it"):
-        module._image(wide, (3, 10, 12))
+        sources.image_of(wide, (3, 10, 12))
 
 
 def test_what_is_no_picture_is_no_image(tmp_path: Path):
     cut = photograph(tmp_path / "cut.png", 0)
     cut.write_bytes(cut.read_bytes()[:-60])
     with Image.open(cut) as picture, pytest.raises(ImageError, match="cannot be used"):
-        module._image(picture, (3, SIDE, SIDE))
+        sources.image_of(picture, (3, SIDE, SIDE))
 
 
 def test_nothing_leaves_beyond_a_budget(cloud: Cloud):
@@ -614,14 +615,14 @@ def test_of_a_protection_that_names_an_artefact_the_device_has_its_own_copy(tmp_
     model = named(["mask:artefact=m.safetensors"], ["a" * 64])
     for spec in ("mask:artefact=m.safetensors", " feature:artefact=m,noise=0", "outside:index=/etc/passwd"):
         with pytest.raises(ConfigError, match=r"name your own copy of that (artefact|index)"):
-            module._demand(named([spec], [None]), spec)
+            demands.demand(named([spec], [None]), spec)
     path = tmp_path / "m.safetensors"
     path.write_bytes(b"another")
     with pytest.raises(ConfigError, match=r"another artefact than m was made for: .* begins with aaaa"):
-        module._check_takes(model, parse(f"mask:artefact={path}"))
+        demands.check_takes(model, parse(f"mask:artefact={path}"))
     own = parse(f"mask:artefact={path}")
     for made in ([own.made_of()], [None], []):
-        module._check_takes(named(["mask:artefact=m.safetensors"], made), own)
+        demands.check_takes(named(["mask:artefact=m.safetensors"], made), own)
 
 
 # Private features.
@@ -660,7 +661,7 @@ def test_private_features_are_enrolled_and_classified(features: Cloud):
     first, second = device.classify(anna)
     assert (first.label, second.label) == ("anna", "ben")
     assert first.distance == 0.0  # noise is drawn once
-    own = parse_feature(spec)
+    own = parse(spec, takes=["numbers"])
     for sent in features.wire.bodies():
         head = wire.header(sent)
         assert (head.kind, head.count, head.made_of) == ("feature", 1, own.made_of())
@@ -686,7 +687,7 @@ def test_features_without_noise_are_those_of_the_extractor(features: Cloud):
     clean = torch.zeros(3, FEATURE_SIDE, FEATURE_SIDE, dtype=torch.uint8)
     features.client(spec).enrol("anna", clean)
     (sent,) = features.wire.bodies()
-    expected = parse_feature(spec).release(clean[None], seeded_noise(0)).values
+    expected = parse(spec, takes=["numbers"]).release(clean[None], seeded_noise(0)).values
     assert torch.equal(wire.decode(sent, most_images=1, most_pixels=5).values, expected)
 
 

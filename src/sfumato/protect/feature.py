@@ -3,8 +3,7 @@
 Source: Osia et al. 2018 (docs/papers.md, "DPFE"), Sec. 4. The extractor is trained by
 sfumato.learn.private_feature, whose models have the device side that is in here.
 
-A release is of its own type: numbers are no image, so that nothing that takes the releases of a
-`Protection` takes these.
+A release is of its own kind: numbers are no image, so that what takes images alone refuses these.
 """
 
 from collections.abc import Mapping, Sequence
@@ -95,6 +94,12 @@ class FeatureRelease:
 
     values: Tensor
     spec: str
+
+    kind = "numbers"
+
+    def vectors(self) -> Tensor:
+        """What travelled as numbers: (N, d) float32."""
+        return self.values
 
     def rows(self, rows: list[int]) -> "FeatureRelease":
         """The release of some of the images."""
@@ -253,6 +258,8 @@ class Feature:
     artefact: str
     noise: float
     norm: float | None = None
+
+    kind = "numbers"
 
     def __post_init__(self) -> None:
         check_path("feature", "artefact", self.artefact)

@@ -187,6 +187,11 @@ class Mask:
         """See Protection.spec."""
         return canonical("mask", self)
 
+    @property
+    def kind(self) -> str:
+        """ "shape" where nothing of the pixels is released but which they are; "pixels" otherwise."""
+        return "shape" if self.values == "shape" else "pixels"
+
     def made_of(self) -> str:
         """The SHA-256 of the artefact, which the spec only names; see release.made_of."""
         return artefact_digest(self.artefact)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -11,6 +11,11 @@ from torch import Tensor
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import DataError
+
+# The kinds of what leaves a device: values of pixels; which pixels a mask would show; the numbers of a
+# feature; the bits of a code; and the name of a class.
+KINDS = ("pixels", "shape", "numbers", "bits", "answer")
+IMAGES = ("pixels", "shape")  # those that can be looked at
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,14 @@ class Release:
         if self.shown is None:
             raise DataError(f"{self.spec} shows all pixels, so that its releases have no shape: use a mask")
         return self.shown.expand(-1, self.values.shape[1], -1, -1) * torch.tensor(255, dtype=torch.uint8)
+
+    def vectors(self) -> Tensor:
+        """What travelled as numbers: (N, C·h·w) float32, values from 0 to 1, and hidden ones 0.
+
+        Of a mask, each pixel has a number more: whether it is shown.
+        """
+        values = self.values.flatten(1).float() / 255
+        return values if self.shown is None else torch.cat([values, self.shown.flatten(1).float()], 1)
 
     def rows(self, rows: list[int]) -> "Release":
         """The release of some of the images."""
@@ -142,7 +155,13 @@ class Trained(Protocol):
         """The digest of that file. Raises ArtefactError where it cannot be read."""
 
 
-def made_of(protection: Protection) -> str | None:
+def kind_of(protection: Any) -> str:
+    """The kind of what a protection releases, of KINDS."""
+    kind: str = getattr(protection, "kind", "pixels")
+    return kind
+
+
+def made_of(protection: Any) -> str | None:
     """What a protection was made of beside its spec: the digest of a trained artefact; None for most.
 
     Who keeps results under a spec keeps this with it: the artefact may be trained anew at the same path.

@@ -2,12 +2,13 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import product
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints, overload
 
 from sfumato.errors import SpecError, did_you_mean
+from sfumato.protect.answer import Answer
 from sfumato.protect.block import Block
 from sfumato.protect.blur import Blur, CentreBlur
 from sfumato.protect.dp_pix import DPPix, DPPixGaussian
@@ -17,9 +18,22 @@ from sfumato.protect.mask import Mask
 from sfumato.protect.none import Clear
 from sfumato.protect.outside import Outside
 from sfumato.protect.pixelize import Pixelize
-from sfumato.protect.release import Protection
+from sfumato.protect.release import IMAGES, Protection, kind_of
 
 _Named = TypeVar("_Named")
+_Kind = TypeVar("_Kind")
+
+_AS = {
+    "pixels": "pixels",
+    "shape": "the shape of a mask",
+    "numbers": "numbers",
+    "bits": "bits",
+    "answer": "answers",
+}
+_CURES = {
+    "numbers": "give it to sfumato.serve.Client, or put it on a device with `sfumato export`",
+    "answer": "compare it with others in a study, or read it with protect.parse(spec, takes=['answer'])",
+}
 
 PROTECTIONS: dict[str, Any] = {
     "none": Clear,
@@ -31,60 +45,73 @@ PROTECTIONS: dict[str, Any] = {
     "block": Block,
     "centre-blur": CentreBlur,
     "mask": Mask,
+    "feature": Feature,
+    "answer": Answer,
     "outside": Outside,
 }
+
+AnyProtection = Protection | Feature | Answer
 
 _LONGEST = 5000  # characters of the spec of one protection: a path, and little else
 _SHOWN = 200  # characters of what was written that a message repeats
 
 
-def parse(spec: str) -> Protection:
+@overload
+def parse(spec: str) -> Protection: ...
+@overload
+def parse(spec: str, *, takes: Collection[str]) -> Any: ...
+def parse(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
     """The protection that a spec names. parse(spec).spec is its canonical form.
 
-    Raises:
-        SpecError: an unknown name or key (the nearest is named), a missing or impossible value, or a
-            list of values, which only a study takes.
-    """
-    name, kind, rest = _known(spec)
-    protection: Protection = _only(spec, name, kind, rest)
-    return protection
-
-
-def parse_feature(spec: str) -> Feature:
-    """The private feature that a spec such as "feature:artefact=f.safetensors,noise=0.5" names.
-
-    Apart from the protections, since its releases are numbers, and nothing that takes images takes them.
+    Args:
+        spec: such as "dp-pix:cell=4,epsilon=3".
+        takes: the kinds of releases that the caller can take, of release.KINDS; images by default.
 
     Raises:
-        SpecError: as parse does.
+        SpecError: an unknown name or key (the nearest is named), a missing or impossible value, a list of
+            values, which only a study takes, or a protection whose releases are not taken.
     """
-    name, _, rest = spec.strip().partition(":")
-    if name != "feature":
-        raise SpecError(f"{spec[:_SHOWN]!r} is no private feature: write feature:artefact=FILE,noise=0.5")
-    return _only(spec, name, Feature, rest)
+    name, kind, rest = _known(spec, PROTECTIONS)
+    return _taken(_only(spec, name, kind, rest), takes)
 
 
-def expand(spec: str) -> list[Protection]:
+@overload
+def expand(spec: str) -> list[Protection]: ...
+@overload
+def expand(spec: str, *, takes: Collection[str]) -> list[Any]: ...
+def expand(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
     """The protections of a spec whose keys may list values: "blur:radius=1,3,5" names three.
 
-    With several lists, every combination in turn; the last key varies fastest.
+    With several lists, every combination in turn; the last key varies fastest. `takes` and errors are those
+    of parse.
     """
-    name, kind, rest = _known(spec)
+    return [_taken(protection, takes) for protection in expand_as(spec, PROTECTIONS)]
+
+
+def expand_as(spec: str, kinds: Mapping[str, Callable[..., Any]]) -> list[Any]:
+    """As expand, with the dataclasses of `kinds` by the names that a spec begins with."""
+    name, kind, rest = _known(spec, kinds)
     return _every(kind, _values(name, kind, rest))
 
 
-def _known(spec: str) -> tuple[str, Any, str]:
+def _known(spec: str, kinds: Mapping[str, _Kind]) -> tuple[str, _Kind, str]:
     """The name in a spec, the protection that it is of, and what follows."""
     name, _, rest = spec.strip().partition(":")
-    if name == "feature":
-        raise SpecError(
-            "feature: its releases are numbers and no images: read it with protect.parse_feature, give it to "
-            "sfumato.serve.Client, or put it on a device with `sfumato export`"
-        )
-    if name not in PROTECTIONS:
+    if name not in kinds:
         name = name[:_SHOWN]
-        raise SpecError(f"no protection is called {name!r}: {did_you_mean(name, PROTECTIONS)}")
-    return name, PROTECTIONS[name], rest
+        raise SpecError(f"no protection is called {name!r}: {did_you_mean(name, kinds)}")
+    return name, kinds[name], rest
+
+
+def _taken(protection: Any, takes: Collection[str]) -> Any:
+    kind = kind_of(protection)
+    if kind not in takes:
+        wanted = " or ".join(_AS[each] for each in takes)
+        raise SpecError(
+            f"{protection.spec[:_SHOWN]}: its releases are {_AS[kind]}, and {wanted} can be taken here: "
+            f"{_CURES.get(kind, 'choose another protection')}"
+        )
+    return protection
 
 
 def _only(spec: str, name: str, kind: Callable[..., _Named], rest: str) -> _Named:

@@ -1,0 +1,275 @@
+"""The answer alone: the device classifies the image, and releases the name of the class.
+
+The baseline of every other release: where the classes are known on the device, nothing else need be sent.
+The classifier is an ordinary one, or an encoder with the prototypes of classes that came down to the device;
+`save` makes an artefact of either.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato import artefacts
+from sfumato.dp.mechanisms import Noise
+from sfumato.errors import ArtefactError, DataError, SpecError
+from sfumato.images import check_batch, to_float
+from sfumato.networks.classifiers import CLASSIFIERS, ENCODERS
+from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
+from sfumato.protect.parameters import artefact_digest, canonical, check_path
+
+KIND = "answers"  # of the artefact
+
+_PROTOTYPES = "prototypes"
+_NETWORK = "network."
+
+
+@dataclass(frozen=True)
+class AnswerRelease:
+    """Answers as they leave a device.
+
+    Attributes:
+        values: (N,) int64, each a row of `classes`.
+        classes: the names of all answers there are, at least two.
+        spec: the protection that made them.
+    """
+
+    values: Tensor
+    classes: tuple[str, ...]
+    spec: str
+
+    kind = "answer"
+
+    def rows(self, rows: list[int]) -> "AnswerRelease":
+        """The release of some of the images."""
+        return replace(self, values=self.values[rows])
+
+    def vectors(self) -> Tensor:
+        """What travelled as numbers: (N, classes) float32, 1 for the answer and 0 for the others."""
+        return functional.one_hot(self.values, len(self.classes)).float()
+
+    @property
+    def names(self) -> list[str]:
+        """The answers by name."""
+        return [self.classes[row] for row in self.values.tolist()]
+
+    @property
+    def bytes_per_image(self) -> int:
+        """How many bytes travel for one image: as many as the number of a class needs."""
+        return -(-(len(self.classes) - 1).bit_length() // 8)
+
+    def packed(self) -> list[bytes]:
+        """What travels of each image: the row of its answer, little-endian."""
+        return [row.to_bytes(self.bytes_per_image, "little") for row in self.values.tolist()]
+
+
+def unpack(packets: Sequence[bytes], *, spec: str, classes: Sequence[str]) -> AnswerRelease:
+    """The release that `AnswerRelease.packed` made packets of.
+
+    Raises:
+        DataError: a packet of another length, or of an answer that there is not.
+    """
+    empty = AnswerRelease(torch.zeros(0, dtype=torch.int64), tuple(classes), spec)
+    for packet in packets:
+        if len(packet) != empty.bytes_per_image:
+            raise DataError(
+                f"a packet of {len(packet)} bytes is none of {len(classes)} answers, which has "
+                f"{empty.bytes_per_image}: pass the classes that were released, and whole packets"
+            )
+    rows = [int.from_bytes(packet, "little") for packet in packets]
+    if rows and max(rows) >= len(classes):
+        raise DataError(f"answer {max(rows)} of {len(classes)} classes: pass the classes that were released")
+    return replace(empty, values=torch.tensor(rows, dtype=torch.int64))
+
+
+class Answerer(nn.Module):
+    """A classifier on the device: (N, C, H, W) float images -> (N, classes) logits. State: its weights.
+
+    Attributes:
+        network: from images to logits, or to embeddings where there are prototypes.
+        prototypes: (classes, D) means of embeddings, one a class; None where the network gives logits.
+        classes: their names.
+        shape: (C, H, W) of the images.
+    """
+
+    prototypes: Tensor | None
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        classes: Sequence[str],
+        shape: tuple[int, int, int],
+        prototypes: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.classes = tuple(classes)
+        self.shape = shape
+        self.register_buffer(_PROTOTYPES, prototypes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The logits of float images: those of the network, or minus the squared distances to prototypes."""
+        outputs = torch.as_tensor(self.network(images))
+        return outputs if self.prototypes is None else -torch.cdist(outputs, self.prototypes).square()
+
+
+class AnswerCard(artefacts.Card):
+    """What a device reads of the card of answers.
+
+    Attributes:
+        head: "classes", of a network that ends in logits; or "prototypes".
+        network: a name of networks.classifiers: of CLASSIFIERS, or of ENCODERS.
+    """
+
+    head: Literal["classes", "prototypes"]
+    network: str
+    shape: artefacts.ImageShape
+    classes: Annotated[list[artefacts.Name], Field(min_length=2, max_length=1 << 16)]
+
+    @model_validator(mode="after")
+    def _is_known(self) -> "AnswerCard":
+        known = CLASSIFIERS if self.head == "classes" else ENCODERS
+        if self.network not in known:
+            raise ValueError(f"network={self.network!r}: one of {', '.join(known)}")
+        if len(set(self.classes)) < len(self.classes):
+            raise ValueError("classes: a name stands twice")
+        return self
+
+
+def save(path: str | os.PathLike[str], answerer: Answerer, *, network: str, card: dict[str, Any]) -> None:
+    """Write an artefact that `answer:artefact=FILE` takes.
+
+    Args:
+        path: the file.
+        answerer: the classifier.
+        network: its name in networks.classifiers.
+        card: what else is known of its making.
+    """
+    card = {
+        **card,
+        "kind": KIND,
+        "head": "classes" if answerer.prototypes is None else "prototypes",
+        "network": network,
+        "shape": list(answerer.shape),
+        "classes": list(answerer.classes),
+    }
+    artefacts.save(path, answerer.state_dict(), card)
+
+
+def load_answerer(path: str) -> Answerer:
+    """The classifier of an artefact that `save` wrote, in evaluation mode.
+
+    Raises:
+        ArtefactError: damaged, foreign, or of another kind.
+    """
+    tensors, card = artefacts.load(path, kind=KIND, schema=AnswerCard)
+    shape = tuple(card["shape"])
+    prototypes = tensors.get(_PROTOTYPES)
+    if (prototypes is not None) != (card["head"] == "prototypes"):
+        raise ArtefactError(f"{path}: damaged: its card says {card['head']}, and its weights do not")
+    own = {name.removeprefix(_NETWORK): each for name, each in tensors.items() if name.startswith(_NETWORK)}
+    try:
+        with initial_weights(), no_larger_than(own):
+            network = (
+                CLASSIFIERS[card["network"]](shape, len(card["classes"]))
+                if prototypes is None
+                else ENCODERS[card["network"]](shape[0])
+            )
+    except (ValueError, RuntimeError) as error:
+        raise ArtefactError(f"{path}: damaged: its card is of no classifier: {error}") from error
+    take_weights(network, own, path)
+    answerer = Answerer(network, classes=card["classes"], shape=shape, prototypes=prototypes).eval()
+    _check_answers(answerer, path)
+    return answerer
+
+
+@torch.no_grad()
+def _check_answers(answerer: Answerer, path: str) -> None:
+    """Raise ArtefactError unless there is an answer to an image: prototypes may be of another encoder."""
+    try:
+        answered = answerer(torch.zeros(1, *answerer.shape)).shape[1]
+    except (ValueError, RuntimeError) as error:
+        raise ArtefactError(f"{path}: damaged: prototypes and network do not fit: {error}") from error
+    if answered != len(answerer.classes):
+        raise ArtefactError(f"{path}: damaged: {answered} answers, and {len(answerer.classes)} names")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Classify on the device, and release the name of the class alone.
+
+    No differential privacy is proved: another image may change the answer for certain. But there are only as
+    many outputs as answers, so that by counting one release names nobody among N equally likely people with
+    a chance above answers / N (`outputs`; see sfumato.dp.naming).
+
+    Attributes:
+        artefact: path of the classifier, see `save`; read when first needed.
+    """
+
+    artefact: str
+
+    kind = "answer"
+    draws_noise = False
+
+    def __post_init__(self) -> None:
+        check_path("answer", "artefact", self.artefact)
+
+    @property
+    def spec(self) -> str:
+        """See Protection.spec."""
+        return canonical("answer", self)
+
+    @property
+    def outputs(self) -> int:
+        """How many different releases there are. Raises ArtefactError as load_answerer does."""
+        return len(self._answerer.classes)
+
+    def made_of(self) -> str:
+        """The SHA-256 of the artefact, which the spec only names; see release.made_of."""
+        return artefact_digest(self.artefact)
+
+    def check(self) -> None:
+        """Read the artefact now, and not at the first release. Raises ArtefactError as load_answerer does."""
+        _ = self._answerer
+
+    @torch.no_grad()
+    def release(self, images: Tensor, noise: Noise) -> AnswerRelease:
+        """The answers for (N, C, H, W) uint8 images; each is classified by itself.
+
+        Args:
+            images: the originals.
+            noise: none is drawn.
+
+        Raises:
+            SpecError: images of another size than the classifier was trained on.
+            ArtefactError: as load_answerer does.
+        """
+        check_batch(images)
+        answerer = self._answerer
+        if tuple(images.shape[1:]) != answerer.shape:
+            size, wanted = ("x".join(map(str, shape)) for shape in (images.shape[1:], answerer.shape))
+            raise SpecError(
+                f"answer: {self.artefact} was trained on {wanted} images, and these are {size}: resize them, "
+                "or train a classifier on images like these"
+            )
+        rows = [int(answerer(to_float(image)).argmax(1)) for image in images.split(1)]
+        return AnswerRelease(torch.tensor(rows, dtype=torch.int64), answerer.classes, self.spec)
+
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
+        """None: no differential privacy. See `outputs` for what is proved."""
+        return
+
+    @cached_property
+    def _answerer(self) -> Answerer:
+        return load_answerer(self.artefact)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The parameters alone: another process reads the artefact itself."""
+        return {name: value for name, value in vars(self).items() if name != "_answerer"}

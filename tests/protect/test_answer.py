@@ -1,0 +1,144 @@
+"""The answer alone: what a device releases that classifies by itself."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from sfumato import artefacts
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ArtefactError, DataError, SpecError
+from sfumato.images import to_float
+from sfumato.networks.classifiers import CLASSIFIERS, ENCODERS
+from sfumato.networks.weights import initial_weights
+from sfumato.protect import parse
+from sfumato.protect.answer import Answer, Answerer, AnswerRelease, load_answerer, save, unpack
+
+SHAPE = (1, 16, 16)
+CLASSES = ("hat", "cap", "crown")
+
+
+def photographs(count: int) -> Tensor:
+    return torch.randint(
+        0, 256, (count, *SHAPE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+
+
+def classifier() -> Answerer:
+    with initial_weights(0):
+        network = CLASSIFIERS["conv4"](SHAPE, len(CLASSES))
+    return Answerer(network, classes=CLASSES, shape=SHAPE).eval()
+
+
+def by_prototypes() -> Answerer:
+    with initial_weights(0):
+        encoder = ENCODERS["conv4"](1).eval()
+    with torch.no_grad():
+        prototypes = encoder(to_float(photographs(3)))
+    return Answerer(encoder, classes=CLASSES, shape=SHAPE, prototypes=prototypes).eval()
+
+
+@pytest.fixture
+def artefact(tmp_path: Path) -> str:
+    save(tmp_path / "answers.safetensors", classifier(), network="conv4", card={"seed": 0})
+    return str(tmp_path / "answers.safetensors")
+
+
+def released(artefact: str, images: Tensor) -> AnswerRelease:
+    return Answer(artefact).release(images, seeded_noise(0))
+
+
+def test_what_is_released_is_the_class_that_the_device_names_and_nothing_else(artefact: str):
+    images, network = photographs(9), classifier()
+    with torch.no_grad():
+        expected = torch.stack([network(to_float(image)).argmax() for image in images.split(1)])
+    release = released(artefact, images)
+    assert release.values.tolist() == expected.tolist()
+    assert release.names == [CLASSES[row] for row in expected]
+    assert [len(packet) for packet in release.packed()] == [1] * 9
+
+
+def test_a_query_is_answered_by_the_nearest_of_the_prototypes_that_came_down(tmp_path: Path):
+    save(tmp_path / "a.safetensors", by_prototypes(), network="conv4", card={})
+    release = released(str(tmp_path / "a.safetensors"), photographs(3))
+    assert release.names == list(CLASSES)  # each is at its own prototype
+
+
+def test_packets_come_back_as_the_answers_they_were_made_of(artefact: str):
+    release = released(artefact, photographs(5))
+    back = unpack(release.packed(), spec=release.spec, classes=CLASSES)
+    assert back.values.equal(release.values)
+    assert (back.classes, back.spec) == (release.classes, release.spec)
+
+
+def test_more_than_256_answers_travel_as_two_bytes():
+    classes = tuple(map(str, range(257)))
+    release = AnswerRelease(torch.tensor([0, 256]), classes, "answer:artefact=a")
+    assert [len(packet) for packet in release.packed()] == [2, 2]
+    assert unpack(release.packed(), spec=release.spec, classes=classes).names == ["0", "256"]
+
+
+def test_there_are_as_many_outputs_as_answers(artefact: str):
+    assert Answer(artefact).outputs == len(CLASSES)
+    vectors = released(artefact, photographs(50)).vectors()
+    assert len(vectors.unique(dim=0)) <= len(CLASSES)
+    assert vectors.sum(1).tolist() == [1] * 50
+
+
+def test_a_spec_reads_back_and_is_refused_where_images_are_needed(artefact: str):
+    protection = parse(f"answer:artefact={artefact}", takes=["answer"])
+    assert protection == Answer(artefact)
+    assert parse(protection.spec, takes=["answer"]) == protection
+    with pytest.raises(SpecError, match="its releases are answers, and pixels or the shape of a mask"):
+        parse(protection.spec)
+
+
+def test_no_differential_privacy_is_claimed(artefact: str):
+    assert Answer(artefact).guarantee(SHAPE) is None
+
+
+def test_images_of_another_size_are_refused(artefact: str):
+    with pytest.raises(SpecError, match="was trained on 1x16x16 images, and these are 1x32x16: resize"):
+        released(artefact, torch.zeros(1, 1, 32, 16, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize(
+    ("packets", "message"),
+    [([b""], "a packet of 0 bytes"), ([b"\0\0"], "a packet of 2 bytes"), ([b"\3"], "answer 3 of 3 classes")],
+)
+def test_foreign_packets_are_refused(packets: list[bytes], message: str):
+    with pytest.raises(DataError, match=message):
+        unpack(packets, spec="answer", classes=CLASSES)
+
+
+def test_an_artefact_of_another_kind_is_refused(tmp_path: Path):
+    artefacts.save(tmp_path / "mask.safetensors", {"w": torch.zeros(1)}, {"kind": "mask"})
+    with pytest.raises(ArtefactError, match="mask"):
+        load_answerer(str(tmp_path / "mask.safetensors"))
+
+
+def test_prototypes_of_another_encoder_are_refused(tmp_path: Path):
+    answerer = by_prototypes()
+    answerer.prototypes = torch.zeros(3, 5)
+    save(tmp_path / "a.safetensors", answerer, network="conv4", card={})
+    with pytest.raises(ArtefactError, match="prototypes and network do not fit"):
+        load_answerer(str(tmp_path / "a.safetensors"))
+
+
+def test_a_card_that_says_prototypes_needs_them(tmp_path: Path):
+    answerer = classifier()
+    tensors = answerer.state_dict()
+    card = {"kind": "answers", "head": "prototypes", "network": "conv4", "shape": list(SHAPE)}
+    artefacts.save(tmp_path / "a.safetensors", tensors, {**card, "classes": list(CLASSES)})
+    with pytest.raises(ArtefactError, match="its card says prototypes"):
+        load_answerer(str(tmp_path / "a.safetensors"))
+
+
+def test_a_copy_in_another_process_reads_the_artefact_itself(artefact: str):
+    protection = Answer(artefact)
+    protection.check()
+    again = pickle.loads(pickle.dumps(protection))
+    assert vars(again) == {"artefact": artefact}
+    assert again.release(photographs(2), seeded_noise(0)).values.shape == (2,)
