@@ -1,0 +1,335 @@
+"""What a client says to a service and makes of its replies, without a connection.
+
+Each thing that may be asked is a generator of steps, see sfumato.device.exchange. A client drives it, by
+whatever connection it has.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar, cast
+from urllib.parse import quote
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from sfumato import wire
+from sfumato.device import releasing
+from sfumato.device.addresses import checked_url, kept_label, quoted_label
+from sfumato.device.demands import Accept, Policy, Protecting, number_of, parsed, size_words, takes, words
+from sfumato.device.exchange import Request, ServiceError, Steps, exchange
+from sfumato.device.ledger import Ledger
+from sfumato.device.sources import Source, batches, folder_of, image_of
+from sfumato.device.survey import survey
+from sfumato.dp.mechanisms import fresh_noise
+from sfumato.errors import ConfigError, ImageError
+from sfumato.protect import Protection
+from sfumato.protect.release import Release, Trained, made_of
+from sfumato.wire.messages import (
+    Answers,
+    ClassifierInfo,
+    ClassSummary,
+    EnrolledExamples,
+    Forgotten,
+    ImageAnswer,
+    ModelInfo,
+)
+
+_MOST_SIDE = 2048  # of images that a service may ask for
+_MOST_LISTED = 5  # models in a message
+
+Failed = Callable[[Source, ImageError], None]
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A class that an image may be of.
+
+    Attributes:
+        label: its name; None says that the image is of none of the classes.
+        probability: among all classes; None without a label: the service does not tell how likely that is.
+        distance: the squared Euclidean one, from the prototype; None without a label.
+    """
+
+    label: str | None
+    probability: float | None
+    distance: float | None
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """How many examples were new to the class and how many it had, and the ids of all."""
+
+    new: int
+    known: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A classifier, what its model takes, and how that is made here."""
+
+    path: str
+    shape: tuple[int, int, int]
+    protection: Protecting
+
+
+class Conversation:
+    """All that may be asked of a service. State: the classifiers that were met so far."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str,
+        protection: str | Protecting | None,
+        accept: Accept | None,
+        ledger: str | os.PathLike[str],
+        classifier: str,
+        retries: int,
+        insecure: bool,
+    ) -> None:
+        """See sfumato.device.client.Client."""
+        self.url = checked_url(url, insecure=insecure)
+        # Not in the message: what was typed may be a part of a key. Others would fail in the middle of a
+        # request, with an error that shows them.
+        if not re.fullmatch(r"[\x21-\x7e]{1,200}", key):
+            raise ConfigError(
+                f"the key of {len(key)} characters is none: it is 1 to 200 printable ones without spaces, as "
+                "`sfumato keys create` printed it"
+            )
+        if retries < 0:
+            raise ConfigError(f"retries={retries}: at least 0, for none")
+        self._key = key
+        self._chosen = parsed(protection) if isinstance(protection, str) else protection
+        self._policy = Policy(self.url, self._chosen, accept, ledger)
+        self._ledger = ledger
+        self._default = classifier
+        self._retries = retries
+        self._subjects: dict[str, _Subject] = {}
+        self._surveyed = False
+
+    def headers(self, request: Request) -> dict[str, str]:
+        """What is sent with a request."""
+        kind = {} if request.kind is None else {"content-type": request.kind}
+        return {"x-api-key": self._key, **kind}
+
+    # What may be asked.
+
+    def models(self) -> Steps[list[ModelInfo]]:
+        """See Client, as for all that follow."""
+        return (yield from self._ask(list[ModelInfo], Request("GET", "/v1/models", again=True)))
+
+    def classifiers(self) -> Steps[list[ClassifierInfo]]:
+        """The classifiers of this tenant."""
+        return (yield from self._ask(list[ClassifierInfo], Request("GET", "/v1/classifiers", again=True)))
+
+    def create(self, name: str, model: str) -> Steps[ClassifierInfo]:
+        """Begin a classifier."""
+        content = json.dumps({"name": name, "model": model}).encode()
+        request = Request("POST", "/v1/classifiers", again=False, content=content, kind="application/json")
+        return (yield from self._ask(ClassifierInfo, request))
+
+    def enrol(
+        self, label: str, sources: Source | Iterable[Source], classifier: str | None, failed: Failed | None
+    ) -> Steps[Enrolled]:
+        """Make images examples of a class."""
+        label = kept_label(label)
+        path = f"/classes/{quoted_label(label)}/examples"
+        subject = yield from self._subject(classifier, begin=True)
+        new, known, examples = 0, 0, list[str]()
+        for batch in batches(sources, subject.shape):
+            content = self._released(subject, batch, failed, person=label)
+            if content is None:
+                continue
+            enrolled = yield from self._send(EnrolledExamples, subject.path + path, content)
+            new, known = new + enrolled.new, known + enrolled.known
+            examples += enrolled.examples
+        return Enrolled(new, known, tuple(examples))
+
+    def classify(
+        self, sources: Source | Iterable[Source], classifier: str | None, top: int
+    ) -> Steps[list[list[Guess]]]:
+        """The guesses for each image."""
+        subject = yield from self._subject(classifier, begin=False)
+        guesses: list[list[Guess]] = []
+        for batch in batches(sources, subject.shape):
+            content = self._released(subject, batch, None, person=None)
+            answers = yield from self._send(Answers, f"{subject.path}/classify?top={top}", content)
+            if len(answers.images) != len(batch):
+                raise ServiceError(f"{self.url}: {len(answers.images)} answers for {len(batch)} images")
+            guesses += [_guesses(answer) for answer in answers.images]
+        return guesses
+
+    def classes(self, classifier: str | None) -> Steps[list[ClassSummary]]:
+        """The classes of a classifier."""
+        path = yield from self._path(classifier)
+        return (yield from self._ask(list[ClassSummary], Request("GET", f"{path}/classes", again=True)))
+
+    def forget(self, below: str, classifier: str | None) -> Steps[int]:
+        """Forget what lies at a path below a classifier; "" for the whole."""
+        path = yield from self._path(classifier)
+        # Not again: where the first reply was lost, the second would say that there is no such thing.
+        forgotten = yield from self._ask(Forgotten, Request("DELETE", path + below, again=False))
+        return forgotten.forgotten
+
+    def _send(self, kind: type[_Answer], path: str, content: bytes | None) -> Steps[_Answer]:
+        """Send releases: the same ones again change nothing."""
+        request = Request("POST", path, again=True, content=content, kind=wire.MEDIA_TYPE)
+        return (yield from self._ask(kind, request))
+
+    def _ask(self, kind: type[_Answer], request: Request) -> Steps[_Answer]:
+        """Send a request, and read the reply as a message of the API."""
+        try:
+            body = yield from exchange(request, self.url, retries=self._retries)
+        except ServiceError as error:
+            if error.status in (404, 409, 422):
+                self._subjects.clear()  # what was known of them may be over
+            raise
+        try:
+            return TypeAdapter(kind).validate_json(body)
+        except ValidationError as error:
+            problem = f"an answer that is no {getattr(kind, '__name__', kind)}"
+            raise ServiceError(f"{self.url}: {problem}: the service may be of another version") from error
+
+    # Classifiers.
+
+    def _path(self, name: str | None) -> Steps[str]:
+        name = self._default if name is None else name
+        info = yield from self._listed(name)
+        if info is None:
+            raise _no_classifier(name)
+        return _path_of(info)
+
+    def _listed(self, name: str) -> Steps[ClassifierInfo | None]:
+        listed = yield from self.classifiers()
+        return next((info for info in listed if info.name == name), None)
+
+    def _subject(self, name: str | None, *, begin: bool) -> Steps[_Subject]:
+        """A classifier by its name, as far as images go; begun where that is asked for."""
+        name = self._default if name is None else name
+        if name in self._subjects:
+            return self._subjects[name]
+        models = yield from self.models()
+        info = yield from self._listed(name)
+        if info is None:
+            if not begin:
+                raise _no_classifier(name)
+            info = yield from self._begun(name, models)
+        model = next((model for model in models if model.name == info.model), None)
+        if model is None:
+            raise ConfigError(
+                f"{name} is for the model {words(info.model)}, which {self.url} does not run now"
+            )
+        channels, height, width = model.shape
+        if channels not in (1, 3) or not (1 <= height <= _MOST_SIDE and 1 <= width <= _MOST_SIDE):
+            raise ServiceError(
+                f"{self.url}: {name} is for images of {size_words(model.shape)}: of 1 or 3 channels, and at "
+                f"most {_MOST_SIDE} pixels a side, are made here"
+            )
+        subject = _Subject(_path_of(info), model.shape, self._policy.agreed(name, model))
+        self._subjects[name] = subject
+        return subject
+
+    def _begun(self, name: str, models: list[ModelInfo]) -> Steps[ClassifierInfo]:
+        """A new classifier, for the one model that takes what is released here."""
+        wanted = self._chosen
+        fit = [model for model in models if wanted is None or number_of(wanted, model) is not None]
+        if len(fit) > 1 and isinstance(wanted, Trained):
+            fit = [model for model in fit if wanted.made_of() in model.made_of]
+        if len(fit) != 1:
+            spec = "any protection" if wanted is None else wire.portable(wanted.spec)
+            taken = "; ".join(takes(model) for model in models[:_MOST_LISTED])
+            if len(models) > _MOST_LISTED:
+                taken += f"; and {len(models) - _MOST_LISTED} more"
+            raise ConfigError(
+                f"no classifier is called {name!r}, and {len(fit)} models take releases of {spec} ({taken}): "
+                "create it for one of them first"
+            )
+        self._policy.agreed(name, fit[0])  # before anything is made
+        try:
+            return (yield from self.create(name, fit[0].name))
+        except ServiceError as error:
+            if error.status != 409:
+                raise
+            # Another device was first: the same classifier.
+            other = yield from self._listed(name)
+            if other is None:
+                raise
+            return other
+
+    # Releases.
+
+    def _released(
+        self, subject: _Subject, sources: Sequence[Source], failed: Failed | None, *, person: str | None
+    ) -> bytes | None:
+        """What leaves of some images, all of one person where that is known; None where nothing does."""
+        read: list[tuple[Source, Tensor]] = []
+        for source in sources:
+            try:
+                read.append((source, image_of(source, subject.shape)))
+            except ImageError as error:
+                if failed is None:
+                    raise
+                failed(source, error)
+        # A private feature is charged, kept and given out as the release of an image is.
+        protection = cast(Protection, subject.protection)
+        try:
+            released = self._charged(protection, read, person)
+        except ImageError:
+            if failed is None:
+                raise
+            released = self._charged(protection, _hidden(protection, read, failed), person)
+        return None if released is None else wire.encode(released, made_of=made_of(protection))
+
+    def _charged(
+        self, protection: Protection, read: list[tuple[Source, Tensor]], person: str | None
+    ) -> Release | None:
+        if not read:
+            return None
+        # Opened here: a ledger is for one thread, and a client for any number.
+        with Ledger(self._ledger) as ledger:
+            if not self._surveyed:
+                survey(ledger)
+                self._surveyed = True
+            return releasing.release(
+                protection,
+                torch.stack([image for _, image in read]),
+                ledger,
+                folders=[folder_of(source) for source, _ in read],
+                people=[person] * len(read),
+            )
+
+
+def _no_classifier(name: str) -> ConfigError:
+    return ConfigError(f"no classifier is called {name!r}: enrol an example, create it, or name another")
+
+
+def _path_of(info: ClassifierInfo) -> str:
+    return f"/v1/classifiers/{quote(info.id, safe='')}"
+
+
+def _hidden(
+    protection: Protection, read: list[tuple[Source, Tensor]], failed: Failed
+) -> list[tuple[Source, Tensor]]:
+    """The images whose releases are not nearly themselves; `failed` is told of the others."""
+    hidden = []
+    for source, image in read:
+        try:
+            # To look at alone: no noise is drawn where this is asked, and nothing of it leaves.
+            released = protection.release(image[None], fresh_noise())
+            releasing.check_differs(protection, image[None], released)
+        except ImageError as error:
+            failed(source, error)
+        else:
+            hidden.append((source, image))
+    return hidden
+
+
+def _guesses(answer: ImageAnswer) -> list[Guess]:
+    guesses = [Guess(guess.label, guess.probability, guess.distance) for guess in answer.guesses]
+    return [Guess(None, None, None), *guesses] if answer.none_of_these else guesses

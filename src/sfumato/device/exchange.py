@@ -1,0 +1,130 @@
+"""A request to a service and its reply, without a connection: what is sent again, and what an error says.
+
+Steps are a generator: it yields requests and pauses, is sent the reply of each request (None after a pause),
+and returns what came of them.
+"""
+
+import email.utils
+import json
+import random
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from sfumato.device.demands import words
+from sfumato.errors import SfumatoError
+
+MOST_REPLY = 16 << 20  # bytes of an answer
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
+_AGAIN = frozenset({502, 503, 504})  # may pass; never 4xx, which say that the request is wrong
+
+_Answer = TypeVar("_Answer")
+
+
+class ServiceError(SfumatoError):
+    """The service refused, failed, or could not be reached; the message is its advice, where it gave any.
+
+    Attributes:
+        status: of HTTP; None where there was no answer.
+        wait: seconds after which it may be asked again; None where it did not say.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, wait: float | None = None) -> None:
+        super().__init__(message)
+        self.status, self.wait = status, wait
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request. `again`: it may be sent twice, since the second time changes nothing."""
+
+    method: str
+    path: str
+    again: bool
+    content: bytes | None = None
+    kind: str | None = None  # of the content
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the service replied."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Lost:
+    """No reply came, or not all of it."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Seconds to wait before the conversation goes on."""
+
+    seconds: float
+
+
+TOO_LONG = Lost(f"an answer of more than {MOST_REPLY >> 20} MiB")
+
+# What is yielded, what is sent back for it, and what is returned in the end.
+Steps = Generator[Request | Pause, Reply | Lost | None, _Answer]
+
+
+def exchange(request: Request, url: str, *, retries: int) -> Steps[bytes]:
+    """Send a request to the service of a URL, again where that may help. -> the body of its reply.
+
+    Waits grow from a quarter of a second, and are drawn, so that clients do not come back all at once: "full
+    jitter", Brooker 2015.
+
+    Raises:
+        ServiceError: it refused, failed, or could not be reached.
+    """
+    attempt = 0
+    while True:
+        reply = yield request
+        assert reply is not None
+        if isinstance(reply, Reply) and 200 <= reply.status < 300:
+            return reply.body
+        error = _error(url, reply)
+        passing = error.status is None or error.status in _AGAIN
+        if not (passing and request.again and attempt < retries):
+            raise error
+        if error.wait is not None and error.wait > _LONGEST_WAIT:
+            raise error
+        jitter = random.SystemRandom().uniform(0, min(_LONGEST_WAIT, _FIRST_WAIT * 2**attempt))
+        yield Pause((error.wait or 0.0) + jitter)
+        attempt += 1
+
+
+def _error(url: str, reply: Reply | Lost) -> ServiceError:
+    if isinstance(reply, Lost):
+        return ServiceError(f"{url}: no answer ({reply.reason}): check the address and the network")
+    detail = ""
+    try:
+        detail = str(json.loads(reply.body)["detail"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        if 300 <= reply.status < 400:
+            detail = "it redirects to another address, which is not followed with a key: give that one"
+    detail = words(detail or "not the answer of a sfumato service: check the address")
+    wait = _seconds(reply.headers.get("retry-after"))
+    after = "" if wait is None else f" (try again in {wait:.0f} s)"
+    return ServiceError(f"{url}: {reply.status}: {detail}{after}", status=reply.status, wait=wait)
+
+
+def _seconds(value: str | None) -> float | None:
+    """Of Retry-After, which is a number of seconds or a date."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        then = email.utils.parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, (then - datetime.now(UTC)).total_seconds())

@@ -1,0 +1,74 @@
+"""What a client is given: files, Pillow images and tensors, made into the images that a model takes."""
+
+import io
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from sfumato import images
+from sfumato.errors import ImageError
+
+Source = str | os.PathLike[str] | Image.Image | Tensor
+
+_MOST_IMAGES = 32  # of a request
+_MOST_VALUES = 8_000_000  # pixels in all channels of a request
+
+
+def batches(sources: Source | Iterable[Source], shape: tuple[int, int, int]) -> Iterator[list[Source]]:
+    """The images of each request, of (C, H, W). One image stands for itself."""
+    single = isinstance(sources, str | os.PathLike | Image.Image)
+    if single or (isinstance(sources, Tensor) and sources.ndim == 3):
+        sources = [sources]  # type: ignore[list-item]
+    values = shape[0] * shape[1] * shape[2]
+    count = max(1, min(_MOST_IMAGES, _MOST_VALUES // values))
+    left = iter(sources)  # type: ignore[arg-type]
+    while batch := list(islice(left, count)):
+        yield batch
+
+
+def image_of(source: Source, shape: tuple[int, int, int]) -> Tensor:
+    """An image as a model wants it: (C, H, W) uint8.
+
+    Raises:
+        ImageError: it cannot be read; or the model's images are not square, and this is of another size.
+    """
+    channels, height, width = shape
+    size = height if height == width else None
+    content: str | os.PathLike[str] | bytes
+    if isinstance(source, Tensor):
+        images.check_batch(source[None])
+        if source.shape == shape:
+            return source
+        content = images.encode(source)
+    elif isinstance(source, Image.Image):
+        content = _as_file(source)
+    else:
+        content = source
+    image = images.read(content, channels=channels, size=size)
+    if tuple(image.shape) != shape:
+        raise ImageError(
+            f"an image of {image.shape[1]}x{image.shape[2]} pixels, and the model's are {height}x{width}: "
+            "resize it, since only squares are cut here",
+            cause="of another size",
+        )
+    return image
+
+
+def _as_file(picture: Image.Image) -> bytes:
+    """A TIFF, which has every mode of Pillow's; what cannot be an image is refused as in a file."""
+    buffer = io.BytesIO()
+    try:
+        # By default it is compressed as the file was that it came from, which may lose something.
+        ImageOps.exif_transpose(picture).save(buffer, "TIFF", compression="raw")
+    except (OSError, ValueError, SyntaxError) as error:
+        raise ImageError(f"{picture!r}: cannot be used ({error})") from error
+    return buffer.getvalue()
+
+
+def folder_of(source: Source) -> Path:
+    """Where an image lies, for the budgets of folders; of one that is no file, nowhere."""
+    return Path(source).resolve().parent if isinstance(source, str | os.PathLike) else Path()
