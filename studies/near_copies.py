@@ -24,7 +24,8 @@ from PIL import Image, ImageFilter
 
 import sfumato
 from sfumato import data
-from sfumato.device.near_copies import Fingerprint, fingerprints, near_copies
+from sfumato.device.fingerprints import fingerprints
+from sfumato.device.near_copies import Fingerprint, near_copies
 from sfumato.files import whole
 from sfumato.proportions import wilson
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from sfumato import data, images
-from sfumato.device.near_copies import Fingerprint, fingerprints, near_copies
+from sfumato.device.fingerprints import fingerprints
+from sfumato.device.near_copies import Fingerprint, near_copies
 from sfumato.errors import ImageError
 
 MIRROR = Image.Transpose.FLIP_LEFT_RIGHT

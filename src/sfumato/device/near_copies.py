@@ -1,11 +1,8 @@
 """Near copies of a picture: mirrored, turned, cropped, recompressed, resized, or with some pixels changed.
 
-Which of many images may be copies is asked of an index. Blobs of a picture stay where they are when it is
-cropped; the surroundings of each are described by 25 signs, the same for every mirroring and quarter turn
-(after Lowe 2004, with polynomials under a Gaussian window in the place of his histograms of gradients). An
-image is stored under these signs, and looked up under its own and those that differ where they are least
-sure. Whether two images are copies is decided by thumbnails: every turn, shift and scale is tried, the best
-ones are refined, and the correlation where they overlap must be high.
+Which of many images may be copies is asked of an index, see fingerprints. Whether two images are copies is
+decided here, by thumbnails: every turn, shift and scale is tried, the best ones are refined, and the
+correlation where they overlap must be high.
 
 This is a guard for people who forget, and against servers that ask for variants of an image. People who mean
 to get around it can: a picture turned by 10 degrees, bent, or cut to half its sides is not recognised.
@@ -13,27 +10,10 @@ to get around it can: a picture turned by 10 degrees, bent, or cut to half its s
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
-from torch import Tensor
 
-from sfumato.images import check_batch
-from sfumato.protect.pixelize import cell_sums
-
-_LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601
-_BASE = 48  # the side to which a picture is reduced at first
-_THUMBNAIL = 16
-
-_STORED = 36  # the side at which the blobs lie under which an image is stored
-# The sides at which they lie under which it is looked up, and how many at most: crops of 3/4, and to 3/4.
-_PROBED = {27: 10, 29: 11, 32: 14, 36: 20, 40: 15, 45: 18, 48: 18}
-_WHOLE = 13  # the side at which a square is described as a whole
-_RADIUS, _WINDOW, _ORDER = 6, 3.0, 6  # cells around a blob; sigma of the window; highest order of polynomials
-_PROBES = 200
-_FAINT = 0.5  # grey levels: what is no blob
-_LEAST_CONTRAST = 1.0  # grey levels, of a thumbnail: flatter ones have no fingerprint
+THUMBNAIL = 16  # cells of a side
 
 
 @dataclass(frozen=True)
@@ -50,62 +30,15 @@ class Fingerprint:
     probes: tuple[int, ...]  # at most 200: the images stored under one of them are compared
 
 
-def fingerprints(images: Tensor) -> list[Fingerprint | None]:
-    """The fingerprint of the centre square of each image. The fingerprint does not depend on the batch.
-
-    Args:
-        images: (N, C, H, W) uint8 with C of 1 or 3, of any size.
-
-    Returns:
-        N fingerprints, None for images that are too flat to be told from others.
-
-    Raises:
-        ImageError: `images` is something else.
-    """
-    check_batch(images)
-    if not len(images):
-        return []
-    squares = _squares(images)
-    bits, contrasts = _thumbnails(squares)
-    keys, probes = _index(squares)
-    return [
-        Fingerprint(bits[i].tobytes(), keys[i], probes[i]) if contrasts[i] >= _LEAST_CONTRAST else None
-        for i in range(len(images))
-    ]
-
-
-def _squares(images: Tensor) -> np.ndarray:
-    """(N, C, H, W) uint8 -> (N, 48, 48) float32, the centre squares in grey."""
-    height, width = images.shape[2:]
-    side = min(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
-    pixels = images[:, :, top : top + side, left : left + side].numpy()
-    cell = max(1, side // (2 * _BASE))
-    if cell > 1:  # sums of whole cells first: large images cost what their bytes cost
-        pixels = cell_sums(pixels, cell=cell)
-    values = pixels.astype(np.float32)
-    grey = values[:, 0]
-    if values.shape[1] == 3:
-        grey = grey * _LUMA[0]
-        grey += values[:, 1] * _LUMA[1]
-        grey += values[:, 2] * _LUMA[2]
-    shares = _averages(side, cell, _BASE)
-    squares: np.ndarray = np.matmul(np.matmul(shares, grey), shares.T)
-    return squares
+def packed(thumbnails: np.ndarray) -> np.ndarray:
+    """(N, 256) values of about unit variance -> (N, 128) uint8, in 16 steps of 4 bits each."""
+    steps = np.rint(4 * thumbnails + 7.5).clip(0, 15).astype(np.uint8)
+    both: np.ndarray = steps[:, ::2] << 4 | steps[:, 1::2]
+    return both
 
 
 @lru_cache(64)
-def _averages(side: int, cell: int, parts: int) -> np.ndarray:
-    """(parts, cells) weights that turn a line of sums over cells of pixels into averages over equal parts."""
-    edges = np.append(np.arange(0, side, cell), side).astype(float)
-    ends = np.arange(parts + 1) * side / parts
-    overlap = np.minimum(ends[1:, None], edges[1:]) - np.maximum(ends[:-1, None], edges[:-1])
-    weights: np.ndarray = overlap.clip(0) / (edges[1:] - edges[:-1]) * parts / side
-    return weights.astype(np.float32)
-
-
-@lru_cache(64)
-def _smoothing(cells: int, sigma: float) -> np.ndarray:
+def smoothing(cells: int, sigma: float) -> np.ndarray:
     """(cells, cells) weights of a Gaussian along a line that is mirrored at both ends."""
     at = np.arange(cells, dtype=float)
     mirrored = np.stack([at, -1 - at, 2 * cells - 1 - at])
@@ -114,190 +47,17 @@ def _smoothing(cells: int, sigma: float) -> np.ndarray:
     return smoothing.astype(np.float32)
 
 
-# The index.
-
-
-def _bands(squares: np.ndarray, side: int, sigmas: tuple[float, float]) -> np.ndarray:
-    """Squares resized to `side`, the difference of two Gaussians. (N, 48, 48) -> (N, side, side)."""
-    fine, coarse = (_smoothing(side, sigma) @ _averages(_BASE, 1, side) for sigma in sigmas)
-    band: np.ndarray = np.matmul(np.matmul(fine, squares), fine.T)
-    band -= np.matmul(np.matmul(coarse, squares), coarse.T)
-    return band
-
-
-def _polynomials() -> tuple[list[tuple[int, int]], np.ndarray]:
-    """Orders (x, y) and (27, 15, 15) products of polynomials, orthogonal under a Gaussian window."""
-    at = np.arange(-_RADIUS, _RADIUS + 1, dtype=float)
-    window = np.exp(-(at**2) / (4 * _WINDOW**2))
-    lines: list[np.ndarray] = []
-    for order in range(_ORDER + 1):
-        line = at**order * window
-        for lower in lines:
-            line = line - (line @ lower) * lower
-        lines.append(line / np.linalg.norm(line))
-    lines = [np.pad(line * window, 1) for line in lines]
-    orders = [(1, 0), (0, 1)]
-    orders += [(x, y) for x in range(_ORDER + 1) for y in range(_ORDER + 1) if 2 <= x + y <= _ORDER]
-    return orders, np.stack([np.outer(lines[y], lines[x]) for x, y in orders])
-
-
-_ORDERS, _POLYNOMIALS = _polynomials()
-_MIRROR_X = np.array([(-1) ** x for x, _ in _ORDERS], np.float32)
-_MIRROR_Y = np.array([(-1) ** y for _, y in _ORDERS], np.float32)
-_TRANSPOSE = np.array([_ORDERS.index((y, x)) for x, y in _ORDERS])
-# The median around blobs of photographs (of LFW, Caltech-101 and CIFAR-10), in the order of _ORDERS[2:].
-# fmt: off
-_MEDIANS = np.array(
-    [
-        -0.2, -0.03, 0.16, -0.02, -0.06, -0.02, -0.06, 0.01, -0.01,
-        0.0, -0.32, -0.03, 0.16, 0.0, -0.09, -0.11, 0.02, -0.01,
-        -0.01, 0.26, 0.0, -0.11, -0.05, -0.01, -0.1,
-    ],
-    np.float32,
-)
-# fmt: on
-_SIGNS = 1 << np.arange(len(_ORDERS) - 2)
-# Responses, then what they change by when a blob lies one cell to the right, or below.
-_FILTERS = np.concatenate(
-    [
-        _POLYNOMIALS,
-        (np.roll(_POLYNOMIALS, 1, 2) - np.roll(_POLYNOMIALS, -1, 2)) / 2,
-        (np.roll(_POLYNOMIALS, 1, 1) - np.roll(_POLYNOMIALS, -1, 1)) / 2,
-    ]
-)
-_FILTERS = _FILTERS.reshape(len(_FILTERS), -1).T.astype(np.float32)  # (225, 81)
-
-
-def _index(squares: np.ndarray) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """The keys and the probes of each of (N, 48, 48) squares."""
-    parts = [_whole(squares), *(_blobs(squares, side, limit) for side, limit in _PROBED.items())]
-    sides = np.repeat([_WHOLE, *_PROBED], [len(owners) for owners, _, _ in parts])
-    owners, kinds, responses = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    order = np.argsort(owners, kind="stable")
-    words, costs = _variants(_canonical(responses[order]))
-    words += kinds[order, None] << len(_SIGNS)
-    stored = np.isin(sides[order], (_WHOLE, _STORED))
-    ends = np.searchsorted(owners[order], np.arange(len(squares) + 1))
-    keys, probes = [], []
-    for start, end in pairwise(ends):
-        keys.append(tuple(dict.fromkeys(words[start:end, 0][stored[start:end]].tolist())))
-        cost = costs[start:end].ravel()
-        cheapest = cost.argpartition(min(_PROBES, cost.size) - 1)[:_PROBES]
-        probes.append(tuple(dict.fromkeys(words[start:end].ravel()[cheapest].tolist())))
-    return keys, probes
-
-
-def _variants(responses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What a place may be called in a copy: (P, 28) words, and (P, 28) how far its responses are from them.
-
-    The first is its own word; then that of the mirroring and of the turn that were nearly taken; then those
-    with another sign.
-    """
-    words, margins = _words(responses)
-    mirrored, _ = _words(responses * _MIRROR_Y)
-    turned, _ = _words(responses[:, _TRANSPOSE])
-    to_mirror, to_turn = responses[:, 1], (responses[:, 0] - responses[:, 1]) * np.float32(0.7)
-    return (
-        np.column_stack([words, mirrored, turned, words[:, None] ^ _SIGNS]),
-        np.column_stack([np.zeros_like(to_turn), to_mirror, to_turn, margins]),
-    )
-
-
-def _whole(squares: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The square itself, described as if it were a blob, of kind 0. See _blobs."""
-    bands = _bands(squares, _WHOLE, (0.8, 3.0)).reshape(len(squares), -1)
-    inner = _POLYNOMIALS[:, 1:-1, 1:-1].reshape(len(_ORDERS), -1).T.astype(np.float32)
-    numbers = np.arange(len(squares))
-    return numbers, np.zeros_like(numbers), np.matmul(bands[:, None], inner)[:, 0]
-
-
-def _blobs(squares: np.ndarray, side: int, limit: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The strongest blobs of each square.
-
-    Returns:
-        (P,) the square of each, (P,) 1 for dark and 2 for bright ones, (P, 27) responses to the polynomials.
-    """
-    bands = _bands(squares, side, (1.2, 2.4))
-    edge = _RADIUS + 1
-    centre = bands[:, edge:-edge, edge:-edge]
-    around = bands[:, edge - 1 : 1 - edge, edge - 1 : 1 - edge]
-    peaks = (centre == _extreme(around, np.maximum)) | (centre == _extreme(around, np.minimum))
-    peaks &= np.abs(centre) > _FAINT
-    owners, rows, columns = peaks.nonzero()
-    order = np.lexsort((-np.abs(centre[owners, rows, columns]), owners))
-    rank = np.arange(len(order)) - np.searchsorted(owners, owners)
-    order = order[rank < limit]
-    owners, rows, columns = owners[order], rows[order], columns[order]
-    patches = sliding_window_view(bands, (2 * edge + 1, 2 * edge + 1), (1, 2))[owners, rows, columns]
-    value = patches[:, edge, edge]
-    right, below = (
-        _vertex(patches[:, edge, edge - 1], value, patches[:, edge, edge + 1]),
-        _vertex(patches[:, edge - 1, edge], value, patches[:, edge + 1, edge]),
-    )
-    filtered = (patches.reshape(-1, len(_FILTERS)) @ _FILTERS).reshape(len(patches), 3, len(_ORDERS))
-    responses = filtered[:, 0] + right[:, None] * filtered[:, 1] + below[:, None] * filtered[:, 2]
-    bright = value > 0
-    return owners, 1 + bright, responses * np.where(bright, 1, -1)[:, None].astype(np.float32)
-
-
-def _extreme(bands: np.ndarray, larger: np.ufunc) -> np.ndarray:
-    """The extreme of 3 x 3 neighbours. (N, h, w) -> (N, h - 2, w - 2)."""
-    rows = larger(larger(bands[:, :-2], bands[:, 1:-1]), bands[:, 2:])
-    extreme: np.ndarray = larger(larger(rows[:, :, :-2], rows[:, :, 1:-1]), rows[:, :, 2:])
-    return extreme
-
-
-def _vertex(before: np.ndarray, value: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """Where between -1/2 and 1/2 the parabola through three neighbours has its extreme."""
-    bend = 2 * value - before - after
-    vertex: np.ndarray = ((after - before) / np.where(bend == 0, 1, 2 * bend)).clip(-0.5, 0.5)
-    return vertex
-
-
-def _canonical(responses: np.ndarray) -> np.ndarray:
-    """Of length one; mirrored and turned to grow to the right and, less so, downwards. (P, 27) -> (P, 27)."""
-    responses = responses / (np.linalg.norm(responses, axis=1, keepdims=True) + np.float32(1e-6))
-    responses = np.where(responses[:, :1] < 0, responses * _MIRROR_X, responses)
-    responses = np.where(responses[:, 1:2] < 0, responses * _MIRROR_Y, responses)
-    return np.where(responses[:, 1:2] > responses[:, :1], responses[:, _TRANSPOSE], responses)
-
-
-def _words(responses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(P, 27) -> (P,) the signs of all responses but the first two, (P, 25) how sure each is."""
-    differences = responses[:, 2:] - _MEDIANS
-    return (differences > 0) @ _SIGNS, np.abs(differences)
-
-
-# The decision.
-
-_LEVEL = _smoothing(_THUMBNAIL, 2.5)
-
-
-def _thumbnails(squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(N, 48, 48) -> (N, 128) uint8, 16 x 16 values of 4 bits each, and (N,) the contrast of each square.
-
-    What varies slowly is taken away, and what is left is divided by what is usual around it: otherwise any
-    two portraits before a dark wall are alike, and a pasted logo is all that counts.
-    """
-    size = _BASE // _THUMBNAIL
-    values = squares.reshape(len(squares), _THUMBNAIL, size, _THUMBNAIL, size).mean((2, 4))
-    values = values - np.matmul(np.matmul(_LEVEL, values), _LEVEL.T)
-    contrasts = values.std((1, 2))
-    usual = np.sqrt(np.matmul(np.matmul(_LEVEL, values * values), _LEVEL.T))
-    values = values / (usual + 0.3 * contrasts[:, None, None] + np.float32(1e-6))
-    values = values / (values.std((1, 2), keepdims=True) + np.float32(1e-6))
-    steps = np.rint(4 * values + 7.5).clip(0, 15).astype(np.uint8).reshape(len(squares), -1)
-    return steps[:, ::2] << 4 | steps[:, 1::2], contrasts
+LEVEL = smoothing(THUMBNAIL, 2.5)  # what varies slowly in a thumbnail
 
 
 def near_copies(first: bytes, second: bytes) -> bool:
     """Whether two images are near copies of each other, by the `bits` of their fingerprints. Symmetric."""
-    one, other = (_values(bits) for bits in sorted((first, second)))
+    one, other = sorted((first, second))
     correlations = _coarse(one, other)
-    starts = np.argpartition(-correlations, _STARTS)[:_STARTS]
-    if correlations[starts].max() < _LEAST_COARSE:
+    if correlations.max() < _LEAST_COARSE:
         return False
-    view, part, shared = _aligned(one, other, starts)
+    starts = np.argpartition(-correlations, _STARTS)[:_STARTS]
+    view, part, shared = _aligned(_values(one), _values(other), starts)
     view, part = _levelled(view, shared), _levelled(part, shared)
     correlation = float(view @ part)
     # A few strokes on plain paper are like many others: such drawings must agree more closely.
@@ -317,8 +77,8 @@ _LEAST = 0.85  # and after it
 _SIMPLE, _LEAST_OF_SIMPLE = 0.25, 0.93  # where less than a quarter of the shared cells is filled
 _LEAST_SHARED, _SPARED, _LEAST_OF_REST = 0.8, 25, 0.945  # the share of cells; without the 25 most different
 
-_CELLS = np.arange(_THUMBNAIL, dtype=np.float32) - np.float32(_THUMBNAIL / 2 - 0.5)
-_SQUARE = np.arange(_THUMBNAIL**2).reshape(_THUMBNAIL, _THUMBNAIL)
+_CELLS = np.arange(THUMBNAIL, dtype=np.float32) - np.float32(THUMBNAIL / 2 - 0.5)
+_SQUARE = np.arange(THUMBNAIL**2).reshape(THUMBNAIL, THUMBNAIL)
 _TURNS = np.stack([np.rot90(side, k).ravel() for side in (_SQUARE, _SQUARE[:, ::-1]) for k in range(4)])
 
 
@@ -326,7 +86,7 @@ def _shifts() -> np.ndarray:
     """(S, 3) scales of one thumbnail in another, 3/4 to 4/3, and shifts down and right in cells."""
     shifts = []
     for scale in 0.75 ** (np.arange(-4, 5) / 4):
-        room = abs(1 - scale) * _THUMBNAIL
+        room = abs(1 - scale) * THUMBNAIL
         steps = 2 * int(np.ceil(room / max(scale, 1) / 2.2))
         line = np.linspace(-room / 2, room / 2, steps + 1)
         shifts += [(scale, down, right) for down in line for right in line]
@@ -342,9 +102,9 @@ def _cells_under(shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns:
         (S, 256) numbers of cells, 32 * 32 for those outside, and (S, 256) 1 for those inside, else 0.
     """
-    fine = 2 * _THUMBNAIL
+    fine = 2 * THUMBNAIL
     lines = shifts[:, :1, None] * _CELLS + shifts[:, 1:, None]  # (S, 2, 16)
-    lines = np.rint((lines + _THUMBNAIL / 2) * 2 - 0.5).astype(int)
+    lines = np.rint((lines + THUMBNAIL / 2) * 2 - 0.5).astype(int)
     within = (lines >= 0) & (lines < fine)
     inside = within[:, 0, :, None] & within[:, 1, None, :]
     cells = np.where(inside, lines[:, 0, :, None] * fine + lines[:, 1, None, :], fine * fine)
@@ -352,30 +112,46 @@ def _cells_under(shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 _COARSE_CELLS, _COARSE_INSIDE = _cells_under(_SHIFTS)
-_BLUR = _smoothing(_THUMBNAIL, 0.8)
-_ENLARGE = (_smoothing(2 * _THUMBNAIL, 1.6) @ np.repeat(np.eye(_THUMBNAIL), 2, axis=0)).astype(np.float32)
+_BLUR = smoothing(THUMBNAIL, 0.8)
+_ENLARGE = (smoothing(2 * THUMBNAIL, 1.6) @ np.repeat(np.eye(THUMBNAIL), 2, axis=0)).astype(np.float32)
 
 
 def _values(bits: bytes) -> np.ndarray:
     """128 bytes -> (256,) float32, the values of a thumbnail."""
-    packed = np.frombuffer(bits, np.uint8)
-    return np.stack([packed >> 4, packed & 15], 1).ravel().astype(np.float32) - np.float32(7.5)
+    both = np.frombuffer(bits, np.uint8)
+    values = np.empty(THUMBNAIL**2, np.float32)
+    values[::2], values[1::2] = both >> 4, both & 15
+    values -= np.float32(7.5)
+    return values
 
 
-def _coarse(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _coarse(one: bytes, other: bytes) -> np.ndarray:
     """(8 S,) correlations of two blurred thumbnails, one under each shift, the other under each turn."""
-    square = (_THUMBNAIL, _THUMBNAIL)
-    enlarged = _ENLARGE @ one.reshape(square) @ _ENLARGE.T
-    views = np.append(enlarged, np.float32(0))[_COARSE_CELLS]  # (S, 256)
-    turned = (_BLUR @ other.reshape(square) @ _BLUR.T).ravel()[_TURNS]  # (8, 256)
-    energies = np.einsum("sc,sc->s", views, views)[:, None] * (_COARSE_INSIDE @ (turned * turned).T)
-    correlations: np.ndarray = (views @ turned.T / np.sqrt(energies + np.float32(1e-6))).ravel()
-    return correlations
+    (views, energies), (turned, energies_of_turned) = _shifted(one), _turned(other)
+    correlations = views @ turned.T / np.sqrt(energies[:, None] * energies_of_turned + np.float32(1e-6))
+    return correlations.ravel()
+
+
+# An image is compared with several: what each of them is made into is kept, of the last ones.
+@lru_cache(32)
+def _shifted(bits: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """A thumbnail, blurred, under each shift: (S, 256), 0 for cells outside, and (S,) the energy of each."""
+    enlarged = np.zeros(4 * THUMBNAIL**2 + 1, np.float32)
+    enlarged[:-1] = (_ENLARGE @ _values(bits).reshape(THUMBNAIL, THUMBNAIL) @ _ENLARGE.T).ravel()
+    views = enlarged.take(_COARSE_CELLS, mode="clip")
+    return views, np.einsum("sc,sc->s", views, views)
+
+
+@lru_cache(32)
+def _turned(bits: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """A thumbnail, blurred, under each turn: (8, 256); and (S, 8) its energy in the cells of each shift."""
+    turned = (_BLUR @ _values(bits).reshape(THUMBNAIL, THUMBNAIL) @ _BLUR.T).ravel()[_TURNS]
+    return turned, _COARSE_INSIDE @ (turned * turned).T
 
 
 # How a view is refined: the logarithm of its scale, radians, cells down and right, each halved twice.
 _STEPS = np.array([0.06, 0.025, 0.5, 0.5], np.float32)
-_MOVES = np.concatenate([np.zeros((1, 4)), np.eye(4), -np.eye(4)]).astype(np.float32)  # (9, 4)
+_MOVES = np.concatenate([np.eye(4), -np.eye(4)]).astype(np.float32) * _STEPS  # (8, 4)
 _HALVINGS, _ROUNDS = 3, 3
 
 
@@ -389,23 +165,26 @@ def _aligned(
     """
     shifts, turns = np.divmod(starts, len(_TURNS))
     scales, down, right = _SHIFTS[shifts].T
-    places = np.stack([np.log(scales), np.zeros_like(scales), down, right], 1)  # (K, 4)
+    poses = np.stack([np.log(scales), np.zeros_like(scales), down, right], 1)  # (K, 4)
     turned = other[_TURNS[turns]]  # (K, 256)
-    rows = np.arange(len(starts))
+    views, inside, correlations = _seen(one, poses[:, None], turned)
+    views, inside, correlations = views[:, 0], inside[:, 0], correlations[:, 0]
     for halving in range(_HALVINGS):
+        moving = np.arange(len(poses))
         for _ in range(_ROUNDS):
-            tried = places[:, None] + _MOVES * _STEPS / 2**halving  # (K, 9, 4)
-            views, inside = _views(one, tried)
-            energies = np.einsum("kmc,kmc->km", views, views) * np.einsum(
-                "kmc,kc->km", inside, turned * turned
-            )
-            correlations = np.einsum("kmc,kc->km", views, turned) / np.sqrt(energies + np.float32(1e-6))
-            best = correlations.argmax(1)
-            places = tried[rows, best]
-            if not best.any():
+            tried = poses[moving, None] + _MOVES / 2**halving  # (K, 8, 4)
+            nearby, within, scores = _seen(one, tried, turned[moving])
+            best = scores.argmax(1)
+            highest = scores[np.arange(len(best)), best]
+            rows = (highest > correlations[moving]).nonzero()[0]
+            if not len(rows):
                 break
-    row = correlations[rows, best].argmax()
-    return views[row, best[row]], turned[row], inside[row, best[row]]
+            moving, best = moving[rows], best[rows]  # one that found nothing better would find it again
+            poses[moving] = tried[rows, best]
+            views[moving], inside[moving] = nearby[rows, best], within[rows, best]
+            correlations[moving] = highest[rows]
+    row = correlations.argmax()
+    return views[row], turned[row], inside[row]
 
 
 def _levelled(values: np.ndarray, shared: np.ndarray) -> np.ndarray:
@@ -413,9 +192,9 @@ def _levelled(values: np.ndarray, shared: np.ndarray) -> np.ndarray:
 
     A thumbnail is levelled with what lies around it; a crop lacks that. Levelled again, both lack it.
     """
-    square = (_THUMBNAIL, _THUMBNAIL)
-    slow = _LEVEL @ (values * shared).reshape(square) @ _LEVEL.T
-    slow /= _LEVEL @ shared.reshape(square) @ _LEVEL.T + np.float32(1e-6)
+    square = (THUMBNAIL, THUMBNAIL)
+    slow = LEVEL @ (values * shared).reshape(square) @ LEVEL.T
+    slow /= LEVEL @ shared.reshape(square) @ LEVEL.T + np.float32(1e-6)
     levelled: np.ndarray = (values - slow.ravel()) * shared
     levelled /= np.linalg.norm(levelled) + np.float32(1e-6)
     return levelled
@@ -430,33 +209,46 @@ def _cosine(one: np.ndarray, other: np.ndarray) -> float:
     return float(one @ other / np.sqrt((one @ one) * (other @ other) + np.float32(1e-6)))
 
 
-def _views(values: np.ndarray, views: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _seen(
+    one: np.ndarray, poses: np.ndarray, turned: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """See _views; and (K, M) how the views correlate with the (K, 256) turns of the other thumbnail."""
+    views, inside = _views(one, poses)
+    energies = np.einsum("kmc,kmc->km", views, views) * np.einsum("kmc,kc->km", inside, turned * turned)
+    correlations = np.einsum("kmc,kc->km", views, turned) / np.sqrt(energies + np.float32(1e-6))
+    return views, inside, correlations
+
+
+def _views(values: np.ndarray, poses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A thumbnail scaled, turned and shifted, interpolated between its cells.
 
     Args:
         values: (256,) of a thumbnail.
-        views: (K, M, 4) logarithm of the scale, angle in radians, shift down and right in cells.
+        poses: (K, M, 4) logarithm of the scale, angle in radians, shift down and right in cells.
 
     Returns:
         (K, M, 256) values, 0 for cells outside, and (K, M, 256) 1 for cells inside, else 0.
     """
-    scale, angle, down, right = np.moveaxis(views, -1, 0)[..., None, None]
-    scale = np.exp(scale)
+    scale, angle = np.exp(poses[..., 0]), poses[..., 1]
     cosine, sine = scale * np.cos(angle), scale * np.sin(angle)
-    last = _THUMBNAIL - 1
-    rows = cosine * _CELLS[:, None] + sine * _CELLS + (down + np.float32(last / 2))
-    columns = cosine * _CELLS - sine * _CELLS[:, None] + (right + np.float32(last / 2))
-    inside = (rows > -0.6) & (rows < last + 0.6) & (columns > -0.6) & (columns < last + 0.6)
-    np.clip(rows, 0, last - 1e-3, out=rows)
-    np.clip(columns, 0, last - 1e-3, out=columns)
-    top, left = rows.astype(np.int32), columns.astype(np.int32)
-    rows -= top
-    columns -= left
-    corner = top * _THUMBNAIL + left
-    upper, lower = values[corner], values[corner + _THUMBNAIL]
-    upper += (values[corner + 1] - upper) * columns
-    lower += (values[corner + _THUMBNAIL + 1] - lower) * columns
-    upper += (lower - upper) * rows
-    upper *= inside
-    shape = (*views.shape[:2], -1)
-    return upper.reshape(shape), inside.reshape(shape).astype(np.float32)
+    # Where each cell lies, down and to the right: (2, K, M, 16, 16).
+    middle = np.float32((THUMBNAIL - 1) / 2)
+    lines = np.stack([cosine, -sine])[..., None] * _CELLS
+    columns = np.stack([sine, cosine])[..., None] * _CELLS
+    at = lines[..., None] + columns[..., None, :]
+    at += (np.moveaxis(poses[..., 2:], -1, 0) + middle)[..., None, None]
+    within = (at > -0.6) & (at < THUMBNAIL - 0.4)
+    shared = (within[0] & within[1]).astype(np.float32)
+    at.clip(0, THUMBNAIL - 1 - 1e-3, out=at)
+    corners = np.floor(at)
+    down, right = at - corners
+    first = (corners[0] * THUMBNAIL + corners[1]).astype(np.intp)
+    # Between the cell above to the left and the one to its right; the same a row below; between the two.
+    steps = np.append(np.diff(values), np.float32(0))
+    upper = values.take(first, mode="clip") + steps.take(first, mode="clip") * right
+    first += THUMBNAIL
+    lower = values.take(first, mode="clip") + steps.take(first, mode="clip") * right
+    upper += (lower - upper) * down
+    upper *= shared
+    shape = (*poses.shape[:2], -1)
+    return upper.reshape(shape), shared.reshape(shape)

@@ -8,8 +8,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from sfumato.device.fingerprints import fingerprints
 from sfumato.device.ledger import Charge, Ledger
-from sfumato.device.near_copies import Fingerprint, fingerprints
+from sfumato.device.near_copies import Fingerprint
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ImageError
 from sfumato.images import check_batch, digest

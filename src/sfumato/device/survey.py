@@ -11,8 +11,8 @@ from itertools import islice
 from pathlib import Path
 
 from sfumato import images
+from sfumato.device.fingerprints import fingerprints
 from sfumato.device.ledger import Ledger
-from sfumato.device.near_copies import fingerprints
 from sfumato.errors import ImageError, MissingExtraError
 
 _BATCH = 64  # files of one transaction
