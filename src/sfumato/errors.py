@@ -58,7 +58,15 @@ class BudgetExceededError(LedgerError):
 
 
 class BusyError(SfumatoError):
-    """Another process is making what was to be made."""
+    """Others have what this needs, now: nothing was done, and it may be asked again.
+
+    Attributes:
+        seconds: after which it is worth trying again; None where nobody knows.
+    """
+
+    def __init__(self, message: str, *, seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class MissingExtraError(SfumatoError, ImportError):

@@ -20,13 +20,14 @@ from sqlalchemy import event
 from sfumato import images, wire
 from sfumato.connections import Limits
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import ConfigError
+from sfumato.errors import BusyError, ConfigError
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import Release, parse
 from sfumato.serve import models
 from sfumato.serve import store as module
 from sfumato.serve.app import ServiceConfig, create
+from sfumato.serve.engine import Engine
 from sfumato.serve.models import Served
 from sfumato.serve.store import Enrolled, Example, Key, Store, StoreError
 
@@ -559,8 +560,6 @@ def test_a_body_that_comes_too_slowly_is_not_waited_for(open_site: Open):
 
 
 def test_a_full_queue_asks_to_come_again(site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch):
-    from sfumato.serve.engine import BusyError, Engine
-
     def full(self: Engine, *_: Any) -> None:
         raise BusyError("512 images wait already: send this again later", seconds=2.5)
 

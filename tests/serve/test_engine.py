@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sfumato.errors import ConfigError
-from sfumato.serve.engine import BusyError, Engine
+from sfumato.errors import BusyError, ConfigError
+from sfumato.serve.engine import Engine
 from sfumato.serve.models import Served
 
 

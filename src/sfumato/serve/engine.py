@@ -10,20 +10,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from sfumato.errors import ConfigError, SfumatoError
+from sfumato.errors import BusyError, ConfigError
 from sfumato.serve.models import Served
-
-
-class BusyError(SfumatoError):
-    """Too many images wait already: nothing was accepted.
-
-    Attributes:
-        seconds: after which it is worth trying again.
-    """
-
-    def __init__(self, message: str, *, seconds: float) -> None:
-        super().__init__(message)
-        self.seconds = seconds
 
 
 @dataclass(frozen=True)

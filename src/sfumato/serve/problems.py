@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
-from sfumato.errors import ConfigError, DataError, SfumatoError, needs_extra
-from sfumato.serve.engine import BusyError
+from sfumato.errors import BusyError, ConfigError, DataError, SfumatoError, needs_extra
 from sfumato.serve.store import ConflictError, NotFoundError, QuotaError, StoreError
 from sfumato.wire.messages import ProblemDetails
 

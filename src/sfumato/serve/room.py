@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sfumato.serve.engine import BusyError
+from sfumato.errors import BusyError
 
 _WAIT = 2.0  # seconds, after which it is worth trying again
 
