@@ -7,6 +7,7 @@ from torch import Tensor
 from sfumato.dp.mechanisms import Noise
 from sfumato.images import check_batch
 from sfumato.protect.parameters import canonical, check_bounds
+from sfumato.protect.recognition import first_image
 from sfumato.protect.release import Release
 
 SHARE = "it is the part of the side, up to 1"
@@ -55,3 +56,9 @@ class Block:
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
         """None: the block hides its pixels wholly and all others not at all."""
         return
+
+    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
+        """See Protection.suspicious."""
+        rows, columns = centre(release.values, self.share)
+        shows = release.values[:, :, rows, columns].flatten(1).any(1)
+        return first_image(shows.tolist(), "shows something in its centre")

@@ -21,6 +21,7 @@ from sfumato.protect.parameters import (
     check_single_pixels,
 )
 from sfumato.protect.pixelize import cell_areas, cell_means, cell_sums, spread
+from sfumato.protect.recognition import Law, lacks_noise
 from sfumato.protect.release import Release
 
 _MOST_CHANNELS = 3
@@ -110,6 +111,17 @@ class DPPix:
             source="Laplace mechanism on integer cell sums: Ghosh, Roughgarden & Sundararajan 2009",
         )
 
+    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
+        """See Protection.suspicious."""
+        channels = release.values.shape[1]
+        return lacks_noise(release, self.law((channels, *release.size)), false_alarm=false_alarm)
+
+    def law(self, shape: tuple[int, int, int]) -> Law:
+        """The noise on the mean of a whole cell of a (C, H, W) image."""
+        area = self.cell**2
+        channels = shape[0] if self.variant == "sound" else 1
+        return Law("laplace", 255 * self.pixels * channels / (self.epsilon * area), area)
+
 
 @dataclass(frozen=True)
 class DPPixGaussian:
@@ -178,6 +190,18 @@ class DPPixGaussian:
             whole_image=float(each * _squares(height * width, areas)),
             source="discrete Gaussian mechanism on integer cell sums: Canonne, Kamath & Steinke 2020, Thm. 4",
         )
+
+    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
+        """See Protection.suspicious."""
+        channels = release.values.shape[1]
+        return lacks_noise(release, self.law((channels, *release.size)), false_alarm=false_alarm)
+
+    def law(self, shape: tuple[int, int, int]) -> Law:
+        """The noise on the mean of a whole cell of a (C, H, W) image."""
+        channels, height, width = shape
+        area = self.cell**2
+        squares = _squares(self.pixels, cell_areas(height, width, self.cell))
+        return Law("normal", 255 * math.sqrt(squares * channels / (2 * self.rho)) / area, area)
 
 
 def _beyond(name: str, key: str, protection: DPPix | DPPixGaussian) -> SpecError:

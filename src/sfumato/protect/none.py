@@ -25,3 +25,7 @@ class Clear:
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
         """None: everything is shown."""
         return
+
+    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> None:
+        """None: a clear image is what it releases."""
+        return

@@ -227,6 +227,10 @@ class Outside:
         """None: nothing is proved of what an outside tool made."""
         return
 
+    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> None:
+        """None: a tool may have made any image."""
+        return
+
     def _folder(self) -> Path:
         return Path(self.index).absolute().parent
 

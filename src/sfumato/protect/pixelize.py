@@ -107,3 +107,7 @@ class Pixelize:
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
         """None: the means are exact, and faces are recognised from surprisingly few of them."""
         return
+
+    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> None:
+        """None: cells of any values may be means."""
+        return

@@ -1,0 +1,185 @@
+"""What tells a release from what is none: noise by its law, and how it is said of an image.
+
+`Protection.suspicious` of every protection whose releases have something that others lack is made of this.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sfumato.protect.release import Release
+
+_GRID = 0.5  # steps of a clean value, in grey levels, that the noise is checked about
+_MANY = 200.0  # steps in a standard deviation, from which on whole numbers are as good as real ones
+_LEVELS = (0.02, 0.1, 0.3, 0.6)  # of the probabilities of values so near, at which shares are looked at
+
+Floats = NDArray[np.float64]
+
+
+def first_image(suspects: Iterable[bool], what: str) -> str | None:
+    """`image 2 shows something`, of the first image that is suspect; None where none is."""
+    for number, suspect in enumerate(suspects, 1):
+        if suspect:
+            return f"image {number} {what}"
+    return None
+
+
+@dataclass(frozen=True)
+class Law:
+    """The law of the noise on a released value, in grey levels, before it is rounded and clamped.
+
+    Attributes:
+        kind: "laplace" or "normal".
+        scale: of Laplace noise, or the standard deviation.
+        steps: noise is a whole number of such parts of a grey level, as where it is drawn for the sum of so
+            many pixels; None for real numbers.
+    """
+
+    kind: Literal["laplace", "normal"]
+    scale: float
+    steps: int | None = None
+
+    def below(self, values: Floats) -> Floats:
+        """The probability of noise below each of some numbers."""
+        if self.steps is None:
+            return self._real(values)
+        # Noise of k steps is below v where k <= most.
+        most = np.ceil(values * self.steps) - 1
+        scale = self.scale * self.steps
+        if self.kind == "laplace":  # P(k) ~ exp(-|k| / scale)
+            ratio = math.exp(-1 / scale)
+            below_zero = np.exp(np.minimum(most, 0) / scale) / (1 + ratio)
+            above_zero = 1 - np.exp(-(np.maximum(most, 0) + 1) / scale) / (1 + ratio)
+            laplace: Floats = np.where(most < 0, below_zero, above_zero)
+            return laplace
+        if scale > _MANY:  # the sum over whole numbers is the integral, but for 1 / (24 scale^2)
+            return self._real((most + 0.5) / self.steps)
+        reach = math.ceil(12 * scale) + 1
+        whole = np.arange(-reach, reach + 1)
+        weights = np.exp(-((whole / scale) ** 2) / 2)
+        shares = np.concatenate([[0.0], weights.cumsum() / weights.sum()])
+        normal: Floats = shares[np.clip(most + reach + 1, 0, len(whole)).astype(np.int64)]
+        return normal
+
+    def _real(self, values: Floats) -> Floats:
+        if self.kind == "normal":
+            normal: Floats = torch.special.ndtr(torch.from_numpy(values / self.scale)).numpy()
+            return normal
+        tail = np.exp(-np.abs(values) / self.scale) / 2
+        return np.where(values < 0, tail, 1 - tail)
+
+
+def lacks_noise(release: Release, law: Law, *, false_alarm: float) -> str | None:
+    """Which image of a release evidently lacks the noise of a law, in words; None where none does.
+
+    An image by itself, or all together, where a few small ones say more than each does. See chances.
+
+    Args:
+        release: of values with such noise, or not.
+        law: of the noise on whole cells, or on pixels.
+        false_alarm: how probable it is at most that an image with that noise is named.
+    """
+    alone, together = chances(release, law)
+    if min(together, alone.min(initial=1.0)) <= false_alarm / 2:
+        return f"image {int(alone.argmin()) + 1} has less noise than that has"
+    return None
+
+
+def chances(release: Release, law: Law) -> tuple[Floats, float]:
+    """How probable it is at most that what has the noise of a law looks so much like what has none.
+
+    Source: ours. Every other value, as on a chessboard, is predicted from its four neighbours, and in a
+    further channel also from how far the channels before it are from theirs. Whatever the image shows, the
+    noise on a value is independent of its prediction, so that it comes so near with a probability of at most
+    u, the largest over all clean values; and of n values, one after another, so large a share has u <= p with
+    a probability of at most exp(-n·KL(share || p)) (Chernoff 1952, Hoeffding 1963). Two kinds are counted:
+    all values, and those that no end of the range has clamped; each at a few levels of p. The smallest of
+    these probabilities counts, times their number (Bonferroni). An honest release thus has a chance of at
+    most x, whatever it shows, to be given one of x or less.
+
+    Args:
+        release: N images, of which whole cells count: border cells have more noise, and are few.
+        law: of the noise.
+
+    Returns:
+        (N,) of each image, and of all images taken as one; 1 where there is nothing to predict from.
+    """
+    rows, columns = (side // release.cell for side in release.size)
+    values = release.values[:, :, :rows, :columns].numpy()  # (N, C, h, w)
+    evidence, together = np.zeros(len(values)), 0.0
+    if min(rows, columns) >= 2:
+        odd = np.indices((rows, columns)).sum(0) % 2 == 1
+        released, predicted = values[:, :, odd], _predictions(values)[:, :, odd]  # (N, C, n)
+        distances = np.abs(released.astype(np.int16) - predicted)
+        free = (released > 0) & (released < 255)
+        for near, counted in (
+            (_nearness(law, clamped=True)[distances, predicted], np.ones_like(free)),
+            (_nearness(law, clamped=False)[distances, predicted], free),
+        ):
+            counts = counted.sum((1, 2))
+            for level in _LEVELS:
+                close = ((near <= level) & counted).sum((1, 2))
+                pairs = zip(close.tolist(), counts.tolist(), strict=True)
+                evidence = np.maximum(evidence, [_evidence(*pair, level) for pair in pairs])
+                together = max(together, _evidence(int(close.sum()), int(counts.sum()), level))
+    tests = 2 * len(_LEVELS)
+    return np.minimum(1.0, tests * np.exp(-evidence)), min(1.0, tests * math.exp(-together))
+
+
+def _predictions(values: NDArray[np.uint8]) -> NDArray[np.int16]:
+    """What each of (N, C, h, w) values is expected to be: see chances."""
+    edged = np.pad(values.astype(np.float32), ((0, 0), (0, 0), (1, 1), (1, 1)), mode="reflect")
+    around = edged[:, :, :-2, 1:-1] + edged[:, :, 2:, 1:-1] + edged[:, :, 1:-1, :-2] + edged[:, :, 1:-1, 2:]
+    around /= 4
+    beyond = values - around
+    for channel in range(1, values.shape[1]):
+        around[:, channel] += beyond[:, :channel].mean(1)
+    return around.round().clip(0, 255).astype(np.int16)
+
+
+def _evidence(close: int, count: int, level: float) -> float:
+    """n·KL(share || p), in nats, where the share is above p; else 0."""
+    share = close / max(count, 1)
+    if share <= level:
+        return 0.0
+    rest = (1 - share) * math.log((1 - share) / (1 - level)) if share < 1 else 0.0
+    return count * (share * math.log(share / level) + rest)
+
+
+@lru_cache(maxsize=16)
+def _nearness(law: Law, *, clamped: bool) -> Floats:
+    """(256, 256): the largest probability of a released value within so much (row) of a number (column).
+
+    Where it is above the highest level for all numbers, no level asks how much: 1 stands there.
+
+    Args:
+        law: of the noise.
+        clamped: of all values; otherwise among those between 1 and 254.
+    """
+    clean = np.arange(0, 255 + _GRID, _GRID)[:, None]
+    edges = law.below(np.arange(255) + 0.5 - clean)  # below 0.5, ..., below 254.5
+    levels = np.diff(edges, axis=1, prepend=0, append=1)  # (x, 256): the probability of each released value
+    if not clamped:
+        levels[:, [0, 255]] = 0
+        levels /= levels.sum(1, keepdims=True).clip(1e-300)
+    below = np.pad(levels.cumsum(1), ((0, 0), (256, 255)), mode="edge")
+    below[:, :256] = 0
+    nearness = np.ones((256, 256))
+    within = np.empty((len(clean), 256))
+    for distance in range(256):
+        # Column 256 + k of `below` has the values up to k. A slice is several times as fast as an index.
+        np.subtract(
+            below[:, 256 + distance : 512 + distance],
+            below[:, 255 - distance : 511 - distance],
+            out=within,
+        )
+        within.max(0, out=nearness[distance])
+        if nearness[distance].min() > _LEVELS[-1]:
+            break
+    return nearness
