@@ -342,6 +342,10 @@ class Feature:
             source="discrete Gaussian: Canonne, Kamath & Steinke 2020, Thm. 4",
         )
 
+    def suspicious(self, release: FeatureRelease, *, false_alarm: float, made_of: str | None = None) -> None:
+        """None: any numbers may be a feature. See Protection.suspicious."""
+        return
+
     @cached_property
     def _extractor(self) -> Extractor:
         return load_extractor(self.artefact)

@@ -6,7 +6,7 @@ The masker is trained by sfumato.learn.adversarial_mask, which selects pixels by
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any
 
 import torch
@@ -143,6 +143,17 @@ def load_masker(path: str) -> Masker:
     return Masker(network.eval(), (channels, height, width), float(config["keep"]))
 
 
+@lru_cache(maxsize=16)
+def _keep_of(artefact: str, made_of: str | None) -> float | None:
+    """The share that a masker shows; None where it is not here, or another under its name."""
+    try:
+        if made_of is not None and artefact_digest(artefact) != made_of:
+            return None
+        return load_masker(artefact).keep
+    except ArtefactError:
+        return None
+
+
 @dataclass(frozen=True)
 class Mask:
     """Show the pixels that the masker of an artefact scores highest, the same number in every image.
@@ -227,6 +238,20 @@ class Mask:
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
         """None: the mask is a function of the whole image, and what it shows is shown as it is."""
         return
+
+    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
+        """See Protection.suspicious. Of a masker that is not here, the share of the pixels is not known."""
+        assert release.shown is not None
+        if self.values == "shape" and not torch.equal(release.values, release.shapes()):
+            return "its pixels have values, and not 255 each"
+        keep = _keep_of(self.artefact, made_of) if self.keep is None else self.keep
+        if keep is None:
+            return None
+        wanted = pixels_shown(keep, release.size)
+        for number, count in enumerate(release.shown.flatten(1).sum(1).tolist(), 1):
+            if count != wanted:
+                return f"image {number} shows {count} pixels, and not {wanted}"
+        return None
 
     @cached_property
     def _masker(self) -> Masker:
