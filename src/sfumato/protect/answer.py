@@ -266,6 +266,10 @@ class Answer:
         """None: no differential privacy. See `outputs` for what is proved."""
         return
 
+    def suspicious(self, release: AnswerRelease, *, false_alarm: float, made_of: str | None = None) -> None:
+        """None: any image may have any answer. See Protection.suspicious."""
+        return
+
     @cached_property
     def _answerer(self) -> Answerer:
         return load_answerer(self.artefact)

@@ -146,6 +146,19 @@ class Protection(Protocol):
                 spec names, or 1.
         """
 
+    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
+        """What gives a release away as none of this protection, in words; None where nothing does.
+
+        A guard against mistakes: whoever wants to send a clear image can add what is looked for.
+
+        Args:
+            release: of any images, with the cell of this protection, and masked where its releases are.
+            false_alarm: the most that the chance of an image may be to be suspected for its noise, whatever
+                it shows. Where no noise is drawn, nothing that was released is suspected.
+            made_of: the digest of the artefact that it was released by; another one that is here tells
+                nothing of it. None where it is not known.
+        """
+
 
 @runtime_checkable
 class Trained(Protocol):
