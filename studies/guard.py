@@ -20,8 +20,9 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import SpecError
 from sfumato.proportions import wilson
 from sfumato.protect import parse
+from sfumato.protect.recognition import chances
 from sfumato.serve.models import Demand
-from sfumato.serve.tripwire import FALSE_ALARM, NotProtectedError, chances, check, law_of
+from sfumato.serve.tripwire import FALSE_ALARM, NotProtectedError, check
 from sfumato.study.records import write_json
 
 RECORD = Path(__file__).parent / "results" / "guard.json"
@@ -64,7 +65,7 @@ def measure(folder: Path, seed: int) -> dict[str, Any]:
     counted: dict[str, Any] = {}
     refused = shown = 0
     for name, clean in sets(folder):
-        found = []
+        stated = []
         for number, spec in enumerate([*(n.format(cell) for cell in CELLS for n in NOISES), *GAUSSIAN]):
             try:
                 protection = parse(spec)
@@ -73,14 +74,12 @@ def measure(folder: Path, seed: int) -> dict[str, Any]:
             if 2 * protection.cell > clean.shape[2]:
                 continue  # fewer than two whole cells: nothing to predict from
             release = protection.release(clean, seeded_noise(seed, number))
-            rows, columns = (side // release.cell for side in release.size)
-            whole = release.values[:, :, :rows, :columns].numpy()
-            found.append(chances(whole, law_of(protection, whole.shape[1], release.size))[0])  # type: ignore[arg-type]
-        all_of = np.concatenate(found)
+            stated.append(chances(release, protection.law(tuple(clean.shape[1:])))[0])  # type: ignore[attr-defined]
+        alone = np.concatenate(stated)
         counted[name] = {
-            "releases": len(all_of),
-            "least": float(all_of.min()),
-            **{f"at most {bound:g}": int((all_of <= bound).sum()) for bound in BOUNDS},
+            "releases": len(alone),
+            "least": float(alone.min()),
+            **{f"at most {bound:g}": int((alone <= bound).sum()) for bound in BOUNDS},
         }
         for spec in WITHOUT:
             protection = parse(spec)
@@ -92,8 +91,8 @@ def measure(folder: Path, seed: int) -> dict[str, Any]:
                     check(release.rows([row]), demand)
                 except NotProtectedError:
                     refused += 1
-    total = sum(one["releases"] for one in counted.values())
-    alarms = sum(one[f"at most {FALSE_ALARM:g}"] for one in counted.values())
+    total = sum(counts["releases"] for counts in counted.values())
+    alarms = sum(counts[f"at most {FALSE_ALARM:g}"] for counts in counted.values())
     return {
         "seed": seed,
         "stated": FALSE_ALARM,

@@ -1,0 +1,106 @@
+"""What is known of releases: the laws of their noise, and how seldom an honest one is suspected."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pictures import photographs, worst
+
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.protect import Release, parse
+from sfumato.protect.recognition import Law, chances, first_image, lacks_noise
+from sfumato.protect.spec import PROTECTIONS
+from sfumato.serve.tripwire import FALSE_ALARM
+
+CELLS = (2, 3, 4, 6, 8, 11, 14, 21, 28, 42)
+AT_CELLS = [
+    f"{kind}:cell={cell},{rest}"
+    for cell in CELLS
+    for kind, rest in [
+        *(("dp-pix", f"epsilon={epsilon}") for epsilon in (0.1, 1, 3, 10)),
+        *(("dp-pix", "epsilon=3,pixels=16"), ("dp-pix", "epsilon=3,variant=published")),
+        *(("dp-pix-gaussian", f"rho={rho}") for rho in (0.01, 0.5, 5)),
+    ]
+]
+
+
+def released(spec: str, clean: torch.Tensor, seed: int = 0) -> Release:
+    return parse(spec).release(clean, seeded_noise(seed))
+
+
+def flat(values: np.ndarray) -> Release:
+    return Release(torch.from_numpy(values), "", (values.shape[2], values.shape[3]))
+
+
+@pytest.mark.parametrize("name", PROTECTIONS)
+def test_every_protection_recognises_its_releases(name: str):
+    assert callable(PROTECTIONS[name].suspicious)
+
+
+def test_of_twenty_thousand_honest_releases_none_is_refused_and_few_are_thought_improbable(shared_data: Path):
+    """At FALSE_ALARM none is expected. Of what is stated to come once in x, at most 1 in x may be seen."""
+    faces = photographs(shared_data, "lfw_faces_84", 150)
+    sets = [faces, faces[:50, :1].contiguous(), worst(side=84)]
+    sets.append(photographs(shared_data, "cifar10_jpeg_subset", 60))
+    stated = []
+    for number, spec in enumerate([*AT_CELLS, "gaussian:sigma=3", "gaussian:sigma=40", "gaussian:sigma=160"]):
+        protection = parse(spec)
+        for clean in sets:
+            if clean.shape[2] >= 2 * protection.cell:
+                law = protection.law(tuple(clean.shape[1:]))  # type: ignore[attr-defined]
+                stated.append(chances(released(spec, clean, seed=number), law)[0])
+    alone = np.concatenate(stated)
+    assert len(alone) >= 20_000
+    assert alone.min() > FALSE_ALARM
+    for bound in (0.1, 0.01, 0.001):
+        assert (alone <= bound).mean() <= bound
+
+
+@pytest.mark.parametrize("law", [Law("laplace", 16.0), Law("normal", 40.0), Law("laplace", 2.0)])
+@pytest.mark.parametrize("level", [0, 3, 128])
+def test_noise_of_a_law_on_a_flat_image_passes_also_at_the_ends_of_the_range(law: Law, level: int):
+    # A false alarm, of one image in a million at most, is far rarer than 60 draws can show.
+    random = np.random.default_rng(0)
+    draw = random.laplace if law.kind == "laplace" else random.normal
+    values = np.rint(level + draw(0, law.scale, (60, 3, 21, 21))).clip(0, 255).astype(np.uint8)
+    assert all(lacks_noise(flat(image[None]), law, false_alarm=FALSE_ALARM) is None for image in values)
+
+
+def test_a_law_is_that_of_what_is_drawn():
+    """Against a million draws: within 5 standard errors of each probability."""
+    for spec in (
+        *("dp-pix:cell=1,epsilon=178", "dp-pix:cell=3,epsilon=20", "dp-pix-gaussian:cell=1,rho=8000"),
+        *("dp-pix-gaussian:cell=2,rho=300", "gaussian:sigma=3"),
+    ):
+        grey = torch.full((1, 1, 1000, 1000), 128, dtype=torch.uint8)
+        release = released(spec, grey)
+        law = parse(spec).law((1, 1000, 1000))  # type: ignore[attr-defined]
+        values = release.values[:, :, : 1000 // release.cell, : 1000 // release.cell].flatten()
+        for level in range(120, 137):
+            expected = float(law.below(np.array([level + 0.5 - 128]))[0])
+            error = 5 * (expected * (1 - expected) / len(values)) ** 0.5 + 1e-9
+            assert (values <= level).double().mean().item() == pytest.approx(expected, abs=error), (
+                spec,
+                level,
+            )
+
+
+def test_an_image_of_one_row_says_nothing():
+    row = flat(np.zeros((1, 1, 1, 9), np.uint8))
+    assert lacks_noise(row, Law("normal", 40.0), false_alarm=FALSE_ALARM) is None
+
+
+def test_an_image_is_suspected_from_twice_its_chance_on():
+    """Half of what may be a false alarm is for images by themselves, half for all together."""
+    half_the_noise = np.random.default_rng(0).normal(128, 20, (1, 1, 12, 12))
+    release, law = flat(np.rint(half_the_noise).astype(np.uint8)), Law("normal", 40.0)
+    _, chance = chances(release, law)
+    assert 1e-9 < chance < 0.1
+    assert lacks_noise(release, law, false_alarm=2 * chance) == "image 1 has less noise than that has"
+    assert lacks_noise(release, law, false_alarm=1.9 * chance) is None
+
+
+def test_the_first_suspect_image_is_named():
+    assert first_image([False, True, True], "is sharp") == "image 2 is sharp"
+    assert first_image([False, False], "is sharp") is None
