@@ -1,5 +1,6 @@
 """The way off a device: the same release for the same image, and nothing at all when a budget says no."""
 
+import hashlib
 import sqlite3
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from sfumato.device import releasing
 from sfumato.device.budgets import Budget
 from sfumato.device.ledger import Ledger
 from sfumato.device.scopes import is_folder
+from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import BudgetExceededError, ImageError, SpecError
 from sfumato.images import digest
 from sfumato.protect import Protection, Release, parse
@@ -286,3 +288,84 @@ def test_a_copy_without_releases_says_what_would_be_charged_and_leaves_the_ledge
         assert new == 3
     assert torch.equal(released("gaussian:sigma=40", photos[:4], ledger).values, first)
     assert ledger.summary().releases == 4
+
+
+# Protections that were trained
+
+
+class Added:
+    """A protection that was trained, as far as a ledger can tell: what it adds to an image lies in a file."""
+
+    draws_noise, cell, kind = True, 1, "pixels"
+
+    def __init__(self, artefact: Path) -> None:
+        self.artefact = artefact
+        self.spec = f"feature:artefact={artefact},noise=0.5"
+
+    def made_of(self) -> str:
+        return hashlib.sha256(self.artefact.read_bytes()).hexdigest()
+
+    def release(self, images: Tensor, noise) -> Release:
+        drawn = torch.randint(0, 256, images.shape, dtype=torch.uint8)
+        return Release(drawn, self.spec, (images.shape[2], images.shape[3]))
+
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee:
+        return Guarantee(definition="pure", value=1.0, pixels=pixels or 1, whole_image=1.0, source="a proof")
+
+
+def artefact(path: Path, content: bytes = b"weights") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def by(path: Path, images: Tensor, ledger: Ledger) -> Tensor:
+    return releasing.release(Added(path), images, ledger, folders=["/photos"] * len(images)).values
+
+
+def test_the_same_artefact_at_another_path_draws_no_noise_anew(ledger: Ledger, tmp_path: Path):
+    images = torch.randint(0, 256, (2, 3, 8, 8), dtype=torch.uint8)
+    first = by(artefact(tmp_path / "a" / "trained.safetensors"), images, ledger)
+    again = by(artefact(tmp_path / "b" / "renamed.safetensors"), images, ledger)
+    assert torch.equal(first, again)
+    assert ledger.summary().releases == 2
+
+
+def test_another_artefact_at_the_same_path_is_another_protection(ledger: Ledger, tmp_path: Path):
+    images = torch.randint(0, 256, (1, 3, 8, 8), dtype=torch.uint8)
+    first = by(artefact(tmp_path / "trained.safetensors"), images, ledger)
+    other = by(artefact(tmp_path / "trained.safetensors", b"other weights"), images, ledger)
+    assert not torch.equal(first, other)
+    assert ledger.summary().releases == 2
+
+
+def as_version_2(path: Path, specs: dict[str, str]) -> None:
+    """Have a ledger name its protections as the version before did, by the paths of their artefacts."""
+    database = sqlite3.connect(path, isolation_level=None)
+    for now, before in specs.items():
+        database.execute("update terms set spec = ? where spec = ?", (before, now))
+    database.execute("pragma user_version = 2")
+    database.close()
+
+
+def test_in_a_ledger_of_version_2_the_paths_of_one_artefact_are_one_and_no_charge_is_lost(tmp_path: Path):
+    images = torch.randint(0, 256, (3, 3, 8, 8), dtype=torch.uint8)
+    a, b = (artefact(tmp_path / name / "f.safetensors", name.encode()) for name in "ab")
+    made = {path: Added(path).made_of()[:16] for path in (a, b)}
+    budget = Budget.parse("epsilon=100")
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budget(None)
+        at_a, at_b = by(a, images[:2], ledger), by(b, images[1:], ledger)  # the second by both
+        specs = {spec: next(p for p in (a, b) if made[p] in spec) for spec in ledger.summary().specs}
+    # What lay at b was the same artefact.
+    before = {spec: f"{Added(path).spec}@{made[a]}" for spec, path in specs.items()}
+    as_version_2(tmp_path / "ledger.db", before)
+    for _ in range(2):
+        with Ledger(tmp_path / "ledger.db") as ledger:
+            assert ledger.summary().releases == 4
+            spent = [ledger.spent_on(digest(image), budget) for image in images]
+            assert spent == [1, 2, 1]
+            assert torch.equal(by(a, images, ledger), torch.cat([at_a, at_b[1:]]))
+            b.write_bytes(a.read_bytes())
+            assert torch.equal(by(b, images, ledger), torch.cat([at_a, at_b[1:]]))
+            assert ledger.summary().releases == 4

@@ -195,7 +195,7 @@ def test_a_folder_is_released_by_the_ledger(tmp_path: Path, index: str):
     for i in range(COUNT):
         assert torch.equal(images.read(tmp_path / f"out/{i}.png"), pictures(1)[i])
     with Ledger(tmp_path / "ledger.db") as ledger:
-        assert [*ledger.summary().specs] == [f"outside:index={index}@{made_of(Outside(index))[:16]}"]
+        assert [*ledger.summary().specs] == [f"outside:index={made_of(Outside(index))[:16]}"]
 
 
 def test_a_device_releases_each_image_its_own(tmp_path: Path, index: str):

@@ -23,7 +23,7 @@ def show(path: Annotated[Path | None, _PATH] = None) -> None:
 
     path = path or default_path()
     if not path.exists():
-        witness.refuse_to_begin(path)
+        witness.refuse_to_begin(path, witness.read(path))
         raise LedgerError(f"{path}: no ledger yet: the first `sfumato protect` begins one")
     with Ledger(path) as ledger:
         summary = ledger.summary()

@@ -128,8 +128,9 @@ def _values(bits: bytes) -> np.ndarray:
 def _coarse(one: bytes, other: bytes) -> np.ndarray:
     """(8 S,) correlations of two blurred thumbnails, one under each shift, the other under each turn."""
     (views, energies), (turned, energies_of_turned) = _shifted(one), _turned(other)
-    correlations = views @ turned.T / np.sqrt(energies[:, None] * energies_of_turned + np.float32(1e-6))
-    return correlations.ravel()
+    energies = energies[:, None] * energies_of_turned
+    correlations: np.ndarray = (views @ turned.T / np.sqrt(energies + np.float32(1e-6))).ravel()
+    return correlations
 
 
 # An image is compared with several: what each of them is made into is kept, of the last ones.

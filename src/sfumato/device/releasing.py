@@ -11,6 +11,7 @@ from torch import Tensor
 from sfumato.device.fingerprints import fingerprints
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.near_copies import Fingerprint
+from sfumato.device.tables import protection_key
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ImageError
 from sfumato.images import check_batch, digest
@@ -44,7 +45,8 @@ def charged_release(
     this returns, every charge is on disk; when it raises, none of them is, and nothing was shown.
 
     Args:
-        protection: how. The ledger has its spec and, of one that was trained, what is in its artefact.
+        protection: how. The ledger has its spec; of one that was trained, what is in its artefact and not
+            where that lies.
         images: (N, C, H, W) uint8, the originals.
         ledger: of this device.
         folders: where each of the N images lies, for the budgets of folders: a path, or a URL (a str), which
@@ -66,9 +68,7 @@ def charged_release(
         raise ImageError("there are no images to release: give at least one")
     shape = (images.shape[1], images.shape[2], images.shape[3])
     digests = [digest(image) for image in images]
-    spec, made = protection.spec, made_of(protection)
-    if made is not None:
-        spec = f"{spec}@{made[:16]}"  # trained again at the same path, it is another protection
+    spec = protection_key(protection.spec, made_of(protection))
     kept = ledger.kept(digests, spec) if protection.draws_noise else {}
     fresh = {name: i for i, name in enumerate(digests) if name not in kept}
     wanted = images if len(fresh) == len(images) else images[list(fresh.values())]

@@ -70,9 +70,8 @@ def write(ledger: Path, witness: Witness) -> None:
         temporary.write_text(json.dumps(asdict(witness)) + "\n")
 
 
-def refuse_to_begin(ledger: Path) -> None:
-    """Raise LedgerError where something beside an absent ledger knows of one."""
-    witness = read(ledger)
+def refuse_to_begin(ledger: Path, witness: Witness | None) -> None:
+    """Raise LedgerError where something beside an absent ledger knows of one, as its witness does."""
     journals = sorted(runs_of(ledger).glob("*.db"))
     if witness is None and not journals:
         return
@@ -86,9 +85,8 @@ def refuse_to_begin(ledger: Path) -> None:
     )
 
 
-def check(ledger: Path, name: str, releases: int) -> None:
-    """Raise LedgerError where a ledger is not the one that lay at its path, or an older copy of it."""
-    witness = read(ledger)
+def check(ledger: Path, witness: Witness | None, name: str, releases: int) -> None:
+    """Raise LedgerError where a ledger is not the one that its witness knows, or an older copy of it."""
     if witness is None:
         return
     cure = "put the right one back, or take this one with `sfumato ledger restore`"

@@ -1,0 +1,157 @@
+"""What was spent of a ledger's budgets: sums over charges, by what is proved of each."""
+
+import json
+import math
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import NamedTuple
+
+from sfumato.device.budgets import NO_LIMIT, Budget
+from sfumato.device.scopes import EVERY_PERSON, is_folder, is_named_person
+from sfumato.device.tables import insert_budget
+from sfumato.dp.guarantee import Guarantee
+from sfumato.errors import BudgetExceededError
+
+WITHIN = "(path = ? or substr(path, 1, ?) = ?)"  # of the paths of folders; see within
+
+
+def within(scope: bytes) -> tuple[bytes, int, bytes]:
+    """The values of WITHIN: a folder with all below it, or a person."""
+    if not is_folder(scope):
+        return scope, len(scope) + 1, scope  # nothing of that length equals it
+    prefix = scope.rstrip(b"/") + b"/"
+    return scope, len(prefix), prefix
+
+
+class DamagedError(Exception):
+    """What is in a ledger was not written by one."""
+
+
+class Limited(NamedTuple):
+    """The scope of a budget, and whether it counts releases: there is one of each kind."""
+
+    scope: bytes
+    counted: bool
+
+
+Proof = Callable[[int | None], Guarantee | None]  # m, or None for the protection's own -> what is proved
+
+
+class Accounts:
+    """The budgets of a ledger and what is spent of them. State: the ledger's connection."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def budgets(self) -> dict[Limited, Budget]:
+        """All budgets."""
+        rows = self._database.execute(
+            "select scope, counted, definition, amount, pixels, words from budgets order by scope, counted"
+        )
+        return {
+            Limited(scope, bool(counted)): Budget(
+                definition=definition, amount=amount, pixels=pixels, words=words
+            )
+            for scope, counted, definition, amount, pixels, words in rows
+        }
+
+    def terms(
+        self, spec: str, shape: tuple[int, int, int], proof: Proof, pixels: set[int]
+    ) -> tuple[int, list[Guarantee]]:
+        """The row of a spec and shape, and what is proved of it for its own and for these pixels."""
+        key = (spec, *shape)
+        row = self._database.execute(
+            "select id, guarantees from terms where spec = ? and channels = ? and height = ? and width = ?",
+            key,
+        ).fetchone()
+        known = [] if row is None else _guarantees(row[1])
+        missing: list[int | None] = [*sorted(pixels - {guarantee.pixels for guarantee in known})]
+        if row is not None and not (known and missing):
+            return row[0], known
+        for m in [None, *missing] if row is None else missing:
+            guarantee = proof(m)
+            if guarantee is not None and guarantee not in known:
+                known.append(guarantee)
+        text = json.dumps([asdict(guarantee) for guarantee in known])
+        cursor = self._database.execute(
+            "insert into terms (spec, channels, height, width, guarantees) values (?, ?, ?, ?, ?)"
+            "on conflict do update set guarantees = excluded.guarantees returning id",
+            (*key, text),
+        )
+        return cursor.fetchone()[0], known
+
+    def spent_on(self, picture: int, budget: Budget) -> float:
+        """The sum over all releases of a picture. Infinite where nothing is proved of one of them."""
+        return self._sum("select image from images where picture = ?", (picture,), budget)
+
+    def spent_in(self, scope: bytes, budget: Budget) -> float:
+        """The sum over all releases of pictures that lie in a folder, or show a person, each counted once."""
+        pictures = (
+            "select picture from images join places on places.image = images.image join folders on "
+            f"folders.id = folder where {WITHIN}"
+        )
+        return self._sum(f"select image from images where picture in ({pictures})", within(scope), budget)
+
+    def _sum(self, images: str, values: Sequence[object], budget: Budget) -> float:
+        """The sum over all releases of the images that a query gives."""
+        rows = self._database.execute(
+            "select guarantees, count(*) from charges join terms on terms.id = terms "
+            f"where image in ({images}) group by terms.id",
+            values,
+        )
+        return math.fsum(count * _cost_or_infinity(budget, _guarantees(text)) for text, count in rows)
+
+    def kept(self, limited: Limited) -> float:
+        """What is kept as spent of the budget of a folder; 0 of others, which are added up when asked."""
+        spent: float
+        (spent,) = self._database.execute(
+            "select spent from budgets where scope = ? and counted = ?", limited
+        ).fetchone()
+        return spent
+
+    def keep(self, limited: Limited, spent: float) -> None:
+        """Keep what is spent of the budget of a folder."""
+        self._database.execute(
+            "update budgets set spent = ? where scope = ? and counted = ?", (spent, *limited)
+        )
+
+    def add_up_folders(self) -> None:
+        """Make what is kept as spent in folders anew from all charges."""
+        for limited, budget in self.budgets().items():
+            if is_folder(limited.scope):
+                self.keep(limited, self.spent_in(limited.scope, budget))
+
+    def set(self, scope: bytes, budget: Budget, spent: float) -> None:
+        """Set the budget of a scope, in the place of the one of its kind."""
+        insert_budget(self._database, scope, budget.definition == "releases", budget, spent)
+
+    def lift(self, scope: bytes) -> None:
+        """Have no budget for a scope; for a person neither that of every person."""
+        self._database.execute("delete from budgets where scope = ?", (scope,))
+        if is_named_person(scope):
+            for counted in (False, True):
+                insert_budget(self._database, scope, counted, NO_LIMIT, 0.0)
+
+
+def of_people(people: Iterable[bytes], budgets: dict[Limited, Budget]) -> Iterator[tuple[bytes, Budget]]:
+    """The budgets that hold for people: their own, or that of every person."""
+    for scope in people:
+        for counted in (False, True):
+            budget = budgets.get(Limited(scope, counted), budgets.get(Limited(EVERY_PERSON, counted)))
+            if budget is not None and math.isfinite(budget.amount):
+                yield scope, budget
+
+
+def _guarantees(text: str) -> list[Guarantee]:
+    try:
+        return [Guarantee(**fields) for fields in json.loads(text)]
+    except (ValueError, TypeError) as error:
+        raise DamagedError(f"damaged ({error})") from error
+
+
+def _cost_or_infinity(budget: Budget, guarantees: Sequence[Guarantee]) -> float:
+    try:
+        return budget.cost(guarantees)
+    except BudgetExceededError:
+        return math.inf

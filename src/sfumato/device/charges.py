@@ -1,0 +1,193 @@
+"""Charges: each release of each image, written down before it leaves, within the budgets that it concerns."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sfumato.device.accounts import Accounts, DamagedError, Limited, of_people
+from sfumato.device.budgets import Budget
+from sfumato.device.near_copies import Fingerprint
+from sfumato.device.pictures import NearCopies, Pictures
+from sfumato.device.scopes import (
+    EVERY_IMAGE,
+    covers,
+    described,
+    is_folder,
+    kind_of,
+    person_scope,
+)
+from sfumato.device.tables import digest_of_release
+from sfumato.dp.guarantee import Guarantee
+from sfumato.errors import BudgetExceededError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """A release that is about to leave.
+
+    Attributes:
+        image: digest of the original, sfumato.images.digest.
+        spec: the protection, see sfumato.device.tables.protection_key.
+        shape: (C, H, W) of the original.
+        guarantee: m, or None for the protection's own -> what is proved, or None.
+        release: the values as bytes, (C, h, w) uint8 or (d,) float32 of a private feature; None where
+            asking again gives the same anyway.
+        folder: where the image lies, for the budgets of folders; see scopes.folder_name for a URL.
+        person: who is in it, for the budgets of people; None where nobody says.
+        fingerprint: by which near copies are told; None where it has none, or the ledger knows the image.
+    """
+
+    image: bytes
+    spec: str
+    shape: tuple[int, int, int]
+    guarantee: Callable[[int | None], Guarantee | None]
+    release: bytes | None
+    folder: str | os.PathLike[str]
+    person: str | None = None
+    fingerprint: Fingerprint | None = None
+
+
+class Charged(NamedTuple):
+    """What a ledger says to charges.
+
+    Attributes:
+        releases: what must leave instead of each `release`: itself, or the one that was kept when this image
+            and spec were charged before, which costs nothing now.
+        new: how many were charged now.
+    """
+
+    releases: list[bytes | None]
+    new: int
+
+
+class Charges:
+    """The charges of a ledger. State: the ledger's connection."""
+
+    def __init__(
+        self, database: sqlite3.Connection, accounts: Accounts, pictures: Pictures, *, keep_releases: bool
+    ) -> None:
+        self._database = database
+        self._accounts = accounts
+        self._pictures = pictures
+        self._keep_releases = keep_releases
+
+    def count(self) -> int:
+        """How many there are."""
+        releases: int
+        # No charge is ever deleted: the last number is their count.
+        (releases,) = self._database.execute("select coalesce(max(id), 0) from charges").fetchone()
+        return releases
+
+    def kept(self, image: bytes, spec: str) -> bytes | None:
+        """What was released of an image by a spec, with noise. Raises DamagedError where that has changed."""
+        row = self._database.execute(
+            "select release, digest from charges join terms on terms.id = terms where image = ? and spec = ?",
+            (image, spec),
+        ).fetchone()
+        return None if row is None else _undamaged(image, *row)
+
+    def add(
+        self, charge: Charge, folder: bytes, budgets: dict[Limited, Budget], mode: NearCopies
+    ) -> tuple[bytes | None, bool]:
+        """Charge a release, within a transaction. -> what must leave, and whether it was charged now.
+
+        Args:
+            charge: what is about to leave.
+            folder: where its image lies, by the name of that folder.
+            budgets: all of the ledger's.
+            mode: what happens to near copies.
+
+        Raises:
+            BudgetExceededError: a budget would be passed, or it is a near copy that is refused.
+            DamagedError: the ledger is.
+        """
+        pixels = {budget.pixels for budget in budgets.values()}
+        terms, guarantees = self._accounts.terms(charge.spec, charge.shape, charge.guarantee, pixels)
+        row = self._database.execute(
+            "select release, digest from charges where image = ? and terms = ?", (charge.image, terms)
+        ).fetchone()
+        picture = self._pictures.see(charge.image, charge.fingerprint, mode)
+        if row is not None:
+            self._spend(charge, picture, folder, budgets, None)
+            return _undamaged(charge.image, *row), False
+        self._check_releases(charge.image)
+        if mode == "refuse" and self._pictures.another_is_released(charge.image, picture):
+            raise BudgetExceededError(
+                f"{charge.spec}: this image is a near copy of one that was released before, and near copies "
+                "are refused: release one version, or let them share a budget with `sfumato ledger "
+                "near-copies charge`",
+                cause="a near copy of an image that was released before",
+            )
+        self._spend(charge, picture, folder, budgets, guarantees)
+        self._database.execute("update images set releases = releases + 1 where image = ?", (charge.image,))
+        release = charge.release if self._keep_releases else None
+        self._database.execute(
+            "insert into charges (image, terms, time, release, digest) values (?, ?, ?, ?, ?)",
+            (charge.image, terms, time.time(), release, digest_of_release(charge.image, release)),
+        )
+        return charge.release, True
+
+    def _spend(
+        self,
+        charge: Charge,
+        picture: int,
+        folder: bytes,
+        budgets: dict[Limited, Budget],
+        guarantees: list[Guarantee] | None,
+    ) -> None:
+        """Write down where an image lies, and what its release adds to the budgets that it concerns.
+
+        Args:
+            guarantees: what is proved of the release; None where it was charged before, and adds nothing but
+                what it brings along to a folder, or to a person, for whom it is new.
+
+        Raises:
+            BudgetExceededError: a budget would be passed.
+        """
+        new = guarantees is not None
+
+        def added(scope: bytes, budget: Budget, spent: float, brought: float, subject: str) -> float:
+            """What is spent with this release. Raises BudgetExceededError if that is more than the budget."""
+            cause = f"over the budget of {kind_of(scope)}: {budget}"
+            try:
+                cost = brought + (0.0 if guarantees is None else budget.cost(guarantees))
+            except BudgetExceededError as error:
+                message = f"{charge.spec}: {error} (budget of {subject}: {budget})"
+                raise BudgetExceededError(message, cause=cause) from error
+            if cost and (refusal := budget.refusal(spent, cost, subject)):
+                raise BudgetExceededError(f"{charge.spec}: {refusal}", cause=cause)
+            return spent + cost
+
+        accounts, pictures = self._accounts, self._pictures
+        for limited, budget in budgets.items():
+            scope = limited.scope
+            if scope == EVERY_IMAGE and new:
+                added(scope, budget, accounts.spent_on(picture, budget), 0.0, "this image")
+            elif is_folder(scope) and ((known := pictures.lies_in(scope, picture)) or covers(scope, folder)):
+                # A picture that is new to a folder brings along what was released of it elsewhere.
+                brought = 0.0 if known else accounts.spent_on(picture, budget)
+                spent = added(scope, budget, accounts.kept(limited), brought, described(scope))
+                accounts.keep(limited, spent)
+        named = [] if charge.person is None else [person_scope(charge.person)]
+        people = pictures.lay(charge.image, picture, [folder, *named])
+        for scope, budget in of_people(people, budgets):
+            if new or scope in named:
+                added(scope, budget, accounts.spent_in(scope, budget), 0.0, described(scope))
+
+    def _check_releases(self, image: bytes) -> None:
+        """Raise DamagedError where a release of an image is not found that was charged."""
+        (charged,) = self._database.execute(
+            "select count(*) from charges where image = ?", (image,)
+        ).fetchone()
+        (known,) = self._database.execute("select releases from images where image = ?", (image,)).fetchone()
+        if charged != known:
+            raise DamagedError(f"damaged ({known} releases of an image are known, and {charged} are here)")
+
+
+def _undamaged(image: bytes, release: bytes | None, digest: bytes | None) -> bytes | None:
+    if release is not None and digest_of_release(image, release) != digest:
+        raise DamagedError("damaged (a release is not what it was when it was kept)")
+    return release

@@ -1,0 +1,194 @@
+"""The tables of a ledger, and how a file of an earlier version is brought up to this one."""
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import sqlite3
+import time
+from pathlib import Path
+
+from sfumato import databases
+from sfumato.databases import Marks, transaction
+from sfumato.device.budgets import Budget
+from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON
+
+MARKS = Marks(application=0x5346554D, version=3)  # "SFUM": a ledger
+PAGE = 16384  # releases are large: twice as fast as 4096
+
+# What a new ledger allows, until somebody says otherwise: of an image, and of all images of one person.
+DEFAULT_BUDGETS = {EVERY_IMAGE: Budget.parse("releases=5"), EVERY_PERSON: Budget.parse("releases=30")}
+
+_TABLES_SINCE_2 = """
+create table settings (key text primary key, value text not null);
+create table images (
+    id integer primary key,
+    image blob not null unique,  -- SHA-256 of its shape and pixels
+    picture integer not null,  -- the same number for near copies
+    fingerprint blob,  -- by which near copies are told; null where it has none
+    releases integer not null default 0  -- as many as it has in `charges`, or one of both is damaged
+);
+create index images_of_picture on images (picture);
+create table fingerprint_keys (
+    key integer not null, image integer not null references images, primary key (key, image)
+) without rowid;
+create table surveyed (  -- files of folders that have a budget
+    path blob primary key, stamp text not null
+);
+create table pins (  -- what each service may have
+    service text not null, classifier text not null, spec text not null, since real not null,
+    primary key (service, classifier)
+);
+create table budgets (
+    scope blob not null,  -- see scopes; '' is every single image
+    counted integer not null,  -- 1 for a number of releases, 0 for what is proved
+    definition text not null, amount real not null, pixels integer not null, words text not null,
+    spent real not null,  -- by the whole folder; 0 where it is added up when asked
+    primary key (scope, counted)
+);
+"""
+SCHEMA = f"""
+create table terms (
+    id integer primary key,
+    spec text not null, channels integer not null, height integer not null, width integer not null,
+    guarantees text not null,  -- JSON: what a release is proved to hide, for one or more numbers of pixels
+    unique (spec, channels, height, width)
+);
+create table charges (
+    id integer primary key,
+    image blob not null,
+    terms integer not null references terms,
+    time real not null,  -- seconds since 1970, UTC
+    release blob,  -- the values; null where the protection draws no noise
+    digest blob,  -- of the image and the release, to notice damage
+    unique (image, terms)
+);
+create table folders (id integer primary key, path blob not null unique);
+create table places (  -- where each image ever lay, and who is in it
+    image blob not null, folder integer not null references folders, primary key (image, folder)
+) without rowid;
+{_TABLES_SINCE_2}"""
+
+_ARTEFACT = re.compile(r"(?<=[:,])((?:artefact|index)=)[^,]*")
+_DIGITS = 16  # of a digest
+
+
+def protection_key(spec: str, made_of: str | None) -> str:
+    """What a ledger calls a protection: its spec, and the digest of its artefact in the place of the path.
+
+    The same artefact is the same protection wherever it lies, and trained again at its path it is another.
+
+    Args:
+        spec: the canonical one.
+        made_of: in hexadecimal, see sfumato.protect.release.made_of; None where there is no artefact.
+    """
+    if made_of is None:
+        return spec
+    key, count = _ARTEFACT.subn(rf"\g<1>{made_of[:_DIGITS]}", spec, count=1)
+    return key if count else f"{spec}@{made_of[:_DIGITS]}"
+
+
+def digest_of_release(image: bytes, release: bytes | None) -> bytes | None:
+    """By which a kept release is told from a damaged one: 16 bytes."""
+    return None if release is None else hashlib.sha256(image + release).digest()[:16]
+
+
+def fill(database: sqlite3.Connection) -> None:
+    """Write what a new ledger has, or one that is brought up from version 1."""
+    database.executemany(
+        "insert into settings values (?, ?)",
+        [("name", secrets.token_hex(16)), ("began", repr(time.time())), ("near copies", "charge")],
+    )
+    for scope, budget in DEFAULT_BUDGETS.items():
+        insert_budget(database, scope, True, budget, 0.0)
+
+
+def insert_budget(
+    database: sqlite3.Connection, scope: bytes, counted: bool, budget: Budget, spent: float
+) -> None:
+    """Set a budget of a scope, of releases or of what is proved, in the place of the one of that kind."""
+    database.execute(
+        "insert or replace into budgets values (?, ?, ?, ?, ?, ?, ?)",
+        (scope, counted, budget.definition, budget.amount, budget.pixels, budget.words, spent),
+    )
+
+
+def copy_without_releases(database: sqlite3.Connection, path: Path) -> None:
+    """Put all of a ledger but its releases into a new one."""
+    database.execute("attach ? as copy", (os.fspath(path),))
+    with transaction(database):
+        database.execute("delete from copy.budgets")
+        database.execute(
+            "update copy.settings set value = (select value from main.settings where key = 'near copies') "
+            "where key = 'near copies'"
+        )
+        for table in ("terms", "folders", "places", "images", "fingerprint_keys", "budgets"):
+            database.execute(f"insert into copy.{table} select * from main.{table}")
+        database.execute(
+            "insert into copy.charges select id, image, terms, time, null, null from main.charges"
+        )
+    database.execute("detach copy")
+
+
+def upgrade(database: sqlite3.Connection) -> None:
+    """Bring a ledger of an earlier version up to this one, in one transaction. No charge is lost."""
+    database.create_function("digest_of", 2, digest_of_release, deterministic=True)
+    with transaction(database):
+        version = databases.marks_of(database).version
+        if version < 2:
+            _from_1_to_2(database)
+        if version < 3:  # another process may have been first
+            _from_2_to_3(database)
+        database.execute(f"pragma user_version = {MARKS.version}")
+
+
+def _from_1_to_2(database: sqlite3.Connection) -> None:
+    """Digests of releases, pictures, pins, and budgets of more kinds."""
+    database.execute("alter table charges add column digest blob")
+    database.execute("update charges set digest = digest_of(image, release) where release is not null")
+    database.execute("alter table budgets rename to old_budgets")
+    for statement in _TABLES_SINCE_2.split(";\n"):
+        database.execute(statement)
+    database.execute(
+        "insert into budgets select folder, 0, definition, amount, pixels, words, spent from old_budgets"
+    )
+    database.execute("drop table old_budgets")
+    database.execute(
+        "insert into images (image, picture, releases) select image, row_number() over (order by image), "
+        "(select count(*) from charges where charges.image = every.image) from "
+        "(select image from charges union select image from places) as every order by image"
+    )
+    fill(database)
+
+
+def _from_2_to_3(database: sqlite3.Connection) -> None:
+    """Protections by the digests of their artefacts: version 2 wrote "feature:artefact=PATH,noise=1@DIGEST".
+
+    Charges of one artefact at several paths become those of one protection. Where an image was released by
+    more than one of them, the first release is the one that is given out from now on; the others stay charged
+    under the name that they had.
+    """
+    named = database.execute(
+        "select id, spec, channels, height, width, guarantees from terms where spec like '%@%' order by id"
+    ).fetchall()
+    for number, spec, *shape, guarantees in named:
+        path_and_all, _, digest = spec.rpartition("@")
+        if not re.fullmatch(f"[0-9a-f]{{{_DIGITS}}}", digest):
+            continue
+        key = protection_key(path_and_all, digest)
+        first = database.execute(
+            "select id, guarantees from terms where spec = ? and channels = ? and height = ? and width = ?",
+            (key, *shape),
+        ).fetchone()
+        if first is None:
+            database.execute("update terms set spec = ? where id = ?", (key, number))
+        elif first[0] != number:
+            every = json.loads(first[1])
+            every += [guarantee for guarantee in json.loads(guarantees) if guarantee not in every]
+            database.execute("update terms set guarantees = ? where id = ?", (json.dumps(every), first[0]))
+            database.execute("update or ignore charges set terms = ? where terms = ?", (first[0], number))
+            database.execute(
+                "delete from terms where id = ? and not exists (select 1 from charges where terms = ?)",
+                (number, number),
+            )
