@@ -18,7 +18,7 @@ from sfumato.learn import adversarial_mask, classifier
 from sfumato.learn.classifier import ClassifierConfig, ClassifierModel, evaluate, load, train
 from sfumato.networks import ConvNet8, DenseNet
 from sfumato.protect import Protection, Release, parse
-from sfumato.study.records import changed
+from sfumato.study.cells import changed
 
 TINY = ClassifierConfig(epochs=4, batch=16, precision="float32")
 CLEAR = parse("none")

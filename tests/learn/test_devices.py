@@ -17,7 +17,7 @@ from sfumato.errors import ConfigError, MissingExtraError
 from sfumato.learn import adversarial_mask, devices, few_shot, private_feature
 from sfumato.learn.batch_norm import in_order
 from sfumato.learn.devices import Devices, launch
-from sfumato.study.records import changed
+from sfumato.study.cells import changed
 
 # Batch norm of the mask takes means of 15·16·16 numbers: in float32 their sum is off by about as many
 # roundings of 2^-24 as the root of their number.

@@ -16,7 +16,8 @@ from sfumato.engines import EngineConfig
 from sfumato.errors import BusyError, SfumatoError
 from sfumato.files import claimed
 from sfumato.study import grid, models, report, run
-from sfumato.study.records import CONTENT, digest_of
+from sfumato.study.cells import digest_of
+from sfumato.study.records import CONTENT
 
 pytestmark = pytest.mark.xdist_group("ray")
 

@@ -20,7 +20,7 @@ from sfumato.learn.classifier import ClassifierConfig
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig, Private
 from sfumato.protect import expand
-from sfumato.study import grid
+from sfumato.study import grid, kinds
 
 MINIMAL = "data: faces\nprotections: ['blur:radius=1,3']\n"
 STUDIES = Path(__file__).parents[2] / "studies"
@@ -90,7 +90,7 @@ MISTAKES = {
     "training: {ways: 5}": "study.yaml: training: no key 'ways': did you mean 'way'",
     "adversary: {step: 5}": "study.yaml: adversary: no key 'step': did you mean 'steps'",
     "recommend: {reidentification: 1}": "recommend: no key 'reidentification': did you mean 'reid.*at_most'",
-    "3: 4": "study.yaml: no key 3: .*Known: adversary, attacks",
+    "3: 4": "study.yaml: no key 3: .*Known: adversary, artefacts",
     "task: 5-way": "study.yaml: task: a mapping is needed, got '5-way'",
     "task: null": "study.yaml: task: a mapping is needed, got None",
     "training: [1]": r"study.yaml: training: a mapping is needed, got \[1\]",
@@ -327,7 +327,9 @@ def test_another_way_or_shot_than_that_of_the_task_is_refused(name: str, own: in
 def test_a_meta_learner_has_accuracy_cells_also_on_clear_images_and_no_others():
     settings: dict[str, Any] = {"seeds": [4, 2], "task": {"sensitive": "identity"}}
     plain = grid.cells(study("blur:radius=1,3", **settings))
-    cells = grid.cells(study("blur:radius=1,3", learners=[*grid.LEARNERS[:4]], **settings))
+    cells = grid.cells(
+        study("blur:radius=1,3", learners=["clean", "protected", "denoised", "meta"], **settings)
+    )
     assert [cell for cell in cells if dict(cell.which).get("learner") != "meta"] == plain
     assert [(cell.kind, cell.seed, cell.protection) for cell in cells if cell not in plain] == [
         ("accuracy", seed, spec) for seed in (4, 2) for spec in ("none", "blur:radius=1", "blur:radius=3")
@@ -452,11 +454,17 @@ def test_the_cells_of_a_whole_study_are_as_many_as_its_parts():
         ("embeddings", False): 3 * 2 * 2,  # protected, denoised
         ("pictures", True): 3,
         ("pictures", False): 3 * 2,
+        ("proved", True): 1,  # the same with every seed
+        ("proved", False): 2,
+        ("tells", True): 3 * 1,
+        ("tells", False): 3 * 2,
     }
 
 
 def test_a_study_of_nothing_but_accuracy_has_one_cell_a_protection_and_learner():
-    config = study("blur:radius=1,3", learners=["clean", "protected"], pictures=0, embeddings=False)
+    config = study(
+        "blur:radius=1,3", learners=["clean", "protected"], pictures=0, embeddings=False, tells=False
+    )
     found = [(cell.protection, *cell.which) for cell in grid.cells(config) if cell.kind == "accuracy"]
     assert found == [
         ("none", ("learner", "clean")),
@@ -465,7 +473,7 @@ def test_a_study_of_nothing_but_accuracy_has_one_cell_a_protection_and_learner()
         ("blur:radius=3", ("learner", "clean")),
         ("blur:radius=3", ("learner", "protected")),
     ]
-    assert {cell.kind for cell in grid.cells(config)} == {"accuracy", "similarity"}
+    assert {cell.kind for cell in grid.cells(config)} == {"accuracy", "similarity", "proved"}
 
 
 def test_without_a_sensitive_label_nothing_is_attacked():
@@ -540,8 +548,8 @@ def test_accuracy_comes_before_what_shows_the_same_model():
     """Whoever stops a study early has models that are judged, not pictures of models that are not."""
     cells = grid.cells(study("blur:radius=1,3", task={"sensitive": "identity"}))
     for spec in ("none", "blur:radius=1", "blur:radius=3"):
-        kinds = [cell.kind for cell in cells if cell.protection == spec]
-        assert list(dict.fromkeys(kinds)) == ["accuracy", "attack", "similarity", "embeddings", "pictures"]
+        names = list(dict.fromkeys(cell.kind for cell in cells if cell.protection == spec))
+        assert names == [*kinds.KINDS][: len(names)]
 
 
 def test_a_cell_reads_as_its_words():

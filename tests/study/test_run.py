@@ -157,7 +157,7 @@ def test_a_changed_setting_repeats_what_depends_on_it_and_nothing_else(finished)
 def test_the_adversary_never_trains_on_the_people_he_looks_for(finished):
     lab = Lab(grid.parse(SETTINGS), cartoons(), finished, Progress())
     looked_for = cartoons().split("test").classes("identity")
-    assert not torch.isin(lab._adversaries.others.classes("identity"), looked_for).any()
+    assert not torch.isin(lab.adversaries.others.classes("identity"), looked_for).any()
 
 
 def test_distractors_are_looked_for_with_the_people_of_the_test(tmp_path):
@@ -168,7 +168,7 @@ def test_distractors_are_looked_for_with_the_people_of_the_test(tmp_path):
     # They stay in the training split, too: he must leave them out himself.
     with_distractors = replace(loaded, splits={**loaded.splits, "distractors": rows[of_strangers]})
     lab = Lab(grid.parse(SETTINGS), with_distractors, tmp_path, Progress())
-    assert not torch.isin(lab._adversaries.others.classes("identity"), strangers).any()
+    assert not torch.isin(lab.adversaries.others.classes("identity"), strangers).any()
     (static,) = [
         cell
         for cell in grid.cells(grid.parse(SETTINGS))
@@ -263,13 +263,13 @@ def test_classes_of_the_task_are_learned_tested_and_drawn_and_others_are_not(tmp
     task = {**SETTINGS["task"], "classes": some}
     config = grid.parse({**SETTINGS, "task": task, "protections": [], "attacks": [], "pictures": 0})
     lab = Lab(config, cartoons(), tmp_path, Progress())
-    assert lab._train.classes("headwear").tolist() == [2, 3, 5, 7]
-    assert lab._validation.classes("headwear").tolist() == [0, 1]
-    assert lab._asked.classes("headwear").tolist() == [4, 6, 11]
+    assert lab.train.classes("headwear").tolist() == [2, 3, 5, 7]
+    assert lab.validation.classes("headwear").tolist() == [0, 1]
+    assert lab.asked.classes("headwear").tolist() == [4, 6, 11]
     (drawn,) = [cell for cell in grid.cells(config) if cell.kind == "embeddings"]
     assert set(lab.measure(drawn)["classes"]) == {"hat-0004", "hat-0006", "hat-0011"}
     # People are looked for on all of the images.
-    assert len(lab._adversaries.others) == len(cartoons().split("train"))
+    assert len(lab.adversaries.others) == len(cartoons().split("train"))
 
 
 def test_a_class_of_the_task_that_is_not_there_is_named(tmp_path):

@@ -95,7 +95,7 @@ def test_a_protection_without_artefact_is_left_as_it_is():
 
 
 def test_the_last_trained_protection_is_remembered_and_another_is_not_taken_for_it(monkeypatch):
-    monkeypatch.setattr("sfumato.study.streams.parse", lambda spec: Inverted(spec))
+    monkeypatch.setattr("sfumato.study.streams.parse", lambda spec, takes: Inverted(spec))
     releases = Releases()
     first = releases.protection(SPECS[0])
     assert releases.protection(SPECS[0]) is first

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sfumato.attack.feature_identity import log_posteriors
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
 from sfumato.images import to_float
 from sfumato.networks import Conv4, InceptionResnetV1, MobileFaceNet
@@ -251,3 +252,40 @@ def reidentify(
         Guesses("1-nn", people, nearest),
         Guesses("mean", people, to_means),
     )
+
+
+_MOST_OUTPUTS = 4096  # different releases that are looked up in a table
+
+
+def by_numbers(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> tuple[Guesses, ...]:
+    """Name every probe by numbers of any scale: those of a feature, a code or an answer as they travelled.
+
+    Each number is scaled by its spread in the gallery, and then by length for what `reidentify` does. A
+    linear discriminant with a shrunk covariance weighs what people differ in. Where there are few different
+    outputs, the share of each person's releases that are the same output is the best that a gallery gives.
+
+    Args:
+        gallery: (n, D) finite numbers of known people.
+        gallery_identities: (n,) int64.
+        probes: (m, D).
+
+    Raises:
+        MissingExtraError: scikit-learn is not installed.
+    """
+    spread, mean = torch.std_mean(gallery.double(), dim=0)
+    scaled, scaled_probes = (
+        functional.normalize((numbers.double() - mean) / spread.clamp(min=1e-9), dim=1).float()
+        for numbers in (gallery, probes)
+    )
+    guesses = list(reidentify(scaled, gallery_identities, scaled_probes))
+    people, places = gallery_identities.unique(return_inverse=True)
+    if len(people) < len(gallery_identities):
+        posteriors = log_posteriors(gallery, gallery_identities, probes, adversary="discriminant")
+        guesses.append(Guesses("discriminant", people, posteriors.float()))
+    outputs, rows = torch.cat([gallery, probes]).unique(dim=0, return_inverse=True)
+    if len(outputs) <= min(_MOST_OUTPUTS, len(gallery)):
+        counts = torch.zeros(len(outputs), len(people))
+        counts.index_put_((rows[: len(gallery)], places), torch.ones(len(gallery)), accumulate=True)
+        shares = counts / places.bincount(minlength=len(people))
+        guesses.append(Guesses("table", people, shares[rows[len(gallery) :]]))
+    return tuple(guesses)

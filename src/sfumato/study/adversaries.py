@@ -1,181 +1,127 @@
-"""The adversaries of a study: whom they train on, what they see, and how often they are right."""
+"""What the adversaries of a study have: people to look for, others to train on, recognisers and restorers."""
 
 import copy
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from sfumato import artefacts
-from sfumato.assess import recognition, similarity
-from sfumato.attack import reidentify, restore
+from sfumato.assess import similarity
+from sfumato.attack import feature_inversion, reidentify, restore
 from sfumato.attack.faces import FaceFinder
 from sfumato.attack.reidentify import FACE_NETWORKS
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
-from sfumato.networks import MTCNN, Conv4, align
+from sfumato.networks import MTCNN, Conv4, UpConvolutional, align
 from sfumato.networks.weights import initial_weights
-from sfumato.study.grid import ATTACKS, Cell, StudyConfig
-from sfumato.study.models import Models
-from sfumato.study.records import changed
-from sfumato.study.streams import GALLERY, OTHERS, PROBES, RESTORED, Releases, artefacts_of
+from sfumato.study.cells import Cell, changed
+from sfumato.study.streams import OTHERS, RESTORED
+from sfumato.study.vocabulary import IMAGES, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.lab import Lab
 
 _VERSION = 2  # raised when the same adversary would find more or less, as models.RESULTS for all
-_TRAINED_FURTHER = ", trained further"
 _FRAMING = 300  # photographs that tell where faces usually lie
-_PAIRS = 20_000_000  # at most so many pairs are verified: more would need gigabytes
 
 
 class Adversaries:
     """All who are after the sensitive label of one study. State: what they have trained so far."""
 
-    def __init__(
-        self,
-        config: StudyConfig,
-        loaded: LabelledImages,
-        models: Models,
-        releases: Releases,
-        progress: Callable[[int, int], None],
-    ) -> None:
-        self._config = config
-        self._data = loaded
-        self._models = models
-        self._releases = releases
-        self._progress = progress
+    def __init__(self, lab: "Lab") -> None:
+        """Those of the study of that lab."""
+        self._lab = lab
+        self._config = lab.config
+        self._data = lab.data
 
     def check(self) -> None:
         """Raise DataError where there is nobody to look for, or nobody to train on."""
-        self._data.label(self._sensitive)
+        self._data.label(self.sensitive)
         self.others  # noqa: B018 - raises where there is nobody
-        self._dealt(0)
+        self.dealt(0)
         if self._faces and self._data.images.shape[1] != 3:
             raise DataError(
                 f"{self._data.name}: grey images, and {self._config.adversary.recogniser} reads colour: load "
                 "them with channels: 3, or use recogniser: conv4"
             )
 
-    def settings(self, attack: str) -> dict[str, Any]:
-        """All of the study that decides the figures of an attack, beside the denoiser of the service."""
-        shared = self._identity(self._config.adversary)
-        if ATTACKS[attack].view == "restored":
-            shared["restoration"] = changed(self._config.restoration)
-        return shared
-
-    def recogniser(self) -> dict[str, Any]:
-        """All of the study that decides his recogniser of clean photographs."""
-        return self._identity(replace(self._config.adversary, adaptive_steps=0))
-
-    def face_similarity(
-        self, originals: LabelledImages, others: Tensor, seed: int
-    ) -> tuple[float, float | None]:
-        """How alike faces are on originals and on what was made of them, as he knows faces: mean cosines.
-
-        Both are cut where the face is on the ORIGINAL: a detector that misses it is no protection.
-
-        Returns:
-            of each original and its counterpart; and, to compare with, of originals of two people (None where
-            there is one), below which there is little to hide.
-        """
-        places, recogniser = self._find(originals.images), self._static(seed)
-        first, second = (recogniser.embed(self._cut(each, places)) for each in (originals.images, others))
-        codes = originals.label(self._sensitive).codes
-        left, right = (codes[:, None] != codes).nonzero().T
-        strangers = similarity.embedding_similarity(first[left], first[right])
-        return (
-            similarity.embedding_similarity(first, second).mean().item(),
-            strangers.mean().item() if len(strangers) else None,
-        )
-
-    def _identity(self, adversary: reidentify.AdversaryConfig) -> dict[str, Any]:
-        """What decides an adversary: his settings, and what is in the files that they name."""
+    def settings(self, adversary: reidentify.AdversaryConfig) -> dict[str, Any]:
+        """What decides an adversary: their settings, and what is in the files that they name."""
         settings = changed(adversary)
         for name in ("weights", "detector"):
             if name in settings:
                 settings[name] = _digest(Path(settings[name]))
-        return {"sensitive": self._sensitive, "adversary": settings, "version": _VERSION}
+        return {"sensitive": self.sensitive, "adversary": settings, "version": _VERSION}
 
-    def attack(self, cell: Cell, attack: str, denoise: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-        """Look for everybody on protected photographs, and say how often that works.
+    def recogniser(self) -> dict[str, Any]:
+        """All of the study that decides their recogniser of clean photographs."""
+        return self.settings(replace(self._config.adversary, adaptive_steps=0))
 
-        Args:
-            cell: its protection and seed count.
-            attack: a name of ATTACKS.
-            denoise: the denoiser of the service, uint8 images to uint8 images.
+    # People
+
+    @property
+    def sensitive(self) -> str:
+        """The label that they are after. Raises ConfigError where there is none."""
+        if self._config.task.sensitive is None:
+            raise ConfigError("attacks need task.sensitive: name the label that must stay hidden")
+        return self._config.task.sensitive
+
+    @cached_property
+    def people(self) -> LabelledImages:
+        """Those to look for: the test images, and the distractors where the data names some."""
+        splits = [name for name in ("test", "distractors") if name in self._data.splits]
+        return self._data.rows(torch.cat([self._data.splits[name] for name in splits]))
+
+    @cached_property
+    def others(self) -> LabelledImages:
+        """Training images of people who are not among those to look for."""
+        train = self._data.split("train")
+        codes = train.label(self.sensitive).codes
+        looked_for = self.people.classes(self.sensitive)
+        others = train.rows((~torch.isin(codes, looked_for)).nonzero().flatten())
+        if len(others.classes(self.sensitive)) < 2:
+            raise DataError(
+                f"{self._data.name}: an adversary trains on others than those they look for, and each "
+                f"{self.sensitive} in the training split is in the test split too: split the "
+                "data by that label, or set sensitive: null"
+            )
+        return others
+
+    def dealt(self, seed: int) -> tuple[Tensor, Tensor]:
+        """Rows of `people` that are known, and that are to be named."""
+        adversary = self._config.adversary
+        codes = self.people.label(self.sensitive).codes
+        return reidentify.split_gallery(codes, gallery=adversary.gallery, probes=adversary.probes, seed=seed)
+
+    # What they undo
+
+    def restorer(self, cell: Cell) -> Callable[[Any], Tensor]:
+        """From releases to (N, C, H, W) uint8 images, as well as a network of theirs undoes a protection.
+
+        It is trained on people outside the test split.
         """
-        kind = ATTACKS[attack]
-        noisy = self._releases.protection(cell.protection).draws_noise
-        shown_before: dict[int, Tensor] = {}
+        if release_kind(cell.protection) in IMAGES:
+            restorer = self._restorer(cell)
+            return lambda released: restorer.restore(released.images())
+        inverter = self._inverter(cell)
+        return lambda released: inverter.restore(released.vectors())
 
-        def shown(images: Tensor, stream: int, number: int = 0) -> Tensor:
-            """The images of a stream, which are the same each time, as they are released and then seen."""
-            if noisy or stream not in shown_before:
-                shown_before[stream] = seen(images, stream, number)
-            return shown_before[stream]
-
-        def seen(images: Tensor, stream: int, number: int) -> Tensor:
-            released = self._releases.of(cell, images, stream, number)
-            match kind.view:
-                case "denoised":
-                    return denoise(released.images())
-                case "restored":
-                    return self.restorer(cell).restore(released.images())
-                case "shape":
-                    return released.shapes()
-                case _:
-                    return released.images()
-
-        gallery, probes = self._dealt(cell.seed)
-        codes = self._people.label(self._sensitive).codes
-        known, names = self._people.images[gallery], codes[gallery]
-        places = None if self._people_places is None else self._people_places[gallery]
-        weight = 1
-        if kind.adaptive:
-            copies = self._config.adversary.copies
-            if not noisy:  # they are equal: one that counts as often
-                copies, weight = 1, copies
-            known = torch.cat([shown(known, GALLERY, number) for number in range(copies)])
-            names = names.repeat(copies)
-            places = None if places is None else places.repeat(copies, 1, 1)
-        asked, truth = shown(self._people.images[probes], PROBES), codes[probes]
-        found = None if self._finder is None else self._finder.find(asked)
-        known, asked = self._cut(known, places), self._cut(asked, None if found is None else found.landmarks)
-        # Further training may spoil what a recogniser knew: an adversary keeps the better one.
-        recognisers = {"": self._static(cell.seed)}
-        if kind.adaptive and self._config.adversary.adaptive_steps:
-            recognisers[_TRAINED_FURTHER] = self._adaptive(cell, shown)
-        scores, verified = [], []
-        for suffix, recogniser in recognisers.items():
-            embedded, embedded_probes = recogniser.embed(known), recogniser.embed(asked)
-            for each in reidentify.reidentify(embedded, names, embedded_probes, weight=weight):
-                judged = recognition.identification(each.similarities, each.identities, truth)
-                scores.append({"classifier": each.classifier + suffix, **asdict(judged)})
-            verified.append(_verified(embedded, names, embedded_probes, truth))
-        return {
-            "scores": scores,
-            "chance": recognition.chance(truth),
-            "identities": len(names.unique()),
-            "gallery": len(gallery),
-            "probes": len(probes),
-            **max(verified, key=lambda each: each["verification_auc"]),
-            "faces_found": None if found is None else found.rate,
-        }
-
-    def restorer(self, cell: Cell) -> restore.Restorer:
-        """The adversary's network that undoes a protection, trained on people outside the test split."""
+    def _restorer(self, cell: Cell) -> restore.Restorer:
         config, clean = self._config.restoration, self.others.images
 
         def make(path: Path) -> None:
             restorer = restore.train_restorer(
                 clean,
-                lambda batch, step: self._releases.of(cell, batch, RESTORED, step).images(),
+                lambda batch, step: self._lab.released(cell, batch, RESTORED, step).images(),
                 config,
                 seed=cell.seed,
-                progress=self._progress,
+                progress=self._lab.progress.within,
             )
             artefacts.save(path, restorer.state_dict(), {"kind": "restorer", **settings})
 
@@ -185,45 +131,40 @@ class Adversaries:
             restorer.load_state_dict(artefacts.load(path, kind="restorer")[0])
             return restorer
 
-        settings = {"restoration": changed(config), "spec": cell.protection, "seed": cell.seed}
-        settings |= {"sensitive": self._sensitive, **artefacts_of([cell.protection])}
-        return self._models.once("restorer", settings, make, read)
+        settings = {"restoration": changed(config), **self._of(cell)}
+        return self._lab.models.once("restorer", settings, make, read)
 
-    @cached_property
-    def others(self) -> LabelledImages:
-        """Training images of people who are not among those to look for."""
-        train = self._data.split("train")
-        codes = train.label(self._sensitive).codes
-        looked_for = self._people.classes(self._sensitive)
-        others = train.rows((~torch.isin(codes, looked_for)).nonzero().flatten())
-        if len(others.classes(self._sensitive)) < 2:
-            raise DataError(
-                f"{self._data.name}: an adversary trains on others than those he looks for, and each "
-                f"{self._sensitive} in the training split is in the test split too: split the "
-                "data by that label, or set sensitive: null"
+    def _inverter(self, cell: Cell) -> feature_inversion.Inverter:
+        config, clean = self._config.inversion, self.others.images
+
+        def make(path: Path) -> None:
+            released = self._lab.released(cell, clean, RESTORED).vectors()
+            inverter = feature_inversion.train(
+                released, clean, config, seed=cell.seed, progress=self._lab.progress.within
             )
-        return others
+            artefacts.save(path, inverter.state_dict(), {"kind": "inverter", **settings})
 
-    @property
-    def _sensitive(self) -> str:
-        if self._config.task.sensitive is None:
-            raise ConfigError("attacks need task.sensitive: name the label that must stay hidden")
-        return self._config.task.sensitive
+        def read(path: Path) -> feature_inversion.Inverter:
+            tensors = artefacts.load(path, kind="inverter")[0]
+            channels, height, width = clean.shape[1:]
+            with initial_weights():
+                dimension = len(tensors["mean"])
+                decoder = UpConvolutional(dimension, (channels, height, width), width=config.width)
+            inverter = feature_inversion.Inverter(decoder, tensors["mean"], tensors["spread"])
+            inverter.load_state_dict(tensors)
+            return inverter.eval()
 
-    @cached_property
-    def _people(self) -> LabelledImages:
-        """Those to look for: the test images, and the distractors where the data names some."""
-        splits = [name for name in ("test", "distractors") if name in self._data.splits]
-        return self._data.rows(torch.cat([self._data.splits[name] for name in splits]))
+        settings = {"inversion": changed(config), **self._of(cell)}
+        return self._lab.models.once("inverter", settings, make, read)
 
-    def _dealt(self, seed: int) -> tuple[Tensor, Tensor]:
-        adversary = self._config.adversary
-        codes = self._people.label(self._sensitive).codes
-        return reidentify.split_gallery(codes, gallery=adversary.gallery, probes=adversary.probes, seed=seed)
+    def _of(self, cell: Cell) -> dict[str, Any]:
+        """What decides a network that undoes the protection of a cell, beside its own settings."""
+        made_of = self._lab.made_of([cell.protection])
+        return {"spec": cell.protection, "seed": cell.seed, "sensitive": self.sensitive, **made_of}
 
     # Recognisers
 
-    def _static(self, seed: int) -> reidentify.Recogniser:
+    def static(self, seed: int) -> reidentify.Recogniser:
         """The recogniser of one who knows clean photographs only."""
         config = self._config.adversary
         if not config.steps:
@@ -231,7 +172,7 @@ class Adversaries:
         clean = self.others.images
 
         def make(path: Path) -> None:
-            faces = self._cut(clean, self._others_places)
+            faces = self.cut(clean, self._landmarks_of_others)
             recogniser = self._trained(lambda _: faces, seed, config, self._network())
             artefacts.save(path, recogniser.state_dict(), {"kind": "recogniser", "seed": seed})
 
@@ -241,17 +182,17 @@ class Adversaries:
             return recogniser
 
         settings = {**self.recogniser(), "seed": seed}
-        return self._models.once("recogniser", settings, make, read)
+        return self._lab.models.once("recogniser", settings, make, read)
 
-    def _adaptive(self, cell: Cell, shown: Callable[[Tensor, int, int], Tensor]) -> reidentify.Recogniser:
+    def adaptive(self, cell: Cell, shown: Callable[[Tensor, int, int], Tensor]) -> reidentify.Recogniser:
         """The static recogniser, trained further on photographs that are shown to it as the probes are.
 
-        They are his own, so that he knows from the clean ones where the faces are.
+        They are their own, so that they know from the clean ones where the faces are.
         """
-        start, config = self._static(cell.seed), self._config.adversary
+        start, config = self.static(cell.seed), self._config.adversary
         further = replace(config, steps=config.adaptive_steps)
         return self._trained(
-            lambda number: self._cut(shown(self.others.images, OTHERS, number), self._others_places),
+            lambda number: self.cut(shown(self.others.images, OTHERS, number), self._landmarks_of_others),
             cell.seed,
             further,
             copy.deepcopy(start.encoder),
@@ -264,9 +205,10 @@ class Adversaries:
         config: reidentify.AdversaryConfig,
         encoder: nn.Module,
     ) -> reidentify.Recogniser:
-        identities = self.others.label(self._sensitive).codes
+        identities = self.others.label(self.sensitive).codes
+        progress = self._lab.progress.within
         return reidentify.train_recogniser(
-            seen, identities, config, encoder=encoder, seed=seed, progress=self._progress
+            seen, identities, config, encoder=encoder, seed=seed, progress=progress
         )
 
     def _network(self) -> nn.Module:
@@ -279,6 +221,43 @@ class Adversaries:
 
     # Faces
 
+    def face_similarity(
+        self, originals: LabelledImages, others: Tensor, seed: int
+    ) -> tuple[float, float | None]:
+        """How alike faces are on originals and on what was made of them, as they know faces: mean cosines.
+
+        Both are cut where the face is on the ORIGINAL: a detector that misses it is no protection.
+
+        Returns:
+            of each original and its counterpart; and, to compare with, of originals of two people (None where
+            there is one), below which there is little to hide.
+        """
+        landmarks, recogniser = self._landmarks(originals.images), self.static(seed)
+        first, second = (
+            recogniser.embed(self.cut(images, landmarks)) for images in (originals.images, others)
+        )
+        codes = originals.label(self.sensitive).codes
+        left, right = (codes[:, None] != codes).nonzero().T
+        strangers = similarity.embedding_similarity(first[left], first[right])
+        return (
+            similarity.embedding_similarity(first, second).mean().item(),
+            strangers.mean().item() if len(strangers) else None,
+        )
+
+    def faces_on(self, images: Tensor) -> Any:
+        """Where a detector finds the faces on images; None where the recogniser needs none."""
+        return None if self._finder is None else self._finder.find(images)
+
+    def landmarks_of_people(self, rows: Tensor) -> Tensor | None:
+        """Where the faces are on clean photographs of those to look for; None where nobody asks."""
+        return None if self._landmarks_of_all is None else self._landmarks_of_all[rows]
+
+    def cut(self, images: Tensor, landmarks: Tensor | None) -> Tensor:
+        """What the recogniser is shown: whole images, or the faces at those landmarks."""
+        if landmarks is None:
+            return images
+        return align(images, landmarks, FACE_NETWORKS[self._config.adversary.recogniser][1])
+
     @property
     def _faces(self) -> bool:
         return self._config.adversary.recogniser in FACE_NETWORKS
@@ -289,33 +268,16 @@ class Adversaries:
         return None if detector is None else FaceFinder(MTCNN.load(detector), self.others.images[:_FRAMING])
 
     @cached_property
-    def _people_places(self) -> Tensor | None:
+    def _landmarks_of_all(self) -> Tensor | None:
         """Of clean photographs, once for all attacks."""
-        return self._find(self._people.images)
+        return self._landmarks(self.people.images)
 
     @cached_property
-    def _others_places(self) -> Tensor | None:
-        return self._find(self.others.images)
+    def _landmarks_of_others(self) -> Tensor | None:
+        return self._landmarks(self.others.images)
 
-    def _find(self, images: Tensor) -> Tensor | None:
+    def _landmarks(self, images: Tensor) -> Tensor | None:
         return None if self._finder is None else self._finder.find(images).landmarks
-
-    def _cut(self, images: Tensor, places: Tensor | None) -> Tensor:
-        """What the recogniser is shown: whole images, or the faces at those places."""
-        if places is None:
-            return images
-        return align(images, places, FACE_NETWORKS[self._config.adversary.recogniser][1])
-
-
-def _verified(gallery: Tensor, names: Tensor, probes: Tensor, truth: Tensor) -> dict[str, float]:
-    """How well one photograph of the gallery and one probe are told to show the same person or not."""
-    step = max(1, len(gallery) * len(probes) // _PAIRS)
-    probes, truth = probes[::step], truth[::step]
-    cosines, same = (probes @ gallery.T).flatten(), (truth[:, None] == names).flatten()
-    return {
-        "verification_auc": recognition.area_under_curve(cosines, same),
-        "tar_at_far_1e-3": recognition.true_accept_rate(cosines, same, false_accept_rate=1e-3),
-    }
 
 
 def _digest(path: Path) -> str:

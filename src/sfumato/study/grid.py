@@ -8,47 +8,26 @@ from typing import Any
 
 import yaml
 
+from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.attack.restore import RestorationConfig
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, did_you_mean
+from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.learn.classifier import ClassifierConfig
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig
-from sfumato.protect import expand
-from sfumato.protect.spec import PROTECTIONS
+from sfumato.learn.private_feature import FeatureConfig
 from sfumato.settings import check_keys, checked, override
+from sfumato.study.cells import Cell
+from sfumato.study.kinds import cells, left_out
+from sfumato.study.trained import expand
+from sfumato.study.vocabulary import ATTACKS, CHOSEN, CLASSIFIERS, LEARNERS, MEASURES, RECONSTRUCTIONS
 
-CLASSIFIERS = ("classifier-clean", "classifier-protected", "classifier-shape")
-LEARNERS = ("clean", "protected", "denoised", "meta", *CLASSIFIERS)
-_FEW_SHOT = LEARNERS[:3]
+__all__ = ["Bounds", "Cell", "StudyConfig", "Task", "cells", "fitted", "left_out", "load", "parse"]
 
-
-@dataclass(frozen=True)
-class Attack:
-    """One who looks for people on releases, on what the service's denoiser or his own network makes of them.
-
-    Attributes:
-        view: "released", "denoised", "restored", or "shape": which pixels a mask shows, and nothing else.
-        adaptive: whether his own photographs are protected, and undone, in the same way; or clean (static).
-    """
-
-    view: str
-    adaptive: bool
-
-
-ATTACKS = {
-    "reidentify-static": Attack("released", adaptive=False),
-    "reidentify-adaptive": Attack("released", adaptive=True),
-    "reidentify-denoised": Attack("denoised", adaptive=False),
-    "reidentify-denoised-adaptive": Attack("denoised", adaptive=True),
-    "reidentify-restored": Attack("restored", adaptive=False),
-    "reidentify-restored-adaptive": Attack("restored", adaptive=True),
-    # Whose own photographs have no mask has no shapes to compare.
-    "reidentify-shape": Attack("shape", adaptive=True),
-}
-MEASURES = ("ssim", "psnr", "mse", "face-similarity")
+_FEW_SHOT = tuple(name for name, learner in LEARNERS.items() if learner.method == "few_shot")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +90,8 @@ class StudyConfig:
         name, title: what to call it.
         data: a source for `sfumato.data.load`, or a mapping of `source` and its settings.
         task: see Task.
-        protections: specs; "none" is always added in front.
+        protections: specs; "none" is always added in front. "mask:keep=0.1", "feature:dimension=10,noise=0.3"
+            and "answer", which name no artefact, are trained by the study, see `trained`.
         learners: of "clean", "protected", "denoised", and those which are studied only where they are named:
             "meta"; and ordinary classifiers, whose classes are those of the training images:
             "classifier-clean", trained on clean images and tested on released ones, "classifier-protected",
@@ -126,7 +106,16 @@ class StudyConfig:
             tested with no other shots.
         classifier: how ordinary classifiers are trained.
         adversary: how strong the adversaries are.
-        restoration: how the adversary of "reidentify-restored" undoes a protection.
+        restoration: how the adversary of "reidentify-restored" undoes a protection of images.
+        inversion: how they, and "invert-feature", draw images from numbers.
+        masks: how masks are trained that the study trains; `keep` is that of their spec.
+        features: how private features are, for the target and against the sensitive label; `dimension` is
+            that of their spec, where it has one.
+        artefacts: a folder where trained protections are kept, so that studies share them; null for `models`
+            of the run.
+        tells: whether it is measured how well releases tell every label of the data set.
+        stored: whether it is measured what stored embeddings tell their thief.
+        reconstructions: who rebuilds images, of "invert-feature".
         recommend: see Bounds.
         seeds: each repeats the whole study.
         transfer: a learner other than "meta", whose model of each setting is then queried with every other
@@ -140,14 +129,21 @@ class StudyConfig:
     data: dict[str, Any]
     task: Task = field(default_factory=Task)
     protections: list[str]
-    learners: list[str] = field(default_factory=lambda: list(_FEW_SHOT))
-    attacks: list[str] = field(default_factory=lambda: ["reidentify-static", "reidentify-adaptive"])
-    measures: list[str] = field(default_factory=lambda: list(MEASURES[:3]))
+    learners: list[str] = field(default_factory=lambda: _defaults(LEARNERS))
+    attacks: list[str] = field(default_factory=lambda: _defaults(ATTACKS))
+    measures: list[str] = field(default_factory=lambda: _defaults(MEASURES))
     training: FewShotConfig = field(default_factory=FewShotConfig)
     meta: MetaConfig = field(default_factory=MetaConfig)
     classifier: ClassifierConfig = field(default_factory=ClassifierConfig)
     adversary: AdversaryConfig = field(default_factory=AdversaryConfig)
     restoration: RestorationConfig = field(default_factory=RestorationConfig)
+    inversion: InversionConfig = field(default_factory=InversionConfig)
+    masks: MaskConfig = field(default_factory=MaskConfig)
+    features: FeatureConfig = field(default_factory=FeatureConfig)
+    artefacts: str | None = None
+    tells: bool = True
+    stored: bool = False
+    reconstructions: list[str] = field(default_factory=list)
     recommend: Bounds = field(default_factory=Bounds)
     seeds: list[int] = field(default_factory=lambda: [0])
     transfer: str | None = None
@@ -156,9 +152,10 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         for name, chosen, known in (
-            ("learners", self.learners, LEARNERS),
+            ("learners", self.learners, CHOSEN),
             ("attacks", self.attacks, ATTACKS),
             ("measures", self.measures, MEASURES),
+            ("reconstructions", self.reconstructions, RECONSTRUCTIONS),
         ):
             for word in chosen:
                 if word not in known:
@@ -207,81 +204,9 @@ class StudyConfig:
         return ["released", "denoised"] if "denoised" in self.learners else ["released"]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One thing to find out: a kind, a protection, a seed, and which learner, attack or view."""
-
-    kind: str
-    protection: str
-    seed: int
-    which: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def coordinates(self) -> dict[str, Any]:
-        """The cell without its kind, as study.json and the records carry it."""
-        return {"protection": self.protection, "seed": self.seed, **dict(self.which)}
-
-    def __str__(self) -> str:
-        return " ".join([self.kind, *(value for _, value in self.which), self.protection])
-
-
-def cells(config: StudyConfig) -> list[Cell]:
-    """Every cell of a study, in an order in which what a cell needs has come before."""
-    found = [
-        cell
-        for seed in config.seeds
-        for spec in config.specs
-        for cell in _cells_of_protection(config, spec, seed)
-    ]
-    if config.transfer is not None:
-        which = (("learner", config.transfer),)
-        found += [Cell("transfer", spec, seed, which) for seed in config.seeds for spec in config.specs]
-    return found
-
-
-def _cells_of_protection(config: StudyConfig, spec: str, seed: int) -> list[Cell]:
-    """The cells of one protection with one seed.
-
-    On clear images all few-shot learners would be the clean one, as classifiers would, and nobody need adapt
-    to them.
-    """
-    clear = spec == "none"
-    learners = config.learners
-    if clear:
-        clean = ["clean"] if config.episodic else []
-        if {"classifier-clean", "classifier-protected"}.intersection(learners):
-            clean.append("classifier-clean")
-        learners = [*clean, *(one for one in learners if one not in (*_FEW_SHOT, *CLASSIFIERS))]
-    shaped = _has_shape(spec)
-    if not shaped:
-        learners = [learner for learner in learners if learner != "classifier-shape"]
-    wanted = set() if config.task.sensitive is None else set(config.attacks)
-    if clear:
-        wanted &= {"reidentify-static"}
-    if "denoised" not in learners:
-        wanted = {attack for attack in wanted if ATTACKS[attack].view != "denoised"}
-    elif "reidentify-static" in wanted:
-        wanted.add("reidentify-denoised")
-    if not shaped:
-        wanted = {attack for attack in wanted if ATTACKS[attack].view != "shape"}
-    attacks = [attack for attack in ATTACKS if attack in wanted]
-    views = ["released"] if clear else list(config.views)
-    if any(ATTACKS[attack].view == "restored" for attack in attacks):
-        views.append("restored")
-    embed = ["clean"] if clear else ["protected", "denoised"]
-    drawn = [learner for learner in learners if learner in embed] if config.embeddings else []
-    return [
-        *(Cell("accuracy", spec, seed, (("learner", learner),)) for learner in learners),
-        *(Cell("attack", spec, seed, (("attack", attack),)) for attack in attacks),
-        *(Cell("similarity", spec, seed, (("view", view),)) for view in views),
-        *(Cell("embeddings", spec, seed, (("learner", learner),)) for learner in drawn),
-        *([Cell("pictures", spec, seed)] if config.pictures else []),
-    ]
-
-
-def _has_shape(spec: str) -> bool:
-    """Whether a protection shows some pixels and hides others, and says which."""
-    return getattr(PROTECTIONS.get(spec.partition(":")[0]), "has_shape", False)
+def _defaults(table: Mapping[str, Any]) -> list[str]:
+    """What a study has that names nothing."""
+    return [name for name, entry in table.items() if entry.default]
 
 
 def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyConfig:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from sfumato import artefacts
 from sfumato.files import claimed, portable, whole
-from sfumato.study.records import digest_of
+from sfumato.study.cells import digest_of
 
 # Raised when the same settings would give other results, so that older records are not taken for new ones.
 RESULTS = 2
@@ -59,11 +59,12 @@ def keep_recommended(directory: Path, protection: str, learner: str | None) -> P
 
 
 class Models:
-    """The networks of one study on one data set. State: a folder of artefacts, and those read so far."""
+    """The networks of one study on one data set. State: folders of artefacts, and those read so far."""
 
-    def __init__(self, directory: Path, data: str) -> None:
-        """Keep networks in `directory`, for the data of that digest."""
+    def __init__(self, directory: Path, data: str, *, shared: Path | None = None) -> None:
+        """Keep networks in `directory`, and artefacts of protections in `shared`, for data of that digest."""
         self._directory = directory
+        self._shared = shared or directory
         self._data = data
         self._read: dict[str, Any] = {}
 
@@ -85,13 +86,23 @@ class Models:
         Raises:
             BusyError: another process is making it.
         """
-        digest = digest_of({"results": RESULTS, "kind": kind, "data": self._data, **settings})
-        path = self._directory / f"{kind}-{digest}.safetensors"
+        path = self._made(self._directory, kind, settings, make)
         if path.name not in self._read:
-            if not path.exists():
-                with claimed(path):
-                    if not path.exists():
-                        make(path)
             self._read[path.name] = read(path)
-        found: _Network = self._read[path.name]
-        return found
+        network: _Network = self._read[path.name]
+        return network
+
+    def artefact(self, kind: str, settings: dict[str, Any], make: Callable[[Path], None]) -> Path:
+        """The file of a protection that was trained with these settings; see `once`."""
+        return self._made(self._shared, kind, settings, make)
+
+    def _made(
+        self, directory: Path, kind: str, settings: dict[str, Any], make: Callable[[Path], None]
+    ) -> Path:
+        digest = digest_of({"results": RESULTS, "kind": kind, "data": self._data, **settings})
+        path = directory / f"{kind}-{digest}.safetensors"
+        if path.name not in self._read and not path.exists():
+            with claimed(path):
+                if not path.exists():
+                    make(path)
+        return path

@@ -1,35 +1,97 @@
-"""The records of a study: one JSON file a cell, under the digest of all that decides its result."""
+"""The records of a study: one JSON file a cell, under the digest of all that decides its result.
 
-import dataclasses
+A record is of the kind of its cell, and typed: see `parse`. Those of earlier versions are read.
+"""
+
 import hashlib
 import json
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import pydantic
+from pydantic import Field
 
 from sfumato.errors import DataError
 from sfumato.files import parse_json, whole
+from sfumato.study.kinds import ACROSS, KINDS
+from sfumato.study.kinds.common import Model
 
 CONTENT = "content_sha256"  # the key of the digest
 
 
-def digest_of(settings: Any) -> str:
-    """A short digest of settings that are fit for JSON; the order of keys does not matter."""
-    text = json.dumps(settings, sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+class CellOfRecord(Model):
+    """What a record is of, beside its kind; which of these it has depends on the kind."""
+
+    protection: str
+    seed: int
+    learner: str | None = None
+    attack: str | None = None
+    view: str | None = None
+
+    @property
+    def which(self) -> tuple[str, ...]:
+        """What tells it from others of its kind, protection and seed, by the names of the keys."""
+        values = self.model_dump(exclude={"protection", "seed"}, exclude_none=True)
+        return tuple(str(values[key]) for key in sorted(values))
 
 
-def changed(config: Any) -> dict[str, Any]:
-    """The settings of a configuration that are not at their defaults, for a digest.
+class _Record(Model):
+    """What all records have.
 
-    A new setting thus leaves the digests of studies that do not use it; another default, or other results
-    of the same settings, need another `models.RESULTS`.
+    Attributes:
+        cell: what it is of.
+        seconds: that it took.
+        digest: of all that decides the result.
+        versions: of what made it.
     """
-    plain = dataclasses.asdict(config)
-    return {
-        field.name: plain[field.name]
-        for field in dataclasses.fields(config)
-        if field.default is dataclasses.MISSING or getattr(config, field.name) != field.default
-    }
+
+    cell: CellOfRecord
+    seconds: float
+    digest: str = ""
+    versions: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Of the cell, such as "accuracy blur:radius=1 denoised 0"."""
+        cell = self.cell
+        return " ".join([self.kind, cell.protection, *cell.which, str(cell.seed)])  # type: ignore[attr-defined]
+
+
+def _of_kind(kind: str, result: type[Model]) -> Any:
+    """The type of the records of one kind."""
+    return pydantic.create_model(
+        f"{kind.title()}Record",
+        __base__=_Record,
+        kind=(Literal[kind], ...),  # type: ignore[arg-type]
+        result=(result, ...),
+    )
+
+
+_TYPES = {kind: _of_kind(kind, module.Result) for kind, module in {**KINDS, **ACROSS}.items()}
+_READER: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(
+    Annotated[reduce(or_, _TYPES.values()), Field(discriminator="kind")]  # type: ignore[arg-type]
+)
+
+
+def parse(content: Mapping[str, Any]) -> Any:
+    """The record of a loaded file: kind, cell, result (that of its kind, see kinds), seconds, digest.
+
+    Raises:
+        DataError: it is none of the kinds, or lacks something; the message says what.
+    """
+    try:
+        return _READER.validate_python(content)
+    except pydantic.ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        # The first part of a location is the kind.
+        key = ".".join(str(part) for part in problem["loc"][1:]) or "kind"
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "missing":
+            raise DataError(f"{key} is missing") from error
+        raise DataError(f"{key}: {message}") from error
 
 
 def source_of(name: str) -> str:

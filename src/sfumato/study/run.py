@@ -17,7 +17,8 @@ from sfumato.engines import Engine, EngineConfig, lost_workers
 from sfumato.errors import BusyError
 from sfumato.files import claimed
 from sfumato.study import grid
-from sfumato.study.grid import Cell, StudyConfig
+from sfumato.study.cells import Cell
+from sfumato.study.grid import StudyConfig
 from sfumato.study.lab import Lab, Progress, versions
 from sfumato.study.records import write_json
 

@@ -1,6 +1,5 @@
 """Releases of a study: by seeded noise, with a stream of its own for every use."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -8,12 +7,12 @@ import torch
 from torch import Tensor
 
 from sfumato.dp.guarantee import Guarantee
-from sfumato.dp.mechanisms import Noise, seeded_noise
+from sfumato.dp.mechanisms import Noise
 from sfumato.images import digest
 from sfumato.protect import Protection, Release, parse
-from sfumato.protect.release import Trained, made_of
-from sfumato.study.grid import Cell
+from sfumato.protect.release import IMAGES, KINDS, Trained, kind_of
 
+# Streams of noise, one for every use; learners and kinds of cells have more of their own, from 5 up.
 MEASURED, GALLERY, PROBES, OTHERS, RESTORED = range(5)
 
 
@@ -27,7 +26,7 @@ class Remembering:
     draws_noise = False
 
     def __init__(self, protection: Protection, *, room: int = 2**29) -> None:
-        self.spec, self.cell = protection.spec, protection.cell
+        self.spec, self.cell, self.kind = protection.spec, protection.cell, kind_of(protection)
         self._protection = protection
         self._known: dict[bytes, Release] = {}
         self._room = room
@@ -64,7 +63,7 @@ class Remembering:
 
 
 class Releases:
-    """What the protections of a study make of images. State: the last trained one, and what it released.
+    """The protections of a study. State: the last trained one, and what it released.
 
     One is enough, since the cells of a setting follow each other. Its artefact must not change meanwhile.
     """
@@ -72,23 +71,13 @@ class Releases:
     def __init__(self) -> None:
         self._last: Remembering | None = None
 
-    def protection(self, spec: str) -> Protection:
-        """The protection that a spec names; one that was trained releases each image once."""
-        protection = parse(spec)
-        if protection.draws_noise or not isinstance(protection, Trained):
+    def protection(self, spec: str) -> Any:
+        """The protection that a spec names; one of images that was trained releases each image once."""
+        protection: Any = parse(spec, takes=KINDS)
+        trained = isinstance(protection, Trained) and kind_of(protection) in IMAGES
+        if protection.draws_noise or not trained:
             return protection
         last = self._last
         if last is None or last.spec != protection.spec:
             last = self._last = Remembering(protection)
         return last
-
-    def of(self, cell: Cell, clean: Tensor, stream: int, number: int = 0) -> Release:
-        """Release (N, C, H, W) uint8 images by the protection of a cell, the same way each time."""
-        return self.protection(cell.protection).release(clean, seeded_noise(cell.seed, stream, number))
-
-
-def artefacts_of(specs: Iterable[str]) -> dict[str, Any]:
-    """What belongs into a digest beside these specs: the artefacts that they name, where any does."""
-    found = {spec: made_of(parse(spec)) for spec in specs}
-    artefacts = {spec: digest for spec, digest in found.items() if digest is not None}
-    return {"artefacts": artefacts} if artefacts else {}

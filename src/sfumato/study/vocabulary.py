@@ -135,7 +135,7 @@ LEARNERS: dict[str, Learner] = _named(
             "The same network trained and tested on protected images.",
             Look(BLUE, "o", "-"),
             "few_shot",
-            releases=RELEASES,
+            releases=(PIXELS, SHAPE, NUMBERS, BITS),
             default=True,
         ),
         Learner(
@@ -172,7 +172,7 @@ LEARNERS: dict[str, Learner] = _named(
             "The same network trained and tested on protected images. It is independent of what made a mask.",
             Look(SKY, "P", (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5))),
             "classifier",
-            releases=RELEASES,
+            releases=(PIXELS, SHAPE, NUMBERS, BITS),
             knows_classes=True,
         ),
         Learner(
@@ -186,8 +186,19 @@ LEARNERS: dict[str, Learner] = _named(
             trained_on="shape",
             of_service=False,
         ),
+        # Of the protection "answer", and of no other; no study need name it.
+        Learner(
+            "answer",
+            "the device's own answer",
+            "The device classifies, and releases the name of the class: nothing is learned from it.",
+            Look(BROWN, "h", (0, (2, 1))),
+            "answer",
+            releases=(ANSWER,),
+            trained_on="clear",
+        ),
     ]
 )
+CHOSEN = tuple(name for name, learner in LEARNERS.items() if learner.releases != (ANSWER,))
 CLASSIFIERS = tuple(name for name, learner in LEARNERS.items() if learner.knows_classes)
 
 
@@ -212,7 +223,7 @@ VIEWS: dict[str, View] = _named(
     [
         View("released", "", "", RELEASES),
         View("denoised", " on denoised images", ", on denoised images"),
-        View("restored", " on images that they restored", ", on restored images"),
+        View("restored", " on images that they restored", ", on restored images", (PIXELS, SHAPE, NUMBERS)),
         View("shape", " on the mask's shape", ", on the shape alone"),
     ]
 )
@@ -384,6 +395,39 @@ MEASURES: dict[str, Measure] = _named(
             "adversary’s recogniser of clean photographs; 1 for equal images. Beside it, what test images of "
             "two people have. Faces are cut out where they are on the original.",
             default=False,
+        ),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """One who rebuilds images.
+
+    Attributes:
+        name: in study files.
+        words: at the head of a table.
+        term: what they do, in the chapter of a report on reconstruction.
+        releases: the kinds of releases that it is made on.
+        method: the module of sfumato.study.attacks that rebuilds.
+    """
+
+    name: str
+    words: str
+    term: str
+    releases: tuple[str, ...]
+    method: str
+
+
+RECONSTRUCTIONS: dict[str, Reconstruction] = _named(
+    [
+        Reconstruction(
+            "invert-feature",
+            "Feature inversion",
+            "A decoder, trained on releases of other people’s images, draws the image that the numbers came "
+            "from (Dosovitskiy & Brox 2016).",
+            (NUMBERS,),
+            "invert_feature",
         ),
     ]
 )

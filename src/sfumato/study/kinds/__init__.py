@@ -1,0 +1,59 @@
+"""The kinds of cells of a study, a module each.
+
+A kind says which cells a study has of it (`cells`), what it leaves out and why (`left_out`), what decides the
+result of a cell (`settings`), how it is measured (`measure`) and what its result holds (`Result`). None needs
+PyTorch before something is measured.
+"""
+
+from itertools import chain
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from sfumato.study.kinds import (
+    accuracy,
+    attack,
+    embeddings,
+    pictures,
+    proved,
+    reconstruction,
+    similarity,
+    stored,
+    tells,
+    transfer,
+)
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import Cell, StudyConfig
+
+# In the order in which they are measured for each protection.
+KINDS: dict[str, ModuleType] = {
+    "accuracy": accuracy,
+    "attack": attack,
+    "similarity": similarity,
+    "embeddings": embeddings,
+    "pictures": pictures,
+    "proved": proved,
+    "tells": tells,
+    "stored": stored,
+    "reconstruction": reconstruction,
+}
+# Those that compare protections, after all others.
+ACROSS: dict[str, ModuleType] = {"transfer": transfer}
+
+
+def cells(config: "StudyConfig") -> list["Cell"]:
+    """Every cell of a study, in an order in which what a cell needs has come before."""
+    return [
+        cell
+        for kinds in (KINDS, ACROSS)
+        for seed in config.seeds
+        for spec in config.specs
+        for kind in kinds.values()
+        for cell in kind.cells(config, spec, seed)
+    ]
+
+
+def left_out(config: "StudyConfig") -> list[str]:
+    """What a study names and does not measure, a sentence each: combinations that make no sense."""
+    sentences = [kind.left_out(config, spec) for spec in config.specs for kind in KINDS.values()]
+    return list(dict.fromkeys(chain.from_iterable(sentences)))

@@ -1,0 +1,82 @@
+"""How often a learner names the target rightly from releases."""
+
+from typing import TYPE_CHECKING, Any
+
+import pydantic
+
+from sfumato.study.cells import Cell
+from sfumato.study.kinds.common import Model, learners_of, module, not_taken
+from sfumato.study.vocabulary import LEARNERS, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab import Lab
+
+
+class Result(Model):
+    """An accuracy with its interval: over episodes, or over test images.
+
+    Attributes:
+        accuracy: the share that is named rightly.
+        half_width, episodes: half of its 95% interval over so many episodes; of learners of new classes.
+        low, high, images, chance: its 95% interval over so many test images, and how often it is right to
+            name the commonest class; of learners that know the classes.
+        privacy: what a model promises to the images that it was trained on.
+        operations: multiply-adds of a query.
+    """
+
+    accuracy: float
+    half_width: float | None = None
+    episodes: int | None = None
+    low: float | None = None
+    high: float | None = None
+    images: int | None = None
+    chance: float | None = None
+    train_seconds: float | None = None
+    precision: str | None = None
+    operations: int | None = None
+    privacy: dict[str, Any] | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _has_an_interval(self) -> "Result":
+        over_images = (self.low, self.high, self.images, self.chance)
+        if None in over_images and None in (self.half_width, self.episodes):
+            raise ValueError(
+                "it has neither half_width and episodes nor low, high, images and chance of its interval"
+            )
+        return self
+
+
+def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
+    """One of each learner."""
+    return [Cell("accuracy", spec, seed, (("learner", learner),)) for learner in learners_of(config, spec)]
+
+
+def left_out(config: "StudyConfig", spec: str) -> list[str]:
+    """Learners that cannot take what is released."""
+    kind = release_kind(spec)
+    if spec == "none" or kind == "answer":
+        return []
+    return [
+        not_taken(f"The learner {name!r}", spec, LEARNERS[name].releases)
+        for name in config.learners
+        if kind not in LEARNERS[name].releases
+    ]
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the result, beside cell, data and artefacts."""
+    decided: dict[str, Any] = learner_of(cell).settings(lab, cell)
+    return decided
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Train the learner, or read it where it was trained, and test it."""
+    result: dict[str, Any] = learner_of(cell).accuracy(lab, cell)
+    return result
+
+
+def learner_of(cell: Cell) -> Any:
+    """The module of sfumato.study.learners that trains and tests the learner of a cell."""
+    method = LEARNERS[dict(cell.which)["learner"]].method
+    return module("learners", method)

@@ -1,0 +1,79 @@
+"""How often an adversary names who is on a release."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from sfumato.study.cells import Cell
+from sfumato.study.kinds.common import Model, attacks_of, module, not_taken
+from sfumato.study.vocabulary import ATTACKS, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab import Lab
+
+
+class Score(Model):
+    """How often one way to compare releases is right; top-1 with its 95% interval over probes."""
+
+    classifier: str
+    top1: float
+    low: float
+    high: float
+    top5: float | None = None
+    top10: float | None = None
+
+
+class Result(Model):
+    """What one adversary reaches.
+
+    Attributes:
+        scores: of each of their classifiers, at least one.
+        chance: of the best guess without looking.
+        identities: how many people there are to name.
+        gallery, probes: photographs that are known, and that are to be named.
+        faces_found: the share of probes in which a detector found a face.
+    """
+
+    scores: Annotated[list[Score], Field(min_length=1)]
+    chance: float
+    identities: int
+    gallery: int | None = None
+    probes: int | None = None
+    faces_found: float | None = None
+    verification_auc: float | None = None
+
+
+def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
+    """One of each attack."""
+    return [Cell("attack", spec, seed, (("attack", attack),)) for attack in attacks_of(config, spec)]
+
+
+def left_out(config: "StudyConfig", spec: str) -> list[str]:
+    """Attacks that cannot be made on what is released."""
+    if spec == "none" or config.task.sensitive is None:
+        return []
+    kind = release_kind(spec)
+    return [
+        not_taken(f"The attack {name!r}", spec, ATTACKS[name].releases)
+        for name in config.attacks
+        if kind not in ATTACKS[name].releases
+    ]
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the result, beside cell, data and artefacts."""
+    decided: dict[str, Any] = _attack_of(cell).settings(lab, cell)
+    return decided
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Look for everybody, and count."""
+    result: dict[str, Any] = _attack_of(cell).attack(lab, cell)
+    return result
+
+
+def _attack_of(cell: Cell) -> Any:
+    """The module of sfumato.study.attacks that makes the attack of a cell."""
+    method = ATTACKS[dict(cell.which)["attack"]].method
+    return module("attacks", method)

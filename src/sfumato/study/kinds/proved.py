@@ -1,0 +1,83 @@
+"""What a release proves, and of how many outputs it is: no photograph is looked at."""
+
+from typing import TYPE_CHECKING, Any
+
+from sfumato.study.cells import Cell
+from sfumato.study.kinds.common import Model
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab import Lab
+
+CANDIDATES = (100, 10_000, 1_000_000)  # equally likely people, among whom somebody is to be named
+
+
+class Naming(Model):
+    """The most that anybody's chance can be to name the person on one release, on average over people."""
+
+    candidates: int
+    at_most: float
+    source: str | None = None
+
+
+class Result(Model):
+    """What is proved of one release.
+
+    Attributes:
+        release: the kind of what is released.
+        bytes_per_image: that travel.
+        guarantee: its text and numbers, see dp.guarantee; None where there is no differential privacy.
+        outputs: how many different releases there are; None for too many to count.
+        naming: for each number of people; none where nothing is proved.
+    """
+
+    release: str
+    bytes_per_image: int
+    guarantee: dict[str, Any] | None = None
+    outputs: int | None = None
+    naming: tuple[Naming, ...] = ()
+
+
+def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
+    """One of each protection; its seed matters where a network is trained for it."""
+    return [Cell("proved", spec, seed)] if seed == config.seeds[0] else []
+
+
+def left_out(config: "StudyConfig", spec: str) -> list[str]:
+    """Nothing."""
+    return []
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the result, beside cell, data and artefacts."""
+    return {"shape": list(lab.test.images.shape[1:])}
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Ask the protection."""
+    from sfumato.dp import naming
+    from sfumato.protect.release import kind_of
+
+    protection = lab.protection(cell)
+    released = lab.released(cell, lab.test.images[:1])
+    guarantee = protection.guarantee(tuple(lab.test.images.shape[1:]))
+    outputs = getattr(protection, "outputs", None)
+    namings = []
+    for candidates in CANDIDATES:
+        bounds = []
+        if guarantee is not None:
+            bounds.append(guarantee.naming(candidates=candidates))
+        if outputs is not None:
+            prior = naming.prior_of(candidates, None)
+            bound = naming.counting(prior, outputs=outputs)
+            bounds.append(naming.stated(bound, candidates=candidates, prior=None, releases=1))
+        if bounds:
+            least = min(bounds, key=lambda bound: bound.chance)
+            namings.append({"candidates": candidates, "at_most": least.chance, "source": least.source})
+    return {
+        "release": kind_of(protection),
+        "bytes_per_image": released.bytes_per_image,
+        "guarantee": lab.guarantee(cell),
+        "outputs": outputs,
+        "naming": namings,
+    }

@@ -1,0 +1,76 @@
+"""What an adversary rebuilds of an image: from the numbers that were released, or from shared gradients."""
+
+from typing import TYPE_CHECKING, Any
+
+from sfumato.study.cells import Cell
+from sfumato.study.kinds.common import Model, module, not_taken
+from sfumato.study.vocabulary import RECONSTRUCTIONS, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab import Lab
+
+_IMAGES, _SHOWN = 100, 4
+
+
+class Result(Model):
+    """Means over `images` test images, by the names of the measures; None for infinite ones.
+
+    Attributes:
+        originals, pictures: some images and what was rebuilt of them, as data: URIs of PNG files.
+    """
+
+    measures: dict[str, float | None]
+    images: int
+    originals: tuple[str, ...] = ()
+    pictures: tuple[str, ...] = ()
+
+
+def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
+    """One of each attack that can be made on what is released."""
+    if spec == "none":
+        return []
+    kind = release_kind(spec)
+    return [
+        Cell("reconstruction", spec, seed, (("attack", name),))
+        for name in config.reconstructions
+        if kind in RECONSTRUCTIONS[name].releases
+    ]
+
+
+def left_out(config: "StudyConfig", spec: str) -> list[str]:
+    """Attacks that cannot be made on what is released."""
+    kind = release_kind(spec)
+    return [
+        not_taken(f"The reconstruction {name!r}", spec, RECONSTRUCTIONS[name].releases)
+        for name in config.reconstructions
+        if spec != "none" and kind not in RECONSTRUCTIONS[name].releases
+    ]
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the result, beside cell, data and artefacts."""
+    decided: dict[str, Any] = _method_of(cell).settings(lab, cell)
+    return {"measures": lab.config.measures, **decided}
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Rebuild test images, and compare them with what they were."""
+    from sfumato.study.kinds.pictures import as_uris
+    from sfumato.study.kinds.similarity import compared
+
+    rows = lab.some_of_the_test(_IMAGES, cell.seed)
+    clean = lab.test.images[rows]
+    rebuilt = _method_of(cell).rebuild(lab, cell, clean)
+    return {
+        "measures": compared(lab, cell, rows, rebuilt),
+        "images": len(rows),
+        "originals": as_uris(clean[:_SHOWN]),
+        "pictures": as_uris(rebuilt[:_SHOWN]),
+    }
+
+
+def _method_of(cell: Cell) -> Any:
+    """The module of sfumato.study.attacks that rebuilds."""
+    method = RECONSTRUCTIONS[dict(cell.which)["attack"]].method
+    return module("attacks", method)

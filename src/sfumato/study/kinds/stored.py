@@ -1,0 +1,62 @@
+"""What a service's stored embeddings tell their thief: who is on the images that they were made of."""
+
+from typing import TYPE_CHECKING, Any
+
+from sfumato.study.cells import Cell
+from sfumato.study.kinds.attack import Score
+from sfumato.study.kinds.common import Model, learners_of
+from sfumato.study.vocabulary import IMAGES, LEARNERS, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab import Lab
+
+
+class Result(Model):
+    """How often a thief names the person behind an embedding; see attack.Result.
+
+    Attributes:
+        embeddings: how many were stolen.
+    """
+
+    scores: list[Score]
+    chance: float
+    identities: int
+    embeddings: int
+
+
+def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
+    """One of each few-shot learner of images, where there is a secret."""
+    if not config.stored or config.task.sensitive is None or release_kind(spec) not in IMAGES:
+        return []
+    return [
+        Cell("stored", spec, seed, (("learner", name),))
+        for name in learners_of(config, spec)
+        if LEARNERS[name].method == "few_shot"
+    ]
+
+
+def left_out(config: "StudyConfig", spec: str) -> list[str]:
+    """Numbers and answers are stored as they travel: the attacks on releases are those on what is stored."""
+    return []
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the result, beside cell, data and artefacts."""
+    task = lab.config.task
+    adversary = lab.config.adversary
+    return {
+        **lab.training_settings(),
+        "sensitive": task.sensitive,
+        "gallery": [adversary.gallery, adversary.probes],
+    }
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Compare stolen embeddings with those of known people, released and embedded alike."""
+    from sfumato.study.attacks import reidentify
+    from sfumato.study.learners import few_shot
+
+    model = few_shot.trained(lab, cell.protection, cell.seed, dict(cell.which)["learner"])
+    result = reidentify.of_vectors(lab, cell, lambda released: model.embed(released.images()))
+    return {**result, "embeddings": result["probes"]}

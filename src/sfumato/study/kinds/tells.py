@@ -1,0 +1,135 @@
+"""What else a release tells: every label of the data set, beside guessing.
+
+The adversary is a textbook one: classifiers of what travelled, trained on releases of other images. Labels
+whose classes are the same in training and test images are learned on training images; of others, as of who it
+is, half of the test images of each class are known.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sfumato.study.cells import Cell
+from sfumato.study.kinds.common import Model
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab import Lab
+
+_KNOWN, _ASKED = 9, 10  # streams of releases
+_IMAGES = 2000  # of each side at most
+_COMPONENTS = 100  # numbers that a release is reduced to
+
+
+class Told(Model):
+    """How often one label is told rightly.
+
+    Attributes:
+        accuracy, low, high: the share, and its 95% interval over images.
+        guessing: how often it is right to name the commonest class.
+        classes, images: how many there are.
+        adversary: the kind of classifier that was best on images of its own.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    guessing: float
+    classes: int
+    images: int
+    adversary: str
+
+
+class Result(Model):
+    """Label -> how often it is told."""
+
+    labels: dict[str, Told]
+
+
+def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
+    """One of each protection."""
+    return [Cell("tells", spec, seed)] if config.tells else []
+
+
+def left_out(config: "StudyConfig", spec: str) -> list[str]:
+    """Nothing: whatever travels can be learned from."""
+    return []
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the result, beside cell, data and artefacts."""
+    return {"tells": 1}
+
+
+def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Learn each label from what travelled, and test on other images."""
+    from sfumato.learn import vectors
+    from sfumato.study.learners.classifier import judged
+
+    labels = {}
+    train = lab.data.split("train")
+    known = train.rows(lab.shuffled(len(train), cell.seed)[:_IMAGES])
+    asked = lab.test.rows(lab.shuffled(len(lab.test), cell.seed + 1)[:_IMAGES])
+    reduce = _Reduced(lab.released(cell, known.images, _KNOWN).vectors())
+    of_known, of_asked = reduce.known, reduce(lab.released(cell, asked.images, _ASKED).vectors())
+    for name in lab.data.labels:
+        known_codes, codes = known.label(name).codes, asked.label(name).codes
+        if _same_classes(known_codes, codes):
+            learned = (of_known, known_codes)
+            tested = (of_asked, codes)
+        else:
+            halves = _halves(codes)
+            if halves is None:
+                continue
+            learned = (of_asked[halves[0]], codes[halves[0]])
+            tested = (of_asked[halves[1]], codes[halves[1]])
+        if len(learned[1].unique()) < 2 or not len(tested[1]):
+            continue
+        model = vectors.train(*learned, seed=cell.seed)
+        accuracy = judged(model.classify(tested[0]), tested[1], cell.protection)
+        labels[name] = {
+            "accuracy": accuracy.mean,
+            "low": accuracy.low,
+            "high": accuracy.high,
+            "guessing": accuracy.chance,
+            "classes": len(tested[1].unique()),
+            "images": accuracy.images,
+            "adversary": model.name,
+        }
+    return {"labels": labels}
+
+
+class _Reduced:
+    """Principal components of vectors. State: those of the vectors that it was made of."""
+
+    def __init__(self, vectors: "Tensor") -> None:
+        from sklearn.decomposition import PCA
+
+        count = min(_COMPONENTS, vectors.shape[1], len(vectors))
+        self._pca = PCA(count, svd_solver="randomized", random_state=0).fit(vectors.double().numpy())
+        self.known = self(vectors)
+
+    def __call__(self, vectors: "Tensor") -> "Tensor":
+        import torch
+
+        return torch.from_numpy(self._pca.transform(vectors.double().numpy()))
+
+
+def _same_classes(known: "Tensor", asked: "Tensor") -> bool:
+    """Whether nearly all that is asked can have been learned."""
+    import torch
+
+    return torch.isin(asked, known.unique()).double().mean().item() > 0.99
+
+
+def _halves(codes: "Tensor") -> tuple["Tensor", "Tensor"] | None:
+    """Rows of each half of the images of each class; None where no class has two."""
+    import torch
+
+    first, second = [], []
+    for code in codes.unique():
+        rows = (codes == code).nonzero().flatten()
+        if len(rows) > 1:
+            first.append(rows[: len(rows) // 2])
+            second.append(rows[len(rows) // 2 :])
+    return (torch.cat(first), torch.cat(second)) if len(first) > 1 else None

@@ -1,0 +1,120 @@
+"""Ordinary classifiers in a study: of images by a network, of numbers by textbook classifiers."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from sfumato.learn import classifier, epochs, vectors
+from sfumato.proportions import wilson
+from sfumato.study.cells import Cell, changed
+from sfumato.study.models import with_checkpoint
+from sfumato.study.vocabulary import IMAGES, LEARNERS, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.lab import Lab
+
+_TRAINED, _VALIDATED, _TESTED = 6, 7, 8  # streams of releases
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the accuracy."""
+    task = lab.config.task
+    return {"target": task.target, "classes": task.classes, "classifier": changed(lab.config.classifier)}
+
+
+def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Train, and test on every test image."""
+    if release_kind(cell.protection) not in IMAGES:
+        return _of_vectors(lab, cell)
+    start = time.perf_counter()
+    model = trained(lab, cell.protection, cell.seed, dict(cell.which)["learner"])
+    taken = time.perf_counter() - start
+    accuracy = classifier.evaluate(
+        model,
+        lab.asked,
+        target=lab.config.task.target,
+        protection=lab.protection(cell),
+        seed=cell.seed,
+    )
+    return over_images(accuracy) | {
+        "trained_epochs": model.card["epochs"],
+        "train_seconds": round(taken, 1),
+        "precision": model.card["precision"],
+    }
+
+
+def trained(lab: "Lab", spec: str, seed: int, learner: str) -> classifier.ClassifierModel:
+    """The classifier of a learner: trained, or read from where an earlier cell or run left it."""
+    config, kind = lab.config, LEARNERS[learner].trained_on
+    spec = "none" if kind == "clear" else spec
+    shapes = kind == "shape"
+
+    make = with_checkpoint(
+        lambda checkpoint: classifier.train(
+            lab.train,
+            lab.protection_of(spec, seed),
+            config.classifier,
+            target=config.task.target,
+            shapes=shapes,
+            validation=lab.validation,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=lab.progress.within,
+        )
+    )
+    task = config.task
+    settings: dict[str, Any] = {"target": task.target, "classes": task.classes}
+    settings |= {"classifier": changed(config.classifier)}
+    settings |= {"spec": spec, "shapes": shapes, "seed": seed, **lab.made_of([spec])}
+    return lab.models.once("classifier", settings, make, classifier.load)
+
+
+def judged(guesses: Tensor, codes: Tensor, spec: str) -> classifier.Accuracy:
+    """How often (N,) guesses are the (N,) codes."""
+    hits = int((guesses == codes).sum())
+    low, high = wilson(hits, len(codes))
+    return classifier.Accuracy(
+        hits / len(codes), low, high, len(codes), int(codes.bincount().max()) / len(codes), spec
+    )
+
+
+def over_images(accuracy: classifier.Accuracy) -> dict[str, Any]:
+    """The part of a result that says how often it is right."""
+    return {
+        "accuracy": accuracy.mean,
+        "low": accuracy.low,
+        "high": accuracy.high,
+        "images": accuracy.images,
+        "chance": accuracy.chance,
+    }
+
+
+def check(lab: "Lab") -> None:
+    """Raise DataError where the network cannot be trained, or other splits have other classes."""
+    target = lab.config.task.target
+    classes = classifier.trainable(lab.train, target, lab.config.classifier.network)
+    for part in (lab.validation, lab.asked):
+        if part is not None:
+            epochs.codes_of(part, target, classes, "classifier")
+
+
+def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """The best of textbook classifiers of what travelled, chosen on validation images."""
+    target, start = lab.config.task.target, time.perf_counter()
+    classes = epochs.classes_of(lab.train, target, "classifier")
+
+    def labelled(part: Any, stream: int) -> tuple[Any, Any]:
+        codes = epochs.codes_of(part, target, classes, "classifier")
+        return lab.released(cell, part.images, stream).vectors(), codes
+
+    held = None if lab.validation is None else labelled(lab.validation, _VALIDATED)
+    model = vectors.train(*labelled(lab.train, _TRAINED), validation=held, seed=cell.seed)
+    taken = time.perf_counter() - start
+    tested, codes = labelled(lab.asked, _TESTED)
+    accuracy = judged(model.classify(tested), codes, cell.protection)
+    return over_images(accuracy) | {
+        "model": model.name,
+        "dimension": tested.shape[1],
+        "train_seconds": round(taken, 1),
+    }

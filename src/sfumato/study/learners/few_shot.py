@@ -1,0 +1,141 @@
+"""Few-shot learners: prototypes of new classes, of embedded images or of the numbers that travelled."""
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from sfumato.data.labelled import LabelledImages
+from sfumato.episodes import Sampler, Shape
+from sfumato.errors import DataError
+from sfumato.learn import few_shot, prototypes
+from sfumato.study.cells import Cell, changed
+from sfumato.study.models import with_checkpoint
+from sfumato.study.vocabulary import IMAGES, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.lab import Lab
+
+_TESTED = 5  # stream of the releases that numbers are tested on
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the accuracy."""
+    task = changed(lab.config.task)
+    task.pop("sensitive", None)
+    return {"task": task, **lab.training_settings()}
+
+
+def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Train, and test on episodes of new classes."""
+    if release_kind(cell.protection) not in IMAGES:
+        return _of_vectors(lab, cell)
+    task = lab.config.task
+    start = time.perf_counter()
+    learner = dict(cell.which)["learner"]
+    model = trained(lab, cell.protection, cell.seed, learner)
+    taken = time.perf_counter() - start
+    result = over_episodes(tested(lab, cell, model, task.shot))
+    for shot in task.other_shots:
+        other = tested(lab, cell, model, shot)
+        result |= {f"accuracy_{shot}_shot": other.mean, f"half_width_{shot}_shot": other.half_width}
+    return result | {
+        "trained_episodes": model.card["epochs"] * lab.config.training.episodes_per_epoch,
+        "train_seconds": round(taken, 1),
+        "precision": model.card["precision"],
+        "operations": few_shot.operations(model, lab.test.images.shape[1:]),
+    }
+
+
+def trained(lab: "Lab", spec: str, seed: int, learner: str) -> few_shot.FewShotModel:
+    """The classifier of a learner: trained, or read from where an earlier cell or run left it."""
+    config = lab.config
+    spec = "none" if learner == "clean" else spec
+    training = config.training if learner == "denoised" else replace(config.training, denoiser_depth=None)
+
+    make = with_checkpoint(
+        lambda checkpoint: few_shot.train(
+            lab.train,
+            lab.protection_of(spec, seed),
+            training,
+            target=config.task.target,
+            validation=lab.validation,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=lab.progress.within,
+        )
+    )
+    settings = {"training": changed(training), "spec": spec, "seed": seed}
+    settings |= {"target": config.task.target, "classes": config.task.classes, **lab.made_of([spec])}
+    return lab.models.once("few-shot", settings, make, few_shot.load)
+
+
+def tested(lab: "Lab", cell: Cell, model: few_shot.FewShotModel, shot: int) -> few_shot.Accuracy:
+    """The accuracy of a model on test episodes of that many shots, released by the cell's protection."""
+    task = lab.config.task
+    return few_shot.evaluate(
+        model,
+        lab.asked,
+        way=task.way,
+        shot=shot,
+        queries=task.queries,
+        episodes=task.episodes,
+        target=task.target,
+        protection=lab.protection(cell),
+        seed=cell.seed,
+    )
+
+
+def over_episodes(accuracy: few_shot.Accuracy) -> dict[str, Any]:
+    """The part of a result that says how often it is right."""
+    return {"accuracy": accuracy.mean, "half_width": accuracy.half_width, "episodes": accuracy.episodes}
+
+
+def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Prototypes of the numbers that travelled, each scaled by its spread over training images."""
+    task, start = lab.config.task, time.perf_counter()
+    training = lab.released(cell, lab.train.images[lab.shuffled(len(lab.train), cell.seed)[:2000]], _TESTED)
+    spread, mean = torch.std_mean(training.vectors(), dim=0)
+    released = lab.released(cell, lab.asked.images, _TESTED, 1).vectors()
+    vectors = (released - mean) / spread.clamp(min=1e-6)
+    taken = time.perf_counter() - start
+    result = over_episodes(_episodes_of(lab, cell, vectors, task.shot))
+    for shot in task.other_shots:
+        other = _episodes_of(lab, cell, vectors, shot)
+        result |= {f"accuracy_{shot}_shot": other.mean, f"half_width_{shot}_shot": other.half_width}
+    return result | {"train_seconds": round(taken, 1), "dimension": vectors.shape[1]}
+
+
+def _episodes_of(lab: "Lab", cell: Cell, vectors: Tensor, shot: int) -> few_shot.Accuracy:
+    """On the episodes that `few_shot.evaluate` draws for the same seed."""
+    task = lab.config.task
+    sampler = Sampler(lab.asked.label(task.target), Shape(way=task.way, shot=shot, queries=task.queries))
+    rows = sampler.draw(task.episodes, torch.Generator().manual_seed(cell.seed))
+    scores = prototypes.episode_accuracies(vectors, rows, shot=shot)
+    return few_shot.Accuracy.over(scores, sampler.shape, cell.protection)
+
+
+def check(lab: "Lab") -> None:
+    """Raise DataError where classes have too few images for an episode, and note those that are left out."""
+    task, training = lab.config.task, lab.config.training
+    for name, part, shape in (
+        ("training", lab.train, training.episode),
+        ("validation", lab.validation, training.validation_episode),
+        ("test", lab.asked, task.shape),
+    ):
+        check_episodes(lab, name, part, shape)
+
+
+def check_episodes(lab: "Lab", name: str, part: LabelledImages | None, shape: Shape) -> None:
+    """As check, of one split, which there may not be."""
+    if part is None:
+        return
+    try:
+        left_out = Sampler(part.label(lab.config.task.target), shape).left_out
+    except DataError as error:
+        raise DataError(f"{part.name}, {name} images: {error}") from error
+    if left_out:
+        few = ", ".join(left_out[:5]) + (", ..." if len(left_out) > 5 else "")
+        lab.progress.note(f"{name} images: left out, with too few for an episode: {few}")
