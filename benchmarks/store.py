@@ -24,9 +24,8 @@ import numpy as np
 from sqlalchemy import insert
 from timing import Line, in_turn, show
 
-from sfumato.serve import store as module
-from sfumato.serve.schema import classes
-from sfumato.serve.store import Example, Key, Store
+from sfumato.serve.store import Example, Key, Store, search
+from sfumato.serve.store.schema import classes
 
 DIMENSION = 64
 ENROLMENTS = 20  # a turn
@@ -173,7 +172,7 @@ def lines(short: bool, prototypes: int = 10_000, centres: int = 1000) -> Iterato
     vectors = vectors.astype(np.float32)
     chosen = draw.integers(prototypes, size=QUERIES)
     queries = vectors[chosen] + 0.5 * draw.normal(size=(QUERIES, DIMENSION)).astype(np.float32)
-    module.MANY = min(module.MANY, prototypes)
+    search.MANY = min(search.MANY, prototypes)
     seconds = 2 if short else 10
     with databases(postgresql=not short) as found:
         for database in found:

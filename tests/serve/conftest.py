@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from sfumato.serve.schema import metadata
 from sfumato.serve.store import Key, Store
+from sfumato.serve.store.schema import metadata
 
 _numbers = itertools.count()
 

@@ -25,11 +25,11 @@ from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import Release, parse
 from sfumato.serve import models
-from sfumato.serve import store as module
 from sfumato.serve.app import ServiceConfig, create
 from sfumato.serve.engine import Engine
 from sfumato.serve.models import Served
-from sfumato.serve.store import Enrolled, Example, Key, Store, StoreError
+from sfumato.serve.store import Example, Key, Store, StoreError, keys
+from sfumato.wire.messages import EnrolledExamples
 
 SPEC = "pixelize:cell=2"
 NOISY = "dp-pix:cell=2,epsilon=3,pixels=16"
@@ -243,7 +243,7 @@ def test_support_images_weigh_what_the_model_says(site: Site, monkeypatch: pytes
     weights: list[float] = []
     real = site.store.enrol
 
-    def enrol(tenant: str, place: str, label: str, examples: list[Example], *, by: Key) -> Enrolled:
+    def enrol(tenant: str, place: str, label: str, examples: list[Example], *, by: Key) -> EnrolledExamples:
         weights.extend(each.weight for each in examples)
         return real(tenant, place, label, examples, by=by)
 
@@ -388,14 +388,14 @@ def test_a_key_that_another_process_revoked_is_refused_within_a_second(
     with Store(f"sqlite:///{site.store._url.database}") as other:
         other.revoke(key.id)
     now = time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: now() + module.REMEMBERED)
+    monkeypatch.setattr(time, "monotonic", lambda: now() + keys.REMEMBERED)
     check_problem(site.ask("GET", enrolled), 401, "no valid key")
 
 
 def test_questions_in_a_row_ask_the_database_for_nothing_but_the_version(
     site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(module, "REMEMBERED", 3600.0)
+    monkeypatch.setattr(keys, "REMEMBERED", 3600.0)
     site.classify(enrolled, 0)
     statements: list[str] = []
     event.listen(site.store._engine, "before_cursor_execute", lambda *given: statements.append(given[2]))

@@ -28,10 +28,7 @@ from sqlalchemy import event, text
 from sqlalchemy import inspect as inspect_database
 
 from sfumato.errors import ConfigError, DataError
-from sfumato.serve import store as module
-from sfumato.serve.schema import metadata
 from sfumato.serve.store import (
-    Classifier,
     ConflictError,
     Example,
     Key,
@@ -39,7 +36,13 @@ from sfumato.serve.store import (
     QuotaError,
     Store,
     StoreError,
+    classifiers,
+    database,
+    keys,
+    search,
 )
+from sfumato.serve.store.schema import metadata
+from sfumato.wire.messages import ClassifierInfo
 
 Open = Callable[[str], Store]
 D = 4
@@ -77,7 +80,7 @@ def everything(store: Store) -> dict[str, list[Any]]:
 
 
 @pytest.fixture
-def hats(store: Store, key: Key) -> Classifier:
+def hats(store: Store, key: Key) -> ClassifierInfo:
     return store.create_classifier("museum", name="hats", model="fs-pic", by=key)
 
 
@@ -155,14 +158,14 @@ def test_a_tenant_is_begun_once(store: Store):
 # Enrolling.
 
 
-def test_a_classifier_is_found_by_its_id_and_listed(store: Store, key: Key, hats: Classifier):
+def test_a_classifier_is_found_by_its_id_and_listed(store: Store, key: Key, hats: ClassifierInfo):
     coats = store.create_classifier("museum", name="coats", model="maml", by=key)
     assert store.classifier("museum", hats.id) == hats
     assert store.classifiers("museum") == [hats, coats]
     assert (hats.name, hats.model, hats.version) == ("hats", "fs-pic", 0)
 
 
-def test_two_tenants_may_use_the_same_name_and_one_may_not(store: Store, key: Key, hats: Classifier):
+def test_two_tenants_may_use_the_same_name_and_one_may_not(store: Store, key: Key, hats: ClassifierInfo):
     other, _ = store.create_key("zoo", role="write", name="gate")
     assert store.create_classifier("zoo", name="hats", model="fs-pic", by=other).id != hats.id
     with pytest.raises(
@@ -171,7 +174,7 @@ def test_two_tenants_may_use_the_same_name_and_one_may_not(store: Store, key: Ke
         store.create_classifier("museum", name="hats", model="maml", by=key)
 
 
-def test_a_prototype_is_the_weighted_mean_of_the_embeddings(store: Store, key: Key, hats: Classifier):
+def test_a_prototype_is_the_weighted_mean_of_the_embeddings(store: Store, key: Key, hats: ClassifierInfo):
     given = [example(1, weight=0.5), example(2, weight=3.0), example(3)]
     store.enrol("museum", hats.id, "anna", given[:2], by=key)
     store.enrol("museum", hats.id, "anna", given[2:], by=key)
@@ -181,27 +184,27 @@ def test_a_prototype_is_the_weighted_mean_of_the_embeddings(store: Store, key: K
     np.testing.assert_allclose(found.vectors[0], mean(given), rtol=1e-6)
 
 
-def test_the_same_enrolment_sent_again_changes_nothing(store: Store, key: Key, hats: Classifier):
+def test_the_same_enrolment_sent_again_changes_nothing(store: Store, key: Key, hats: ClassifierInfo):
     first = store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
     before = everything(store)
     again = store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
-    assert (again.new, sorted(again.known)) == ((), sorted(first.new))
+    assert (again.new, sorted(again.examples)) == (0, sorted(first.examples))
     assert everything(store) == before
 
 
-def test_of_examples_that_are_partly_known_the_others_are_new(store: Store, key: Key, hats: Classifier):
+def test_of_examples_that_are_partly_known_the_others_are_new(store: Store, key: Key, hats: ClassifierInfo):
     first = store.enrol("museum", hats.id, "anna", some(1), by=key)
     second = store.enrol("museum", hats.id, "anna", some(1, 2, 2), by=key)
-    assert (len(second.new), second.known) == (1, first.new)
+    assert (second.new, second.known, second.examples[1:]) == (1, 1, first.examples)
     assert [each.examples for each in store.classes("museum", hats.id)] == [2]
 
 
 def test_the_version_grows_with_every_change_and_tells_whether_there_is_one(
-    store: Store, key: Key, hats: Classifier
+    store: Store, key: Key, hats: ClassifierInfo
 ):
     for number in range(3):
         enrolled = store.enrol("museum", hats.id, "anna", some(number), by=key)
-    store.forget_example("museum", hats.id, enrolled.new[0], by=key)
+    store.forget_example("museum", hats.id, enrolled.examples[0], by=key)
     store.forget_class("museum", hats.id, "anna", by=key)
     assert store.classifier("museum", hats.id).version == 5
     assert store.prototypes("museum", hats.id, newer_than=5) is None
@@ -211,7 +214,7 @@ def test_the_version_grows_with_every_change_and_tells_whether_there_is_one(
 
 
 def test_what_one_process_enrolled_another_sees_at_once(
-    url: str, store: Store, key: Key, hats: Classifier, open_store: Open
+    url: str, store: Store, key: Key, hats: ClassifierInfo, open_store: Open
 ):
     other = open_store(url)
     assert other.prototypes("museum", hats.id, newer_than=0) is None
@@ -221,7 +224,7 @@ def test_what_one_process_enrolled_another_sees_at_once(
     assert found.labels == ("anna",)
 
 
-def test_labels_come_back_as_they_were_given_and_in_order(store: Store, key: Key, hats: Classifier):
+def test_labels_come_back_as_they_were_given_and_in_order(store: Store, key: Key, hats: ClassifierInfo):
     labels = ["zoë", "'; drop table classes; --", "100% %s :x", "Anna", "anna", "👩‍🎨 " * 50, "a" * 200]
     for label in labels:
         store.enrol("museum", hats.id, label, some(1), by=key)
@@ -229,7 +232,7 @@ def test_labels_come_back_as_they_were_given_and_in_order(store: Store, key: Key
 
 
 @pytest.mark.parametrize("label", ["", "a" * 201, "a\0b", "a\nb", "\ud800"])
-def test_a_label_that_cannot_be_is_refused(store: Store, key: Key, hats: Classifier, label: str):
+def test_a_label_that_cannot_be_is_refused(store: Store, key: Key, hats: ClassifierInfo, label: str):
     with pytest.raises(DataError, match="label: 1 to 200 characters, none of them a control character"):
         store.enrol("museum", hats.id, label, some(1), by=key)
 
@@ -252,7 +255,7 @@ def test_a_label_that_cannot_be_is_refused(store: Store, key: Key, hats: Classif
 )
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 def test_with_one_wrong_example_none_is_enrolled(
-    store: Store, key: Key, hats: Classifier, wrong: Example, message: str
+    store: Store, key: Key, hats: ClassifierInfo, wrong: Example, message: str
 ):
     store.enrol("museum", hats.id, "anna", some(1), by=key)
     before = everything(store)
@@ -261,10 +264,10 @@ def test_with_one_wrong_example_none_is_enrolled(
     assert everything(store) == before
 
 
-def test_a_key_stores_no_more_than_its_quota_wherever(store: Store, key: Key, hats: Classifier):
+def test_a_key_stores_no_more_than_its_quota_wherever(store: Store, key: Key, hats: ClassifierInfo):
     coats = store.create_classifier("museum", name="coats", model="fs-pic", by=key)
     small, _ = store.create_key("museum", role="write", name="visitor", quota=3)
-    (first, _) = store.enrol("museum", hats.id, "anna", some(1, 2), by=small).new
+    (first, _) = store.enrol("museum", hats.id, "anna", some(1, 2), by=small).examples
     store.enrol("museum", hats.id, "anna", some(7, 8, 9), by=key)  # of another key
     with pytest.raises(
         QuotaError, match="2 new examples, where 1 of the 3 of this key are left: forget some"
@@ -272,38 +275,38 @@ def test_a_key_stores_no_more_than_its_quota_wherever(store: Store, key: Key, ha
         store.enrol("museum", coats.id, "bert", some(3, 4), by=small)
     assert store.classes("museum", coats.id) == []
     store.forget_example("museum", hats.id, first, by=small)
-    assert len(store.enrol("museum", coats.id, "bert", some(3, 4), by=small).new) == 2
+    assert store.enrol("museum", coats.id, "bert", some(3, 4), by=small).new == 2
 
 
 # Forgetting.
 
 
-def test_nothing_of_a_forgotten_example_stays_in_the_prototype(store: Store, key: Key, hats: Classifier):
+def test_nothing_of_a_forgotten_example_stays_in_the_prototype(store: Store, key: Key, hats: ClassifierInfo):
     # Adding 1e8 to a sum and subtracting it again would leave rounding, which tells of the 1e8.
     large = Example("large", np.array([1e8, -1e8, 1e8, 1e8], np.float32), weight=3.3)
     enrolled = store.enrol("museum", hats.id, "anna", [*some(1, 2), large], by=key)
     store.enrol("museum", hats.id, "never", some(1, 2), by=key)
-    for name in enrolled.new:
+    for name in enrolled.examples:
         if run(store, "select digest from examples where id = :id", id=name) == [("large",)]:
             store.forget_example("museum", hats.id, name, by=key)
     (first, second) = run(store, "select sum, weight, examples from classes order by id")
     assert first == second
 
 
-def test_a_class_goes_with_its_last_example(store: Store, key: Key, hats: Classifier):
-    (only,) = store.enrol("museum", hats.id, "anna", some(1), by=key).new
+def test_a_class_goes_with_its_last_example(store: Store, key: Key, hats: ClassifierInfo):
+    (only,) = store.enrol("museum", hats.id, "anna", some(1), by=key).examples
     assert store.forget_example("museum", hats.id, only, by=key) == 1
     assert store.classes("museum", hats.id) == []
 
 
-def test_a_class_is_forgotten_and_the_others_stay(store: Store, key: Key, hats: Classifier):
+def test_a_class_is_forgotten_and_the_others_stay(store: Store, key: Key, hats: ClassifierInfo):
     store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
     store.enrol("museum", hats.id, "bert", some(1, 2, 3), by=key)
     assert store.forget_class("museum", hats.id, "anna", by=key) == 2
     assert [(each.label, each.examples) for each in store.classes("museum", hats.id)] == [("bert", 3)]
 
 
-def test_a_deleted_classifier_is_gone_with_all_it_had(store: Store, key: Key, hats: Classifier):
+def test_a_deleted_classifier_is_gone_with_all_it_had(store: Store, key: Key, hats: ClassifierInfo):
     store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
     assert store.delete_classifier("museum", hats.id, by=key) == 2
     assert [everything(store)[name] for name in ("classifiers", "classes", "examples")] == [[], [], []]
@@ -311,7 +314,9 @@ def test_a_deleted_classifier_is_gone_with_all_it_had(store: Store, key: Key, ha
         store.enrol("museum", hats.id, "anna", some(1), by=key)
 
 
-def test_everything_of_a_tenant_is_forgotten_and_nothing_of_another(store: Store, key: Key, hats: Classifier):
+def test_everything_of_a_tenant_is_forgotten_and_nothing_of_another(
+    store: Store, key: Key, hats: ClassifierInfo
+):
     gate, _ = store.create_key("zoo", role="write", name="gate")
     theirs = store.create_classifier("zoo", name="hats", model="fs-pic", by=gate)
     store.enrol("zoo", theirs.id, "carl", some(1), by=gate)
@@ -329,7 +334,7 @@ def test_what_is_forgotten_is_not_in_the_files_of_sqlite_any_more(tmp_path: Path
     hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
     gone = [example(number, dimension=1500) for number in range(40)]
     traces = [each.embedding.tobytes()[:64] for each in gone] + [b"digest 7", b"anna"]
-    first = store.enrol("museum", hats.id, "bert", gone[:3], by=key).new
+    first = store.enrol("museum", hats.id, "bert", gone[:3], by=key).examples
     store.enrol("museum", hats.id, "anna", gone[3:], by=key)
 
     def found() -> list[bool]:
@@ -346,7 +351,7 @@ def test_what_is_forgotten_is_not_in_the_files_of_sqlite_any_more(tmp_path: Path
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_prototypes_are_those_of_the_examples_after_any_mix_of_calls(
-    store: Store, key: Key, hats: Classifier, seed: int
+    store: Store, key: Key, hats: ClassifierInfo, seed: int
 ):
     draw = random.Random(seed)
     held: dict[str, dict[str, Example]] = {}  # label -> id -> example
@@ -361,8 +366,8 @@ def test_prototypes_are_those_of_the_examples_after_any_mix_of_calls(
             digests = {each.digest for each in mine.values()}
             fresh = [each for each in given if each.digest not in digests]
             enrolled = store.enrol("museum", hats.id, label, given, by=key)
-            assert (len(enrolled.new), len(enrolled.known)) == (len(fresh), 3 - len(fresh))
-            mine.update(zip(enrolled.new, fresh, strict=True))
+            assert (enrolled.new, enrolled.known) == (len(fresh), 3 - len(fresh))
+            mine.update(zip(enrolled.examples[: enrolled.new], fresh, strict=True))
             changes += bool(fresh)
         elif mine and action == "forget":
             name = draw.choice(sorted(mine))
@@ -400,9 +405,9 @@ def calls(store: Store, classifier: str, example_id: str, by: Key) -> dict[str, 
 
 
 def test_to_another_tenant_objects_are_missing_as_if_nobody_had_them(
-    store: Store, key: Key, hats: Classifier
+    store: Store, key: Key, hats: ClassifierInfo
 ):
-    (name, _) = store.enrol("museum", hats.id, "anna", some(1, 2), by=key).new
+    (name, _) = store.enrol("museum", hats.id, "anna", some(1, 2), by=key).examples
     gate, _ = store.create_key("zoo", role="admin", name="gate")
     before = everything(store)
     theirs, nobodys = calls(store, hats.id, name, gate), calls(store, "f" * 24, "f" * 24, gate)
@@ -416,7 +421,7 @@ def test_to_another_tenant_objects_are_missing_as_if_nobody_had_them(
 
 
 @pytest.mark.parametrize("strange", ["", "\0", "\ud800", "%", "é" * 24, "F" * 24, "0" * 24 + "\n"])
-def test_what_cannot_be_stored_is_missing(store: Store, key: Key, hats: Classifier, strange: str):
+def test_what_cannot_be_stored_is_missing(store: Store, key: Key, hats: ClassifierInfo, strange: str):
     for method in (
         lambda: store.classifier("museum", strange),
         lambda: store.enrol("museum", strange, "anna", some(1), by=key),
@@ -430,9 +435,9 @@ def test_what_cannot_be_stored_is_missing(store: Store, key: Key, hats: Classifi
 
 
 def test_an_example_of_another_tenant_is_missing_in_ones_own_classifier(
-    store: Store, key: Key, hats: Classifier
+    store: Store, key: Key, hats: ClassifierInfo
 ):
-    (name,) = store.enrol("museum", hats.id, "anna", some(1), by=key).new
+    (name,) = store.enrol("museum", hats.id, "anna", some(1), by=key).examples
     gate, _ = store.create_key("zoo", role="admin", name="gate")
     own = store.create_classifier("zoo", name="hats", model="fs-pic", by=gate)
     store.enrol("zoo", own.id, "anna", some(2), by=gate)
@@ -443,7 +448,7 @@ def test_an_example_of_another_tenant_is_missing_in_ones_own_classifier(
     assert [each.examples for each in store.classes("museum", hats.id)] == [1]
 
 
-def test_lists_have_nothing_of_another_tenant(store: Store, key: Key, hats: Classifier):
+def test_lists_have_nothing_of_another_tenant(store: Store, key: Key, hats: ClassifierInfo):
     store.enrol("museum", hats.id, "anna", some(1), by=key)
     assert (store.keys("zoo"), store.classifiers("zoo"), store.audit("zoo")) == ([], [], [])
 
@@ -466,7 +471,7 @@ def test_every_method_that_takes_a_tenant_is_tested_for_another_one(store: Store
     assert takes == calls(store, "", "", key).keys() | elsewhere
 
 
-def test_a_key_of_another_tenant_changes_nothing(store: Store, key: Key, hats: Classifier):
+def test_a_key_of_another_tenant_changes_nothing(store: Store, key: Key, hats: ClassifierInfo):
     gate, _ = store.create_key("zoo", role="admin", name="gate")
     store.enrol("museum", hats.id, "anna", some(1), by=key)
     before = everything(store)
@@ -486,7 +491,7 @@ def test_every_statement_names_the_tenant(store: Store, key: Key):
     own = store.create_classifier("zoo", name="hats", model="fs-pic", by=gate)
     statements: list[str] = []
     event.listen(store._engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
-    (one, _) = store.enrol("zoo", own.id, "anna", some(1, 2), by=gate).new
+    (one, _) = store.enrol("zoo", own.id, "anna", some(1, 2), by=gate).examples
     methods = calls(store, own.id, one, gate)
     last = ("forget_class", "delete_classifier")
     for method in (*methods.keys() - {*last}, *last):
@@ -503,7 +508,7 @@ def test_every_statement_names_the_tenant(store: Store, key: Key):
     assert [each for each in rows if not named.search(each)] == []
 
 
-def test_no_row_can_point_at_what_belongs_to_another_tenant(store: Store, key: Key, hats: Classifier):
+def test_no_row_can_point_at_what_belongs_to_another_tenant(store: Store, key: Key, hats: ClassifierInfo):
     store.enrol("museum", hats.id, "anna", some(1), by=key)
     with pytest.raises(Exception, match=r"(?i)foreign key"):
         run(store, "update examples set tenant = 'zoo'")
@@ -512,8 +517,8 @@ def test_no_row_can_point_at_what_belongs_to_another_tenant(store: Store, key: K
 # The audit log.
 
 
-def test_the_log_says_who_enrolled_and_forgot_what(store: Store, key: Key, hats: Classifier):
-    (first, _) = store.enrol("museum", hats.id, "anna", some(1, 2), by=key).new
+def test_the_log_says_who_enrolled_and_forgot_what(store: Store, key: Key, hats: ClassifierInfo):
+    (first, _) = store.enrol("museum", hats.id, "anna", some(1, 2), by=key).examples
     store.forget_example("museum", hats.id, first, by=key)
     store.forget_class("museum", hats.id, "anna", by=key)
     store.delete_classifier("museum", hats.id, by=key)
@@ -552,11 +557,11 @@ def enrol_many(url: str, classifier: str, first: str) -> None:
         print("ready", flush=True)
         numbers = range(int(first), int(first) + 20)
         enrolled = pool.map(lambda n: store.enrol("museum", classifier, "anna", some(n), by=key), numbers)
-        print(sum(len(each.new) for each in enrolled))
+        print(sum(each.new for each in enrolled))
 
 
 def test_processes_that_enrol_into_one_class_at_once_lose_nothing(
-    url: str, store: Store, key: Key, hats: Classifier
+    url: str, store: Store, key: Key, hats: ClassifierInfo
 ):
     # 0 to 19, and 10 to 29: ten of them by both.
     children = [child("enrol_many", url, hats.id, first) for first in (0, 10)]
@@ -592,12 +597,12 @@ def enrol_forever(url: str, classifier: str) -> None:
         while True:
             label = f"class {number % 7}"
             given = some(number, number + 1, number + 2)
-            print(*store.enrol("museum", classifier, label, given, by=key).new, flush=True)
+            print(*store.enrol("museum", classifier, label, given, by=key).examples, flush=True)
             number += 3
 
 
 def test_after_kill_9_what_was_acknowledged_is_there_and_nothing_is_half_there(
-    url: str, store: Store, key: Key, hats: Classifier
+    url: str, store: Store, key: Key, hats: ClassifierInfo
 ):
     process = child("enrol_forever", url, hats.id)
     assert process.stdout is not None
@@ -607,7 +612,7 @@ def test_after_kill_9_what_was_acknowledged_is_there_and_nothing_is_half_there(
     process.wait()
     process.stdout.close()
     # It goes on at once; and what PostgreSQL may still be finishing comes before it.
-    (later,) = store.enrol("museum", hats.id, "later", some(1), by=key).new
+    (later,) = store.enrol("museum", hats.id, "later", some(1), by=key).examples
     assert store.forget_example("museum", hats.id, later, by=key) == 1
     kept = {name for (name,) in run(store, "select id from examples")}
     assert kept >= set(acknowledged)
@@ -703,7 +708,7 @@ def test_a_key_is_admitted_from_memory_for_a_second_and_its_requests_are_counted
     assert store.take(found) == 0.0
     assert [store.admitted(secret) for _ in range(2)] == [found, None]  # two were drawn
     now = time.monotonic
-    monkeypatch.setattr(time, "monotonic", lambda: now() + module.REMEMBERED)
+    monkeypatch.setattr(time, "monotonic", lambda: now() + keys.REMEMBERED)
     assert store.take(found) == 0.0
     assert store.admitted(secret) is None
 
@@ -714,7 +719,7 @@ def test_of_many_requests_one_asks_for_the_key_before_it_is_forgotten(
     _, secret = store.create_key("zoo", role="read", name="gate")
     found = store.key(secret)
     now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + 0.9 * module.REMEMBERED)
+    monkeypatch.setattr(time, "monotonic", lambda: now + 0.9 * keys.REMEMBERED)
     assert [store.admitted(secret) for _ in range(3)] == [None, found, found]
 
 
@@ -727,7 +732,7 @@ def test_a_key_that_is_revoked_here_is_refused_at_once_and_elsewhere_within_a_se
     store.revoke(key.id)
     assert store.admitted(secret) is None
     now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + module.REMEMBERED)
+    monkeypatch.setattr(time, "monotonic", lambda: now + keys.REMEMBERED)
     assert other.admitted(secret) is None
     assert other.key(secret) is None
 
@@ -736,13 +741,13 @@ def test_a_key_that_was_read_before_it_was_revoked_is_not_remembered_after(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ):
     key, secret = store.create_key("zoo", role="read", name="gate")
-    real = module._key
+    real = keys._key
 
     def revoked_meanwhile(row):
         store.revoke(key.id)
         return real(row)
 
-    monkeypatch.setattr(module, "_key", revoked_meanwhile)
+    monkeypatch.setattr(keys, "_key", revoked_meanwhile)
     assert store.key(secret) == key
     assert store.admitted(secret) is None
 
@@ -773,7 +778,7 @@ def test_setting_the_clock_of_the_database_back_lets_nothing_through_and_ends(
 
 
 @pytest.fixture
-def gallery(store: Store, key: Key, hats: Classifier) -> np.ndarray:
+def gallery(store: Store, key: Key, hats: ClassifierInfo) -> np.ndarray:
     """Sixty classes of one example each: (60, D)."""
     given = some(*range(60))
     for number, one in enumerate(given):
@@ -781,7 +786,7 @@ def gallery(store: Store, key: Key, hats: Classifier) -> np.ndarray:
     return np.stack([each.embedding for each in given])
 
 
-def check_nearest(store: Store, hats: Classifier, gallery: np.ndarray) -> None:
+def check_nearest(store: Store, hats: ClassifierInfo, gallery: np.ndarray) -> None:
     queries = np.random.default_rng(0).normal(size=(3, D))
     found = store.nearest("museum", hats.id, queries, count=5)
     assert len(store.nearest("museum", hats.id, queries, count=100)[0]) == 60
@@ -794,7 +799,7 @@ def check_nearest(store: Store, hats: Classifier, gallery: np.ndarray) -> None:
 
 
 def test_the_nearest_prototypes_are_those_of_an_exhaustive_search(
-    store: Store, hats: Classifier, gallery: np.ndarray
+    store: Store, hats: ClassifierInfo, gallery: np.ndarray
 ):
     check_nearest(store, hats, gallery)
 
@@ -809,7 +814,7 @@ def test_with_an_index_they_are_the_same_and_it_goes_with_the_classifier(
     given = some(*range(60))
     for number, one in enumerate(given):
         store.enrol("museum", hats.id, f"class {number}", [one], by=key)
-    monkeypatch.setattr(module, "MANY", 61)
+    monkeypatch.setattr(search, "MANY", 61)
     assert not store.index("museum", hats.id)
     store.enrol("museum", hats.id, "class 60", some(60), by=key)
     assert store.index("museum", hats.id)
@@ -830,15 +835,15 @@ def test_with_an_index_they_are_the_same_and_it_goes_with_the_classifier(
 
 
 def test_sqlite_has_no_index(tmp_path: Path, open_store: Open, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "MANY", 0)
+    monkeypatch.setattr(search, "MANY", 0)
     assert not open_store(f"sqlite:///{tmp_path}/s.db").index("museum", "any")
 
 
-def test_an_empty_classifier_has_nothing_near(store: Store, hats: Classifier):
+def test_an_empty_classifier_has_nothing_near(store: Store, hats: ClassifierInfo):
     assert store.nearest("museum", hats.id, np.zeros((2, D)), count=3) == [[], []]
 
 
-def test_queries_of_another_dimension_are_refused(store: Store, hats: Classifier, key: Key):
+def test_queries_of_another_dimension_are_refused(store: Store, hats: ClassifierInfo, key: Key):
     store.enrol("museum", hats.id, "anna", some(1), by=key)
     for wrong in (np.zeros((2, 3)), np.full((1, D), np.inf), np.zeros(D)):
         with pytest.raises(DataError, match=f"here they are rows of {D} finite numbers"):
@@ -871,7 +876,7 @@ def test_there_is_no_column_for_an_image(store: Store):
     }
 
 
-def test_a_store_opened_again_has_what_it_had(url: str, store: Store, hats: Classifier, open_store: Open):
+def test_a_store_opened_again_has_what_it_had(url: str, store: Store, hats: ClassifierInfo, open_store: Open):
     before = everything(store)
     store.close()
     assert everything(open_store(url)) == before
@@ -947,7 +952,7 @@ def test_a_file_that_takes_nothing_more_is_told_and_used_again_when_it_does(
         store.enrol("museum", hats.id, "anna", many, by=key)
     state[0] = back
     assert everything(store) == before
-    assert len(store.enrol("museum", hats.id, "anna", many, by=key).new) == 20
+    assert store.enrol("museum", hats.id, "anna", many, by=key).new == 20
 
 
 def test_a_damaged_file_is_told(tmp_path: Path):
@@ -973,7 +978,7 @@ def test_a_file_that_is_no_database_is_told_and_left_alone(tmp_path: Path):
 def test_a_writer_that_holds_the_file_for_long_is_told(
     tmp_path: Path, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(module, "_WAIT", 0.05)
+    monkeypatch.setattr(database, "_WAIT", 0.05)
     store = open_store(f"sqlite:///{tmp_path}/store.db")
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
         other.execute("begin immediate")
@@ -997,7 +1002,7 @@ def test_a_postgresql_that_was_stopped_and_started_is_used_again(
         with pytest.raises(StoreError, match="see that the database runs and can be reached, then ask again"):
             method()
     postgresql.ensure_postgres_running()
-    assert len(store.enrol("museum", hats.id, "anna", some(1), by=key).new) == 1
+    assert store.enrol("museum", hats.id, "anna", some(1), by=key).new == 1
 
 
 def test_a_connection_that_breaks_in_a_transaction_leaves_nothing(
@@ -1008,18 +1013,18 @@ def test_a_connection_that_breaks_in_a_transaction_leaves_nothing(
     key, _ = store.create_key("museum", role="write", name="camera")
     hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
     before = everything(store)
-    note = module._note
+    note = classifiers._note
 
     def broken(connection: Any, *arguments: Any, **what: Any) -> None:
         note(connection, *arguments, **what)
         connection.execute(text("select pg_terminate_backend(pg_backend_pid())"))
 
-    monkeypatch.setattr(module, "_note", broken)
+    monkeypatch.setattr(classifiers, "_note", broken)
     with pytest.raises(StoreError, match="terminating connection"):
         store.enrol("museum", hats.id, "anna", some(1), by=key)
     monkeypatch.undo()
     assert everything(store) == before
-    assert len(store.enrol("museum", hats.id, "anna", some(1), by=key).new) == 1
+    assert store.enrol("museum", hats.id, "anna", some(1), by=key).new == 1
 
 
 def test_an_error_of_the_database_shows_no_label(new_url: str, open_store: Open):

@@ -11,7 +11,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -314,18 +314,17 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
             raise Problem(422, first(error.errors())) from None
         if wanted.model not in served:
             raise Problem(422, f"no such model: choose one of {', '.join(sorted(served))}")
-        made = await in_thread(
+        return await in_thread(
             lambda: store.create_classifier(key.tenant, name=wanted.name, model=wanted.model, by=key)
         )
-        return ClassifierInfo(**asdict(made))
 
     @app.get("/v1/classifiers")
     async def list_classifiers(key: Annotated[Key, reader]) -> list[ClassifierInfo]:
-        return [ClassifierInfo(**asdict(each)) for each in await in_thread(store.classifiers, key.tenant)]
+        return await in_thread(store.classifiers, key.tenant)
 
     @app.get("/v1/classifiers/{classifier}")
     async def show_classifier(key: Annotated[Key, reader], classifier: _Id) -> ClassifierInfo:
-        return ClassifierInfo(**asdict(await in_thread(store.classifier, key.tenant, classifier)))
+        return await in_thread(store.classifier, key.tenant, classifier)
 
     @app.delete("/v1/classifiers/{classifier}")
     async def delete_classifier(key: Annotated[Key, writer], classifier: _Id) -> Forgotten:
@@ -334,8 +333,7 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
 
     @app.get("/v1/classifiers/{classifier}/classes")
     async def list_classes(key: Annotated[Key, reader], classifier: _Id) -> list[ClassSummary]:
-        found = await in_thread(store.classes, key.tenant, classifier)
-        return [ClassSummary(**asdict(each)) for each in found]
+        return await in_thread(store.classes, key.tenant, classifier)
 
     @app.delete("/v1/classifiers/{classifier}/classes/{label}")
     async def forget_class(key: Annotated[Key, writer], classifier: _Id, label: _AnyLabel) -> Forgotten:
@@ -377,10 +375,7 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
                 Example(digest, row, found.demand.weight)
                 for digest, row in zip(digests, embeddings.numpy(), strict=True)
             ]
-            kept = store.enrol(key.tenant, classifier, label, examples, by=key)
-            return EnrolledExamples(
-                new=len(kept.new), known=len(kept.known), examples=[*kept.new, *kept.known]
-            )
+            return store.enrol(key.tenant, classifier, label, examples, by=key)
 
         with room.share() as share:
             model, found = await received(request, key, classifier, spec, share)
@@ -411,8 +406,7 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
         since: Annotated[AwareDatetime | None, BeforeValidator(_moment)] = None,
         most: Annotated[int, _DIGITS, Query(ge=1, le=10_000)] = 1000,
     ) -> list[AuditLine]:
-        found = await in_thread(lambda: store.audit(key.tenant, since=since, most=most))
-        return [AuditLine(**asdict(each)) for each in found]
+        return await in_thread(lambda: store.audit(key.tenant, since=since, most=most))
 
     @app.get("/health/live")
     async def live() -> dict[str, str]:

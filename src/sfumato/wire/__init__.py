@@ -1,16 +1,21 @@
 """What travels between a device and a service: releases as bytes, and the messages of the API."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from sfumato.files import portable
-from sfumato.wire.releases import (
-    MEDIA_TYPE,
-    FeatureHeader,
-    Header,
-    ImageHeader,
-    decode,
-    digests,
-    encode,
-    header,
-)
+
+if TYPE_CHECKING:
+    from sfumato.wire.releases import (
+        MEDIA_TYPE,
+        FeatureHeader,
+        Header,
+        ImageHeader,
+        decode,
+        digests,
+        encode,
+        header,
+    )
 
 __all__ = [
     "MEDIA_TYPE",
@@ -23,3 +28,11 @@ __all__ = [
     "header",
     "portable",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # Not at import: releases bring in PyTorch, of which the messages, and so the store, have no need.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module("sfumato.wire.releases"), name)
+    return value

@@ -40,7 +40,11 @@ def no_step(label: str) -> str:
 Label = Annotated[str, Field(pattern=LABEL), AfterValidator(as_kept)]
 
 
-class ProblemDetails(BaseModel):
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class ProblemDetails(_Message):
     """RFC 9457: what went wrong, and in `detail` what to do."""
 
     type: str = "about:blank"
@@ -49,7 +53,7 @@ class ProblemDetails(BaseModel):
     detail: str
 
 
-class ModelInfo(BaseModel):
+class ModelInfo(_Message):
     """A model that the server runs.
 
     Attributes:
@@ -70,7 +74,7 @@ class ModelInfo(BaseModel):
     refused: float | None
 
 
-class NewClassifier(BaseModel):
+class NewClassifier(_Message):
     """A classifier to begin."""
 
     model_config = ConfigDict(extra="forbid")
@@ -79,7 +83,7 @@ class NewClassifier(BaseModel):
     model: Annotated[str, Field(min_length=1, max_length=64)]
 
 
-class ClassifierInfo(BaseModel):
+class ClassifierInfo(_Message):
     """A classifier; `version` grows with every enrolment and forgetting."""
 
     id: str
@@ -89,7 +93,7 @@ class ClassifierInfo(BaseModel):
     version: int
 
 
-class ClassSummary(BaseModel):
+class ClassSummary(_Message):
     """A class, and of how many examples its prototype is."""
 
     label: str
@@ -97,7 +101,7 @@ class ClassSummary(BaseModel):
     created: datetime
 
 
-class EnrolledExamples(BaseModel):
+class EnrolledExamples(_Message):
     """Ids of the examples that the class has now; `new` and `known` say how many it had not and had."""
 
     new: int
@@ -105,13 +109,13 @@ class EnrolledExamples(BaseModel):
     examples: list[str]
 
 
-class Forgotten(BaseModel):
+class Forgotten(_Message):
     """How many examples were forgotten."""
 
     forgotten: int
 
 
-class GuessedClass(BaseModel):
+class GuessedClass(_Message):
     """A class; its probability among all; the squared Euclidean distance from its prototype."""
 
     label: str
@@ -119,20 +123,20 @@ class GuessedClass(BaseModel):
     distance: float
 
 
-class ImageAnswer(BaseModel):
+class ImageAnswer(_Message):
     """The nearest classes of an image, and whether it is of none: null where the model cannot tell."""
 
     guesses: list[GuessedClass]
     none_of_these: bool | None
 
 
-class Answers(BaseModel):
+class Answers(_Message):
     """An answer for each image, in order."""
 
     images: list[ImageAnswer]
 
 
-class AuditLine(BaseModel):
+class AuditLine(_Message):
     """Who changed what, and when."""
 
     time: datetime

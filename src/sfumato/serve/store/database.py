@@ -1,0 +1,267 @@
+"""The database behind a store, SQLite or PostgreSQL: its connections, transactions, versions and failures."""
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Self
+
+from sfumato.errors import ConfigError, needs_extra
+from sfumato.serve.store.errors import ConflictError, StoreError
+from sfumato.serve.store.schema import tenants
+
+with needs_extra("the store", "serve"):
+    import alembic.command
+    from alembic.config import Config
+    from alembic.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+    from sqlalchemy import Connection, create_engine, event, func, inspect, select
+    from sqlalchemy.engine import URL, make_url
+    from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+
+_WAIT = 30  # seconds for another writer, or for a free connection
+_VERSIONS = "sfumato_version"  # the table with the last migration
+_LOCK = 0x5346554D  # "SFUM": PostgreSQL's advisory lock around migrations
+
+
+class Database:
+    """Connections to the database of a store.
+
+    State: the connections, which threads share. A database that went away is asked again by the next call:
+    after StoreError nothing needs to be opened anew.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Open a store, or begin one, and take its tables to the present version.
+
+        Args:
+            url: "sqlite:///FILE", or "postgresql+psycopg://USER:PASSWORD@HOST/DATABASE".
+
+        Raises:
+            ConfigError: another kind of url.
+            StoreError: as above, or the database is another program's or of a later version.
+        """
+        self._url = _parse(url)
+        self._postgresql = self._url.get_backend_name() == "postgresql"
+        # SQLite's own waiting is by sleeping, in no order: threads of one process rather queue up.
+        self._turn = nullcontext() if self._postgresql else threading.Lock()
+        if self._postgresql:
+            # A process that hangs in a transaction must not hold up the others.
+            options = f"-c idle_in_transaction_session_timeout={_WAIT}s"
+            # Nor must a network that goes silent hold up this one.
+            alive = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+            arguments = {"connect_timeout": 5, "options": options, **alive}
+        else:
+            _begin_file(self._url)
+            arguments = {"timeout": _WAIT}
+        self._engine = create_engine(
+            self._url,
+            connect_args=arguments,
+            pool_size=10,
+            pool_timeout=_WAIT,
+            pool_pre_ping=self._postgresql,
+            hide_parameters=True,  # labels and embeddings
+        )
+        if not self._postgresql:
+            event.listen(self._engine, "connect", _prepare)
+        event.listen(self._engine, "begin", _begin)
+        try:
+            with self._errors():
+                self._migrate()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ping(self) -> None:
+        """Ask the database for a sign of life. Raises StoreError where there is none."""
+        with self._reading() as connection:
+            connection.execute(select(tenants.c.name).limit(1))
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with self._errors(), self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self, *, volatile: bool = False) -> Iterator[Connection]:
+        """A transaction that changes something; where it is volatile, it may be lost if the machine fails.
+
+        Then it need not wait for the disk.
+        """
+        with self._errors(), self._turn, self._engine.connect() as connection:
+            connection = connection.execution_options(sfumato_write=True, sfumato_volatile=volatile)
+            with connection.begin():
+                yield connection
+
+    def _empty_log(self) -> None:
+        """Empty SQLite's write-ahead log, which still has what was there before it was forgotten."""
+        if self._postgresql:
+            return
+        with (
+            self._errors(),
+            self._engine.connect() as connection,
+            closing(connection.connection.cursor()) as cursor,
+        ):
+            # In no transaction. It waits for those who read, and at last leaves the work to the next one.
+            cursor.execute("pragma wal_checkpoint(truncate)")
+
+    @contextmanager
+    def _outside_transactions(self) -> Iterator[Connection]:
+        """For what PostgreSQL does in none: indices that are made and dropped while others write."""
+        with self._errors(), self._engine.connect() as connection:
+            yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            where = self._url.render_as_string(hide_password=True)
+            # The error behind it may show what was being stored.
+            raise StoreError(f"{where}: {_cure(error)}") from None
+
+    @contextmanager
+    def _conflicts(self, message: str) -> Iterator[None]:
+        try:
+            yield
+        except StoreError as error:
+            if isinstance(error.__context__, IntegrityError):
+                raise ConflictError(message) from None
+            raise
+
+    def _migrate(self) -> None:
+        config = Config()
+        folder = Path(__file__).parent / "migrations"
+        config.set_main_option("script_location", str(folder).replace("%", "%%"))
+        scripts = ScriptDirectory.from_config(config)
+        with self._engine.begin() as connection:
+            if _revision(connection) == scripts.get_current_head():
+                return
+        with self._writing() as connection:
+            if self._postgresql:  # SQLite has one writer in any case
+                connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+            revision = _revision(connection)
+            where = self._url.render_as_string(hide_password=True)
+            if revision is None and inspect(connection).get_table_names():
+                raise StoreError(f"{where}: has the tables of another program: name a database of its own")
+            if revision not in {None, *(script.revision for script in scripts.walk_revisions())}:
+                raise StoreError(f"{where}: of a later version ({revision}): upgrade sfumato")
+            config.attributes["connection"] = connection
+            config.attributes["version_table"] = _VERSIONS
+            alembic.command.upgrade(config, "head")
+
+
+def _parse(url: str) -> URL:
+    forms = "write sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise ConfigError(f"the store is no url of a database: {forms}") from None
+    if parsed.drivername not in {"sqlite", "postgresql", "postgresql+psycopg"}:
+        raise ConfigError(f"a store of {parsed.drivername!r}: {forms}")
+    if parsed.drivername == "sqlite" and parsed.database in {None, "", ":memory:"}:
+        raise ConfigError(f"a store in memory would be gone with the process: {forms}")
+    return parsed.set(drivername="postgresql+psycopg") if parsed.drivername == "postgresql" else parsed
+
+
+def _begin_file(url: URL) -> None:
+    """Make the file where it is missing, for its owner alone; SQLite's side files take the same mode."""
+    assert url.database is not None
+    try:
+        os.close(os.open(url.database, os.O_CREAT | os.O_RDONLY, 0o600))
+    except OSError as error:
+        message = (
+            f"{url.database}: {error.strerror}: name a file that can be written, in a folder that is there"
+        )
+        raise StoreError(message) from error
+
+
+def _prepare(connection: sqlite3.Connection, _: object) -> None:
+    """A new connection to SQLite."""
+    connection.isolation_level = None  # transactions are begun by _begin
+    if connection.execute("pragma journal_mode").fetchone() != ("wal",):
+        _to_wal(connection)
+    connection.execute("pragma foreign_keys = on")
+    connection.execute("pragma secure_delete = on")
+
+
+def _to_wal(connection: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log, for which SQLite does not wait by itself when another does the same."""
+    until = time.monotonic() + _WAIT
+    while True:
+        try:
+            connection.execute("pragma journal_mode = wal")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
+def _begin(connection: Connection) -> None:
+    """A new transaction, as `Database._writing` wants it."""
+    options = connection.get_execution_options()
+    volatile = options.get("sfumato_volatile", False)
+    if connection.dialect.name == "postgresql":
+        if volatile:
+            connection.exec_driver_sql("set local synchronous_commit = off")
+        return
+    if options.get("sfumato_write", False):
+        # FULL: what is acknowledged is on the disk.
+        connection.exec_driver_sql(f"pragma synchronous = {'normal' if volatile else 'full'}")
+        connection.exec_driver_sql("begin immediate")
+    else:
+        connection.exec_driver_sql("begin")
+
+
+def _revision(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection, opts={"version_table": _VERSIONS}).get_current_revision()
+
+
+def _cure(error: SQLAlchemyError | sqlite3.Error) -> str:
+    """What happened, without the values that were being stored, and what to do."""
+    found: Any = getattr(error, "orig", None) or error
+    code = getattr(found, "sqlite_errorcode", None)
+    # PostgreSQL shows values in the lines below the first one.
+    happened = str(found).partition("\n")[0]
+    cure = _CURES.get(code & 0xFF if code is not None else getattr(found, "sqlstate", None), _OTHERWISE)
+    return f"{happened}: {cure}"
+
+
+_OTHERWISE = "see that the database runs and can be reached, then ask again: what was enrolled counts once"
+_ROOM = "the disk is full: make room and ask again; nothing was saved"
+_READ_ONLY = "it cannot be written: see to its permissions, and those of its folder; nothing was saved"
+_DAMAGED = "damaged, or no store: restore it from a backup"
+_BUSY = "another process holds it: ask again; nothing was saved"
+_NO_VECTOR = "install pgvector on the machine of the database"
+_NO_RIGHT = "give its user the right; for pgvector, let a superuser run `create extension vector` in it, once"
+_CURES: dict[Any, str] = {
+    # SQLite's result codes.
+    sqlite3.SQLITE_FULL: _ROOM,
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_CANTOPEN: _READ_ONLY,
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_BUSY: _BUSY,
+    # PostgreSQL's states.
+    "53100": _ROOM,
+    "25006": _READ_ONLY,
+    "XX001": _DAMAGED,
+    "XX002": _DAMAGED,
+    "53300": "it has no connection left: raise max_connections, or run fewer processes",
+    "42501": _NO_RIGHT,
+    "0A000": _NO_VECTOR,
+}

@@ -1,0 +1,284 @@
+"""Who may ask: tenants, their keys, and how many requests each makes."""
+
+import hashlib
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, get_args
+
+from sfumato.errors import ConfigError, needs_extra
+from sfumato.serve.store.database import Database
+from sfumato.serve.store.errors import NotFoundError
+from sfumato.serve.store.rows import ID, check_text, moment, new_id, now
+from sfumato.serve.store.schema import keys, tenants, windows
+
+with needs_extra("the store", "serve"):
+    from sqlalchemy import Double, case, cast, extract, func, insert, literal, select, update
+
+Role = Literal["read", "write", "admin"]
+
+REMEMBERED = 1.0  # seconds, for which a key that was found is known without the database
+
+_MOST_REMEMBERED = 10_000  # keys
+_DRAWS = 100  # of requests by a process, in a window of which it gets all
+_WINDOW = 60.0  # seconds, in which the requests of a key are counted
+
+
+@dataclass(frozen=True)
+class Key:
+    """Who asks, for which tenant, and what he may do; never the secret itself."""
+
+    id: str
+    tenant: str
+    role: Role
+    name: str
+    rate: int | None  # requests a minute
+    quota: int | None  # examples stored at most
+    created: datetime
+    revoked: datetime | None
+
+
+@dataclass
+class _Remembered:
+    """A key as the database had it, until when on the monotonic clock that will do, and who asks before."""
+
+    key: Key
+    until: float
+    asked: bool = False
+
+
+@dataclass
+class _Drawn:
+    """Requests that a key may still make by this process, in a window that lasts until then."""
+
+    requests: int
+    until: float
+
+
+class Admissions:
+    """What a process knows of keys without the database. Threads share it.
+
+    State: keys that were found within REMEMBERED seconds, requests that were drawn for keys, and how many
+    keys were revoked here.
+    """
+
+    def __init__(self) -> None:
+        self.revocations = 0
+        self._lock = threading.Lock()  # held for no longer than a look takes
+        self._remembered: dict[bytes, _Remembered] = {}  # by the hash of the secret
+        self._drawn: dict[str, _Drawn] = {}  # by the id of the key
+
+    def admitted(self, hashed: bytes) -> Key | None:
+        """See Keys.admitted."""
+        moment_now = time.monotonic()
+        with self._lock:
+            remembered = self._remembered.get(hashed)
+            if remembered is None or moment_now >= remembered.until:
+                return None
+            if not remembered.asked and moment_now >= remembered.until - REMEMBERED / 4:
+                remembered.asked = True
+                return None
+            key = remembered.key
+            return key if key.rate is None or self._spend(key, moment_now) else None
+
+    def remember(self, hashed: bytes, key: Key, *, asked: float, revocations: int) -> None:
+        """Know a key that was asked for at a time, unless one was revoked since: it may be this one."""
+        with self._lock:
+            if self.revocations == revocations:
+                if len(self._remembered) >= _MOST_REMEMBERED:
+                    self._remembered.clear()
+                self._remembered[hashed] = _Remembered(key, asked + REMEMBERED)
+
+    def revoke(self) -> None:
+        """Ask the database for every key from now on."""
+        with self._lock:
+            self.revocations += 1
+            self._remembered.clear()
+
+    def spend(self, key: Key, at: float) -> bool:
+        """Count a request by what was drawn before. Returns whether anything was left of it."""
+        with self._lock:
+            return self._spend(key, at)
+
+    def keep(self, key: Key, requests: int, *, until: float) -> None:
+        """Keep requests that were drawn for later, until their window is over."""
+        moment_now = time.monotonic()
+        with self._lock:
+            kept = self._drawn.get(key.id)
+            if kept is not None and moment_now < kept.until:  # another thread drew in the same window
+                requests, until = requests + kept.requests, min(until, kept.until)
+            self._drawn[key.id] = _Drawn(requests, until)
+
+    def _spend(self, key: Key, at: float) -> bool:
+        drawn = self._drawn.get(key.id)
+        if drawn is None or not drawn.requests or at >= drawn.until:
+            return False
+        drawn.requests -= 1
+        return True
+
+
+class Keys(Database):
+    """Tenants, and the keys by which they ask. State: connections, and what is known without them."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._admissions = Admissions()
+
+    def create_tenant(self, name: str) -> None:
+        """Begin a tenant, of 1 to 200 characters. Raises ConflictError where it is there already."""
+        check_text("tenant", name)
+        with self._conflicts(f"there is a tenant {name!r} already"), self._writing() as connection:
+            connection.execute(insert(tenants).values(name=name, created=now()))
+
+    def tenants(self) -> list[str]:
+        """The names of all, in order."""
+        with self._reading() as connection:
+            return sorted(connection.scalars(select(tenants.c.name)))
+
+    def create_key(
+        self, tenant: str, *, role: Role, name: str, rate: int | None = None, quota: int | None = None
+    ) -> tuple[Key, str]:
+        """Make a key, and its secret of 256 bits, which nothing can show again.
+
+        Args:
+            tenant: who it is for.
+            role: "read" to list and classify, "write" to enrol and forget as well, "admin" for everything.
+            name: of the device or person, 1 to 200 characters.
+            rate: requests a minute, 1 or more; None for any number.
+            quota: examples that may lie in the store by this key, 0 or more; None for any number.
+
+        Raises:
+            ConfigError: a role, rate or quota that cannot be.
+            NotFoundError: no such tenant.
+        """
+        if role not in get_args(Role):
+            raise ConfigError(f"role {role!r}: choose one of {', '.join(get_args(Role))}")
+        if rate is not None and not 1 <= rate < 2**31:
+            raise ConfigError(f"rate={rate}: requests a minute are 1 or more; to stop a key, revoke it")
+        if quota is not None and not 0 <= quota < 2**31:
+            raise ConfigError(f"quota={quota}: the most examples of a key is 0 or more")
+        check_text("tenant", tenant)
+        check_text("name of a key", name)
+        secret = f"sfumato_{secrets.token_urlsafe(32)}"
+        row = {
+            **{"id": f"k-{new_id()}", "tenant": tenant, "role": role, "name": name, "rate": rate},
+            **{"quota": quota, "created": now(), "revoked": None},
+        }
+        with self._writing() as connection:
+            if connection.scalar(select(tenants.c.name).where(tenants.c.name == tenant)) is None:
+                raise NotFoundError(f"no tenant {tenant!r}: create it first")
+            connection.execute(insert(keys).values(hash=_hash(secret), **row))
+            connection.execute(insert(windows).values(key=row["id"], tenant=tenant, started=0.0, used=0))
+        return _key(row), secret
+
+    def key(self, secret: str) -> Key | None:
+        """Whose secret it is; None where it is nobody's, or was revoked."""
+        hashed, asked, revocations = _hash(secret), time.monotonic(), self._admissions.revocations
+        query = select(*_KEY).where(keys.c.hash == hashed, keys.c.revoked.is_(None))
+        with self._reading() as connection:
+            row = connection.execute(query).mappings().one_or_none()
+        if row is None:
+            return None
+        key = _key(row)
+        self._admissions.remember(hashed, key, asked=asked, revocations=revocations)
+        return key
+
+    def admitted(self, secret: str) -> Key | None:
+        """Whose secret it is, and one more request of that key, without asking the database.
+
+        A key that `key` found is remembered for REMEMBERED seconds, in which it is good for requests even
+        where another process revokes it; `revoke` of this store is obeyed at once.
+
+        Returns:
+            None where only the database can tell: ask `key`, then `take`. Of many requests at once one is
+            told so a little early, so that not all have to wait.
+        """
+        return self._admissions.admitted(_hash(secret))
+
+    def keys(self, tenant: str) -> list[Key]:
+        """All keys of a tenant, revoked ones too, the oldest first."""
+        query = select(*_KEY).where(keys.c.tenant == tenant).order_by(keys.c.created, keys.c.id)
+        with self._reading() as connection:
+            return [_key(row) for row in connection.execute(query).mappings()]
+
+    def revoke(self, key_id: str) -> None:
+        """Make a key worthless for good, from the next call on; see `admitted` for other processes.
+
+        What it enrolled stays.
+        """
+        with self._writing() as connection:
+            revoked = func.coalesce(keys.c.revoked, now())
+            known = ID.fullmatch(key_id.removeprefix("k-"))
+            if (
+                not known
+                or not connection.execute(
+                    update(keys).where(keys.c.id == key_id).values(revoked=revoked)
+                ).rowcount
+            ):
+                raise NotFoundError(f"no key {key_id!r}: list those there are")
+        self._admissions.revoke()
+
+    def take(self, key: Key) -> float:
+        """Count a request of a key. Returns 0.0 where it is allowed, else the seconds to wait.
+
+        Guarantees: of the requests of all processes together, at most `key.rate` are allowed in a window. A
+        window begins with a request and lasts 60 s; 60 s that lie across two of them can hold twice as many.
+        Of high rates, a process draws a hundredth at a time, which it then counts down by itself: what it has
+        drawn and does not need by the end of the window, no other process can use.
+
+        The clock is PostgreSQL's own; or for SQLite the monotonic one, which all processes of a machine have.
+        So it changes nothing to set the clock of a machine that serves. To set that of PostgreSQL's machine
+        forward ends the windows under way early, once; to set it back lengthens them, to 120 s at most.
+        """
+        if key.rate is None:
+            return 0.0
+        began = time.monotonic()
+        if self._admissions.spend(key, began):
+            return 0.0
+        drawn = max(1, key.rate // _DRAWS)
+        now: Any = literal(began)
+        if self._postgresql:
+            now = cast(extract("epoch", func.statement_timestamp()), Double)
+        passed = now - windows.c.started
+        # After a restart of the machine the monotonic clock begins again, as if a clock were set back by far.
+        over = (passed >= _WINDOW) | (passed < -_WINDOW)
+        query = (
+            update(windows)
+            .where(windows.c.tenant == key.tenant, windows.c.key == key.id)
+            .values(
+                used=case(
+                    (passed >= _WINDOW, drawn),
+                    (windows.c.used >= key.rate, key.rate + drawn),  # none of them was left
+                    else_=windows.c.used + drawn,
+                ),
+                started=case((over, now), else_=windows.c.started),
+            )
+            .returning(windows.c.used, windows.c.started + _WINDOW - now)
+        )
+        with self._writing(volatile=True) as connection:
+            used, left = connection.execute(query).one()
+        granted = drawn - max(0, used - key.rate)
+        if not granted:
+            return max(float(left), 0.001)
+        if granted > 1:
+            self._admissions.keep(key, granted - 1, until=began + float(left))
+        return 0.0
+
+
+_KEY = [column for column in keys.c if column.name != "hash"]
+
+
+def _hash(secret: str) -> bytes:
+    # A secret of 256 random bits needs no slow hash: nobody can try them all.
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).digest()
+
+
+def _key(row: Any) -> Key:
+    revoked = row["revoked"]
+    return Key(
+        **{name: row[name] for name in ("id", "tenant", "role", "name", "rate", "quota")},
+        created=moment(row["created"]),
+        revoked=None if revoked is None else moment(revoked),
+    )
