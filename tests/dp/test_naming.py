@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -16,6 +17,7 @@ from sfumato.dp.naming import (
     concentrated,
     counting,
     discrete,
+    discrete_mu,
     exact,
     flipped_bits,
     gaussian,
@@ -538,6 +540,53 @@ def test_a_percentage_in_plain_words_is_never_below_the_chance(chance):
     assert shown < 1
 
 
+# Discrete Gaussian noise from a centre.
+
+
+@pytest.mark.parametrize("variance", [16.5, 20.0, 100.0, 1e4])
+@pytest.mark.parametrize("prior", [0.5, 0.01, 1e-6])
+def test_no_test_of_discrete_gaussian_noise_is_above_the_mu_of_its_centre(variance, prior):
+    """The most powerful test of noise around the radius against noise around 0, by its whole table."""
+    radius = round(1.5 * math.sqrt(variance))
+    whole = np.arange(-20 * math.ceil(math.sqrt(variance)), 20 * math.ceil(math.sqrt(variance)) + 1)
+    around = [np.exp(-((whole - centre) ** 2) / (2 * variance)) for centre in (0, radius)]
+    reference, moved = (weights / weights.sum() for weights in around)
+    # The likelihood ratio grows with the output: outputs are taken from the top until the level is spent.
+    level = reference[::-1].cumsum()
+    power = np.interp(prior, np.concatenate([[0.0], level]), np.concatenate([[0.0], moved[::-1].cumsum()]))
+    mu = discrete_mu(radius=radius, variance=variance, step=1.0)
+    assert mu is not None
+    assert power <= gaussian(prior, mu=mu).chance
+    if variance >= 100:
+        assert gaussian(prior, mu=mu).chance <= 1.7 * power  # and of fine grids not needlessly above
+
+
+def test_discrete_noise_of_variance_16_about_gaussian_noise_is_discrete_noise():
+    """The step of the proof, by quadrature, where the variances add up to 25."""
+    rest = 9.0
+
+    def rounded(output: int) -> float:
+        def density(draw: float) -> float:
+            weights = math.fsum(math.exp(-((k - draw) ** 2) / 32) for k in range(-60, 61))
+            return norm.pdf(draw, 0, math.sqrt(rest)) * math.exp(-((output - draw) ** 2) / 32) / weights
+
+        return quad(density, -40, 40, epsabs=1e-14, limit=400)[0]
+
+    for output in (0, 1, 7):
+        expected = math.exp(-(output**2) / 50) / math.fsum(math.exp(-(k**2) / 50) for k in range(-80, 81))
+        assert rounded(output) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_mu_of_a_fine_grid_is_the_radius_over_the_deviation():
+    mu = discrete_mu(radius=3.0, variance=4.0, step=1 / 1024)
+    assert mu == pytest.approx(1.5, rel=1e-5)
+    assert mu > 1.5
+
+
+def test_a_grid_that_is_coarse_for_the_noise_has_no_mu():
+    assert discrete_mu(radius=1.0, variance=16.0, step=1.0) is None
+
+
 # By the guarantee of an image.
 
 
@@ -562,6 +611,31 @@ def test_a_guarantee_bounds_naming_by_its_number_between_any_two_images(guarante
     assert (stated.chance, stated.source) == bound
     assert (stated.candidates, stated.releases, stated.prior) == (100, 3, 0.01)
     assert guarantee.naming(prior=0.01, releases=3).chance == stated.chance
+
+
+def test_a_guarantee_from_a_centre_bounds_naming_by_whichever_of_both_is_less():
+    far = replace(promise("concentrated", 4.5), centre=1.5)
+    assert far.naming(candidates=100, releases=3).chance == gaussian(0.01, mu=1.5, releases=3).chance
+    assert "from a centre: after Hayes" in far.naming(candidates=100).source
+    near = replace(promise("concentrated", 0.01), centre=1.5)
+    assert near.naming(candidates=100).chance == concentrated(0.01, rho=0.01).chance
+
+
+def test_a_centre_stays_what_it_is_in_other_terms_and_for_groups():
+    known = replace(promise("concentrated", 4.5), centre=1.5)
+    assert known.to("approximate", delta=1e-5).centre == known.group(9).centre == 1.5
+
+
+def test_a_guarantee_that_was_written_before_there_were_centres_is_read():
+    fields = {
+        "definition": "pure",
+        "value": 1.0,
+        "pixels": 1,
+        "whole_image": 9.0,
+        "source": "a",
+        "delta": 0.0,
+    }
+    assert Guarantee(**fields).centre is None
 
 
 def test_a_guarantee_takes_the_priors_of_all_people():

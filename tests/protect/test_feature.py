@@ -4,6 +4,7 @@ import hashlib
 import math
 import pickle
 from pathlib import Path
+from statistics import NormalDist
 
 import pytest
 import torch
@@ -211,6 +212,18 @@ def test_a_clipped_feature_has_the_guarantee_of_the_gaussian_mechanism():
     epsilon = guarantee.to("approximate", delta=1e-5).value
     # Bun & Steinke 2016, Prop. 1.3, which is looser.
     assert 0 < epsilon <= 4.5 + 2 * math.sqrt(4.5 * math.log(1e5))
+
+
+def test_naming_by_a_clipped_feature_is_bounded_from_the_middle_of_the_ball():
+    """Phi(Phi^-1(pi) + c/sigma), with the radius c; by the diameter nothing would be proved here."""
+    naming = Feature("a", noise=4.0, norm=3.0).guarantee(SHAPE).naming(candidates=100)
+    normal = NormalDist()
+    assert naming.chance == pytest.approx(normal.cdf(normal.inv_cdf(0.01) + 3.0 / 2.0), rel=1e-4)
+    assert naming.chance < 0.21
+
+
+def test_little_noise_for_the_grid_of_numbers_has_no_centre():
+    assert Feature("a", noise=1e-5, norm=3.0).guarantee(SHAPE).centre is None
 
 
 @pytest.mark.parametrize("settings", [{"noise": 4.0}, {"noise": 0.0}, {"noise": 0.0, "norm": 3.0}])

@@ -38,6 +38,9 @@ class Guarantee:
         whole_image: the same number between ANY two images of that shape.
         source: where the proof is.
         delta: δ of "approximate"; 0 otherwise.
+        centre: the μ between the releases of any image of that shape and ONE reference, such as noise around
+            0, which may be half of that between two images; None where none is proved. It is a μ whatever the
+            definition, and serves `naming` alone.
     """
 
     definition: Definition
@@ -46,6 +49,7 @@ class Guarantee:
     whole_image: float
     source: str
     delta: float = 0.0
+    centre: float | None = None
 
     def to(self, definition: Definition, *, delta: float = 0.0) -> "Guarantee":
         """The same promise in other terms, by a theorem; what is lost on the way is lost for good.
@@ -102,9 +106,9 @@ class Guarantee:
     ) -> naming.Naming:
         """The most that anybody's chance can be to name the person who is on the released images.
 
-        Follows from `whole_image`, the releases of any one image being the reference: see
-        sfumato.dp.naming. A protection that knows more, such as how many outputs it has, or a reference in
-        the middle of all, proves more.
+        Follows from `whole_image`, the releases of any one image being the reference, or from `centre`:
+        whichever proves more; see sfumato.dp.naming. A protection that knows how many outputs it has may
+        prove more.
 
         Args:
             candidates: N equally likely people; or
@@ -124,6 +128,8 @@ class Guarantee:
                 bound = naming.concentrated(best, rho=whole, releases=releases)
             case "approximate":
                 bound = naming.approximate(best, epsilon=whole, delta=self.delta, releases=releases)
+        if self.centre is not None:
+            bound = naming.least(bound, naming.gaussian(best, mu=self.centre, releases=releases))
         return naming.stated(bound, candidates=candidates, prior=prior, releases=releases)
 
     def __str__(self) -> str:

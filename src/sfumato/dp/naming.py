@@ -261,6 +261,31 @@ def gaussian(prior: Prior, *, mu: float, releases: int = 1) -> Bound:
     return _bound(best, math.log(chance) if chance else -math.inf, source)
 
 
+def discrete_mu(*, radius: float, variance: float, step: float) -> float | None:
+    """The μ for `gaussian` of DISCRETE Gaussian noise, against noise around a centre: c / √(σ² - 16h²).
+
+    Proof: let c be within the radius of the centre, in steps h of the grid, and round a draw of N(c, σ² - 16)
+    to the grid by discrete Gaussian noise of variance 16 about it. By Poisson's summation its normaliser is
+    4√2π times a number within 1 ± ε of 1, ε < 3·e^(-32π²) < 1e-136, wherever the grid lies; and two Gaussian
+    densities convolve to one: the result is that of N(c, σ²) at the points of the grid, but for that factor.
+    The discrete Gaussian, whose normaliser is at least σ√2π, is nowhere likelier than 1 + ε times that. So it
+    is a function of continuous noise of variance σ² - 16, but for (1 + ε)^(n·d), which no number of releases
+    and dimensions makes as large as what is added for rounding.
+
+    Source: the above; Micciancio & Regev 2007, Lemma 3.3, and Peikert 2010, Theorem 3.1, have its parts.
+
+    Args:
+        radius: c >= 0, of all that is released from the centre, in L2 norm; both lie on the grid.
+        variance: σ² > 0, of the noise on each number.
+        step: h > 0, of the grid.
+
+    Returns:
+        μ, or None where the noise has a deviation of 4 steps or less: the grid is too coarse for this.
+    """
+    left = variance - 16 * step**2
+    return _number("radius", radius) / math.sqrt(left) * (1 + 1e-12) if left > 0 else None
+
+
 def pure(prior: Prior, *, epsilon: float, releases: int = 1) -> Bound:
     """ε-DP, local to the person: min(e^ε π, 1 - e^-ε (1 - π)) for one release; n releases exactly.
 

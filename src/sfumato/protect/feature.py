@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
+from sfumato.dp.naming import discrete_mu
 from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.images import check_batch, to_float
 from sfumato.networks import TinyDarknet, cut
@@ -325,6 +326,9 @@ class Feature:
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
         """ρ-zCDP with ρ = 2·norm² / noise, between any two images; None without `norm` or without noise.
 
+        The middle of the ball is half as far from each image as two may be from each other, and noise around
+        it is the reference for `naming`.
+
         Args:
             shape: of the image; the number does not depend on it.
             pixels: how many may differ, by default 1: however many, the feature may move from one end of the
@@ -340,6 +344,7 @@ class Feature:
             pixels=count,
             whole_image=rho,
             source="discrete Gaussian: Canonne, Kamath & Steinke 2020, Thm. 4",
+            centre=discrete_mu(radius=self.norm, variance=self.noise, step=1 / GRID),
         )
 
     def suspicious(self, release: FeatureRelease, *, false_alarm: float, made_of: str | None = None) -> None:
