@@ -116,7 +116,7 @@ def during(outputs: Path, count: int, happens: Any) -> threading.Thread:
 
 
 def test_a_cluster_gives_the_files_manifest_and_charges_of_this_process(tmp_path, on_ray, monkeypatch):
-    monkeypatch.setattr("sfumato.device.folder._CHUNK_FILES", 3)
+    monkeypatch.setattr("sfumato.device.listing._CHUNK_FILES", 3)
     write(tmp_path / "photos", something())
     monkeypatch.chdir(tmp_path)  # relative paths are those of the process that was started
     outcomes = [
@@ -175,7 +175,7 @@ def test_though_a_node_is_lost_everything_is_there_once_at_a_url_too(tmp_path, o
 
 
 def test_a_budget_stops_the_workers_of_a_cluster_together(tmp_path, on_ray, monkeypatch):
-    monkeypatch.setattr("sfumato.device.folder._CHUNK_FILES", 2)
+    monkeypatch.setattr("sfumato.device.listing._CHUNK_FILES", 2)
     photos = write(tmp_path / "photos", {f"{i:02}.png": picture(i) for i in range(12)})
     with Ledger(tmp_path / "l.db") as ledger:
         ledger.set_budget(Budget.parse("epsilon=21"), folder=photos)
@@ -376,7 +376,7 @@ def test_what_lies_in_the_memory_of_this_process_is_not_given_to_others(memory, 
 
 
 def test_processes_write_to_urls_as_one_does(tmp_path, monkeypatch):
-    monkeypatch.setattr("sfumato.device.folder._CHUNK_FILES", 3)
+    monkeypatch.setattr("sfumato.device.listing._CHUNK_FILES", 3)
     photos = write(tmp_path / "photos", something())
     protect_folder(photos, tmp_path / "one", parse(NOISY), tmp_path / "l.db", engine=HERE)
     protect_folder(

@@ -1201,7 +1201,7 @@ def test_a_second_run_into_one_target_is_refused(place: Place):
 
 
 def test_two_processes_write_the_same_files_as_one(place: Place, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs, "_CHUNK_FILES", 4)
+    monkeypatch.setattr("sfumato.device.listing._CHUNK_FILES", 4)
     busy(place)
     one = place.run()
     outputs, manifest = place.outputs(), place.manifest()

@@ -67,7 +67,7 @@ def test_nothing_leaves_once_another_file_lies_in_its_place(path: Path, photogra
 DELETES = """
 import sys
 from pathlib import Path
-from sfumato.device import folder, journal
+from sfumato.device import folder, listing
 from sfumato.errors import LedgerError
 from sfumato.protect import parse
 
@@ -76,7 +76,7 @@ source, target, ledger = map(Path, sys.argv[1:])
 def deleting(images, done, total):
     ledger.unlink(missing_ok=True)
 
-folder._CHUNK_FILES = 1
+listing._CHUNK_FILES = 1
 try:
     folder.protect_folder(source, target, parse("dp-pix:cell=4,epsilon=3"), ledger, report=deleting)
 except LedgerError as error:

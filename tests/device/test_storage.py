@@ -15,7 +15,7 @@ from fsspec.registry import known_implementations
 from sfumato.device.budgets import Budget
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.scopes import folder_name, is_folder, without_password
-from sfumato.device.storage import Folder, Remote, place
+from sfumato.device.storage import Folder, Remote, storage_of
 from sfumato.errors import ConfigError, ImageError, MissingExtraError
 from sfumato.files import PART
 
@@ -24,9 +24,9 @@ from sfumato.files import PART
 def there(request, tmp_path):
     """A place that exists, with one file in it."""
     if request.param == "memory":
-        found = place(f"memory:/{tmp_path}/there")
+        found = storage_of(f"memory:/{tmp_path}/there")
     else:
-        found = place(tmp_path / "there" if request.param == "folder" else f"local://{tmp_path}/there")
+        found = storage_of(tmp_path / "there" if request.param == "folder" else f"local://{tmp_path}/there")
     found.make()
     found.put("a/b.png", b"first", replace=False)
     return found
@@ -128,7 +128,7 @@ def test_a_file_longer_than_allowed_is_not_read_whole(there, monkeypatch):
 
 
 def test_halves_that_a_kill_left_are_removed_where_they_can_be(tmp_path):
-    for there in (place(tmp_path), place(f"local://{tmp_path}")):
+    for there in (storage_of(tmp_path), storage_of(f"local://{tmp_path}")):
         for folder in (tmp_path, tmp_path / "a"):
             folder.mkdir(exist_ok=True)
             (folder / PART.replace("*", "0123456789abcdef")).write_bytes(b"half")
@@ -138,7 +138,7 @@ def test_halves_that_a_kill_left_are_removed_where_they_can_be(tmp_path):
 
 
 def test_nothing_of_a_failed_write_is_left_at_a_url_that_shows_halves(tmp_path, monkeypatch):
-    there = place(f"local://{tmp_path}/there")
+    there = storage_of(f"local://{tmp_path}/there")
     there.make()
 
     def full(files, path, value, **_):
@@ -153,7 +153,7 @@ def test_nothing_of_a_failed_write_is_left_at_a_url_that_shows_halves(tmp_path, 
 
 
 def test_a_file_is_replaced_also_where_nothing_is_renamed_over_another(tmp_path, monkeypatch):
-    there = place(f"local://{tmp_path}/there")
+    there = storage_of(f"local://{tmp_path}/there")
     there.put("a.png", b"first", replace=False)
 
     def careful(files, path, other, **_):
@@ -171,7 +171,7 @@ def test_links_at_a_url_are_followed_to_files_and_told_from_folders(tmp_path):
     (tmp_path / "a.png").write_bytes(b"x")
     (tmp_path / "link.png").symlink_to("a.png")
     (tmp_path / "linked").symlink_to("real")
-    for there in (place(tmp_path), place(f"local://{tmp_path}")):
+    for there in (storage_of(tmp_path), storage_of(f"local://{tmp_path}")):
         assert {base: look().kind for base, look in there.entries("")} == {
             "a.png": "file",
             "link.png": "file",
@@ -184,24 +184,24 @@ def test_links_at_a_url_are_followed_to_files_and_told_from_folders(tmp_path):
 
 
 def test_a_url_of_a_local_file_is_that_folder(tmp_path):
-    assert place(f"file://{tmp_path}/a") == Folder(tmp_path / "a")
+    assert storage_of(f"file://{tmp_path}/a") == Folder(tmp_path / "a")
     assert folder_name(f"file://{tmp_path}/a/") == folder_name(tmp_path / "a")
 
 
 def test_what_lies_above_and_below_a_url_is_a_url():
-    assert str(place("s3://bucket/a/t.tar").parent) == "s3://bucket/a"
-    assert str(place("memory://t.tar").parent) == "memory://"
-    assert place("memory://").at("a/b") == "memory://a/b"
-    assert place("s3://bucket/a/").at("b") == place("s3://bucket/a").at("b") == "s3://bucket/a/b"
+    assert str(storage_of("s3://bucket/a/t.tar").parent) == "s3://bucket/a"
+    assert str(storage_of("memory://t.tar").parent) == "memory://"
+    assert storage_of("memory://").at("a/b") == "memory://a/b"
+    assert storage_of("s3://bucket/a/").at("b") == storage_of("s3://bucket/a").at("b") == "s3://bucket/a/b"
 
 
 def test_a_place_within_another_is_known_by_its_name(tmp_path):
-    assert place("s3://b/a/c").within(place("s3://b/a/"))
-    assert not place("s3://b/ab").within(place("s3://b/a"))
-    assert place("sftp://anna:pw@host/a").within(place("sftp://host/a"))
-    assert not place("s3://b/a").within(place("/"))
+    assert storage_of("s3://b/a/c").within(storage_of("s3://b/a/"))
+    assert not storage_of("s3://b/ab").within(storage_of("s3://b/a"))
+    assert storage_of("sftp://anna:pw@host/a").within(storage_of("sftp://host/a"))
+    assert not storage_of("s3://b/a").within(storage_of("/"))
     (tmp_path / "link").symlink_to(tmp_path)
-    assert place(tmp_path / "link" / "a").within(place(tmp_path))
+    assert storage_of(tmp_path / "link" / "a").within(storage_of(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -218,19 +218,19 @@ def test_a_place_within_another_is_known_by_its_name(tmp_path):
     ],
 )
 def test_a_url_is_shown_without_user_and_password(url, shown):
-    assert without_password(url) == str(place(url)) == shown
+    assert without_password(url) == str(storage_of(url)) == shown
     assert folder_name(url) == shown.encode()
-    assert "secret" not in repr(place(url))
+    assert "secret" not in repr(storage_of(url))
 
 
 def test_a_password_with_a_slash_is_refused_and_not_shown():
     with pytest.raises(ConfigError, match="a password in a URL has a / in it: write %2F") as raised:
-        place("s3://KEY:se/cret@bucket/a")
+        storage_of("s3://KEY:se/cret@bucket/a")
     assert "cret" not in str(raised.value)
 
 
 def test_errors_of_a_file_system_tell_no_password(monkeypatch):
-    there = place("memory://anna:s%65cret@host/a")
+    there = storage_of("memory://anna:s%65cret@host/a")
     assert isinstance(there, Remote)
 
     def refuse(files, path, **_):
@@ -246,14 +246,14 @@ def test_errors_of_a_file_system_tell_no_password(monkeypatch):
 
 def test_a_url_that_nothing_opens_is_said():
     with pytest.raises(ConfigError, match="nosuch://: not a URL that fsspec opens here"):
-        place("nosuch://a/b").exists()
+        storage_of("nosuch://a/b").exists()
 
 
 def test_a_url_whose_library_is_missing_is_said(monkeypatch):
     missing = {"class": "gone.Files", "err": "Install gone for it"}
     monkeypatch.setitem(known_implementations, "gone", missing)
     with pytest.raises(MissingExtraError, match="gone://host/b: Install gone for it"):
-        place("gone://anna:secret@host/b").exists()
+        storage_of("gone://anna:secret@host/b").exists()
 
 
 # Budgets of folders

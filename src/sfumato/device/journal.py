@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sfumato.device.storage import Place
+from sfumato.device.storage import Storage
 from sfumato.device.witness import runs_of
 from sfumato.errors import DataError
 
@@ -33,7 +33,7 @@ class Row:
 
     Attributes:
         source: path below the source.
-        stamp: of the source, by which a changed file is noticed; see storage.Found.
+        stamp: of the source, by which a changed file is noticed; see storage.Entry.
         output: path below the target; "" where nothing was written.
         sha256: of the output, in hexadecimal.
         size: of the output, in bytes.
@@ -68,7 +68,7 @@ def by_shape(shapes: Mapping[str, int]) -> Counter[tuple[int, int, int]]:
     return total
 
 
-def path_of(ledger: Path, target: Place) -> Path:
+def path_of(ledger: Path, target: Storage) -> Path:
     """Where the journal of a target lies: in a folder beside the ledger, which is made."""
     folder = runs_of(ledger)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ class Journal:
         """Close the connection."""
         self._database.close()
 
-    def settle(self, settings: dict[str, str], target: Place) -> bytes:
+    def settle(self, settings: dict[str, str], target: Storage) -> bytes:
         """Begin a run with these settings, or go on with it. -> its secret key, for new names.
 
         Raises:

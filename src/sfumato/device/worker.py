@@ -21,7 +21,7 @@ from sfumato import images
 from sfumato.device import releasing
 from sfumato.device.journal import Row
 from sfumato.device.ledger import Ledger
-from sfumato.device.storage import Place
+from sfumato.device.storage import Storage
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
 from sfumato.protect.release import Release
 from sfumato.protect.spec import parse
@@ -70,8 +70,8 @@ class Job:
         secret: what new names are made from.
     """
 
-    source: Place
-    target: Place | None
+    source: Storage
+    target: Storage | None
     spec: str
     config: FolderConfig
     secret: bytes
@@ -97,7 +97,7 @@ class Item:
 
     Attributes:
         name: its path below the source.
-        stamp: by which a change is noticed; see storage.Found.
+        stamp: by which a change is noticed; see storage.Entry.
         size: in bytes.
         output: where its release goes, below the target.
         ours: whether an earlier release of it lies there, which may be replaced.
@@ -154,18 +154,18 @@ class Worker:
         rows = {item.name: Row(source=item.name, stamp=item.stamp) for item in items}
 
         def sources() -> Iterator[_Source]:
-            source = self.job.source
+            storage = self.job.source
             for name, row in rows.items():
                 yield _Source(
-                    name, row, partial(source.image, name), source.lies_in(name), self.job.person(name)
+                    name, row, partial(storage.image, name), storage.lies_in(name), self.job.person(name)
                 )
 
-        def sink(one: _Source, content: bytes) -> None:
+        def sink(source: _Source, content: bytes) -> None:
             assert self.job.target is not None
-            item = item_of[one.name]
+            item = item_of[source.name]
             self.job.target.put(item.output, content, replace=item.ours)
-            one.row.output, one.row.size = item.output, len(content)
-            one.row.sha256 = hashlib.sha256(content).hexdigest()
+            source.row.output, source.row.size = item.output, len(content)
+            source.row.sha256 = hashlib.sha256(content).hexdigest()
 
         self._release_all(sources(), sink)
         return list(rows.values())
@@ -175,7 +175,7 @@ class Worker:
         sources = self._members(item.name, row)
         try:
             if self.job.target is None:
-                self._release_all(sources, lambda one, content: None)
+                self._release_all(sources, lambda source, content: None)
                 return row
             with self.job.target.file(item.output, replace=item.ours) as temporary:
                 with tarfile.open(temporary, "w") as out:
@@ -230,16 +230,16 @@ class Worker:
         """Read images, and release them in groups that are charged together."""
         group: _Group = []
         size = 0
-        for one in sources:
+        for source in sources:
             try:
-                image = one.read()
+                image = source.read()
             except ImageError as error:
-                one.row.fail(error.cause, one.name)
+                source.row.fail(error.cause, source.name)
                 continue
             except MissingExtraError as error:
-                one.row.fail(str(error), one.name)
+                source.row.fail(str(error), source.name)
                 continue
-            group.append((one, image))
+            group.append((source, image))
             size += image.numel()
             if size >= _GROUP_BYTES:
                 self._release_group(group, sink)
@@ -248,20 +248,20 @@ class Worker:
 
     def _release_group(self, group: _Group, sink: _Sink) -> None:
         by_shape: dict[tuple[int, ...], _Group] = {}
-        for one, image in group:
-            by_shape.setdefault(tuple(image.shape), []).append((one, image))
+        for source, image in group:
+            by_shape.setdefault(tuple(image.shape), []).append((source, image))
         for shape, members in by_shape.items():
             for released, release in self._released(members):
                 writes = self.job.target is not None
                 files = encoded(release, self.job.config) if writes else repeat(b"")
-                for (one, _), content in zip(released, files, strict=False):
+                for (source, _), content in zip(released, files, strict=False):
                     try:
                         if writes:
-                            sink(one, content)
+                            sink(source, content)
                     except OSError as error:
-                        one.row.fail(self._cause_of(error), one.name)
+                        source.row.fail(self._cause_of(error), source.name)
                     else:
-                        one.row.shapes["x".join(map(str, shape))] += 1
+                        source.row.shapes["x".join(map(str, shape))] += 1
 
     def _cause_of(self, error: OSError) -> str:
         """Why this one file cannot be written. Raises OSError where no other file would fare better."""
@@ -279,16 +279,16 @@ class Worker:
                 self._protection,
                 torch.stack([image for _, image in members]),
                 self.ledger,
-                folders=[one.folder for one, _ in members],
-                people=[one.person for one, _ in members],
+                folders=[source.folder for source, _ in members],
+                people=[source.person for source, _ in members],
             )
         except SpecError:
-            for one, _ in members:
-                one.row.fail(f"an image that {portable(self.job.spec)} does not fit", one.name)
+            for source, _ in members:
+                source.row.fail(f"an image that {portable(self.job.spec)} does not fit", source.name)
         except (BudgetExceededError, ImageError) as error:
             if len(members) == 1:
-                one = members[0][0]
-                one.row.fail(error.cause, one.name)
+                source = members[0][0]
+                source.row.fail(error.cause, source.name)
                 return
             for member in members:
                 yield from self._released([member])
@@ -321,8 +321,8 @@ class _TarSink:
         self._out = out
         self._job = job
 
-    def __call__(self, one: _Source, content: bytes) -> None:
-        member = tarfile.TarInfo(self._job.output(one.name))
+    def __call__(self, source: _Source, content: bytes) -> None:
+        member = tarfile.TarInfo(self._job.output(source.name))
         member.size = len(content)
         self._out.addfile(member, io.BytesIO(content))
 
