@@ -15,6 +15,7 @@ from torch import nn
 from sfumato.dp import accounting, clipping
 from sfumato.dp.accounting import Stretch
 from sfumato.dp.audit import audit_runs
+from sfumato.dp.clipping import policies
 from sfumato.errors import ConfigError
 from sfumato.learn import canary, meta
 from sfumato.learn.canary import canary_run
@@ -172,7 +173,7 @@ def test_right_runs_give_away_what_a_large_budget_allows():
 
 def test_a_run_that_forgets_to_clip_is_convicted(monkeypatch):
     # What is 30 norms long moves the score by several deviations.
-    monkeypatch.setattr(clipping, "clip_rows", lambda rows, *, clipping_norm: rows.double())
+    monkeypatch.setattr(policies, "clip_rows", lambda rows, *, clipping_norm: rows.double())
     assert audited(config()).convicted
 
 
