@@ -91,6 +91,8 @@ def _first_problem(error: pydantic.ValidationError) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "missing":
         return f"{key} is missing"
+    if not key:
+        return message
     return (
         f"{key}: {message}" if problem["type"] == "value_error" else f"{key}={problem['input']!r}: {message}"
     )

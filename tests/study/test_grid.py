@@ -20,7 +20,7 @@ from sfumato.learn.classifier import ClassifierConfig
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig, Private
 from sfumato.protect import expand
-from sfumato.study import grid, kinds
+from sfumato.study import grid, kinds, vocabulary
 
 MINIMAL = "data: faces\nprotections: ['blur:radius=1,3']\n"
 STUDIES = Path(__file__).parents[2] / "studies"
@@ -357,7 +357,7 @@ def cells_of(config: grid.StudyConfig, kind: str) -> list[tuple[str, str]]:
 def test_classifiers_are_studied_where_they_are_named_and_change_no_other_cell():
     settings: dict[str, Any] = {"task": {"sensitive": "identity"}}
     plain = study("block", **settings)
-    assert not set(plain.learners) & set(grid.CLASSIFIERS)
+    assert not set(plain.learners) & set(vocabulary.CLASSIFIERS)
     both = study("block", learners=[*plain.learners, "classifier-protected", "classifier-clean"], **settings)
     added = [cell for cell in grid.cells(both) if cell not in grid.cells(plain)]
     assert [(cell.kind, cell.protection, cell.which[0][1]) for cell in added] == [

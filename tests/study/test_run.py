@@ -10,7 +10,7 @@ from sfumato import data, protect
 from sfumato.attack import restore
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, DataError, SpecError
 from sfumato.learn import adversarial_mask, classifier, meta
-from sfumato.study import grid, recommend, report, run
+from sfumato.study import grid, recommend, report, run, vocabulary
 from sfumato.study.lab import Lab, Progress
 
 SETTINGS = {
@@ -447,7 +447,7 @@ def test_too_few_images_to_meta_learn_from_are_said_before_anything_is_trained(t
 MASKED = {
     "data": {**SETTINGS["data"]},
     "task": {"target": "hair_color", "sensitive": "identity"},
-    "learners": [*grid.CLASSIFIERS],
+    "learners": [*vocabulary.CLASSIFIERS],
     "classifier": {"epochs": 2, "batch": 32, "precision": "float32"},
     "attacks": ["reidentify-shape"],
     "measures": ["face-similarity"],
@@ -494,7 +494,7 @@ def test_a_classifier_is_tested_on_every_test_image_as_classifier_evaluate_does(
     found = results(judged, "accuracy")
     assert set(found) == {
         ("none", "classifier-clean"),
-        *((spec, name) for spec in ("gaussian:sigma=40", mask) for name in grid.CLASSIFIERS[:2]),
+        *((spec, name) for spec in ("gaussian:sigma=40", mask) for name in vocabulary.CLASSIFIERS[:2]),
         (mask, "classifier-shape"),
     }
     test = cartoons().split("test")

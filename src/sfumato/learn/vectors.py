@@ -14,6 +14,7 @@ from torch import Tensor
 from sfumato.errors import DataError, needs_extra
 
 _HELD_OUT = 5  # one of so many vectors chooses, where there is nothing else to choose by
+_FEW = 32  # numbers, of which forests grow
 _MOST = 4000  # vectors that a support vector machine is trained on: its time grows with their square
 
 
@@ -47,6 +48,8 @@ def train(
         validation: others, with their codes; None for a fifth of these, on which nothing is trained then.
         seed: of what is drawn at random.
 
+    Forests grow where there are few numbers: of many they take long, and are seldom best.
+
     Raises:
         DataError: numbers that are not finite, or fewer than two classes.
         MissingExtraError: scikit-learn is not installed.
@@ -62,7 +65,7 @@ def train(
         raise DataError(f"{len(codes.unique())} classes: at least 2 are needed, to tell them apart")
     x, y = vectors.double().numpy(), codes.numpy()
     models = []
-    for name, make in _kinds().items():
+    for name, make in _kinds(forests=vectors.shape[1] <= _FEW).items():
         rows = slice(_MOST if name == "support vector machine" else None)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*lbfgs failed to converge.*")
@@ -73,7 +76,7 @@ def train(
     return max(models, key=lambda model: model.validation)
 
 
-def _kinds() -> dict[str, Callable[[int], Any]]:
+def _kinds(*, forests: bool) -> dict[str, Callable[[int], Any]]:
     with needs_extra("a classifier of numbers", "study"):
         from sklearn.ensemble import RandomForestClassifier
         from sklearn.linear_model import LogisticRegression
@@ -81,10 +84,10 @@ def _kinds() -> dict[str, Callable[[int], Any]]:
         from sklearn.preprocessing import StandardScaler
         from sklearn.svm import SVC
 
-    return {
-        "logistic regression": lambda seed: make_pipeline(
-            StandardScaler(), LogisticRegression(max_iter=1000)
-        ),
-        "support vector machine": lambda seed: make_pipeline(StandardScaler(), SVC(C=3.0)),
-        "forest": lambda seed: RandomForestClassifier(300, random_state=seed, n_jobs=1),
+    kinds: dict[str, Callable[[int], Any]] = {
+        "logistic regression": lambda _: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+        "support vector machine": lambda _: make_pipeline(StandardScaler(), SVC(C=3.0)),
     }
+    if forests:
+        kinds["forest"] = lambda seed: RandomForestClassifier(200, random_state=seed, n_jobs=1)
+    return kinds

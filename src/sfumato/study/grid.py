@@ -23,7 +23,7 @@ from sfumato.settings import check_keys, checked, override
 from sfumato.study.cells import Cell
 from sfumato.study.kinds import cells, left_out
 from sfumato.study.trained import expand
-from sfumato.study.vocabulary import ATTACKS, CHOSEN, CLASSIFIERS, LEARNERS, MEASURES, RECONSTRUCTIONS
+from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS
 
 __all__ = ["Bounds", "Cell", "StudyConfig", "Task", "cells", "fitted", "left_out", "load", "parse"]
 
@@ -152,7 +152,7 @@ class StudyConfig:
 
     def __post_init__(self) -> None:
         for name, chosen, known in (
-            ("learners", self.learners, CHOSEN),
+            ("learners", self.learners, _to_choose()),
             ("attacks", self.attacks, ATTACKS),
             ("measures", self.measures, MEASURES),
             ("reconstructions", self.reconstructions, RECONSTRUCTIONS),
@@ -196,12 +196,17 @@ class StudyConfig:
     @property
     def episodic(self) -> bool:
         """Whether there are episodes: not where all learners are ordinary classifiers."""
-        return not self.learners or not set(self.learners) <= set(CLASSIFIERS)
+        return not self.learners or not all(LEARNERS[name].knows_classes for name in self.learners)
 
     @property
     def views(self) -> list[str]:
         """What there is to see of a protection: the released image, and the denoised one."""
         return ["released", "denoised"] if "denoised" in self.learners else ["released"]
+
+
+def _to_choose() -> list[str]:
+    """The learners that a study may name: not who takes answers, which a protection brings with it."""
+    return [name for name, learner in LEARNERS.items() if learner.releases != ("answer",)]
 
 
 def _defaults(table: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,6 @@ import platform
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,11 @@ from sfumato.study import kinds, trained
 from sfumato.study.adversaries import Adversaries
 from sfumato.study.cells import Cell, changed, digest_of
 from sfumato.study.grid import StudyConfig
+from sfumato.study.kinds.common import module
 from sfumato.study.models import RESULTS, Models
 from sfumato.study.records import source_of
 from sfumato.study.streams import MEASURED, Releases
-from sfumato.study.vocabulary import CLASSIFIERS, LEARNERS
+from sfumato.study.vocabulary import LEARNERS
 
 _KINDS = {**kinds.KINDS, **kinds.ACROSS}
 
@@ -99,7 +99,7 @@ class Lab:
             methods = {"few_shot": None, **methods}
         for method in methods:
             if method != "few_shot" or config.episodic:
-                import_module(f"sfumato.study.learners.{method}").check(self)
+                module("learners", method).check(self)
         if config.task.sensitive is not None and (config.attacks or "face-similarity" in config.measures):
             self.adversaries.check()
         for spec in config.specs:
@@ -223,7 +223,7 @@ class Lab:
         used = ["training"]
         if "meta" in config.learners:
             used.append("meta")
-        if any(learner in CLASSIFIERS for learner in config.learners):
+        if any(LEARNERS[name].method == "classifier" for name in config.learners):
             used.append("classifier")
         used += [f"{name}s" for name in ("mask", "feature") if name in recipes]
         used += ["adversary", "restoration"]

@@ -198,7 +198,6 @@ LEARNERS: dict[str, Learner] = _named(
         ),
     ]
 )
-CHOSEN = tuple(name for name, learner in LEARNERS.items() if learner.releases != (ANSWER,))
 CLASSIFIERS = tuple(name for name, learner in LEARNERS.items() if learner.knows_classes)
 
 

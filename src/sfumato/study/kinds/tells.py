@@ -105,13 +105,18 @@ class _Reduced:
     def __init__(self, vectors: "Tensor") -> None:
         from sklearn.decomposition import PCA
 
-        count = min(_COMPONENTS, vectors.shape[1], len(vectors))
-        self._pca = PCA(count, svd_solver="randomized", random_state=0).fit(vectors.double().numpy())
+        self._pca = None
+        # Numbers that are few stay as they are; of those that never change nothing can be learned.
+        if vectors.shape[1] > _COMPONENTS < len(vectors) and vectors.std(0).any():
+            pca = PCA(_COMPONENTS, svd_solver="randomized", random_state=0)
+            self._pca = pca.fit(vectors.double().numpy())
         self.known = self(vectors)
 
     def __call__(self, vectors: "Tensor") -> "Tensor":
         import torch
 
+        if self._pca is None:
+            return vectors.double()
         return torch.from_numpy(self._pca.transform(vectors.double().numpy()))
 
 

@@ -1,0 +1,370 @@
+"""A study of everything that leaves a device: pixels, shapes, numbers and answers side by side."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from tests.study.test_run import SETTINGS, cartoons
+
+from sfumato import protect
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ConfigError, SpecError
+from sfumato.protect import release
+from sfumato.study import grid, kinds, records, run, trained, vocabulary
+from sfumato.study.lab import Lab, Progress
+
+pytestmark = pytest.mark.xdist_group("release kinds")  # two studies serve most of the tests
+
+PROTECTIONS = [
+    "pixelize:cell=4",
+    "mask:keep=0.1,values=hard,shape",
+    "feature:dimension=4,noise=0,0.3",
+    "feature:dimension=4,noise=1,norm=2",
+    "answer",
+]
+SPECS = [
+    "none",
+    "pixelize:cell=4",
+    "mask:keep=0.1",
+    "mask:keep=0.1,values=shape",
+    "feature:noise=0,dimension=4",
+    "feature:noise=0.3,dimension=4",
+    "feature:noise=1,dimension=4,norm=2",
+    "answer",
+]
+QUICK = {
+    "masks": {"epochs": 1, "masker_width": 4, "levels": 2, "batch": 32},
+    "features": {
+        "widths": [2, 2, 4, 4, 4, 4, 8],
+        "attribute_epochs": 1,
+        "simple_epochs": 1,
+        "private_epochs": 1,
+        "pairs": 4,
+        "batch": 32,
+    },
+    "inversion": {"steps": 2, "width": 2},
+    "restoration": {"steps": 2, "batch": 4},
+}
+EPISODIC: dict[str, Any] = {
+    **SETTINGS,
+    **QUICK,
+    "protections": PROTECTIONS,
+    "attacks": ["reidentify-static", "reidentify-adaptive", "reidentify-restored-adaptive"],
+    "reconstructions": ["invert-feature"],
+    "stored": True,
+    "embeddings": False,
+    "pictures": 1,
+}
+KNOWN: dict[str, Any] = {
+    **EPISODIC,
+    "task": {"target": "expression", "sensitive": "identity"},
+    "learners": ["classifier-clean", "classifier-protected"],
+    "classifier": {"epochs": 1},
+    "stored": False,
+}
+
+
+def results_of(directory: Path) -> dict[tuple[Any, ...], Any]:
+    """(kind, protection, which...) -> typed result."""
+    loaded = [
+        records.parse(json.loads(path.read_text(encoding="utf-8")))
+        for path in (directory / "records").glob("*.json")
+    ]
+    return {(record.kind, record.cell.protection, *record.cell.which): record.result for record in loaded}
+
+
+@pytest.fixture(scope="module")
+def episodic(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run.run(grid.parse(EPISODIC), tmp_path_factory.mktemp("episodic"))
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run.run(grid.parse(KNOWN), tmp_path_factory.mktemp("known"))
+
+
+# What is studied of which kind
+
+
+def test_a_study_names_protections_that_are_yet_to_be_trained_in_its_own_words():
+    assert grid.parse(EPISODIC).specs == SPECS
+
+
+def test_every_release_has_the_kind_that_the_vocabulary_says():
+    assert vocabulary.RELEASES == release.KINDS
+    for spec in SPECS:
+        for protection in trained.expand(spec):
+            assert release.kind_of(protection) == vocabulary.release_kind(spec)
+
+
+def test_each_kind_is_learned_and_attacked_by_those_who_take_it(episodic: Path):
+    results = results_of(episodic)
+    learners = {spec: {key[2] for key in results if key[:2] == ("accuracy", spec)} for spec in SPECS}
+    assert learners["mask:keep=0.1"] == {"clean", "protected", "denoised"}
+    assert learners["feature:noise=0,dimension=4"] == {"protected"}
+    assert learners["answer"] == {"answer"}
+    attacks = {spec: {key[2] for key in results if key[:2] == ("attack", spec)} for spec in SPECS}
+    assert attacks["pixelize:cell=4"] >= {*EPISODIC["attacks"]}
+    assert attacks["feature:noise=0.3,dimension=4"] == {
+        "reidentify-adaptive",
+        "reidentify-restored-adaptive",
+    }
+    assert attacks["answer"] == {"reidentify-adaptive"}
+    assert {key[1] for key in results if key[0] == "similarity" and key[2] == "released"} == set(SPECS[:4])
+    assert {key[1] for key in results if key[0] == "reconstruction"} == set(SPECS[4:7])
+    assert {key[1] for key in results if key[0] == "stored"} == set(SPECS[:4])
+
+
+def test_what_is_left_out_is_said_in_a_sentence(episodic: Path):
+    study = json.loads((episodic / "study.json").read_text(encoding="utf-8"))
+    assert (
+        "The attack 'reidentify-static' is left out for answer: its releases are answers, and pixels or "
+        "shapes are needed." in study["left_out"]
+    )
+    assert not any("pixelize" in sentence and "reidentify" in sentence for sentence in study["left_out"])
+    assert study["left_out"] == kinds.left_out(grid.parse(EPISODIC))
+
+
+def test_numbers_are_classified_by_whoever_takes_numbers_where_all_classes_are_known(known: Path):
+    results = results_of(known)
+    for spec in SPECS[4:7]:
+        (result,) = [value for key, value in results.items() if key[:2] == ("accuracy", spec)]
+        assert 0 <= result.low <= result.accuracy <= result.high <= 1
+        assert result.images == len(cartoons().split("test"))
+
+
+# Protections that the study trains
+
+
+def test_one_artefact_serves_all_settings_that_differ_in_the_release_alone(episodic: Path):
+    artefacts = sorted(path.name.partition("-")[0] for path in (episodic / "models").glob("*-*.safetensors"))
+    assert artefacts.count("mask") == 1
+    assert artefacts.count("feature") == 1
+    assert artefacts.count("answer") == 1
+
+
+def test_an_artefact_of_a_study_is_one_that_protect_reads(known: Path):
+    clean = cartoons().split("test").images[:3]
+    for name, spec in (
+        ("mask", "mask:artefact={}"),
+        ("feature", "feature:artefact={},noise=0.3"),
+        ("answer", "answer:artefact={}"),
+    ):
+        (path,) = (known / "models").glob(f"{name}-*.safetensors")
+        protection = protect.parse(spec.format(path), takes=release.KINDS)
+        assert len(protection.release(clean, seeded_noise(0)).values) == 3
+
+
+def test_two_studies_with_one_folder_of_artefacts_train_a_protection_once(tmp_path: Path):
+    settings = {
+        **KNOWN,
+        "protections": ["mask:keep=0.1"],
+        "artefacts": str(tmp_path / "shared"),
+        "attacks": [],
+    }
+    run.run(grid.parse({**settings, "name": "first"}), tmp_path / "first")
+    (mask,) = (tmp_path / "shared").glob("mask-*.safetensors")
+    before = mask.stat().st_mtime_ns
+    run.run(grid.parse({**settings, "name": "second", "measures": ["mse"]}), tmp_path / "second")
+    assert [*(tmp_path / "shared").glob("mask-*.safetensors")] == [mask]
+    assert mask.stat().st_mtime_ns == before
+
+
+def test_a_protection_goes_on_being_trained_where_the_study_was_stopped(known: Path, tmp_path: Path):
+    class Stop(Exception):  # noqa: N818
+        pass
+
+    settings = {**KNOWN, "protections": ["mask:keep=0.1"], "masks": {**QUICK["masks"], "epochs": 3}}
+    whole = run.run(grid.parse({**settings, "attacks": []}), tmp_path / "whole")
+    steps: list[tuple[int, int]] = []
+
+    def within(done: int, planned: int) -> None:
+        steps.append((done, planned))
+        first = sum(1 for done, planned in steps if planned == steps[-1][1])
+        if [*(tmp_path / "stopped" / "models").glob("mask-*.checkpoint")] and first > 1:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run.run(
+            grid.parse({**settings, "attacks": []}), tmp_path / "stopped", progress=Progress(within=within)
+        )
+    assert not [*(tmp_path / "stopped" / "models").glob("mask-*.safetensors")]
+    run.run(grid.parse({**settings, "attacks": []}), tmp_path / "stopped")
+    (mask,), (again,) = (
+        (tmp_path / name / "models").glob("mask-*.safetensors") for name in ("whole", "stopped")
+    )
+    assert mask.read_bytes() == again.read_bytes()
+    assert results_of(whole) != {}
+    assert not [*(tmp_path / "stopped" / "models").glob("mask-*.checkpoint")]
+
+
+def test_settings_of_masks_decide_cells_of_masks_and_no_others(tmp_path: Path):
+    def digests(**changes: Any) -> dict[str, str]:
+        config = grid.parse({**KNOWN, **changes})
+        lab = Lab(config, cartoons(), tmp_path, Progress())
+        return {str(cell): lab.digest(cell) for cell in grid.cells(config)}
+
+    before, after = digests(), digests(masks={**QUICK["masks"], "epochs": 2})
+    assert {name.split()[-1] for name in before if before[name] != after[name]} == {*SPECS[2:4]}
+    # Which are all of these masks' cells.
+    assert all(before[name] != after[name] for name in before if name.split()[-1] in SPECS[2:4])
+
+
+def test_a_feature_needs_a_secret_to_remove(tmp_path: Path):
+    settings = {**KNOWN, "task": {"target": "expression"}, "attacks": [], "reconstructions": []}
+    with pytest.raises(SpecError, match="a feature removes a label: name one as"):
+        run.run(grid.parse(settings), tmp_path)
+
+
+def test_a_mistake_in_a_protection_to_train_is_named_when_the_study_is_read():
+    with pytest.raises(SpecError, match="keep=2 is no share of the pixels"):
+        grid.parse({**KNOWN, "protections": ["mask:keep=2"]})
+    with pytest.raises(SpecError, match="feature: noise is missing"):
+        grid.parse({**KNOWN, "protections": ["feature:dimension=3"]})
+    with pytest.raises(SpecError, match="answer: no parameter 'keep'"):
+        grid.parse({**KNOWN, "protections": ["answer:keep=3"]})
+    with pytest.raises(ConfigError, match="=2: a device that answers sees every pixel"):
+        run.run(
+            grid.parse(
+                {**EPISODIC, "protections": ["answer"], "training": {**SETTINGS["training"], "cell": 2}}
+            ),
+            Path("unused"),
+        )
+
+
+# The answer
+
+
+def test_the_answer_is_as_accurate_as_the_classifier_that_gives_it(known: Path):
+    results = results_of(known)
+    assert results["accuracy", "answer", "answer"].accuracy == pytest.approx(
+        results["accuracy", "none", "classifier-clean"].accuracy, abs=0.02
+    )
+
+
+def test_the_answer_proves_what_the_number_of_answers_proves(known: Path):
+    result = results_of(known)["proved", "answer"]
+    expressions = len(cartoons().label("expression").names)
+    assert (result.release, result.outputs, result.bytes_per_image) == ("answer", expressions, 1)
+    assert [(naming.candidates, naming.at_most) for naming in result.naming] == [
+        (candidates, pytest.approx(expressions / candidates)) for candidates in (100, 10_000, 1_000_000)
+    ]
+
+
+def test_pixels_prove_nothing_of_naming_and_clipped_noisy_numbers_something(known: Path):
+    results = results_of(known)
+    assert results["proved", "pixelize:cell=4"].naming == ()
+    at_most = [naming.at_most for naming in results["proved", SPECS[6]].naming]
+    assert at_most == sorted(at_most, reverse=True)
+    assert at_most[-1] < 1
+
+
+# What else it tells
+
+
+def test_every_label_is_told_beside_guessing(known: Path):
+    results = results_of(known)
+    labels = results["tells", "none"].labels
+    assert set(labels) == set(cartoons().labels)
+    for told in labels.values():
+        assert 0 <= told.low <= told.accuracy <= told.high <= 1
+        assert 0 < told.guessing <= 1
+
+
+def test_clear_images_tell_the_colour_of_hair_and_a_black_block_tells_less(tmp_path: Path):
+    data = {**SETTINGS["data"], "identities": 110}
+    settings = {**KNOWN, "data": data, "protections": ["block:share=0.9"], "attacks": []}
+    run.run(grid.parse(settings), tmp_path)
+    results = results_of(tmp_path)
+    clear, block = (results["tells", spec].labels["hair_color"] for spec in ("none", "block:share=0.9"))
+    assert clear.low > clear.guessing
+    assert block.accuracy < clear.accuracy
+
+
+# Adding to it
+
+
+def test_an_attack_is_a_module_and_a_line_of_the_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    module = ModuleType("tests.study.everybody_is_the_first")
+
+    def attack(lab: Lab, cell: grid.Cell) -> dict[str, Any]:
+        people = lab.adversaries.people
+        share = 1 / len(people.classes("identity"))
+        score = {"classifier": "guess", "top1": share, "low": 0.0, "high": 1.0}
+        return {"scores": [score], "chance": share, "identities": len(people.classes("identity"))}
+
+    module.attack, module.settings = attack, lambda lab, cell: {}  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    look = vocabulary.Look(vocabulary.GREY, "x")
+    line = vocabulary.Attack("always-first", "released", True, "Names the first.", look, module.__name__)
+    monkeypatch.setitem(vocabulary.ATTACKS, line.name, line)
+    settings = {**KNOWN, "protections": PROTECTIONS[:1], "attacks": ["always-first"], "reconstructions": []}
+    run.run(grid.parse(settings), tmp_path)
+    result = results_of(tmp_path)["attack", "pixelize:cell=4", "always-first"]
+    assert result.scores[0].top1 == result.chance
+
+
+def test_a_learner_is_a_module_and_a_line_of_the_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    module = ModuleType("tests.study.commonest")
+
+    def accuracy(lab: Lab, cell: grid.Cell) -> dict[str, Any]:
+        codes = lab.asked.label("expression").codes
+        share = int(codes.bincount().max()) / len(codes)
+        return {"accuracy": share, "low": 0.0, "high": 1.0, "images": len(codes), "chance": share}
+
+    module.accuracy, module.settings = accuracy, lambda lab, cell: {}  # type: ignore[attr-defined]
+    module.check = lambda lab: None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    look = vocabulary.Look(vocabulary.GREY, "x")
+    line = vocabulary.Learner(
+        "commonest",
+        "who names the commonest",
+        "Names the commonest class.",
+        look,
+        module.__name__,
+        knows_classes=True,
+    )
+    monkeypatch.setitem(vocabulary.LEARNERS, line.name, line)
+    settings = {**KNOWN, "protections": PROTECTIONS[:1], "learners": ["classifier-clean", "commonest"]}
+    run.run(grid.parse({**settings, "attacks": [], "reconstructions": []}), tmp_path)
+    result = results_of(tmp_path)["accuracy", "pixelize:cell=4", "commonest"]
+    assert result.accuracy == result.chance
+
+
+def test_a_measure_is_a_function_and_a_line_of_the_vocabulary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    module = ModuleType("tests.study.largest")
+    module.largest = lambda first, second: (first - second).abs().flatten(1).amax(1)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    line = vocabulary.Measure("largest", "largest", "{:.2f}", "Of all.", "tests.study.largest:largest")
+    monkeypatch.setitem(vocabulary.MEASURES, line.name, line)
+    settings = {**KNOWN, "protections": PROTECTIONS[:1], "attacks": [], "reconstructions": []}
+    run.run(grid.parse({**settings, "measures": ["largest"]}), tmp_path)
+    results = results_of(tmp_path)
+    assert results["similarity", "none", "released"].measures == {"largest": 0}
+    assert 0 < results["similarity", "pixelize:cell=4", "released"].measures["largest"] <= 1
+
+
+def test_names_by_numbers_find_who_is_apart_and_guess_who_is_not():
+    from sfumato.attack import reidentify
+
+    draw = torch.Generator().manual_seed(0)
+    people = torch.arange(5).repeat_interleave(8)
+    far = torch.eye(5)[people] * 10 + torch.randn(40, 5, generator=draw)
+    gallery, probes = far[::2], far[1::2]
+    for guesses in reidentify.by_numbers(gallery, people[::2], probes):
+        named = guesses.identities[guesses.similarities.argmax(1)]
+        assert named.equal(people[1::2]), guesses.classifier
+    answers = torch.eye(2)[(people < 2).long()]  # a label that two people share, and three others
+    table = next(
+        guesses
+        for guesses in reidentify.by_numbers(answers[::2], people[::2], answers[1::2])
+        if guesses.classifier == "table"
+    )
+    assert table.similarities.amax(1).equal(torch.ones(20))
+    assert (table.similarities == 1).sum(1).tolist() == [2] * 8 + [3] * 12
