@@ -36,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, str]]:
         # Each call would begin and end the server.
         app.router.lifespan_context = lambda _: contextlib.nullcontext()
         yield app, secret
-        app.state.engine.close()
+        app.state.service.engine.close()
 
 
 @pytest.mark.filterwarnings("ignore")  # of the test client that schemathesis brings

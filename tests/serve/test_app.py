@@ -79,7 +79,7 @@ class Site:
         self.keys = keys
 
     def close(self) -> None:
-        self.app.state.engine.close()
+        self.app.state.service.engine.close()
 
     def ask(self, method: str, path: str, *, who: str | None = "museum write", **more: Any) -> httpx.Response:
         return self.ask_all([(method, path, who, more)])[0]

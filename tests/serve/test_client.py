@@ -109,7 +109,7 @@ class Cloud:
 def cloud(store: Store, served: list[Served], tmp_path: Path) -> Iterator[Cloud]:
     made = Cloud(store, served, tmp_path)
     yield made
-    made.app.state.engine.close()
+    made.app.state.service.engine.close()
 
 
 def asynchronous(cloud: Cloud) -> AsyncClient:
@@ -510,7 +510,7 @@ def test_a_demand_that_nobody_accepts_is_shown_with_both_cures_and_nothing_is_be
         one.client(protection=None, accept=lambda demanded: False).enrol("anna", one.photos(0))
     assert one.client().classifiers() == []
     assert one.wire.bodies() == []
-    one.app.state.engine.close()
+    one.app.state.service.engine.close()
 
 
 def test_the_asynchronous_client_asks_too(cloud: Cloud):
@@ -550,7 +550,7 @@ def test_an_image_that_its_release_would_equal_is_reported_and_the_others_leave(
     assert device.enrol("anna", sources, failed=lambda source, error: failures.append(source)).new == 2
     assert failures == [blank]
     assert device.enrol("anna", [blank], failed=lambda source, error: None).new == 0
-    cloud.app.state.engine.close()
+    cloud.app.state.service.engine.close()
 
 
 def test_clear_images_are_sent_only_where_that_is_asked_for_by_name(cloud: Cloud):
@@ -649,7 +649,7 @@ def features(store: Store, tmp_path: Path) -> Iterator[Cloud]:
     extractor(tmp_path, "device/own.safetensors")
     made = Cloud(store, [models.load(extractor(tmp_path, "faces.safetensors"))], tmp_path)
     yield made
-    made.app.state.engine.close()
+    made.app.state.service.engine.close()
 
 
 def test_private_features_are_enrolled_and_classified(features: Cloud):
@@ -711,7 +711,7 @@ def test_of_two_models_of_features_a_classifier_is_begun_for_that_of_ones_own_ar
     device = cloud.client(f"feature:artefact={paths[1]},noise=0.5")
     device.enrol("anna", cloud.photos(0))
     assert [each.model for each in device.classifiers()] == ["b"]
-    cloud.app.state.engine.close()
+    cloud.app.state.service.engine.close()
 
 
 # When the service cannot, or will not.

@@ -9,13 +9,25 @@ from typing import Any
 
 from sfumato.errors import BusyError, ConfigError, DataError, SfumatoError, needs_extra
 from sfumato.serve.store import ConflictError, NotFoundError, QuotaError, StoreError
+from sfumato.serve.tripwire import NotProtectedError
 from sfumato.wire.messages import ProblemDetails
 
 with needs_extra("the server", "serve"):
-    from fastapi import Response
+    from fastapi import FastAPI, Request, Response
+    from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse
+    from starlette.exceptions import HTTPException
+    from starlette.routing import Match, Route
+    from starlette.types import Scope
 
 MEDIA_TYPE = "application/problem+json"
+
+_DETAILS = {MEDIA_TYPE: {"schema": ProblemDetails.model_json_schema()}}
+RESPONSES: dict[int | str, dict[str, Any]] = {  # of every route, for the description of the API
+    "4XX": {"description": "What to do is in `detail`.", "content": _DETAILS},
+    "503": {"description": "Send it again later.", "content": _DETAILS},
+}
+_OF_FILES = frozenset({"GET", "HEAD", "OPTIONS"})
 UNEXPECTED = "this failed, and it is not your fault: tell who runs the server"
 
 log = logging.getLogger("sfumato.serve")
@@ -60,5 +72,53 @@ def of_error(error: SfumatoError) -> Response:
 
 def first(errors: Sequence[Any]) -> str:
     """The first problem of a pydantic error, without what was sent."""
-    place = ".".join(str(each) for each in errors[0]["loc"]) or "body"
-    return f"{place}: {errors[0]['msg']}"
+    where = ".".join(map(str, errors[0]["loc"])) or "body"
+    return f"{where}: {errors[0]['msg']}"
+
+
+async def _of_problem(request: Request, problem: Problem) -> Response:
+    return answer(problem.status, problem.detail, wait=problem.wait)
+
+
+async def _of_ours(request: Request, error: SfumatoError) -> Response:
+    if isinstance(error, NotProtectedError):
+        request.app.state.service.metrics.not_protected()
+    return of_error(error)
+
+
+async def _of_parameter(request: Request, error: RequestValidationError) -> Response:
+    return answer(422, first(error.errors()))
+
+
+async def _of_address(request: Request, error: HTTPException) -> Response:
+    if error.status_code not in (404, 405):
+        return answer(error.status_code, str(error.detail))
+    # The folder of a page says 404 of an address of the API, too, that is asked by another method.
+    methods = _allowed(request.app, request.scope)
+    if error.status_code == 404 and not methods:
+        return answer(404, "there is nothing at this address: see /openapi.json")
+    allow = {"Allow": ", ".join(sorted(methods or _OF_FILES))}
+    if request.method == "OPTIONS":
+        return Response(status_code=204, headers=allow)
+    refusal = answer(405, f"not by this method, but by {allow['Allow']}: see /openapi.json")
+    refusal.headers.update(allow)
+    return refusal
+
+
+def _allowed(app: FastAPI, scope: Scope) -> set[str]:
+    """The methods by which an address may be asked; none where there is nothing, or a folder's file."""
+    methods: set[str] = set()
+    for route in app.routes:
+        if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
+            methods |= route.methods or set()
+    if "GET" in methods:
+        methods.add("HEAD")
+    return methods | {"OPTIONS"} if methods else methods
+
+
+HANDLERS: dict[int | type[Exception], Any] = {
+    Problem: _of_problem,
+    SfumatoError: _of_ours,
+    RequestValidationError: _of_parameter,
+    HTTPException: _of_address,
+}

@@ -1,0 +1,135 @@
+"""The bodies of requests: short, quick and few enough, and releases as a model demands them."""
+
+import asyncio
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sfumato import wire
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import needs_extra
+from sfumato.protect.feature import FeatureRelease
+from sfumato.protect.release import Release
+from sfumato.serve import tripwire
+from sfumato.serve.config import ServiceConfig
+from sfumato.serve.models import Demand, Served
+from sfumato.serve.problems import Problem
+from sfumato.serve.room import Share, no_room
+from sfumato.serve.service import Service, in_thread
+
+with needs_extra("the server", "serve"):
+    from fastapi import Request
+    from starlette.requests import ClientDisconnect
+
+PNG = "image/png"
+
+_SMALL = 25_000  # values of originals: they are read before a thread would have begun, such as one of 84x84x3
+_HELD = 6  # bytes for each value of an image: read, checked, and as the float32 that a network takes
+
+
+@dataclass(frozen=True)
+class Received:
+    """What a body held, checked, and what the model takes of it."""
+
+    model: Served
+    release: Release | FeatureRelease
+    demand: Demand
+    made_of: str | None
+    inputs: Tensor
+
+
+async def received(
+    service: Service, request: Request, share: Share, *, tenant: str, classifier: str, spec: str | None
+) -> Received:
+    """The body of a request, if it is a release that the model of a classifier takes.
+
+    Args:
+        service: whose models and limits.
+        request: whose body.
+        share: which holds the bytes, until the request is answered.
+        tenant, classifier: for which.
+        spec: of a PNG, how it was protected.
+
+    Raises:
+        Problem: 400, 408, 409, 413, 415 or 422, with what to do.
+        NotFoundError: the tenant has no such classifier.
+        DataError: no release; NotProtectedError where the guard refuses it.
+        BusyError: there is no room for it.
+    """
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise Problem(415, "a compressed body: send it as it is")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in (wire.MEDIA_TYPE, PNG):
+        raise Problem(415, f"a body of type {wire.MEDIA_TYPE}, or {PNG} with ?spec=, is needed")
+    name = await service.model_name(tenant, classifier)
+    model, config = service.models.get(name), service.config
+    if model is None:
+        raise Problem(409, f"the classifier is for the model {name}, which this server does not run")
+    data = await body(request, share, most=config.most_bytes, seconds=config.body_seconds)
+    images = 1 if kind == PNG else min(wire.header(data).count, config.most_images)
+    values = images * math.prod(model.shape)
+    share.take(_HELD * values)
+    if kind == wire.MEDIA_TYPE and values <= _SMALL:
+        return _read(data, kind, spec, model, config)
+    return await in_thread(_read, data, kind, spec, model, config)
+
+
+async def body(request: Request, share: Share, *, most: int, seconds: float) -> bytes:
+    """The body of a request, if it is short and quick enough, and there is room for it.
+
+    Args:
+        request: whose body.
+        share: which holds the bytes.
+        most: bytes.
+        seconds: within which all of it must have come.
+    """
+    too_long = Problem(413, f"a body of more than {most} bytes: send fewer images at once")
+    announced = request.headers.get("content-length", "0")
+    if not announced.isdecimal() or len(announced) > 15 or int(announced) > most:
+        raise too_long
+    share.take(int(announced))
+    data = bytearray()
+    try:
+        async with asyncio.timeout(seconds) as share.coming:
+            async for part in request.stream():
+                if len(data) + len(part) > most:
+                    raise too_long
+                if share.bytes < len(data) + len(part):  # its length was not announced
+                    share.take(len(data) + len(part) - share.bytes)
+                data += part
+        return bytes(data)
+    except TimeoutError:
+        if share.lost:
+            raise no_room() from None
+        raise Problem(408, f"the body took longer than {seconds:g} s: send it faster, or in parts") from None
+    except ClientDisconnect:
+        raise Problem(400, "the connection ended within the body") from None
+    finally:
+        share.coming = None
+        data.clear()  # a refusal holds this frame until it is sent
+
+
+def _read(data: bytes, kind: str, spec: str | None, model: Served, config: ServiceConfig) -> Received:
+    made_of = None
+    release: Release | FeatureRelease
+    if kind == PNG:
+        if spec is None:
+            raise Problem(422, "a PNG does not say how it was protected: add ?spec=")
+        demand = tripwire.demand_named(model, spec)
+        release = tripwire.read_png(data, model, demand)
+    else:
+        head = wire.header(data)
+        demand, made_of = tripwire.demand_of(model, head), head.made_of
+        release = wire.decode(data, most_images=config.most_images, most_pixels=config.most_pixels)
+    tripwire.check(release, demand)
+    return Received(model, release, demand, made_of, model.prepare(release, demand))
+
+
+def warm(model: Served) -> None:
+    """Do once what the first request of a model would wait for: the tables of the guard."""
+    for demand in model.demands:
+        if demand.protection is not None and demand.made_of is None and demand.protection.draws_noise:
+            image = torch.zeros(1, *model.shape, dtype=torch.uint8)
+            tripwire.check(demand.protection.release(image, seeded_noise(0)), demand)

@@ -1,0 +1,77 @@
+"""The limits of a server."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from sfumato.connections import Limits
+from sfumato.errors import ConfigError
+
+_ANSWERED = 5.0  # seconds after body_seconds, for an answer by 408, before the connection is closed
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceConfig:
+    """The limits of a server.
+
+    Attributes:
+        most_bytes: of a request's body.
+        most_images, most_pixels: of a release; see sfumato.wire.decode.
+        most_held: bytes of all requests together, of their bodies and of what is made of these; what finds no
+            room is answered by 503.
+        most_connections: at once; None for 1,000, or 500 over TLS, or fewer where there are fewer file
+            descriptors. At the most, those go that keep the server waiting: see sfumato.connections.
+        header_seconds: within which a TLS handshake and a header must have come.
+        body_seconds: within which a body must have come.
+        answer_seconds: within which a client takes 16 kB of its answer, or all that is left.
+        window, most_batch, most_waiting: see Engine.
+        allow_origins: other sites whose pages may ask, such as "https://example.org"; by default none.
+        metrics_key: what Prometheus sends as its bearer token; None for no metrics.
+        web: a folder with the page; None for none.
+    """
+
+    most_bytes: int = 16_000_000
+    most_images: int = 64
+    most_pixels: int = 16_000_000
+    most_held: int = 200_000_000
+    most_connections: int | None = None
+    header_seconds: float = 10.0
+    body_seconds: float = 20.0
+    answer_seconds: float = 20.0
+    window: float = 0.002
+    most_batch: int = 32
+    most_waiting: int = 512
+    allow_origins: tuple[str, ...] = ()
+    metrics_key: str | None = None
+    web: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("most_bytes", "most_images", "most_pixels", "body_seconds"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name}={getattr(self, name)}: above 0, or nothing can be sent")
+        if self.most_held < self.most_bytes:
+            raise ConfigError(
+                f"most_held={self.most_held}: at least most_bytes={self.most_bytes}, or a body of that size "
+                "never finds room"
+            )
+        _ = self.limits  # which checks the others
+        for origin in self.allow_origins:
+            if not re.fullmatch(r"https?://[^/\s*]+", origin):
+                raise ConfigError(
+                    f"{origin!r} is no origin: write scheme and host, such as https://example.org; '*' is "
+                    "not offered"
+                )
+        if self.metrics_key is not None and len(self.metrics_key) < 16:
+            raise ConfigError("the key of the metrics is shorter than 16 characters: choose a longer one")
+        if self.web is not None and not (self.web / "index.html").is_file():
+            raise ConfigError(f"{self.web}: has no index.html: build the page first, or leave it out")
+
+    @property
+    def limits(self) -> Limits:
+        """Of connections."""
+        return Limits(
+            connections=self.most_connections,
+            header_seconds=self.header_seconds,
+            body_seconds=self.body_seconds + _ANSWERED,
+            answer_seconds=self.answer_seconds,
+        )

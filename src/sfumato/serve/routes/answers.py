@@ -1,0 +1,40 @@
+"""What images are of, by a classifier."""
+
+from typing import Annotated
+
+from sfumato.errors import needs_extra
+from sfumato.serve import problems
+from sfumato.serve.access import Reader
+from sfumato.serve.bodies import received
+from sfumato.serve.problems import Problem
+from sfumato.serve.routes.parameters import DIGITS, RELEASE_BODY, Id, Spec
+from sfumato.serve.service import Serving
+from sfumato.wire.messages import Answers
+
+with needs_extra("the server", "serve"):
+    from fastapi import APIRouter, Query, Request, Response
+    from pydantic_core import to_json
+
+router = APIRouter(responses=problems.RESPONSES)
+
+
+@router.post("/v1/classifiers/{classifier}/classify", openapi_extra=RELEASE_BODY, response_model=Answers)
+async def classify(
+    key: Reader,
+    service: Serving,
+    classifier: Id,
+    request: Request,
+    top: Annotated[int, DIGITS, Query(ge=1, le=100)] = 5,
+    spec: Spec = None,
+) -> Response:
+    with service.room.share() as share:
+        body = await received(service, request, share, tenant=key.tenant, classifier=classifier, spec=spec)
+        embeddings = await service.embed(body.model, body.inputs)
+    refusal = body.model.refusal
+    answers = await service.galleries.answer(key.tenant, classifier, embeddings, top=top, refusal=refusal)
+    if not answers[0].guesses:
+        raise Problem(409, "the classifier has no class: enrol examples first")
+    # Not as Answers, which would be checked again. No JSON has infinity, which distances of the largest
+    # features are.
+    text = to_json({"images": answers}, inf_nan_mode="null")
+    return Response(text, media_type="application/json")

@@ -1,0 +1,34 @@
+"""The classes of a classifier."""
+
+from sfumato.errors import needs_extra
+from sfumato.serve import problems
+from sfumato.serve.access import Reader, Writer
+from sfumato.serve.routes.parameters import AnyLabel, Id
+from sfumato.serve.service import Serving, in_thread
+from sfumato.serve.store import NotFoundError
+from sfumato.wire.messages import ClassSummary, Forgotten, normal
+
+with needs_extra("the server", "serve"):
+    from fastapi import APIRouter
+
+router = APIRouter(responses=problems.RESPONSES)
+
+
+@router.get("/v1/classifiers/{classifier}/classes")
+async def list_classes(key: Reader, service: Serving, classifier: Id) -> list[ClassSummary]:
+    return await in_thread(service.store.classes, key.tenant, classifier)
+
+
+@router.delete("/v1/classifiers/{classifier}/classes/{label}")
+async def forget_class(key: Writer, service: Serving, classifier: Id, label: AnyLabel) -> Forgotten:
+    def forget() -> int:
+        kept = normal(label)
+        try:
+            return service.store.forget_class(key.tenant, classifier, kept, by=key)
+        except NotFoundError:
+            if kept == label:
+                raise
+            # An earlier version kept labels as they were written.
+            return service.store.forget_class(key.tenant, classifier, label, by=key)
+
+    return Forgotten(forgotten=await in_thread(forget))

@@ -1,0 +1,46 @@
+"""The examples of a class: enrolled as releases, kept as embeddings."""
+
+from torch import Tensor
+
+from sfumato import wire
+from sfumato.errors import needs_extra
+from sfumato.serve import problems
+from sfumato.serve.access import Writer
+from sfumato.serve.bodies import Received, received
+from sfumato.serve.routes.parameters import RELEASE_BODY, Id, Label, Spec
+from sfumato.serve.service import Serving, in_thread
+from sfumato.serve.store import Example
+from sfumato.wire.messages import EnrolledExamples, Forgotten
+
+with needs_extra("the server", "serve"):
+    from fastapi import APIRouter, Request
+
+router = APIRouter(responses=problems.RESPONSES)
+
+
+@router.post(
+    "/v1/classifiers/{classifier}/classes/{label}/examples", status_code=201, openapi_extra=RELEASE_BODY
+)
+async def enrol(
+    key: Writer, service: Serving, classifier: Id, label: Label, request: Request, spec: Spec = None
+) -> EnrolledExamples:
+    def keep(body: Received, embeddings: Tensor) -> EnrolledExamples:
+        return service.store.enrol(key.tenant, classifier, label, _examples(body, embeddings), by=key)
+
+    with service.room.share() as share:
+        body = await received(service, request, share, tenant=key.tenant, classifier=classifier, spec=spec)
+        return await in_thread(keep, body, await service.embed(body.model, body.inputs))
+
+
+@router.delete("/v1/classifiers/{classifier}/examples/{example}")
+async def forget_example(key: Writer, service: Serving, classifier: Id, example: Id) -> Forgotten:
+    count = await in_thread(lambda: service.store.forget_example(key.tenant, classifier, example, by=key))
+    return Forgotten(forgotten=count)
+
+
+def _examples(body: Received, embeddings: Tensor) -> list[Example]:
+    digests = wire.digests(body.release, made_of=body.made_of)
+    return [
+        Example(digest, embedding, body.demand.weight)
+        for digest, embedding in zip(digests, embeddings.numpy(), strict=True)
+    ]

@@ -1,0 +1,30 @@
+"""The models that a server runs."""
+
+from sfumato.errors import needs_extra
+from sfumato.serve import problems
+from sfumato.serve.access import Reader
+from sfumato.serve.models import Served
+from sfumato.serve.service import Serving
+from sfumato.wire.messages import ModelInfo
+
+with needs_extra("the server", "serve"):
+    from fastapi import APIRouter
+
+router = APIRouter(responses=problems.RESPONSES)
+
+
+@router.get("/v1/models")
+async def list_models(key: Reader, service: Serving) -> list[ModelInfo]:
+    return [_describe(model) for model in service.models.values()]
+
+
+def _describe(model: Served) -> ModelInfo:
+    return ModelInfo(
+        name=model.name,
+        kind=model.kind,
+        specs=[demand.spec for demand in model.demands],
+        made_of=[demand.made_of for demand in model.demands],
+        shape=model.shape,
+        dimension=model.dimension,
+        refused=None if model.refusal is None else model.refusal.refused,
+    )

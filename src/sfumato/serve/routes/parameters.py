@@ -1,0 +1,39 @@
+"""What addresses hold: ids, labels, numbers and times, checked before a route sees them."""
+
+import re
+from typing import Annotated, Any
+
+from sfumato import wire
+from sfumato.errors import needs_extra
+from sfumato.serve.bodies import PNG
+from sfumato.wire.messages import LABEL, as_kept, no_step
+
+with needs_extra("the server", "serve"):
+    from fastapi import Path, Query
+    from pydantic import AfterValidator, AwareDatetime, BeforeValidator
+
+
+def _moment(text: Any) -> Any:
+    if not re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", str(text), re.ASCII):
+        raise ValueError(
+            "a time as ISO 8601 writes it, with its offset, such as 2026-01-31T09:30:00Z; in an address, + "
+            "is written %2B"
+        )
+    return text
+
+
+def _digits(text: Any) -> Any:
+    if not re.fullmatch(r"[0-9]{1,9}", str(text)):
+        raise ValueError("a whole number, written in digits alone")
+    return text
+
+
+Id = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+AnyLabel = Annotated[str, Path(pattern=LABEL), AfterValidator(no_step)]  # of an earlier version, too
+Label = Annotated[AnyLabel, AfterValidator(as_kept)]
+DIGITS = BeforeValidator(_digits)
+Moment = Annotated[AwareDatetime | None, BeforeValidator(_moment)]
+Spec = Annotated[str | None, Query(max_length=1000, description="Of a PNG: how it was protected.")]
+
+_BYTES = {"schema": {"type": "string", "format": "binary"}}
+RELEASE_BODY = {"requestBody": {"required": True, "content": {wire.MEDIA_TYPE: _BYTES, PNG: _BYTES}}}

@@ -1,0 +1,31 @@
+"""What a tenant may see and forget of itself as a whole: its audit log, and everything."""
+
+from typing import Annotated
+
+from sfumato.errors import needs_extra
+from sfumato.serve import problems
+from sfumato.serve.access import Admin
+from sfumato.serve.routes.parameters import DIGITS, Moment
+from sfumato.serve.service import Serving, in_thread
+from sfumato.wire.messages import AuditLine, Forgotten
+
+with needs_extra("the server", "serve"):
+    from fastapi import APIRouter, Query
+
+router = APIRouter(responses=problems.RESPONSES)
+
+
+@router.delete("/v1/data")
+async def forget_everything(key: Admin, service: Serving) -> Forgotten:
+    count = await in_thread(lambda: service.store.forget_everything(key.tenant, by=key))
+    return Forgotten(forgotten=count)
+
+
+@router.get("/v1/audit")
+async def show_audit(
+    key: Admin,
+    service: Serving,
+    since: Moment = None,
+    most: Annotated[int, DIGITS, Query(ge=1, le=10_000)] = 1000,
+) -> list[AuditLine]:
+    return await in_thread(lambda: service.store.audit(key.tenant, since=since, most=most))

@@ -1,0 +1,96 @@
+"""What the routes of one server share: its models, its store, and the parts that answer."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+
+from torch import Tensor
+
+from sfumato.errors import ConfigError, needs_extra
+from sfumato.serve.config import ServiceConfig
+from sfumato.serve.engine import Engine
+from sfumato.serve.gallery import Galleries, Together
+from sfumato.serve.metrics import Metrics
+from sfumato.serve.models import Served
+from sfumato.serve.room import Room
+from sfumato.serve.store import Store
+
+with needs_extra("the server", "serve"):
+    import anyio.to_thread
+    from fastapi import Depends, Request
+
+_MOST_MODELS = 10_000  # classifiers whose models are remembered
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Service:
+    """One server. State: that of its parts, and the models of the classifiers that were asked for.
+
+    Attributes:
+        config: its limits.
+        store: keys, classifiers, embeddings.
+        models: what it runs, by name.
+        engine: which embeds.
+        galleries: which know the nearest classes.
+        room: for the bodies of all requests.
+        metrics: what is counted.
+    """
+
+    config: ServiceConfig
+    store: Store
+    models: dict[str, Served]
+    engine: Engine
+    galleries: Together
+    room: Room
+    metrics: Metrics
+    _model_names: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, store: Store, models: Sequence[Served], config: ServiceConfig) -> "Service":
+        """Start the engine, and put the other parts around it. Raises ConfigError as `app.create` does."""
+        by_name = {model.name: model for model in models}
+        if not by_name or len(by_name) < len(models):
+            raise ConfigError(
+                f"{len(models)} models of {len(by_name)} names: name at least one, and each by a name of its "
+                "own, as NAME=ARTEFACT"
+            )
+        metrics = Metrics(lambda: engine.waiting)
+        engine = Engine(
+            window=config.window,
+            most_batch=config.most_batch,
+            most_waiting=config.most_waiting,
+            observe=metrics.computed,
+        )
+        room = Room(config.most_held)
+        return cls(config, store, by_name, engine, Together(Galleries(store)), room, metrics)
+
+    async def model_name(self, tenant: str, classifier: str) -> str:
+        """Which model a classifier is for. Raises NotFoundError where the tenant has no such classifier."""
+        # It never changes; and of one that was deleted since, the store says so after the model has run.
+        name = self._model_names.get((tenant, classifier))
+        if name is None:
+            name = (await in_thread(self.store.classifier, tenant, classifier)).model
+            if len(self._model_names) >= _MOST_MODELS:
+                self._model_names.clear()
+            self._model_names[tenant, classifier] = name
+        return name
+
+    async def embed(self, model: Served, inputs: Tensor) -> Tensor:
+        """Embed what a model takes, together with what else waits: see Engine.submit."""
+        return await asyncio.wrap_future(self.engine.submit(model, inputs))
+
+
+async def in_thread(function: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Run what waits for the database, or computes for long, beside the event loop."""
+    return await anyio.to_thread.run_sync(function, *arguments)
+
+
+async def _serving(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+Serving = Annotated[Service, Depends(_serving)]
