@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.assess.similarity import psnr
-from sfumato.attack import gradient_inversion
 from sfumato.attack.gradient_inversion import (
     DLG,
     GRAD_ATTACK,
@@ -21,9 +20,12 @@ from sfumato.attack.gradient_inversion import (
     captured,
     invert,
     invert_all,
+    optimise,
     share,
     total_variation,
 )
+from sfumato.attack.gradient_inversion.threat import problem_of
+from sfumato.attack.gradient_inversion.victim import Victim, tracking_norms
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import ConvNet8, DenseNet, LeNet, ResNet
 
@@ -284,11 +286,9 @@ def inputs_of_batch_norms(model: nn.Module, images: Tensor) -> dict[str, tuple[T
 def terms(model: nn.Module, knows: ThreatModel, batch: Tensor) -> tuple[Tensor, Tensor]:
     """Of one batch: all that is to become least, and the distance of gradients in it."""
     config = replace(FEW, statistics=1.0)
-    victim = gradient_inversion._Victim(
-        model, functional.cross_entropy, 1, 1.0, gradient_inversion._norms(model)
-    )
-    problem = gradient_inversion._problem(victim, share(model, batch, TWO), knows, config, seed=0)
-    return gradient_inversion._Objective(victim, config, [problem])(4 * (batch[None] - 0.5), None)
+    victim = Victim(model, functional.cross_entropy, 1, 1.0, tracking_norms(model))
+    problem = problem_of(victim, share(model, batch, TWO), knows, config, seed=0)
+    return optimise.Objective(victim, config, [problem])(4 * (batch[None] - 0.5), None)
 
 
 def test_the_statistics_of_the_true_batch_cost_nothing():
@@ -427,7 +427,7 @@ def test_steps_are_those_of_adam():
     for step, slope in enumerate(torch.randn(9, 3, generator=torch.Generator().manual_seed(0))):
         theirs.grad = slope
         optimiser.step()
-        gradient_inversion._adam(mine, slope, *moments, rate=0.1, step=step + 1)
+        optimise._adam(mine, slope, *moments, rate=0.1, step=step + 1)
     torch.testing.assert_close(mine, theirs.detach())
 
 
@@ -438,7 +438,7 @@ def test_the_rate_falls_to_a_tenth_at_three_five_and_seven_eighths(monkeypatch: 
         rates.append(rate)
         slopes.append(slope)
 
-    monkeypatch.setattr(gradient_inversion, "_adam", watched)
+    monkeypatch.setattr(optimise, "_adam", watched)
     config = replace(INVERTING_GRADIENTS, steps=16)
     invert(lenet(), share(lenet(), photographs(), ONE), KNOWS, config)
     assert rates == pytest.approx([0.1] * 6 + [0.01] * 4 + [0.001] * 4 + [0.0001] * 2)
@@ -454,14 +454,14 @@ def test_the_history_has_each_step_of_adam_and_each_20_of_lbfgs():
 
 
 def test_a_search_that_runs_off_begins_elsewhere(monkeypatch: pytest.MonkeyPatch):
-    minimise, tried = gradient_inversion._minimise_lbfgs, []
+    minimise, tried = optimise._minimise_lbfgs, []
 
     def first_fails(objective, guess, config, count):
         tried.append(guess.units)
         found = minimise(objective, guess, config, count)
         return replace(found, cost=float("inf")) if len(tried) < 3 else found
 
-    monkeypatch.setattr(gradient_inversion, "_minimise_lbfgs", first_fails)
+    monkeypatch.setattr(optimise, "_minimise_lbfgs", first_fails)
     found = invert(lenet(), share(lenet(), photographs(), ONE), KNOWS, replace(IDLG, steps=60))
     assert len(tried) == 3
     assert not torch.equal(tried[0], tried[1])

@@ -1,0 +1,175 @@
+"""What the adversary knows, and what their guesses are compared with."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sfumato.attack import label_inference
+from sfumato.attack.gradient_inversion.config import InversionConfig
+from sfumato.attack.gradient_inversion.victim import Gradients, Moments, Victim
+from sfumato.errors import ConfigError, DataError
+
+_STAND_INS = 256  # images that label inference looks at
+_LEAST = 1e-30
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreatModel:
+    """What the adversary knows beside the model and what was shared.
+
+    Attributes:
+        shape: (C, H, W) of the images.
+        batch: B, how many images are behind the gradient.
+        labels: (B,) int64, in any order; None where they do not know them.
+        statistics: name of a batch norm layer -> mean and variance (C,) of its inputs over the batch, for
+            `InversionConfig.statistics`; None: they take the running ones of the model for them.
+        pruned: they know that entries of 0 were pruned away, and do not ask their guess for them.
+        noise: standard deviation of the noise that they know was added: a tensor of the gradient counts by
+            the share of it that is no noise.
+        local_steps: of SGD on the whole batch behind what was shared, which is then the difference of
+            parameters, before less after (FedAvg).
+        local_rate: of these steps; 1 step of rate 1 is the gradient itself.
+    """
+
+    shape: tuple[int, int, int]
+    batch: int = 1
+    labels: Tensor | None = None
+    statistics: Mapping[str, tuple[Tensor, Tensor]] | None = None
+    pruned: bool = False
+    noise: float = 0.0
+    local_steps: int = 1
+    local_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 3 or min(self.shape) < 1:
+            raise ConfigError(f"shape={self.shape}: channels, height and width of the images")
+        for name in ("batch", "local_steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        if self.labels is not None and tuple(self.labels.shape) != (self.batch,):
+            raise ConfigError(
+                f"labels of shape {tuple(self.labels.shape)}: one for each of the {self.batch} images"
+            )
+        if not 0 <= self.noise < math.inf:
+            raise ConfigError(f"noise={self.noise}: at least 0, its standard deviation")
+        if not 0 < self.local_rate < math.inf:
+            raise ConfigError(f"local_rate={self.local_rate}: above 0")
+
+
+def in_common(knows: ThreatModel) -> tuple[object, ...]:
+    """What problems of one call have in common."""
+    return (
+        tuple(knows.shape), knows.batch, knows.pruned, knows.noise, knows.local_steps, knows.local_rate,
+        knows.labels is None, knows.statistics is None,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a guess is compared with."""
+
+    target: Tensor  # (P,), in the order of the victim's parameters
+    weights: Tensor | None  # (P,), what each entry counts; None: 1
+    statistics: Moments
+    labels: Tensor | None  # None: optimised
+
+
+def problem_of(
+    victim: Victim, shared: Gradients, knows: ThreatModel, config: InversionConfig, *, seed: int
+) -> Problem:
+    """The problem of one gradient; where labels are inferred, by stand-ins for images of that seed.
+
+    Raises:
+        DataError, ConfigError: see invert_all.
+    """
+    target = _checked(victim, shared)
+    statistics = {}
+    for name in victim.norms:
+        known = victim.running if knows.statistics is None else knows.statistics
+        if name not in known:
+            raise DataError(
+                f"the statistics known have none of {name}: give those of all {len(victim.norms)} batch norms"
+            )
+        mean, variance = known[name]
+        statistics[name] = (mean.to(victim.device), variance.to(victim.device))
+    labels = None
+    if config.labels == "known" and knows.labels is None:
+        raise ConfigError("labels='known', and the threat model has none: give them, or let them be inferred")
+    if config.labels == "known":
+        labels = knows.labels
+    elif config.labels == "inferred":
+        generator = torch.Generator().manual_seed(seed)
+        counts = label_inference.counts(
+            victim.model,
+            {name: gradient / knows.local_rate for name, gradient in target.items()},
+            knows.batch,
+            label_inference.stand_ins(knows.shape, _STAND_INS, generator),
+            local_steps=knows.local_steps,
+        )
+        labels = torch.arange(len(counts)).repeat_interleave(counts)
+    flat = torch.cat([gradient.flatten() for gradient in target.values()])
+    return Problem(flat, _weights(target, knows, config), statistics, labels)
+
+
+def _checked(victim: Victim, shared: Gradients) -> dict[str, Tensor]:
+    """The gradient in the order of the parameters, or DataError."""
+    missing = [name for name in victim.names if name not in shared]
+    foreign = [name for name in shared if name not in victim.names]
+    if missing or foreign:
+        problems = [
+            f"{what} {names[0]}" for what, names in (("lacks", missing), ("has unknown", foreign)) if names
+        ]
+        raise DataError(
+            f"the gradient is of another model: it {' and '.join(problems)} "
+            f"({len(missing)} lacking, {len(foreign)} unknown): it has one of every trained parameter"
+        )
+    for name in victim.names:
+        wanted, shape = victim.parameters[name].shape, shared[name].shape
+        if wanted != shape:
+            raise DataError(
+                f"the gradient of {name} is {tuple(shape)} where the parameter is {tuple(wanted)}: "
+                "it is of another model"
+            )
+        if not bool(shared[name].isfinite().all()):
+            raise DataError(f"the gradient of {name} has numbers that are not finite: nothing can be matched")
+    if not any(bool(shared[name].any()) for name in victim.names):
+        raise DataError("the gradient is zero everywhere: it tells nothing of the images")
+    return {
+        name: shared[name].detach().to(victim.device, weight.dtype)
+        for name, weight in victim.parameters.items()
+    }
+
+
+def _weights(target: Gradients, knows: ThreatModel, config: InversionConfig) -> Tensor | None:
+    """(P,), what each entry of a gradient counts; None where all count the same."""
+    counted = config.layer_weights
+    if counted is not None and len(counted) != len(target):
+        raise ConfigError(
+            f"{len(counted)} layer_weights for the {len(target)} tensors of this gradient: one for each"
+        )
+    if counted is None and not knows.noise and not knows.pruned:
+        return None
+    weights = torch.cat(
+        [
+            (weight * _trusted(gradient, knows)).flatten()
+            for weight, gradient in zip(counted or (1.0,) * len(target), target.values(), strict=True)
+        ]
+    )
+    if not bool(weights.any()):
+        raise ConfigError(
+            f"no entry of this gradient counts with noise={knows.noise:g} and layer_weights={counted}: "
+            "nothing can be matched, take less of the one or more of the other"
+        )
+    return weights
+
+
+def _trusted(target: Tensor, knows: ThreatModel) -> Tensor:
+    """What entries count: those that were pruned nothing, tensors by their share of signal over noise."""
+    weight = torch.ones((), device=target.device, dtype=target.dtype)
+    if knows.noise:
+        energy = target.square().sum()
+        weight = (1 - target.numel() * knows.noise**2 / energy.clamp(min=_LEAST)).clamp(min=0)
+    return weight * (target != 0) if knows.pruned else weight.expand_as(target)
