@@ -121,11 +121,12 @@ def test_each_kind_is_learned_and_attacked_by_those_who_take_it(episodic: Path):
 
 def test_what_is_left_out_is_said_in_a_sentence(episodic: Path):
     study = json.loads((episodic / "study.json").read_text(encoding="utf-8"))
+    features = ", ".join(SPECS[4:7])
     assert (
-        "The attack 'reidentify-static' is left out for answer: its releases are answers, and pixels or "
-        "shapes are needed." in study["left_out"]
+        "The attack 'reidentify-static' takes pixels and shapes, and is left out where others are released: "
+        f"for {features}, answer." in study["left_out"]
     )
-    assert not any("pixelize" in sentence and "reidentify" in sentence for sentence in study["left_out"])
+    assert not any("pixelize" in text for text in study["left_out"] if text.startswith("The attack"))
     assert study["left_out"] == kinds.left_out(grid.parse(EPISODIC))
 
 

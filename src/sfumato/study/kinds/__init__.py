@@ -1,11 +1,11 @@
 """The kinds of cells of a study, a module each.
 
-A kind says which cells a study has of it (`cells`), what it leaves out and why (`left_out`), what decides the
-result of a cell (`settings`), how it is measured (`measure`) and what its result holds (`Result`). None needs
-PyTorch before something is measured.
+A kind says which cells a study has of it (`cells`), what decides the result of a cell (`settings`), how it is
+measured (`measure`) and what its result holds (`Result`). Where a study may name what cannot be done with a
+release, it says so (`left_out`). None needs PyTorch before something is measured.
 """
 
-from itertools import chain
+from collections import defaultdict
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from sfumato.study.kinds import (
     tells,
     transfer,
 )
+from sfumato.study.kinds.common import RELEASED
 
 if TYPE_CHECKING:
     from sfumato.study.grid import Cell, StudyConfig
@@ -55,5 +56,18 @@ def cells(config: "StudyConfig") -> list["Cell"]:
 
 def left_out(config: "StudyConfig") -> list[str]:
     """What a study names and does not measure, a sentence each: combinations that make no sense."""
-    sentences = [kind.left_out(config, spec) for spec in config.specs for kind in KINDS.values()]
-    return list(dict.fromkeys(chain.from_iterable(sentences)))
+    specs: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for spec in config.specs:
+        for kind in (accuracy, attack, reconstruction):
+            for subject, takes in kind.left_out(config, spec).items():
+                specs[subject, takes].append(spec)
+    return [
+        f"{subject[:1].upper()}{subject[1:]} takes {_listed(takes)}, and is left out where others are "
+        f"released: for {', '.join(without)}."
+        for (subject, takes), without in specs.items()
+    ]
+
+
+def _listed(takes: tuple[str, ...]) -> str:
+    *first, last = (RELEASED[kind] for kind in takes)
+    return f"{', '.join(first)} and {last}" if first else last

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pydantic
 
 from sfumato.study.cells import Cell
-from sfumato.study.kinds.common import Model, learners_of, module, not_taken
+from sfumato.study.kinds.common import Model, learners_of, module
 from sfumato.study.vocabulary import LEARNERS, release_kind
 
 if TYPE_CHECKING:
@@ -52,16 +52,13 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
     return [Cell("accuracy", spec, seed, (("learner", learner),)) for learner in learners_of(config, spec)]
 
 
-def left_out(config: "StudyConfig", spec: str) -> list[str]:
+def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
     """Learners that cannot take what is released."""
     kind = release_kind(spec)
     if spec == "none" or kind == "answer":
-        return []
-    return [
-        not_taken(f"The learner {name!r}", spec, LEARNERS[name].releases)
-        for name in config.learners
-        if kind not in LEARNERS[name].releases
-    ]
+        return {}
+    taken = {name: LEARNERS[name].releases for name in config.learners}
+    return {f"the learner {name!r}": kinds for name, kinds in taken.items() if kind not in kinds}
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from sfumato.study.cells import Cell
-from sfumato.study.kinds.common import Model, attacks_of, module, not_taken
+from sfumato.study.kinds.common import Model, attacks_of, module
 from sfumato.study.vocabulary import ATTACKS, release_kind
 
 if TYPE_CHECKING:
@@ -49,16 +49,13 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
     return [Cell("attack", spec, seed, (("attack", attack),)) for attack in attacks_of(config, spec)]
 
 
-def left_out(config: "StudyConfig", spec: str) -> list[str]:
+def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
     """Attacks that cannot be made on what is released."""
     if spec == "none" or config.task.sensitive is None:
-        return []
+        return {}
+    taken = {name: ATTACKS[name].releases for name in config.attacks}
     kind = release_kind(spec)
-    return [
-        not_taken(f"The attack {name!r}", spec, ATTACKS[name].releases)
-        for name in config.attacks
-        if kind not in ATTACKS[name].releases
-    ]
+    return {f"the attack {name!r}": kinds for name, kinds in taken.items() if kind not in kinds}
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:

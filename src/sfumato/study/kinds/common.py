@@ -1,6 +1,5 @@
 """What the kinds of cells share."""
 
-from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -82,13 +81,6 @@ def views_of(config: "StudyConfig", spec: str) -> list[str]:
 def has_shape(spec: str) -> bool:
     """Whether a protection shows some pixels and hides others, and says which."""
     return spec.partition(":")[0] == "mask"
-
-
-def not_taken(subject: str, spec: str, takes: Sequence[str]) -> str:
-    """The sentence of a combination that makes no sense."""
-    kind = RELEASED[release_kind(spec)]
-    wanted = " or ".join(RELEASED[each] for each in takes)
-    return f"{subject} is left out for {spec}: its releases are {kind}, and {wanted} are needed."
 
 
 def module(room: str, method: str) -> ModuleType:

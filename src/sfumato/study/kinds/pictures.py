@@ -28,11 +28,6 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
     return [Cell("pictures", spec, seed)] if config.pictures and release_kind(spec) in IMAGES else []
 
 
-def left_out(config: "StudyConfig", spec: str) -> list[str]:
-    """Nothing that a study names."""
-    return []
-
-
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the result, beside cell, data and artefacts."""
     config = lab.config

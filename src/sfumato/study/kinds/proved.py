@@ -43,11 +43,6 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
     return [Cell("proved", spec, seed)] if seed == config.seeds[0] else []
 
 
-def left_out(config: "StudyConfig", spec: str) -> list[str]:
-    """Nothing."""
-    return []
-
-
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the result, beside cell, data and artefacts."""
     return {"shape": list(lab.test.images.shape[1:])}

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from sfumato.study.cells import Cell
-from sfumato.study.kinds.common import Model, module, not_taken
+from sfumato.study.kinds.common import Model, module
 from sfumato.study.vocabulary import RECONSTRUCTIONS, release_kind
 
 if TYPE_CHECKING:
@@ -38,14 +38,13 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
     ]
 
 
-def left_out(config: "StudyConfig", spec: str) -> list[str]:
+def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
     """Attacks that cannot be made on what is released."""
+    if spec == "none":
+        return {}
+    taken = {name: RECONSTRUCTIONS[name].releases for name in config.reconstructions}
     kind = release_kind(spec)
-    return [
-        not_taken(f"The reconstruction {name!r}", spec, RECONSTRUCTIONS[name].releases)
-        for name in config.reconstructions
-        if spec != "none" and kind not in RECONSTRUCTIONS[name].releases
-    ]
+    return {f"the reconstruction {name!r}": kinds for name, kinds in taken.items() if kind not in kinds}
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:

@@ -41,11 +41,6 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
     return [Cell("similarity", spec, seed, (("view", view),)) for view in views_of(config, spec)]
 
 
-def left_out(config: "StudyConfig", spec: str) -> list[str]:
-    """Nothing: what is no image has no similarity, which nobody expects."""
-    return []
-
-
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the result, beside cell, data and artefacts."""
     config, view = lab.config, dict(cell.which)["view"]

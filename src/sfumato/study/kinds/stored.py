@@ -36,11 +36,6 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
     ]
 
 
-def left_out(config: "StudyConfig", spec: str) -> list[str]:
-    """Numbers and answers are stored as they travel: the attacks on releases are those on what is stored."""
-    return []
-
-
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the result, beside cell, data and artefacts."""
     task = lab.config.task

@@ -51,11 +51,6 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
     return [Cell("tells", spec, seed)] if config.tells else []
 
 
-def left_out(config: "StudyConfig", spec: str) -> list[str]:
-    """Nothing: whatever travels can be learned from."""
-    return []
-
-
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the result, beside cell, data and artefacts."""
     return {"tells": 1}
