@@ -10,8 +10,9 @@ import torch
 
 from sfumato.learn.prototypes import Refusal
 from sfumato.serve import gallery
-from sfumato.serve.gallery import Answer, Galleries, Together
+from sfumato.serve.gallery import Galleries, Together
 from sfumato.serve.store import Example, Key, NotFoundError, Store
+from sfumato.wire.messages import ImageAnswer
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_a_classifier_that_is_gone_is_missing(kept):
 def test_without_classes_there_are_no_guesses(kept):
     store, key, _ = kept
     empty = store.create_classifier("museum", name="empty", model="m", by=key).id
-    assert ask(Galleries(store), empty, 0.0, 1.0) == [gallery.Answer((), None)] * 2
+    assert ask(Galleries(store), empty, 0.0, 1.0) == [ImageAnswer(guesses=[], none_of_these=None)] * 2
 
 
 def test_galleries_that_were_asked_for_long_ago_are_let_go(kept, monkeypatch: pytest.MonkeyPatch):
@@ -131,10 +132,10 @@ def test_a_large_gallery_refuses_by_the_number_of_examples_as_a_small_one_does(
 # Several at once.
 
 
-def put(together: Together, place: str, *asked: tuple[float, int]) -> list[list[Answer]]:
+def put(together: Together, place: str, *asked: tuple[float, int]) -> list[list[ImageAnswer]]:
     """Ask for the classes of each number, so many of them, all at once."""
 
-    async def all_of_them() -> list[list[Answer]]:
+    async def all_of_them() -> list[list[ImageAnswer]]:
         return await asyncio.gather(
             *(
                 together.answer("museum", place, torch.tensor([[value, 0.0]]), top=top, refusal=None)
@@ -198,7 +199,7 @@ def test_a_question_is_answered_by_what_was_enrolled_before_it_came_however_busy
     def question(value: float):
         return together.answer("museum", place, torch.tensor([[value, 0.0]]), top=1, refusal=None)
 
-    async def second_while_the_first_is_answered() -> list[Answer]:
+    async def second_while_the_first_is_answered() -> list[ImageAnswer]:
         first = asyncio.create_task(question(9.0))
         await asyncio.to_thread(looked.wait, 10)
         await asyncio.to_thread(enrol, store, key, place, "cup", [9.0])
@@ -229,7 +230,7 @@ def test_who_stopped_waiting_holds_up_nobody(kept):
     store, _, place = kept
     together = Together(Galleries(store))
 
-    async def one_leaves() -> list[Answer]:
+    async def one_leaves() -> list[ImageAnswer]:
         asked = [
             asyncio.create_task(together.answer("museum", place, torch.zeros(1, 2), top=1, refusal=None))
             for _ in range(3)

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import OrderedDict, deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from sfumato.errors import needs_extra
 from sfumato.learn.prototypes import Refusal, prototype_logits
 from sfumato.serve.store import MANY, NotFoundError, Prototypes, Store
+from sfumato.wire.messages import GuessedClass, ImageAnswer
 
 with needs_extra("the server", "serve"):
     import anyio.to_thread
@@ -19,29 +20,6 @@ with needs_extra("the server", "serve"):
 _MOST_BYTES = 1 << 30  # of prototypes kept
 _LOOKED_AT = 100  # prototypes of a gallery that is too large to keep, over which probabilities are taken
 _MOST_TOGETHER = 64  # queries, unless one question has more
-
-
-@dataclass(frozen=True)
-class Guess:
-    """A class that a query may be of.
-
-    Attributes:
-        label: its name.
-        probability: softmax of minus the squared distances, over all classes: Snell et al. 2017, Eq. (2).
-        distance: the squared Euclidean one, from its prototype.
-    """
-
-    label: str
-    probability: float
-    distance: float
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a query may be of, the nearest first; and whether it is of none of these, where that is known."""
-
-    guesses: tuple[Guess, ...]
-    none_of_these: bool | None
 
 
 class Galleries:
@@ -58,84 +36,91 @@ class Galleries:
 
     def answer(
         self, tenant: str, classifier: str, queries: Tensor, *, top: int, refusal: Refusal | None
-    ) -> list[Answer]:
-        """The nearest classes of (Q, D) embeddings; no guesses where no class is enrolled.
+    ) -> list[ImageAnswer]:
+        """The nearest classes of (Q, D) embeddings, the nearest first; no guesses where no class is enrolled.
 
-        From 100,000 classes on, the nearest are found by the store; probabilities are then over the 100
-        nearest. An index may miss the nearest of all: then a query may be refused that is of that class.
+        A probability is the softmax of minus the squared Euclidean distances from the prototypes, over all
+        classes: Snell et al. 2017, Eq. (2). From 100,000 classes on, the nearest are found by the store;
+        probabilities are then over the 100 nearest. An index may miss the nearest of all: then a query may be refused that is of that class.
 
         Raises:
             NotFoundError: no such classifier.
         """
         if (tenant, classifier) in self._large:
             return self._from_store(tenant, classifier, queries, top, refusal)
-        found = self._prototypes(tenant, classifier)
-        if len(found.labels) >= MANY:
+        gallery = self._prototypes(tenant, classifier)
+        if len(gallery.labels) >= MANY:
             with self._lock:
                 self._large.add((tenant, classifier))
                 self._kept.pop((tenant, classifier), None)
             threading.Thread(target=self._store.index, args=(tenant, classifier), daemon=True).start()
             return self._from_store(tenant, classifier, queries, top, refusal)
-        if not found.labels:
-            return [Answer((), None)] * len(queries)
-        vectors = torch.from_numpy(found.vectors)
+        if not gallery.labels:
+            return [_answer([], None)] * len(queries)
+        vectors = torch.from_numpy(gallery.vectors)
         probabilities = prototype_logits(queries, vectors).softmax(1)
-        values, places = probabilities.topk(min(top, len(found.labels)))
+        shares, rows = probabilities.topk(min(top, len(gallery.labels)))
         # Not from the logits, whose large terms cancel.
-        squared = (queries[:, None] - vectors[places]).square().sum(-1)
+        squared = (queries[:, None] - vectors[rows]).square().sum(-1)
         answers = []
-        for each, shares, distances in zip(places.tolist(), values.tolist(), squared.tolist(), strict=True):
-            guesses = tuple(
-                Guess(found.labels[place], share, distance)
-                for place, share, distance in zip(each, shares, distances, strict=True)
-            )
+        for nearest, *numbers in zip(rows.tolist(), shares.tolist(), squared.tolist(), strict=True):
+            guesses = [
+                GuessedClass(label=gallery.labels[row], probability=share, distance=distance)
+                for row, share, distance in zip(nearest, *numbers, strict=True)
+            ]
             refused = None
             if refusal is not None:
-                refused = refusal.refuses(distances[0], found.examples[each[0]])
-            answers.append(Answer(guesses, refused))
+                refused = refusal.refuses(guesses[0].distance, gallery.examples[nearest[0]])
+            answers.append(_answer(guesses, refused))
         return answers
 
     def _prototypes(self, tenant: str, classifier: str) -> Prototypes:
-        place = (tenant, classifier)
+        key = (tenant, classifier)
         with self._lock:
-            kept = self._kept.get(place)
+            kept = self._kept.get(key)
         try:
             newer = self._store.prototypes(
                 tenant, classifier, newer_than=None if kept is None else kept.version
             )
         except NotFoundError:
             with self._lock:
-                self._kept.pop(place, None)
+                self._kept.pop(key, None)
             raise
-        found = newer or kept
-        assert found is not None  # without a version of ours, any is newer
+        gallery = newer or kept
+        assert gallery is not None  # without a version of ours, any is newer
         with self._lock:
-            self._kept[place] = found
-            self._kept.move_to_end(place)
-            while (
-                len(self._kept) > 1 and sum(each.vectors.nbytes for each in self._kept.values()) > _MOST_BYTES
-            ):
+            self._kept[key] = gallery
+            self._kept.move_to_end(key)
+            while len(self._kept) > 1 and self._bytes() > _MOST_BYTES:
                 self._kept.popitem(last=False)
-        return found
+        return gallery
+
+    def _bytes(self) -> int:
+        return sum(gallery.vectors.nbytes for gallery in self._kept.values())
 
     def _from_store(
         self, tenant: str, classifier: str, queries: Tensor, top: int, refusal: Refusal | None
-    ) -> list[Answer]:
-        found = self._store.nearest(tenant, classifier, queries.numpy(), count=max(top, _LOOKED_AT))
+    ) -> list[ImageAnswer]:
         answers = []
-        for near in found:
-            distances = np.array([each.squared_euclidean for each in near])
+        for near in self._store.nearest(tenant, classifier, queries.numpy(), count=max(top, _LOOKED_AT)):
+            distances = np.array([neighbour.squared_euclidean for neighbour in near])
             shares = np.exp(distances.min(initial=np.inf) - distances)
             shares /= shares.sum()
             guesses = [
-                Guess(each.label, float(share), each.squared_euclidean)
-                for each, share in zip(near[:top], shares, strict=False)
+                GuessedClass(
+                    label=neighbour.label, probability=float(share), distance=neighbour.squared_euclidean
+                )
+                for neighbour, share in zip(near[:top], shares, strict=False)
             ]
             refused = None
             if refusal is not None and near:
                 refused = refusal.refuses(near[0].squared_euclidean, near[0].examples)
-            answers.append(Answer(tuple(guesses), refused))
+            answers.append(_answer(guesses, refused))
         return answers
+
+
+def _answer(guesses: list[GuessedClass], none_of_these: bool | None) -> ImageAnswer:
+    return ImageAnswer(guesses=guesses, none_of_these=none_of_these)
 
 
 @dataclass(frozen=True)
@@ -145,7 +130,7 @@ class _Question:
     queries: Tensor  # (Q, D)
     top: int
     refusal: Refusal | None
-    answers: asyncio.Future[list[Answer]]
+    answers: asyncio.Future[list[ImageAnswer]]
 
 
 class Together:
@@ -163,21 +148,21 @@ class Together:
 
     async def answer(
         self, tenant: str, classifier: str, queries: Tensor, *, top: int, refusal: Refusal | None
-    ) -> list[Answer]:
+    ) -> list[ImageAnswer]:
         """As Galleries.answer."""
-        place = (tenant, classifier)
+        key = (tenant, classifier)
         question = _Question(queries, top, refusal, asyncio.get_running_loop().create_future())
-        if place in self._waiting:
-            self._waiting[place].append(question)
+        if key in self._waiting:
+            self._waiting[key].append(question)
         else:
-            self._waiting[place] = deque([question])
-            task = asyncio.create_task(self._work(place))
+            self._waiting[key] = deque([question])
+            task = asyncio.create_task(self._work(key))
             self._working.add(task)
             task.add_done_callback(self._working.discard)
         return await question.answers
 
-    async def _work(self, place: tuple[str, str]) -> None:
-        waiting = self._waiting[place]
+    async def _work(self, key: tuple[str, str]) -> None:
+        waiting = self._waiting[key]
         try:
             while waiting:
                 questions = [waiting.popleft()]
@@ -186,27 +171,28 @@ class Together:
                 while waiting and len(waiting[0].queries) <= room:
                     room -= len(waiting[0].queries)
                     questions.append(waiting.popleft())
-                await self._answer(place, questions)
+                await self._answer(key, questions)
         finally:  # also where the loop ends: the next question begins anew
-            del self._waiting[place]
+            del self._waiting[key]
 
-    async def _answer(self, place: tuple[str, str], questions: list[_Question]) -> None:
+    async def _answer(self, key: tuple[str, str], questions: list[_Question]) -> None:
         top, refusal = max(question.top for question in questions), questions[0].refusal
         try:
             queries = torch.cat([question.queries for question in questions])
-            found = await anyio.to_thread.run_sync(
-                lambda: self._galleries.answer(*place, queries, top=top, refusal=refusal)
+            answers = await anyio.to_thread.run_sync(
+                lambda: self._galleries.answer(*key, queries, top=top, refusal=refusal)
             )
         except Exception as error:  # whatever it is, it is those questions' alone
             for question in questions:
                 if not question.answers.done():
                     question.answers.set_exception(error)
             return
-        begin = 0
         for question in questions:
-            own = found[begin : begin + len(question.queries)]
-            begin += len(own)
+            own, answers = answers[: len(question.queries)], answers[len(question.queries) :]
             if not question.answers.done():  # who asked may be gone
-                question.answers.set_result(
-                    [replace(each, guesses=each.guesses[: question.top]) for each in own]
-                )
+                question.answers.set_result(own if question.top == top else _fewer(own, question.top))
+
+
+def _fewer(answers: list[ImageAnswer], top: int) -> list[ImageAnswer]:
+    """No more than so many guesses of each."""
+    return [_answer(answer.guesses[:top], answer.none_of_these) for answer in answers]
