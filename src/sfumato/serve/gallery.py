@@ -41,7 +41,8 @@ class Galleries:
 
         A probability is the softmax of minus the squared Euclidean distances from the prototypes, over all
         classes: Snell et al. 2017, Eq. (2). From 100,000 classes on, the nearest are found by the store;
-        probabilities are then over the 100 nearest. An index may miss the nearest of all: then a query may be refused that is of that class.
+        probabilities are then over the 100 nearest. An index may miss the nearest of all: then a query may be
+        refused that is of that class.
 
         Raises:
             NotFoundError: no such classifier.

@@ -42,7 +42,7 @@ class Database:
 
         Raises:
             ConfigError: another kind of url.
-            StoreError: as above, or the database is another program's or of a later version.
+            StoreError: the database cannot be used, is another program's, or of a later version.
         """
         self._url = _parse(url)
         self._postgresql = self._url.get_backend_name() == "postgresql"

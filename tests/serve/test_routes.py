@@ -1,0 +1,132 @@
+"""Routes and access by themselves: each is a function that can be imported, and needs no server."""
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
+
+from sfumato.serve import access, problems
+from sfumato.serve.access import Needs, admit
+from sfumato.serve.config import ServiceConfig
+from sfumato.serve.models import Demand, Served
+from sfumato.serve.problems import Problem
+from sfumato.serve.routes import RESOURCES, classes, classifiers, health, models, tenant
+from sfumato.serve.service import Service
+from sfumato.serve.store import Example, Key, NotFoundError, Store
+
+
+def model() -> Served:
+    """It computes nothing: what is released is the embedding."""
+    demand = Demand("none", None, None)
+    shape = (1, 2, 2)
+    return Served(
+        "plain", "private feature", (demand,), shape, 4, None, lambda *_: torch.zeros(1, 4), torch.abs
+    )
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with Store(f"sqlite:///{tmp_path}/store.db") as store:
+        store.create_tenant("museum")
+        made = Service.begin(store, [model()], ServiceConfig())
+        yield made
+        made.engine.close()
+
+
+@pytest.fixture
+def key(service: Service) -> Key:
+    return service.store.create_key("museum", role="admin", name="keeper")[0]
+
+
+def test_a_route_is_a_function_of_a_key_and_a_service(service: Service, key: Key):
+    vases = service.store.create_classifier("museum", name="vases", model="plain", by=key)
+    service.store.enrol("museum", vases.id, "cup", [Example("d", torch.ones(4).numpy())], by=key)
+
+    async def answers():
+        assert [each.name for each in await models.list_models(key, service)] == ["plain"]
+        (listed,) = await classifiers.list_classifiers(key, service)
+        assert listed == await classifiers.show_classifier(key, service, vases.id)
+        assert [each.label for each in await classes.list_classes(key, service, vases.id)] == ["cup"]
+        assert (await classes.forget_class(key, service, vases.id, "cup")).forgotten == 1
+        assert [each.action for each in await tenant.show_audit(key, service, most=2)] == [
+            *("forget class", "enrol")
+        ]
+        with pytest.raises(NotFoundError):
+            await classifiers.show_classifier(key, service, "0" * 24)
+
+    asyncio.run(answers())
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_a_resource_is_served_without_the_others(resource, service: Service):
+    app = FastAPI(exception_handlers=problems.HANDLERS)
+    app.include_router(resource.router)
+    app.state.service = service
+    _, secret = service.store.create_key("museum", role="admin", name="office")
+    route = next(each for each in resource.router.routes if isinstance(each, APIRoute))
+
+    async def ask(headers: dict[str, str]) -> int:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            (method,) = route.methods
+            return (await client.request(method, route.path, headers=headers)).status_code
+
+    assert asyncio.run(ask({"x-api-key": secret})) in {200, 404, 415, 422}  # by its own words, not by a key
+    assert asyncio.run(ask({})) == (200 if resource is health else 401)
+
+
+def test_every_route_of_the_api_names_the_key_that_it_needs():
+    routes = [route for resource in RESOURCES for route in resource.router.routes]
+    for route in routes:
+        assert isinstance(route, APIRoute)
+        needed = inspect.signature(route.endpoint).parameters.get("key")
+        if route.path.startswith("/v1/"):
+            assert needed is not None
+            assert needed.annotation in (access.Reader, access.Writer, access.Admin)
+        else:
+            assert (route.path, needed) in {("/health/live", None), ("/health/ready", None)}
+
+
+ROLES = ("read", "write", "admin")
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("needed", ROLES)
+def test_a_role_may_what_lesser_ones_may_and_no_more(service: Service, role, needed):
+    made, secret = service.store.create_key("museum", role=role, name="device")
+    if ROLES.index(role) >= ROLES.index(needed):
+        assert asyncio.run(Needs(needed)(service, secret)) == made
+        return
+    with pytest.raises(Problem, match=f"needs a key of the role {needed}, and yours is of {role}") as refused:
+        asyncio.run(Needs(needed)(service, secret))
+    assert refused.value.status == 403
+
+
+@pytest.mark.parametrize("secret", [None, "", "guessed", "x" * 201])
+def test_a_secret_that_is_nobodys_is_refused(service: Service, secret: str | None):
+    with pytest.raises(Problem, match="no valid key: send yours in the header x-api-key") as refused:
+        asyncio.run(admit(service, secret))
+    assert refused.value.status == 401
+
+
+def test_a_key_that_asks_too_often_is_told_how_long_to_wait(service: Service):
+    _, secret = service.store.create_key("museum", role="read", name="gate", rate=2)
+    for _ in range(2):
+        asyncio.run(admit(service, secret))
+    with pytest.raises(Problem, match="more requests than the 2 a minute of this key: wait") as refused:
+        asyncio.run(admit(service, secret))
+    assert refused.value.status == 429
+    assert refused.value.wait is not None
+    assert 0 < refused.value.wait <= 60
+
+
+def test_no_token_opens_the_counts_of_a_server_that_has_no_key_of_them(service: Service):
+    asked = Request({"type": "http", "headers": [(b"authorization", b"Bearer None")]})
+    with pytest.raises(Problem, match="metrics need their own key"):
+        asyncio.run(health.show_metrics(service, asked))
