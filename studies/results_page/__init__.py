@@ -1,0 +1,1 @@
+"""What the pages of results say: records of studies as typed values, for the templates under docs/templates."""

@@ -1,0 +1,179 @@
+"""Studies of the engine, `sfumato study run`: all that the pages know of its study.json and its records."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from results_page.reading import RESULTS, Record, checked
+from sfumato.dp.guarantee import SYMBOLS, Definition, rounded_up
+from sfumato.study import recommend, report
+
+R = TypeVar("R", bound=Record)
+KEPT = ("accuracy", "attack", "similarity", "transfer")  # pictures and embeddings are for the report alone
+
+
+class Accuracy(Record):
+    """Of one learner under one protection; `half_width` is that of the 95% interval over episodes."""
+
+    accuracy: float
+    half_width: float
+    accuracy_1_shot: float | None = None
+    trained_episodes: int | None = None
+    train_seconds: float | None = None
+    operations: int | None = None
+
+
+class Guarantee(Record):
+    """What is proved of a release."""
+
+    definition: Definition
+    value: float
+    whole_image: float
+
+    @property
+    def short(self) -> str:
+        """Of one pixel, and of the whole image."""
+        return f"{SYMBOLS[self.definition]} = {rounded_up(self.value)}; {rounded_up(self.whole_image)}"
+
+
+class Similarity(Record):
+    """Of what is released, denoised or restored to the original."""
+
+    ssim: float
+    bytes_per_image: int | None = None
+    guarantee: Guarantee | None = None
+
+
+class Attack(Record):
+    """Whom an adversary looked at."""
+
+    faces_found: float | None = None
+    chance: float
+    identities: int
+    gallery: int
+    probes: int
+
+
+class Transfer(Record):
+    """A model's accuracy under each protection."""
+
+    trained: dict[str, Accuracy]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study and its records, under studies/results or runs."""
+
+    folder: Path
+    file: dict[str, Any]
+    records: list[dict[str, Any]]
+
+    @property
+    def title(self) -> str:
+        """Of its chapter."""
+        return str(self.file.get("title") or self.file["name"])
+
+    @property
+    def command(self) -> str:
+        """What runs it."""
+        name = self.folder.name
+        return "make demo" if name == "demo" else f"sfumato study run studies/{name}.yaml"
+
+    @property
+    def specs(self) -> list[str]:
+        """Its protections but none."""
+        return [spec for spec in self.file["protections"] if spec != "none"]
+
+    @property
+    def missing(self) -> set[str]:
+        """The digests of its cells, of the kinds that are kept, that have no record."""
+        return {cell["digest"] for cell in self.file["cells"] if cell["kind"] in KEPT} - {
+            record["digest"] for record in self.records
+        }
+
+    @property
+    def kept(self) -> list[Path]:
+        """The records of the kinds that are kept."""
+        digests = [each["digest"] for each in self.records if each["kind"] in KEPT]
+        return [self.folder / "records" / f"{digest}.json" for digest in digests]
+
+    @property
+    def episodic(self) -> bool:
+        """Whether its learners are few-shot learners."""
+        return recommend.episodic(self.file)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of the libraries that its accuracies were measured with."""
+        return dict(next(each["versions"] for each in self.records if each["kind"] == "accuracy"))
+
+    def seconds(self, kind: str | None = None) -> float:
+        """What its cells took, of one kind or of all that are kept."""
+        return float(sum(each["seconds"] for each in self.records if kind in (None, each["kind"])))
+
+    @cached_property
+    def settings(self) -> list[recommend.Setting]:
+        """Each protection with its best learner and its strongest adversary."""
+        return recommend.frontier(self.file, self.records)
+
+    @cached_property
+    def recommendation(self) -> recommend.Recommendation:
+        """The setting to use."""
+        return recommend.recommend(self.file, self.records)
+
+    @cached_property
+    def risks(self) -> dict[tuple[str, str], recommend.Risk]:
+        """(protection, attack) -> how often its strongest classifier names the right person."""
+        return recommend.risks(self.file, self.records)
+
+    def top1(self, protection: str, attack: str) -> recommend.Estimate | None:
+        """How often an attack names the right person; None where it did not run."""
+        risk = self.risks.get((protection, attack))
+        return risk.top1 if risk else None
+
+    def accuracy(self, learner: str, protection: str = "none") -> Accuracy:
+        """Of one learner."""
+        return self._result("accuracy", Accuracy, protection=protection, learner=learner)
+
+    def similarity(self, protection: str, view: str = "released") -> Similarity:
+        """Of what is seen of an image."""
+        return self._result("similarity", Similarity, protection=protection, view=view)
+
+    def guarantee(self, protection: str) -> Guarantee | None:
+        """What is proved of a release, as far as it was recorded."""
+        released = {each["cell"]["protection"] for each in self._of("similarity")}
+        return self.similarity(protection).guarantee if protection in released else None
+
+    def attack(self, protection: str = "none", attack: str = "reidentify-static") -> Attack:
+        """Whom an adversary looked at."""
+        return self._result("attack", Attack, protection=protection, attack=attack)
+
+    def transfer(self) -> dict[str, dict[str, Accuracy]]:
+        """Protection that images have -> protection that a model was trained for -> accuracy."""
+        return {
+            each["cell"]["protection"]: checked(self.folder, each["result"], Transfer).trained
+            for each in self._of("transfer")
+        }
+
+    def _of(self, kind: str) -> Iterable[dict[str, Any]]:
+        return (each for each in self.records if each["kind"] == kind)
+
+    def _result(self, kind: str, of: type[R], **cell: str) -> R:
+        (record,) = [each for each in self._of(kind) if cell.items() <= each["cell"].items()]
+        return checked(self.folder / "records" / f"{record['digest']}.json", record["result"], of)
+
+
+def load(folder: Path) -> Study:
+    """A study and its records."""
+    return Study(folder, *report.load(folder))
+
+
+@cache
+def study(name: str) -> Study | None:
+    """A study under studies/results; None where it is not there, or not all of its records."""
+    if not (RESULTS / name / "study.json").exists():
+        return None
+    loaded = load(RESULTS / name)
+    return None if loaded.missing else loaded

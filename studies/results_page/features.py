@@ -1,0 +1,336 @@
+"""Private features: attributes kept, identity lost, and what each cut costs a device."""
+
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from results_page.reading import ROOT, Record, read, read_all
+from sfumato.assess.log_rank import superior
+
+WORLDS = ("faces", "lfw", "celeba")
+CUTS = ("conv4_2", "conv5_1", "conv6_1", "conv7")
+LAST = CUTS[-1]
+VARIANTS = ("simple", "dpfe", "adversarial", "information")
+
+
+class Beyond(Record):
+    """What log-rank privacy an adversary leaves."""
+
+    lrp: float
+    guessing: float
+    mean: float
+    deviation: float
+    beyond: dict[str, float]
+
+    @property
+    def first(self) -> float:
+        """How often the right person is named first."""
+        return 1 - self.beyond["1"]
+
+
+class Point(Record):
+    """Of a curve: accuracy and privacy at a share of noise."""
+
+    ratio: float
+    accuracies: dict[str, float]
+    adversaries: dict[str, Beyond]
+    strongest: str
+
+    @property
+    def accuracy(self) -> float:
+        """The mean over attributes."""
+        return statistics.mean(self.accuracies.values())
+
+    @property
+    def worst(self) -> Beyond:
+        """Against the strongest adversary."""
+        return self.adversaries[self.strongest]
+
+
+class Cost(Record):
+    """Of what runs on a device, or of the whole model there."""
+
+    milliseconds: float
+    memory: float
+    parameters: float
+    bytes: float
+
+
+class Device(Record):
+    """The exported half of a model."""
+
+    images: int
+    same_decisions: float
+    difference: float
+    costs: dict[str, Cost]
+
+
+class Names(Record):
+    """How often an adversary names the right person first."""
+
+    top1: float
+
+
+class Inversion(Record):
+    """What a decoder restores."""
+
+    static: Names
+    adaptive: Names
+    ssim: float
+
+
+class Part(Record):
+    """Attributes, cut and variant of a model."""
+
+    attributes: str
+    cut: str
+    variant: str
+
+    @property
+    def name(self) -> str:
+        """As tables have it."""
+        return f"{self.attributes}-{self.cut}-{self.variant}"
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """In tables."""
+        return len(self.attributes), CUTS.index(self.cut), VARIANTS.index(self.variant)
+
+
+class Run(Record):
+    """The record of a model and a seed."""
+
+    world: str
+    seed: int
+    part: Part
+    people: int
+    known: int
+    asked: int
+    network: dict[str, float]
+    curve: list[Point]
+    seconds: dict[str, float]
+    device: Device | None = None
+    inversion: Inversion | None = None
+
+
+class Betas(Record):
+    """How much privacy weighs: what was tried on validation images, and chosen."""
+
+    chosen: dict[str, float]
+    simple: float
+    tried: dict[str, dict[str, float]]
+
+    def ordered(self, variant: str) -> list[tuple[str, float]]:
+        """What was tried of a variant, from least to most, with its accuracy."""
+        return sorted(self.tried[variant].items(), key=lambda pair: float(pair[0]))
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model over seeds; figures are lists over them, without noise where no point is named."""
+
+    runs: list[Run]
+
+    @property
+    def part(self) -> Part:
+        """Its attributes, cut and variant."""
+        return self.runs[0].part
+
+    @property
+    def clear(self) -> list[Point]:
+        """Without noise."""
+        return [run.curve[0] for run in self.runs]
+
+    @property
+    def targets(self) -> list[str]:
+        """Its attributes."""
+        return list(self.clear[0].accuracies)
+
+    def accuracy(self, target: str) -> list[float]:
+        """Of one attribute."""
+        return [point.accuracies[target] for point in self.clear]
+
+    @property
+    def accuracies(self) -> list[float]:
+        """The means over attributes."""
+        return [point.accuracy for point in self.clear]
+
+    @property
+    def privacy(self) -> list[float]:
+        """Against the strongest adversary."""
+        return [point.worst.lrp for point in self.clear]
+
+    @property
+    def density(self) -> list[float]:
+        """Against the paper's kernel density alone."""
+        return [point.adversaries["density"].lrp for point in self.clear]
+
+    @property
+    def strongest(self) -> list[str]:
+        """Which adversaries are the strongest."""
+        return sorted({point.strongest for point in self.clear})
+
+    @property
+    def first(self) -> list[float]:
+        """How often the right person is named first."""
+        return [point.worst.first for point in self.clear]
+
+    @property
+    def inversions(self) -> list[Inversion]:
+        """What a decoder restores."""
+        return [run.inversion for run in self.runs if run.inversion]
+
+    @property
+    def curve(self) -> list[tuple[float, float, float]]:
+        """Ratio of noise, mean accuracy, mean privacy against the strongest adversary."""
+        return [
+            (
+                points[0].ratio,
+                statistics.mean(point.accuracy for point in points),
+                statistics.mean(point.worst.lrp for point in points),
+            )
+            for points in zip(*(run.curve for run in self.runs), strict=True)
+        ]
+
+    @property
+    def devices(self) -> list[Device]:
+        """The exported halves."""
+        return [run.device for run in self.runs if run.device]
+
+    def cost(self, side: str, of: str) -> float:
+        """The median over seeds, of the `device` or of the `whole` model there."""
+        return statistics.median(getattr(device.costs[side], of) for device in self.devices)
+
+
+@dataclass(frozen=True)
+class Superiority:
+    """Whether one model's curve is above another's at every accuracy that both reach, seed by seed."""
+
+    ours: str
+    theirs: str
+    held: list[bool]
+    gains: list[float]
+
+
+@dataclass(frozen=True)
+class World:
+    """All models of one world."""
+
+    name: str
+    models: dict[str, Model]
+    betas: Betas
+
+    @property
+    def any(self) -> Run:
+        """A run, for what all have in common."""
+        return next(iter(self.models.values())).runs[0]
+
+    @property
+    def guessing(self) -> float:
+        """Log-rank privacy against who guesses blindly."""
+        return self.any.curve[0].adversaries["density"].guessing
+
+    @property
+    def network(self) -> dict[str, list[float]]:
+        """Accuracies of the network without a feature, over seeds."""
+        runs = next(iter(self.models.values())).runs
+        return {target: [run.network[target] for run in runs] for target in runs[0].network}
+
+    @property
+    def first(self) -> str:
+        """The set of attributes of the cuts."""
+        return self.any.part.attributes
+
+    def model(self, variant: str, cut: str = LAST) -> Model:
+        """Of the first set."""
+        return self.models[f"{self.first}-{cut}-{variant}"]
+
+    def superiority(self, ours: str, theirs: str) -> Superiority:
+        """Of one model over another."""
+        others = {run.seed: run for run in self.models[theirs].runs}
+        curves = [
+            [[(point.accuracy, point.worst.lrp) for point in run.curve] for run in (mine, others[mine.seed])]
+            for mine in self.models[ours].runs
+            if mine.seed in others
+        ]
+        found = [superior(*pair) for pair in curves]
+        return Superiority(ours, theirs, [bool(each) for each in found], [each.mean for each in found])
+
+    @cached_property
+    def over_simple(self) -> list[Superiority]:
+        """DPFE over Simple, cut by cut."""
+        return [self._over(("dpfe", cut), ("simple", cut)) for cut in CUTS]
+
+    @cached_property
+    def over_dpfe(self) -> list[Superiority]:
+        """The other ways to lose identity, over DPFE."""
+        return [self._over((variant, LAST), ("dpfe", LAST)) for variant in VARIANTS[2:]]
+
+    @cached_property
+    def over_lower(self) -> list[Superiority]:
+        """A higher cut over the one below it."""
+        return [self._over(("dpfe", high), ("dpfe", low)) for low, high in pairwise(CUTS)]
+
+    def _over(self, ours: tuple[str, str], theirs: tuple[str, str]) -> Superiority:
+        names = [f"{self.first}-{cut}-{variant}" for variant, cut in (ours, theirs)]
+        return self.superiority(*names)
+
+    @property
+    def halves(self) -> list[Device]:
+        """All exported halves of DPFE."""
+        return [device for cut in CUTS for device in self.model("dpfe", cut).devices]
+
+    @property
+    def seconds(self) -> float:
+        """Of all runs."""
+        return sum(sum(run.seconds.values()) for model in self.models.values() for run in model.runs)
+
+    @property
+    def restored(self) -> bool:
+        """Whether there is a picture of what a decoder restores."""
+        return (ROOT / "docs" / "images" / f"features-{self.name}-restored.png").exists()
+
+    def draw(self) -> None:
+        """Accuracy against log-rank privacy as noise grows: docs/images/features-WORLD.png."""
+        figure = Figure(figsize=(7, 4.5), dpi=110, layout="constrained")
+        axes = figure.subplots()
+        for color, cut in enumerate(CUTS):
+            for variant, style in (("dpfe", "-o"), ("simple", ":s")):
+                model = self.model(variant, cut)
+                _, *points = zip(*model.curve, strict=True)
+                label = f"{cut}, {variant}: {model.cost('device', 'milliseconds'):.2f} ms"
+                axes.plot(*points, style, color=f"C{color}", markersize=4, label=label)
+        axes.axhline(self.guessing, color="0.5", linestyle="--", linewidth=1, label="blind guessing")
+        axes.set_xlabel("accuracy, as noise grows from right to left")
+        axes.set_ylabel("log-rank privacy, strongest adversary")
+        axes.legend(fontsize=8, frameon=False)
+        figure.savefig(ROOT / "docs" / "images" / f"features-{self.name}.png", metadata={"Software": None})
+
+
+def tally(superiorities: Iterable[Superiority], of: Callable[[list[bool]], int]) -> int:
+    """How often comparisons held (`sum`), or how often there were any (`len`)."""
+    return sum(of(each.held) for each in superiorities)
+
+
+def values() -> dict[str, Any]:
+    """What templates may use."""
+    worlds = []
+    for name in WORLDS:
+        models: dict[str, list[Run]] = {}
+        for run in sorted(read_all(f"features/{name}-[0-9]*.json", Run), key=lambda run: run.part.order):
+            models.setdefault(run.part.name, []).append(run)
+        if models:
+            betas = read(f"features/{name}-betas.json", Betas)
+            worlds.append(World(name, {part: Model(runs) for part, runs in models.items()}, betas))
+    return {
+        "feature_worlds": worlds,
+        "cuts": CUTS,
+        "variants": VARIANTS,
+        "held": lambda superiorities: tally(superiorities, sum),
+        "compared": lambda superiorities: tally(superiorities, len),
+    }

@@ -1,0 +1,257 @@
+"""Few-shot studies: three models on protected images, resolution, other settings than the trained one, adversaries."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from results_page.engine import Accuracy, Similarity, Study, study
+from results_page.reading import Record, read
+from sfumato import protect
+from sfumato.learn import few_shot
+from sfumato.study.recommend import Estimate
+
+
+def apart(higher: Accuracy, lower: Accuracy) -> float:
+    """How far the interval of one accuracy is above that of another; negative where they overlap."""
+    return higher.accuracy - higher.half_width - lower.accuracy - lower.half_width
+
+
+@dataclass(frozen=True)
+class Models:
+    """Three models of one protection: trained on clean images, on protected ones, and with a denoiser."""
+
+    spec: str
+    clean: Accuracy
+    protected: Accuracy
+    denoised: Accuracy
+    released: Similarity
+    restored: Similarity
+
+    @property
+    def gain(self) -> float:
+        """Of the denoiser, of the accuracy without."""
+        return self.denoised.accuracy / self.protected.accuracy - 1
+
+    @property
+    def gap(self) -> float:
+        """Between the intervals of the protected and the clean-trained model."""
+        return apart(self.protected, self.clean)
+
+
+def three_models(studied: Study) -> list[Models]:
+    """Of each protection of a study."""
+    return [
+        Models(
+            spec,
+            *(studied.accuracy(learner, spec) for learner in ("clean", "protected", "denoised")),
+            *(studied.similarity(spec, view) for view in ("released", "denoised")),
+        )
+        for spec in studied.specs
+    ]
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The paper's pipeline at every pixel against the same networks at one value a cell."""
+
+    spec: str
+    paper: Accuracy
+    denoised: Accuracy
+    alone: Accuracy
+    whole: int  # operations of the paper's pipeline
+    bytes_per_image: int
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Operations with and without a denoiser, of the paper's pipeline."""
+        return (self.denoised.operations or 0) / self.whole, (self.alone.operations or 0) / self.whole
+
+    @property
+    def large(self) -> bool:
+        """Whether cells are of 4 pixels or more."""
+        return protect.parse(self.spec).cell >= 4
+
+    @property
+    def best(self) -> Accuracy:
+        """The better of the two."""
+        return max(self.denoised, self.alone, key=lambda each: each.accuracy)
+
+    @property
+    def share(self) -> float:
+        """The operations of the better of the two, of the paper's pipeline."""
+        return (self.best.operations or 0) / self.whole
+
+    @property
+    def lower(self) -> bool:
+        """Whether the better of the two is below the paper's pipeline, intervals apart."""
+        return apart(self.paper, self.best) > 0
+
+    @property
+    def denoiser_helps(self) -> bool:
+        """Whether a denoiser is better than the encoder alone, intervals apart."""
+        return apart(self.denoised, self.alone) > 0
+
+
+def resolutions(full: Study, cells: Study) -> list[Resolution]:
+    """Of each protection with cells."""
+    model = few_shot.untrained(1, few_shot.FewShotConfig(cell=1), [protect.parse("none")])
+    whole = few_shot.operations(model, (1, 28, 28))
+    return [
+        Resolution(
+            spec,
+            full.accuracy("denoised", spec),
+            cells.accuracy("denoised", spec),
+            cells.accuracy("protected", spec),
+            whole,
+            cells.similarity(spec).bytes_per_image or 0,
+        )
+        for spec in cells.specs
+    ]
+
+
+VIEWS = {
+    "released": ("reidentify-static", "reidentify-adaptive"),
+    "denoised": ("reidentify-denoised", "reidentify-denoised-adaptive"),
+    "restored": ("reidentify-restored", "reidentify-restored-adaptive"),
+}
+
+
+@dataclass(frozen=True)
+class Adversaries:
+    """Six adversaries on one protection: static and adaptive, on three views."""
+
+    studied: Study
+    spec: str
+
+    @cached_property
+    def top1(self) -> list[Estimate | None]:
+        """Of each, in the order of the views, static before adaptive."""
+        return [self.studied.top1(self.spec, attack) for pair in VIEWS.values() for attack in pair]
+
+    @property
+    def strongest(self) -> Estimate:
+        """The one that names most."""
+        return max((each for each in self.top1 if each), key=lambda each: each.value)
+
+    @property
+    def papers(self) -> Estimate:
+        """The stronger of the paper's: static, on released and on denoised images."""
+        made = [self.studied.top1(self.spec, VIEWS[view][0]) for view in ("released", "denoised")]
+        return max((each for each in made if each), key=lambda each: each.value)
+
+    @property
+    def shown(self) -> list[str]:
+        """The views that were looked at."""
+        return [view for view, (static, _) in VIEWS.items() if self.studied.top1(self.spec, static)]
+
+    @property
+    def faces(self) -> list[float]:
+        """How often a face is found, view by view."""
+        return [self.studied.attack(self.spec, VIEWS[view][0]).faces_found or 0.0 for view in self.shown]
+
+    @property
+    def alike(self) -> list[float]:
+        """SSIM to the original, view by view."""
+        return [self.studied.similarity(self.spec, view).ssim for view in self.shown]
+
+
+def adversaries(studied: Study) -> list[Adversaries]:
+    """Of each protection of a study."""
+    return [Adversaries(studied, spec) for spec in studied.file["protections"]]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Models for one setting, queried with another: asked -> trained for -> accuracy."""
+
+    specs: list[str]
+    accuracies: dict[str, dict[str, Accuracy]]
+
+    def best(self, asked: str) -> str:
+        """The setting whose model is best on images of a setting."""
+        return max(self.specs, key=lambda spec: self.accuracies[asked][spec].accuracy)
+
+    @property
+    def own(self) -> int:
+        """In how many columns the model for the setting is the best one."""
+        return sum(self.best(asked) == asked for asked in self.specs)
+
+    @property
+    def lost(self) -> list[float]:
+        """What a model for another setting loses."""
+        return [
+            self.accuracies[asked][asked].accuracy - self.accuracies[asked][spec].accuracy
+            for asked in self.specs
+            for spec in self.specs
+            if spec != asked
+        ]
+
+    @property
+    def half_width(self) -> float:
+        """The widest interval's."""
+        return max(each.half_width for row in self.accuracies.values() for each in row.values())
+
+
+def transferred(studied: Study) -> Matrix:
+    """The matrix of a study of transfer."""
+    return Matrix(studied.file["protections"], studied.transfer())
+
+
+class Seconds(Record):
+    """Of training."""
+
+    alone: dict[str, float]
+    together: float
+
+
+class Range(Record):
+    """Models for each of some settings, and one for all."""
+
+    name: str
+    settings: list[str]
+    between: str
+    alone: dict[str, dict[str, Accuracy]]
+    together: dict[str, Accuracy]
+    mixed: dict[str, Accuracy]
+    weights: dict[str, float]
+    seconds: Seconds
+
+    @property
+    def asked(self) -> list[str]:
+        """The settings, and one between them that no model was trained for."""
+        return [*self.settings, self.between]
+
+    @property
+    def lost(self) -> list[float]:
+        """What the model for all is below the one for a setting, setting by setting."""
+        return [self.alone[spec][spec].accuracy - self.together[spec].accuracy for spec in self.settings]
+
+    @property
+    def weighed(self) -> float:
+        """How far the interval of prototypes that weigh by protection is above that of those that do not."""
+        return apart(self.mixed["by protection"], self.mixed["alike"])
+
+
+class Ranges(Record):
+    """The record of studies/ranges.py."""
+
+    ranges: list[Range]
+    seed: int
+    threads: int
+
+    @property
+    def seconds(self) -> float:
+        """Of all training."""
+        return sum(sum(each.seconds.alone.values()) + each.seconds.together for each in self.ranges)
+
+
+def values() -> dict[str, Any]:
+    """What templates may use."""
+    return {
+        "study": study,
+        "three_models": three_models,
+        "resolutions": resolutions,
+        "adversaries": adversaries,
+        "transferred": transferred,
+        "ranges": read("ranges.json", Ranges),
+    }

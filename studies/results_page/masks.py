@@ -1,0 +1,276 @@
+"""Learned masks beside classical obfuscations: what they keep of a task and hide of a person."""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+
+from results_page.reading import Record, read_all
+
+TASKS = (
+    ("faces", "hair_color"),
+    ("faces", "expression"),
+    ("lfw", "smile"),
+    ("lfw", "gender"),
+    ("cmu", "sunglasses"),
+    ("cmu", "expression"),
+    ("fer", "emotion"),
+)
+LEARNED = ("adversarial", "plain", "published", "shape")
+SHAPE = "shape of adversarial 0.1"
+ATTACKS = ("static", "adaptive", "restored", "shape_alone")
+
+
+class Accuracy(Record):
+    """Of a classifier, beside guessing."""
+
+    accuracy: float
+    chance: float
+
+
+class Names(Record):
+    """How often an adversary names the right person first."""
+
+    top1: float
+    chance: float
+
+
+class Training(Record):
+    """Of a mask."""
+
+    epochs: int
+    seconds: float
+    validation_accuracy: float
+
+
+class Shown(Record):
+    """What a mask shows of the pixels that carry the task."""
+
+    of_it: float
+    of_shown: float
+
+
+class Setting(Record):
+    """What was measured of one mask or obfuscation."""
+
+    protected: Accuracy | None = Field(None, alias="classifier-protected")
+    clean: Accuracy | None = Field(None, alias="classifier-clean")
+    shape: Accuracy | None = Field(None, alias="classifier-shape")
+    static: Names | None = Field(None, alias="reidentify-static")
+    adaptive: Names | None = Field(None, alias="reidentify-adaptive")
+    restored: Names | None = Field(None, alias="reidentify-restored-adaptive")
+    shape_alone: Names | None = Field(None, alias="reidentify-shape")
+    similarity: float | None = Field(None, alias="face-similarity")
+    strangers: float | None = Field(None, alias="face-similarity_of_two")
+    training: Training | None = None
+    world: dict[str, Shown] = Field(default_factory=dict)
+
+
+class Images(Record):
+    """How many of each split."""
+
+    train: int
+    test: int
+
+
+class Unlearned(Record):
+    """The accuracy of a task that is not learned from clean images."""
+
+    accuracy: float
+    low: float
+    high: float
+    chance: float
+
+
+class Measured(Record):
+    """The record of a task and a seed."""
+
+    world: str
+    target: str
+    seed: int
+    images: Images
+    settings: dict[str, Setting] = Field(default_factory=dict)
+    unlearned: Unlearned | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A figure of a setting."""
+
+    heading: str
+    of: Callable[[Setting], float | None]
+
+
+def columns(target: str) -> list[Column]:
+    """The figures of each setting of a task."""
+
+    def figure(name: str, key: str) -> Callable[[Setting], float | None]:
+        return lambda setting: getattr(getattr(setting, name), key, None)
+
+    return [
+        Column("accuracy", figure("protected", "accuracy")),
+        Column("clean classifier", figure("clean", "accuracy")),
+        Column("by shape", figure("shape", "accuracy")),
+        Column("static", figure("static", "top1")),
+        Column("adaptive", figure("adaptive", "top1")),
+        Column("restored, adaptive", figure("restored", "top1")),
+        Column("shape alone", figure("shape_alone", "top1")),
+        Column("face similarity", lambda setting: setting.similarity),
+        Column("task's pixels shown", lambda setting: getattr(setting.world.get(target), "of_it", None)),
+        Column("of what is shown", lambda setting: getattr(setting.world.get(target), "of_shown", None)),
+    ]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What masks of one task keep and hide; figures are lists over seeds."""
+
+    world: str
+    target: str
+    records: list[Measured]
+
+    @property
+    def name(self) -> str:
+        """Of the task."""
+        return f"{self.world}: {self.target}"
+
+    @property
+    def unlearned(self) -> Unlearned | None:
+        """Where nothing is learned from clean images."""
+        return self.records[0].unlearned
+
+    @property
+    def settings(self) -> list[str]:
+        """Of all seeds."""
+        return sorted({name for record in self.records for name in record.settings})
+
+    @property
+    def columns(self) -> list[Column]:
+        """Those that have figures."""
+        return [
+            column
+            for column in columns(self.target)
+            if any(self.over_seeds(name, column.of) for name in self.settings)
+        ]
+
+    def over_seeds(self, name: str, of: Callable[[Setting], float | None]) -> list[float]:
+        """A figure of a setting, of each seed that has it."""
+        measured = [of(record.settings[name]) for record in self.records if name in record.settings]
+        return [value for value in measured if value is not None]
+
+    def figures(self, name: str, part: str, key: str) -> list[float]:
+        """The same, by the names of fields."""
+        return self.over_seeds(name, lambda setting: getattr(getattr(setting, part), key, None))
+
+    def accuracy(self, name: str) -> list[float]:
+        """Of a classifier trained on releases."""
+        return self.figures(name, "protected", "accuracy")
+
+    def similarity(self, name: str) -> list[float]:
+        """Of faces."""
+        return self.over_seeds(name, lambda setting: setting.similarity)
+
+    @property
+    def strangers(self) -> list[float]:
+        """The similarity of two strangers' faces."""
+        return self.over_seeds("none", lambda setting: setting.strangers)
+
+    @property
+    def attacked(self) -> bool:
+        """Whether it is known who is in the images."""
+        return bool(self.figures("none", "static", "top1"))
+
+    def strongest(self, name: str) -> list[float]:
+        """The first guesses of the strongest adversary."""
+        attacks = [found for attack in ATTACKS if (found := self.figures(name, attack, "top1"))]
+        return [max(seed) for seed in zip(*attacks, strict=True)]
+
+    def kept(self, name: str) -> list[float]:
+        """The accuracy under a setting, of that of clean images."""
+        clean = self.figures("none", "clean", "accuracy")
+        return [value / whole for value, whole in zip(self.accuracy(name), clean, strict=True)]
+
+    @property
+    def classical(self) -> dict[str, float]:
+        """The mean accuracy of each classical obfuscation."""
+        return {
+            name: statistics.mean(self.accuracy(name))
+            for name in self.settings
+            if name != "none" and name.split()[0] not in LEARNED
+        }
+
+    @property
+    def best_classical(self) -> str:
+        """The most accurate classical obfuscation."""
+        return max(self.classical, key=lambda name: self.classical[name])
+
+    def rivals(self, name: str) -> list[str]:
+        """The classical obfuscations that are as accurate as a setting."""
+        ours = statistics.mean(self.accuracy(name))
+        return [rival for rival, accuracy in self.classical.items() if accuracy >= ours]
+
+    def hiding(self, of: str, name: str) -> list[str]:
+        """The rivals of a setting whose `similarity`, or `strongest` adversary, is no higher than its own."""
+        figure = getattr(self, of)
+        ours = statistics.mean(figure(name))
+        return [rival for rival in self.rivals(name) if statistics.mean(figure(rival)) <= ours]
+
+    def apart(self, of: str, name: str, other: str) -> list[float]:
+        """By how much one setting's `similarity`, or `strongest` adversary, is below another's."""
+        figure = getattr(self, of)
+        return [theirs - own for own, theirs in zip(figure(name), figure(other), strict=True)]
+
+    @property
+    def shape(self) -> "Task":
+        """Of the seeds that have the shape of a mask released by itself."""
+        return Task(self.world, self.target, [record for record in self.records if SHAPE in record.settings])
+
+    @property
+    def training(self) -> list[float]:
+        """Seconds of each mask."""
+        return [second for name in self.settings for second in self.figures(name, "training", "seconds")]
+
+
+@dataclass(frozen=True)
+class Held:
+    """In how many tasks, and pairs of task and seed, adversarial masks of a share keep and hide what was wanted."""
+
+    tasks: list[Task]
+    keep: str
+
+    @property
+    def enough(self) -> int:
+        """Tasks of which the mask keeps 95% of the clean accuracy, in the mean."""
+        return sum(statistics.mean(task.kept(f"adversarial {self.keep}")) >= 0.95 for task in self.tasks)
+
+    @property
+    def alone(self) -> int:
+        """Tasks in which no classical obfuscation is as accurate."""
+        return sum(not task.rivals(f"adversarial {self.keep}") for task in self.tasks)
+
+    def lower(self, of: str) -> tuple[int, int]:
+        """In how many pairs `strongest` or `similarity` is below that of the mask without adversary; of how many."""
+        pairs = [
+            less > 0
+            for task in self.tasks
+            if task.attacked
+            for less in task.apart(of, f"adversarial {self.keep}", f"plain {self.keep}")
+        ]
+        return sum(pairs), len(pairs)
+
+
+def values() -> dict[str, Any]:
+    """What templates may use."""
+    records = read_all("masks/*.json", Measured)
+    tasks = [
+        Task(world, target, [each for each in records if (each.world, each.target) == (world, target)])
+        for world, target in TASKS
+    ]
+    learned = [task for task in tasks if not task.unlearned]
+    return {
+        "mask_tasks": tasks,
+        "learned_masks": learned,
+        "masks_held": {keep: Held(learned, keep) for keep in ("0.25", "0.1")},
+    }

@@ -1,0 +1,97 @@
+"""The templates' environment: how figures are written, and the check of words that state an order."""
+
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from results_page.figures import half_width
+from results_page.reading import ROOT
+
+CONTENTS = "<!-- contents -->"
+
+
+class ClaimError(ValueError):
+    """The figures do not show what a template says of them."""
+
+
+def claim(shown: bool, caller: Callable[[], str]) -> str:
+    """The words of a `call` block, which the figures must show.
+
+    Raises:
+        ClaimError: they do not.
+    """
+    words = " ".join(caller().split())
+    if not shown:
+        raise ClaimError(f"the figures do not show this: {words!r}: change the words in docs/templates")
+    return words
+
+
+def number(value: float, form: str) -> str:
+    """A number in Python's format."""
+    return format(value, form)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """0.0614 -> "6.1"."""
+    return f"{100 * share:.{digits}f}"
+
+
+def accuracy(measured: Any, digits: int = 2) -> str:
+    """Mean and half the 95% interval, in %."""
+    return f"{percent(measured.accuracy, digits)} ± {percent(measured.half_width, digits)}"
+
+
+def interval(estimate: Any, digits: int = 1, unit: float = 100) -> str:
+    """What has a value, a low and a high end, in % unless another unit is named; – where there is none."""
+    if estimate is None:
+        return "–"
+    value, low, high = (unit * each for each in (estimate.value, estimate.low, estimate.high))
+    return f"{value:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def spread(values: Sequence[float], digits: int = 1, unit: float = 100) -> str:
+    """A mean, with half its 95% interval by Student's t where there are three values or more; "" of none."""
+    if not values:
+        return ""
+    text = f"{unit * statistics.mean(values):.{digits}f}"
+    return text if len(values) < 3 else f"{text} ± {unit * half_width(values):.{digits}f}"
+
+
+def minutes(seconds: float, digits: int = 0) -> str:
+    """In minutes."""
+    return f"{seconds / 60:.{digits}f}"
+
+
+def environment(values: dict[str, Any]) -> Environment:
+    """The templates under docs/templates, which may use these values and raise where one is not there."""
+    made = Environment(
+        loader=FileSystemLoader(ROOT / "docs" / "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # the pages are Markdown
+    )
+    made.filters |= {
+        filtering.__name__: filtering for filtering in (number, percent, accuracy, interval, spread, minutes)
+    }
+    made.filters["mean"] = statistics.mean
+    made.filters["median"] = statistics.median
+    made.tests["startingwith"] = str.startswith
+    made.globals |= values | {"claim": claim}
+    return made
+
+
+def with_contents(page: str) -> str:
+    """A page whose mark of contents is a list of its headings of the second and third level."""
+    headings = re.findall(r"^(##|###) (.+)$", page, flags=re.MULTILINE)
+    listed = [f"{'  ' * (len(level) - 2)}- [{words}](#{anchor(words)})" for level, words in headings]
+    return page.replace(CONTENTS, "\n".join(listed))
+
+
+def anchor(heading: str) -> str:
+    """The anchor that a heading gets where Markdown is shown."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
