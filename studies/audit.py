@@ -2,11 +2,10 @@
 
     python studies/audit.py    # the audits that have no record yet
 
-The records lie in studies/results/audit, one a spec; studies/results.py makes a table of them.
+The records lie in studies/results/audit, one a spec; studies/results.py makes tables of them.
 """
 
 import json
-import math
 import platform
 import time
 from dataclasses import asdict
@@ -17,8 +16,7 @@ import torch
 
 import sfumato
 from sfumato import protect
-from sfumato.dp.audit import AuditConfig, audit, rounded_down
-from sfumato.dp.guarantee import SYMBOLS
+from sfumato.dp.audit import AuditConfig, audit
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.files import whole
 
@@ -76,22 +74,6 @@ def run(spec: str) -> dict[str, Any]:
             "python": platform.python_version(),
         },
     }
-
-
-def table() -> list[str]:
-    """The records as a Markdown table, in the order of SPECS."""
-    lines = [
-        "| spec | stated | told apart at | of the stated | the most so many trials show | distinguisher | neighbours |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for spec in SPECS:
-        result = json.loads(path(spec).read_text())["result"]
-        stated, symbol = result["stated"]["value"], SYMBOLS[result["stated"]["definition"]]
-        lines.append(
-            f"| `{spec}` | {symbol} = {stated:.4g} | {symbol} ≥ {rounded_down(result['lower'])} "
-            f"| {math.floor(100 * result['lower'] / stated)}% | {rounded_down(result['most'])} | {result['distinguisher']} | {result['pair']} |"
-        )
-    return lines
 
 
 def main() -> None:

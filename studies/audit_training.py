@@ -156,26 +156,6 @@ def audits() -> dict[str, tuple[MetaConfig, str | None]]:
     return found | sampled | wrong
 
 
-def table() -> list[str]:
-    """The records in Markdown."""
-    records = [json.loads(path.read_text()) for name in audits() if (path := _path(name)).exists()]
-    rows = [
-        f"| {record['name']} | {record['result']['epsilon']:g} | {record['result']['lower']:.2f} "
-        f"| {record['result']['most']:.2f} | {'yes' if record['result']['convicted'] else 'no'} |"
-        for record in records
-    ]
-    return [
-        "| run | stated eps | proved at least | the most that so many runs can prove | convicted |",
-        "|---|---|---|---|---|",
-        *rows,
-        "",
-        f"- `python studies/audit_training.py`: {TRIALS:,} trainings each of a small network, delta = {DELTA:g}, "
-        f"{100 * CONFIDENCE:g}% confidence, seed {SEED}, {sum(record['seconds'] for record in records):.0f} s in all. "
-        "Runs called wrong are wrong on purpose. What is not convicted is not proved right: so few trainings see "
-        "large faults only.",
-    ]
-
-
 def _path(name: str) -> Path:
     return RECORDS / f"{name}.json"
 

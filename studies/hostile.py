@@ -329,46 +329,6 @@ def artefacts_in(folder: Path) -> dict[str, Path]:
     return {"few-shot": path, "private feature": folder / "feature.safetensors"}
 
 
-def chapter() -> list[str]:
-    """What docs/results.md says of it."""
-    record = json.loads(RECORD.read_text())
-    averaged, asked, lost, flips, files = (
-        record[name] for name in ("averager", "servers", "vanishing", "flipped", "cards")
-    )
-    limited, free = averaged["a new ledger"], averaged["no budgets"]
-    outcomes = flips["outcomes"]
-    refused = sum(count for name, count in outcomes.items() if name.startswith("refused"))
-    problems = [
-        problem for part in record.values() if isinstance(part, dict) for problem in part.get("problems", [])
-    ]
-    damaged = sum(sum(counter.values()) for counter in files["outcomes"].values())
-    return [
-        "## A device among hostile servers, lost ledgers and damaged files",
-        "",
-        f"- A service that changes its demand in the last digit a hundred times gets {limited['releases']} releases of an "
-        f"image from a device with a new ledger: its mean is off by {limited['rms_error_of_the_mean']:.1f} grey levels (root "
-        f"mean square), where one release is by {limited['rms_error_of_one']:.1f}. Without budgets it gets {free['releases']}, "
-        f"and is off by {free['rms_error_of_the_mean']:.1f} (`dp-pix:cell=8,epsilon=3`, a drawn face of 64x64).",
-        f"- {asked['demands']} demands that protect nothing, name files, or are no specs, of devices that chose nothing, three "
-        f"times each: nothing left. Of a demand that was accepted once, {asked['sent_after_100_changes']} of 100 changes "
-        "were followed.",
-        f"- The ledger was moved away in the middle of {lost['runs']} folder jobs: all ended with an error, every one of the "
-        f"{lost['outputs_before_the_loss']:,} outputs that were there is in the ledger, and {lost['refused_to_begin_another']} of "
-        f"{lost['runs']} attempts to begin another were refused.",
-        f"- One bit flipped in a ledger of {flips['bytes']:,} bytes, {flips['flips']:,} times, and all its images asked for "
-        f"again: {outcomes.get('the same releases', 0):,} times they came back as they were, {refused:,} times the damage was "
-        f"named, {outcomes.get('noise drawn anew in silence', 0):,} times noise was drawn anew in silence (the digest of an "
-        "image or an index was hit, and the image was taken for a new one).",
-        f"- {damaged:,} damaged artefacts, by a bit or by a character of their card: "
-        f"{sum(counter.get('refused', 0) for counter in files['outcomes'].values()):,} are refused.",
-        f"- Problems: {'; '.join(problems) or 'none'}.",
-        "",
-        f"`python studies/hostile.py`, seed {record['seed']}, "
-        f"{sum(part['wall_s'] for part in record.values() if isinstance(part, dict)):.0f} s.",
-        "",
-    ]
-
-
 def main() -> None:
     """Each part, its record, and what was found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -21,10 +21,9 @@ best. Records are studies/results/stored/WORLD-PROTECTION-SEED.json, models lie 
 """
 
 import argparse
-import json
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -315,80 +314,6 @@ def measure(world: str, spec: str, seed: int, scale: Scale, folder: Path) -> dic
 def place(folder: Path, world: str, spec: str, seed: int) -> Path:
     """Where a record lies."""
     return folder / f"{world}-{re.sub('[^a-z0-9.]+', '-', spec)}-{seed}.json"
-
-
-# What is shown of it
-
-
-def stored() -> list[str]:
-    """The section of docs/results.md; no lines where there is no record."""
-    if not (lines := table()):
-        return []
-    records = [json.loads(path.read_text()) for path in sorted(RECORDS.glob("*.json"))]
-    seeds = len({record["seed"] for record in records})
-    return [
-        "## What a thief of the database learns from stored embeddings",
-        "",
-        *lines,
-        "",
-        f"{PEOPLE} people a seed whom nothing was trained on, {ENROLLED} enrolled photographs each; drawn faces and LFW, "
-        f"64x64 pixels. %, with 95% intervals over the vectors or pairs of {seeds} seed(s) together, as if each were of somebody else; chance is "
-        f"{100 / PEOPLE:.0f}% for a name, 50% for a pair, and in brackets for SSIM: that with the image rebuilt from "
-        "another person's vector. The thief has the model, and by each attack what the head of `studies/stored.py` "
-        "says: names and pairs need clean photographs of these people, rebuilt images those of others. Each figure is "
-        "that of the best of several ways, which alone lifts it a little above chance. "
-        f"On the originals themselves the recogniser names {ceilings(records)}.",
-        "",
-        f"- `python studies/stored.py`: {sum(record['seconds'] for record in records) / 60:.0f} min on one core.",
-        "",
-    ]
-
-
-HEAD = (
-    "| world, protection | name of one example | name of a prototype of 5 | name, from the image rebuilt of an "
-    "example | of a prototype | SSIM of it with the original | which of two photographs is enrolled | enrolled "
-    "photograph found again exactly |",
-    "|---|---|---|---|---|---|---|---|",
-)
-
-
-def table() -> list[str]:
-    """What each attack finds, for docs/results.md and docs/threat-model.md; no lines where there is no record."""
-    rows = [line for world in WORLDS for spec in SPECS for line in row(world, spec)]
-    return [*HEAD, *rows] if rows else []
-
-
-def row(world: str, spec: str) -> Iterable[str]:
-    """A line of the table; none without records."""
-    paths = [place(RECORDS, world, spec, seed) for seed in SEEDS]
-    records = [json.loads(path.read_text()) for path in paths if path.exists()]
-    if records:
-        cells = [
-            *(pooled(records, "identity", kind) for kind in ("example", "prototype")),
-            *(pooled(records, "inversion", kind) for kind in ("example", "prototype")),
-            " ".join(
-                text.format(sum(each["inversion"][kind]["ssim"] for each in records) / len(records))
-                for kind, text in (("alike", "{:.2f}"), ("by chance", "({:.2f})"))
-            ),
-            *(pooled(records, "membership", kind) for kind in ("nearer", "found")),
-        ]
-        yield f"| {world}, `{spec}` | {' | '.join(cells)} |"
-
-
-def pooled(records: list[dict[str, Any]], part: str, kind: str) -> str:
-    """A share over all seeds, with its interval."""
-    hits, trials = (sum(each[part][kind][name] for each in records) for name in ("hits", "trials"))
-    low, high = wilson(hits, trials)
-    return f"{100 * hits / trials:.1f} ({100 * low:.1f} to {100 * high:.1f})"
-
-
-def ceilings(records: list[dict[str, Any]]) -> str:
-    """What the recogniser of each world makes of the originals."""
-    return " and ".join(
-        f"{pooled([each for each in records if each['world'] == world], 'inversion', 'originals')} ({world})"
-        for world in WORLDS
-        if any(each["world"] == world for each in records)
-    )
 
 
 def main() -> None:
