@@ -13,6 +13,7 @@ from sfumato.device.folder import FolderConfig, protect_folder
 from sfumato.device.ledger import DEFAULT_BUDGETS, Ledger
 from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON
 from sfumato.device.survey import survey
+from sfumato.engines import EngineConfig
 from sfumato.errors import BudgetExceededError, ConfigError
 from sfumato.protect import Release, parse
 
@@ -233,6 +234,7 @@ def test_in_a_folder_of_people_each_sub_folder_has_one_budget(tmp_path: Path, po
         parse("dp-pix:cell=8,epsilon=3"),
         tmp_path / "ledger.db",
         FolderConfig(people=True),
+        engine=EngineConfig(workers=1),
     )
     assert {cause: count for cause, (count, _) in outcome.failures.items()} == {
         "over the budget of a person or class: at most 3 different releases": 2
@@ -291,7 +293,11 @@ def test_a_copy_in_another_folder_does_not_get_around_the_budget_of_a_folder_job
     specs = [f"dp-pix:cell=8,epsilon={3 + step * 1e-6:.6f}" for step in range(3)]
     released = [
         protect_folder(
-            tmp_path / "copies", tmp_path / f"out{number}", parse(spec), tmp_path / "ledger.db"
+            tmp_path / "copies",
+            tmp_path / f"out{number}",
+            parse(spec),
+            tmp_path / "ledger.db",
+            engine=EngineConfig(workers=1),
         ).shapes.total()
         for number, spec in enumerate(specs)
     ]

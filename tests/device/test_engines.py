@@ -1,11 +1,12 @@
 """Folders and tar shards on engines and at URLs: the same releases wherever the work is done, each once.
 
 The Ray cluster is a real one, of two nodes in processes of this machine. A real object store is not here: see
-test_places.py.
+test_storage.py.
 """
 
 import io
 import json
+import os
 import sqlite3
 import tarfile
 import threading
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sfumato import engines
 from sfumato.device.budgets import Budget
 from sfumato.device.folder import FolderConfig, Outcome, dry_run, protect_folder
 from sfumato.device.ledger import Ledger
@@ -115,86 +117,121 @@ def during(outputs: Path, count: int, happens: Any) -> threading.Thread:
     return thread
 
 
-def test_a_cluster_gives_the_files_manifest_and_charges_of_this_process(tmp_path, on_ray, monkeypatch):
-    monkeypatch.setattr("sfumato.device.listing._CHUNK_FILES", 3)
-    write(tmp_path / "photos", something())
-    monkeypatch.chdir(tmp_path)  # relative paths are those of the process that was started
-    outcomes = [
-        protect_folder("photos", name, parse(EXACT), f"{name}.db", engine=engine)
-        for name, engine in (("here", HERE), ("ray", on_ray))
-    ]
-    assert outcomes[0].charged == outcomes[1].charged == 15
-    assert outcomes[0].failures == outcomes[1].failures
-    assert files_of(tmp_path / "here") == files_of(tmp_path / "ray")
-    assert charges(tmp_path / "here.db") == charges(tmp_path / "ray.db")
+@pytest.fixture(scope="module")
+def both(tmp_path_factory, on_ray) -> tuple[Path, list[Outcome]]:
+    """The same job in this process and on the cluster, in tasks of a few files: their folder and outcomes.
+
+    Of the pictures in `limited`, which are others than elsewhere, a budget allows 7.
+    """
+    root = tmp_path_factory.mktemp("both")
+    write(root / "photos", something())
+    write(root / "photos" / "limited", {f"{i:02}.png": picture(100 + i) for i in range(12)})
+    outcomes = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sfumato.device.listing._CHUNK_FILES", 2)
+        patch.chdir(root)  # relative paths are those of the process that was started
+        for name, engine in (("here", HERE), ("ray", on_ray)):
+            with Ledger(f"{name}.db") as ledger:
+                ledger.set_budget(Budget.parse("releases=7"), folder="photos/limited")
+            outcomes.append(protect_folder("photos", name, parse(EXACT), f"{name}.db", engine=engine))
+    return root, outcomes
 
 
-def many() -> dict[str, bytes]:
-    """25 shards of 20 pictures."""
-    return {f"{i:02}.tar": shard(*range(20 * i, 20 * i + 20)) for i in range(25)}
+LIMITED = "over the budget of a folder: at most 7 different releases"
 
 
-def test_though_a_worker_is_killed_everything_is_there_once(tmp_path, on_ray, ray_cluster):
-    photos = write(tmp_path / "photos", many())
+def test_a_cluster_gives_the_files_manifest_and_charges_of_this_process(both):
+    root, (here, ray) = both
+    assert here.charged == ray.charged == 15 + 7
+    here.failures.pop(LIMITED, None), ray.failures.pop(LIMITED, None)
+    assert here.failures == ray.failures
 
-    def kill() -> None:
+    def unlimited(name: str) -> tuple[dict[str, bytes], dict[str, Any], list[tuple[Any, ...]]]:
+        """Which of the limited pictures come first is a matter of chance."""
+        files = files_of(root / name)
+        manifest = json.loads(files.pop("manifest.json"))
+        manifest["outputs"] = [row for row in manifest["outputs"] if "limited/" not in row["file"]]
+        folder = os.fsencode(root / "photos" / "limited")
+        return (
+            {file: content for file, content in files.items() if not file.startswith("limited/")},
+            manifest,
+            [row for row in charges(root / f"{name}.db") if folder not in row],
+        )
+
+    assert unlimited("here") == unlimited("ray")
+    assert len(unlimited("ray")[0]) == 11
+
+
+def test_a_budget_stops_the_workers_of_a_cluster_together(both):
+    root, outcomes = both
+    for name, outcome in zip(("here", "ray"), outcomes, strict=True):
+        assert len(list((root / name / "limited").glob("*.png"))) == 7
+        check_whole(root / name, outcome.shapes.total())
+        assert outcome.shapes.total() == 16 + 7
+
+
+SHARDS, EACH = 16, 8
+
+
+@pytest.fixture(scope="module")
+def disturbed(tmp_path_factory, on_ray, ray_cluster) -> tuple[Path, Outcome]:
+    """A job at URLs, of shards, in which first a worker is killed and then a node is lost: its folder."""
+    root = tmp_path_factory.mktemp("disturbed")
+    pictures = {f"{i:02}.tar": shard(*range(EACH * i, EACH * (i + 1))) for i in range(SHARDS)}
+    write(root / "photos", pictures)
+
+    def disturb() -> None:
         ray_cluster.kill_worker()
-        (tmp_path / "ray" / PART.replace("*", "0123456789abcdef")).write_bytes(b"half")  # as it may leave one
+        (root / "ray" / PART.replace("*", "0123456789abcdef")).write_bytes(b"half")  # as it may leave one
+        ray_cluster.remove_node()
 
-    killer = during(tmp_path / "ray", 3, kill)
-    outcome = protect_folder(photos, tmp_path / "ray", parse(NOISY), tmp_path / "l.db", engine=on_ray)
-    killer.join(SECONDS)
-    assert not killer.is_alive()
-    assert outcome.failures == {}
-    check_whole(tmp_path / "ray", 500)
-    assert len(charges(tmp_path / "l.db")) == 500
-    # What was done again drew no noise anew: the ledger has what is in the files.
-    protect_folder(photos, tmp_path / "here", parse(NOISY), tmp_path / "l.db", engine=HERE)
-    assert files_of(tmp_path / "here") == files_of(tmp_path / "ray")
-    assert len(charges(tmp_path / "l.db")) == 500
-
-
-def test_though_a_node_is_lost_everything_is_there_once_at_a_url_too(tmp_path, on_ray, ray_cluster):
-    write(tmp_path / "photos", many())
-    lost = during(tmp_path / "ray", 3, ray_cluster.remove_node)
+    disturber = during(root / "ray", 3, disturb)
     try:
         outcome = protect_folder(
-            f"local://{tmp_path}/photos",
-            f"local://{tmp_path}/ray",
-            parse(EXACT),
-            tmp_path / "l.db",
+            f"local://{root}/photos",
+            f"local://{root}/ray",
+            parse(NOISY),
+            root / "l.db",
             engine=on_ray,
         )
-        lost.join(SECONDS)
+        disturber.join(SECONDS)
+        assert not disturber.is_alive()
     finally:
         ray_cluster.add_node()
-    assert not lost.is_alive()
-    assert not outcome.failures
-    check_whole(tmp_path / "ray", 500)
-    assert len(charges(tmp_path / "l.db")) == 500
+    return root, outcome
 
 
-def test_a_budget_stops_the_workers_of_a_cluster_together(tmp_path, on_ray, monkeypatch):
-    monkeypatch.setattr("sfumato.device.listing._CHUNK_FILES", 2)
-    photos = write(tmp_path / "photos", {f"{i:02}.png": picture(i) for i in range(12)})
-    with Ledger(tmp_path / "l.db") as ledger:
-        ledger.set_budget(Budget.parse("epsilon=21"), folder=photos)
-    outcome = protect_folder(photos, tmp_path / "ray", parse(NOISY), tmp_path / "l.db", engine=on_ray)
-    assert {cause: count for cause, (count, _) in outcome.failures.items()} == {
-        "over the budget of a folder: epsilon=21 for any 1 pixel": 5
-    }
-    assert outcome.charged == 7
-    check_whole(tmp_path / "ray", 7)
+def test_though_a_worker_is_killed_and_a_node_is_lost_everything_is_there_once(disturbed):
+    root, outcome = disturbed
+    assert outcome.failures == {}
+    check_whole(root / "ray", SHARDS * EACH)
+    assert len(charges(root / "l.db")) == SHARDS * EACH
 
 
-def test_a_target_that_a_node_has_for_itself_is_told(tmp_path, on_ray, monkeypatch):
+def test_what_a_cluster_does_again_draws_no_noise_anew(disturbed):
+    """The ledger has what is in the files."""
+    root, _ = disturbed
+    protect_folder(root / "photos", root / "here", parse(NOISY), root / "l.db", engine=HERE)
+    assert files_of(root / "here") == files_of(root / "ray")
+    # The same images, which lie at a path now and not at a URL.
+    assert len({row[0] for row in charges(root / "l.db")}) == SHARDS * EACH
+    with Ledger(root / "l.db") as ledger:
+        assert ledger.summary().releases == SHARDS * EACH
+
+
+def test_a_target_that_a_node_has_for_itself_is_told(tmp_path, monkeypatch):
+    """Its driver notices; the engine of this process stands for the cluster."""
     photos = write(tmp_path / "photos", {"a.png": picture(0)})
+    here = engines.engine
+    monkeypatch.setattr(engines, "engine", lambda config, **settings: here(HERE, **settings))
     # As this process sees it: the node wrote to a disk of its own.
     monkeypatch.setattr(Folder, "size", lambda *_: None)
     with pytest.raises(
         DataError, match=r"a.png: written by a node of the cluster, and not here: name URLs, or"
     ):
-        protect_folder(photos, tmp_path / "ray", parse(EXACT), tmp_path / "l.db", engine=on_ray)
+        protect_folder(
+            photos, tmp_path / "ray", parse(EXACT), tmp_path / "l.db", engine=EngineConfig(name="ray")
+        )
 
 
 # URLs

@@ -1,10 +1,11 @@
 """A ledger that vanishes, is replaced or damaged is noticed: nothing leaves, and none is begun in silence."""
 
 import os
+import resource
 import shutil
 import sqlite3
-import subprocess
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from sfumato.device import recovery, releasing, witness
 from sfumato.device.budgets import Budget
 from sfumato.device.folder import protect_folder
 from sfumato.device.ledger import DEFAULT_BUDGETS, Ledger
+from sfumato.engines import EngineConfig
 from sfumato.errors import BudgetExceededError, LedgerError
 from sfumato.images import write
 from sfumato.protect import parse
@@ -64,41 +66,21 @@ def test_nothing_leaves_once_another_file_lies_in_its_place(path: Path, photogra
             release(ledger, photograph, "gaussian:sigma=40")
 
 
-DELETES = """
-import sys
-from pathlib import Path
-from sfumato.device import folder, listing
-from sfumato.errors import LedgerError
-from sfumato.protect import parse
-
-source, target, ledger = map(Path, sys.argv[1:])
-
-def deleting(images, done, total):
-    ledger.unlink(missing_ok=True)
-
-listing._CHUNK_FILES = 1
-try:
-    folder.protect_folder(source, target, parse("dp-pix:cell=4,epsilon=3"), ledger, report=deleting)
-except LedgerError as error:
-    print(error)
-    sys.exit(3)
-"""
-
-
 def test_a_folder_job_whose_ledger_is_deleted_ends_with_an_error(
-    path: Path, photograph: Tensor, tmp_path: Path
+    path: Path, photograph: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     for number in range(40):
         write(tmp_path / "photos" / f"{number}.png", photograph.roll(number, 1))
-    done = subprocess.run(
-        [sys.executable, "-c", DELETES, tmp_path / "photos", tmp_path / "out", path],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 3, done.stderr
-    assert "was deleted or replaced while it was in use" in done.stdout
+    monkeypatch.setattr("sfumato.device.listing._CHUNK_FILES", 1)
+    with pytest.raises(LedgerError, match="was deleted or replaced while it was in use"):
+        protect_folder(
+            tmp_path / "photos",
+            tmp_path / "out",
+            parse(SPEC),
+            path,
+            engine=EngineConfig(workers=2),
+            report=lambda *_: path.unlink(missing_ok=True),
+        )
     assert len(list((tmp_path / "out").glob("*.png"))) < 40
 
 
@@ -243,47 +225,33 @@ def test_a_ledger_that_is_there_is_not_forgotten(path: Path):
 
 # Begun whole or not at all
 
-FULL = """
-import resource, sys
-from pathlib import Path
-from sfumato.device.ledger import Ledger
-from sfumato.errors import LedgerError
 
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
-try:
-    Ledger(sys.argv[1]).close()
-except LedgerError as error:
-    print(error)
-    sys.exit(3)
-"""
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """No file of this process grows beyond so many bytes."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
 
 @pytest.mark.parametrize("kilobytes", [0, 4, 16, 40, 64, 100, 130])
 def test_on_a_full_disk_a_ledger_is_begun_whole_or_not_at_all(path: Path, kilobytes: int):
     path.parent.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, path, str(1024 * kilobytes)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    if done.returncode == 0:
-        Ledger(path).close()
-        return
-    assert done.returncode == 3, done.stderr
-    assert not path.exists()
-    assert [file.name for file in path.parent.iterdir() if file.is_file()] == []
-    Ledger(path).close()  # with room again
+    try:
+        with full_disk(1024 * kilobytes):
+            Ledger(path).close()
+    except LedgerError:
+        assert [file.name for file in path.parent.iterdir() if file.is_file()] == []
+    Ledger(path).close()  # with room again, or as it was begun
 
 
 def test_too_little_room_for_a_ledger_is_an_error(path: Path):
     path.parent.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, path, "16384"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 3
-    assert "cannot be opened for writing" in done.stdout
+    with full_disk(16384), pytest.raises(LedgerError, match="cannot be opened for writing"):
+        Ledger(path)
 
 
 # Damaged

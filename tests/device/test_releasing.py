@@ -160,13 +160,18 @@ def test_the_channels_of_an_image_do_not_share_noise(ledger: Ledger, spec: str):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("size", [(1, 1), (1, 9), (9, 1), (5, 7), (12, 8), (29, 23)])
-@pytest.mark.parametrize("cell", [1, 2, 5, 8])
+@pytest.mark.parametrize(
+    ("size", "cell"),
+    [
+        (size, cell)
+        for size in [(1, 1), (1, 9), (9, 1), (5, 7), (12, 8), (29, 23)]
+        for cell in [1, 2, 5, 8]
+        if cell <= min(size)
+    ],
+)
 def test_the_values_have_a_cell_for_every_b_pixels_begun(
     ledger: Ledger, channels: int, size: tuple[int, int], cell: int
 ):
-    if cell > min(size):
-        return
     images = torch.randint(0, 256, (3, channels, *size), generator=torch.Generator().manual_seed(0))
     images = torch.cat([images, images[:1]]).to(torch.uint8)
     specs = [f"dp-pix:cell={cell},epsilon=3", f"dp-pix-gaussian:cell={cell},rho=1"]

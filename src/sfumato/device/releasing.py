@@ -95,17 +95,18 @@ def charged_release(
             for name, folder, person in zip(digests, folders, people or [None] * len(digests), strict=True)
         ]
     )
-    if protection.draws_noise:
-        # What the ledger returns, not what was drawn here: another process may have been first.
-        # (None comes from a copy without releases: nothing leaves by that.)
-        packets = [
-            kept[name] if one is None else one for name, one in zip(digests, charged.releases, strict=True)
-        ]
-        packed = torch.frombuffer(bytearray().join(packets), dtype=released.values.dtype)
-        values = packed.reshape(len(images), *released.values.shape[1:])
-        return replace(released, values=values), charged.new
-    rows = {name: row for row, name in enumerate(fresh)}
-    return released.rows([rows[name] for name in digests]), charged.new
+    if not protection.draws_noise:
+        rows = {name: row for row, name in enumerate(fresh)}
+        return released.rows([rows[name] for name in digests]), charged.new
+    # What the ledger returns, not what was drawn here: another process may have been first.
+    # (None comes from a copy without releases: nothing leaves by that.)
+    packets = [
+        kept[name] if packet is None else packet
+        for name, packet in zip(digests, charged.releases, strict=True)
+    ]
+    packed = torch.frombuffer(bytearray().join(packets), dtype=released.values.dtype)
+    values = packed.reshape(len(images), *released.values.shape[1:])
+    return replace(released, values=values), charged.new
 
 
 def check_differs(protection: Protection, images: Tensor, released: Release) -> None:
