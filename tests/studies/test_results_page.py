@@ -1,0 +1,167 @@
+"""What the pages of results promise: figures of records alone, words that these show, and their shape."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from jinja2 import UndefinedError
+from results_page import engine, house, pages, wording
+from results_page.figures import Interval
+from results_page.reading import ROOT, read
+
+from sfumato.errors import DataError
+
+MAIN = ROOT / "docs" / "results.md"
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[Path, str]:
+    """All pages, made of the records of the repository."""
+    return pages.pages(wording.environment(pages.values()))
+
+
+@pytest.fixture(scope="module")
+def text(made) -> str:
+    """docs/results.md."""
+    return made[MAIN]
+
+
+def chapter(studied: engine.Study | None) -> str:
+    """The chapter of a study of the engine."""
+    template = '{% from "study.jinja" import chapter %}{{ chapter(studied) }}'
+    return wording.environment({}).from_string(template).render(studied=studied)
+
+
+def studied(**changes) -> engine.Study:
+    """The study of `make demo`, with some entries of its study.json changed."""
+    demo = engine.study("demo")
+    return engine.Study(demo.folder, demo.file | changes, demo.records)
+
+
+# Pages
+
+
+def test_the_pages_of_the_repository_are_those_that_its_records_make(made):
+    stale = [str(path.relative_to(ROOT)) for path, page in made.items() if path.read_text("utf-8") != page]
+    assert stale == [], "run `make results`"
+
+
+def test_every_link_leads_to_a_file_and_a_heading(made):
+    anchors = {path: {wording.anchor(h) for h in re.findall("^#+ (.+)$", made[path], re.M)} for path in made}
+    for path, page in made.items():
+        if path.name == "threat-model.md":
+            continue
+        for target in re.findall(r"\]\(([^)\s]+)\)", page):
+            name, _, anchor = target.partition("#")
+            file = (path.parent / name).resolve() if name else path
+            assert file.exists(), f"{path}: {target}"
+            assert not anchor or anchor in anchors[file], f"{path}: {target}"
+
+
+def test_every_chapter_begins_with_the_sentence_that_it_shows_and_its_figure(text):
+    chapters = re.split(r"^### ", text, flags=re.M)[1:]
+    assert len(chapters) > 20
+    for each in chapters:
+        heading, _, first = each.split("\n", 2)
+        assert re.match(r"\*\*.*\d.*\*\*", first), heading
+
+
+def test_no_table_of_the_main_page_is_long_but_those_that_fold(text):
+    open_ = re.sub(r"<details>.*?</details>", "", text, flags=re.S)
+    tables = re.findall(r"(?:^\|.*\n)+", open_, flags=re.M)
+    assert max(table.count("\n") for table in tables) <= 2 + 11
+
+
+def test_a_list_of_contents_has_each_heading_with_its_anchor():
+    page = wording.with_contents("# A\n\n<!-- contents -->\n\n## One, two\n\n### -9 (x)\n")
+    assert "- [One, two](#one-two)\n  - [-9 (x)](#-9-x)\n" in page
+
+
+# Words
+
+
+def test_words_that_the_figures_do_not_show_are_refused_with_the_words():
+    template = wording.environment({}).from_string(
+        "{% call claim(a < b) %}less  is\nknown{% endcall %}, so it is"
+    )
+    assert template.render(a=1, b=2) == "less is known, so it is"
+    with pytest.raises(wording.ClaimError, match=r"'less is known'.*docs/templates"):
+        template.render(a=2, b=1)
+
+
+def test_a_template_that_names_what_is_not_there_is_refused():
+    with pytest.raises(UndefinedError, match="lost"):
+        wording.environment({}).from_string("{{ lost.figure }}").render()
+
+
+def test_a_mean_has_an_interval_of_students_t_from_three_values_on():
+    assert wording.spread([0.01, 0.02, 0.03]) == "2.0 ± 2.5"  # 4.303 * 1 / sqrt(3)
+    assert wording.spread([0.01, 0.03]) == "2.0"
+    assert wording.spread([]) == ""
+
+
+def test_an_estimate_is_written_with_its_interval_in_percent():
+    assert wording.interval(Interval(0.852, 0.813, 0.884)) == "85.2 (81.3 to 88.4)"
+    assert wording.interval(None) == "–"
+
+
+# Records
+
+
+def guard_record(folder: Path, **changes) -> Path:
+    """A record of studies/guard.py."""
+    some = {"refused": 0, "releases": 10, "interval": [0.0, 0.3]}
+    path = folder / "guard.json"
+    path.write_text(json.dumps({"noise": some, "without noise": some, "stated": 1e-6, "seed": 0} | changes))
+    return path
+
+
+def test_a_record_is_read_as_typed_values(tmp_path):
+    assert read(guard_record(tmp_path), house.Guard).plain.releases == 10
+
+
+def test_a_record_that_lacks_a_figure_is_refused_by_its_file_and_the_figure(tmp_path):
+    path = guard_record(tmp_path, noise={"refused": 0, "interval": [0.0, 0.3]})
+    with pytest.raises(DataError, match=rf"{path}: noise\.releases: field required: take it back"):
+        read(path, house.Guard)
+
+
+def test_a_record_that_was_edited_is_refused_by_its_file(tmp_path):
+    path = guard_record(tmp_path, content_sha256="0" * 64)
+    with pytest.raises(DataError, match=rf"{path}: edited or damaged"):
+        read(path, house.Guard)
+
+
+# Studies of the engine
+
+
+def test_a_study_gets_its_chapter_by_being_named():
+    run = studied(title="Hats", protections=["none", "blur:radius=3", "dp-pix:cell=8,epsilon=0.5"])
+    page = chapter(run)
+    assert page.startswith(
+        "### Hats\n\n**`dp-pix:cell=8,epsilon=0.5` keeps 48.8% of answers right (clear images: 94.1%)"
+    )
+    assert len(re.findall(r"^\| `", page, flags=re.M)) == 3
+    assert "| eps = 0.5; 512 | yes |" in page
+    assert all(line in page for line in run.recommendation.lines)
+    assert "Chance is 1.7%. Trained 10-way 5-shot" in page
+
+
+def test_a_study_that_recommends_nothing_says_why():
+    page = chapter(studied(recommend=None))
+    assert "**No setting is recommended: the study sets no bound" in page
+
+
+def test_a_setting_that_was_not_attacked_has_a_row_without_a_figure():
+    run = studied()
+    attacked = [("attack", "blur:radius=3"), ("attack", "none")]
+    kept = [each for each in run.records if (each["kind"], each["cell"]["protection"]) not in attacked]
+    page = chapter(engine.Study(run.folder, run.file, kept))
+    assert re.search(r"^\| `blur:radius=3` \| \d.* \| – \| – \|", page, flags=re.M)
+    assert "names 8.3% of people.**" in page  # and no figure of clear images beside it
+
+
+def test_a_study_without_records_has_no_chapter():
+    assert engine.study("no-such-study") is None
+    assert chapter(None).strip() == ""
