@@ -62,20 +62,20 @@ class Budget:
         pixels = values.pop("pixels", 1.0)
         match sorted(values):
             case ["releases"]:
-                found: tuple[Any, float] = ("releases", values["releases"])
+                parsed: tuple[Any, float] = ("releases", values["releases"])
             case ["epsilon"]:
-                found = ("pure", values["epsilon"])
+                parsed = ("pure", values["epsilon"])
             case ["mu"]:
-                found = ("gaussian", values["mu"] ** 2)
+                parsed = ("gaussian", values["mu"] ** 2)
             case ["rho"]:
-                found = ("concentrated", values["rho"])
+                parsed = ("concentrated", values["rho"])
             case ["delta", "epsilon"]:
-                found = ("concentrated", _rho_of(values["epsilon"], values["delta"]))
+                parsed = ("concentrated", _rho_of(values["epsilon"], values["delta"]))
             case _:
                 raise ConfigError(f"budget {text!r}: {_FORMS}")
-        if found[1] <= 0:
+        if parsed[1] <= 0:
             raise ConfigError(f"budget {text!r} is so small that nothing fits it: {_FORMS}")
-        return cls(definition=found[0], amount=found[1], pixels=int(pixels), words=text.replace(" ", ""))
+        return cls(definition=parsed[0], amount=parsed[1], pixels=int(pixels), words=text.replace(" ", ""))
 
     def cost(self, guarantees: Sequence[Guarantee]) -> float:
         """What a release adds to the sum, by the best of the guarantees that are known of it.
@@ -139,6 +139,10 @@ def _rho_of(epsilon: float, delta: float) -> float:
     low, high = 0.0, epsilon + 1  # only for a large δ there is a larger one
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        one = Guarantee(definition="concentrated", value=middle, pixels=1, whole_image=middle, source="")
-        low, high = (middle, high) if one.to("approximate", delta=delta).value <= epsilon else (low, middle)
+        guarantee = Guarantee(
+            definition="concentrated", value=middle, pixels=1, whole_image=middle, source=""
+        )
+        low, high = (
+            (middle, high) if guarantee.to("approximate", delta=delta).value <= epsilon else (low, middle)
+        )
     return low

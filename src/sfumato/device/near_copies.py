@@ -52,12 +52,12 @@ LEVEL = smoothing(THUMBNAIL, 2.5)  # what varies slowly in a thumbnail
 
 def near_copies(first: bytes, second: bytes) -> bool:
     """Whether two images are near copies of each other, by the `bits` of their fingerprints. Symmetric."""
-    one, other = sorted((first, second))
-    correlations = _coarse(one, other)
+    first, second = sorted((first, second))
+    correlations = _coarse(first, second)
     if correlations.max() < _LEAST_COARSE:
         return False
     starts = np.argpartition(-correlations, _STARTS)[:_STARTS]
-    view, part, shared = _aligned(_values(one), _values(other), starts)
+    view, part, shared = _aligned(_values(first), _values(second), starts)
     view, part = _levelled(view, shared), _levelled(part, shared)
     correlation = float(view @ part)
     # A few strokes on plain paper are like many others: such drawings must agree more closely.
@@ -125,9 +125,9 @@ def _values(bits: bytes) -> np.ndarray:
     return values
 
 
-def _coarse(one: bytes, other: bytes) -> np.ndarray:
+def _coarse(first: bytes, second: bytes) -> np.ndarray:
     """(8 S,) correlations of two blurred thumbnails, one under each shift, the other under each turn."""
-    (views, energies), (turned, energies_of_turned) = _shifted(one), _turned(other)
+    (views, energies), (turned, energies_of_turned) = _shifted(first), _turned(second)
     energies = energies[:, None] * energies_of_turned
     correlations: np.ndarray = (views @ turned.T / np.sqrt(energies + np.float32(1e-6))).ravel()
     return correlations
@@ -157,7 +157,7 @@ _HALVINGS, _ROUNDS = 3, 3
 
 
 def _aligned(
-    one: np.ndarray, other: np.ndarray, starts: np.ndarray
+    first: np.ndarray, second: np.ndarray, starts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Two thumbnails under the best of some shifts and turns, after refinement.
 
@@ -167,14 +167,14 @@ def _aligned(
     shifts, turns = np.divmod(starts, len(_TURNS))
     scales, down, right = _SHIFTS[shifts].T
     poses = np.stack([np.log(scales), np.zeros_like(scales), down, right], 1)  # (K, 4)
-    turned = other[_TURNS[turns]]  # (K, 256)
-    views, inside, correlations = _seen(one, poses[:, None], turned)
+    turned = second[_TURNS[turns]]  # (K, 256)
+    views, inside, correlations = _seen(first, poses[:, None], turned)
     views, inside, correlations = views[:, 0], inside[:, 0], correlations[:, 0]
     for halving in range(_HALVINGS):
         moving = np.arange(len(poses))
         for _ in range(_ROUNDS):
             tried = poses[moving, None] + _MOVES / 2**halving  # (K, 8, 4)
-            nearby, within, scores = _seen(one, tried, turned[moving])
+            nearby, within, scores = _seen(first, tried, turned[moving])
             best = scores.argmax(1)
             highest = scores[np.arange(len(best)), best]
             rows = (highest > correlations[moving]).nonzero()[0]
@@ -206,15 +206,15 @@ def _filled(values: np.ndarray) -> float:
     return float(1 / ((values**4).sum() + np.float32(1e-6)))
 
 
-def _cosine(one: np.ndarray, other: np.ndarray) -> float:
-    return float(one @ other / np.sqrt((one @ one) * (other @ other) + np.float32(1e-6)))
+def _cosine(first: np.ndarray, second: np.ndarray) -> float:
+    return float(first @ second / np.sqrt((first @ first) * (second @ second) + np.float32(1e-6)))
 
 
 def _seen(
-    one: np.ndarray, poses: np.ndarray, turned: np.ndarray
+    first: np.ndarray, poses: np.ndarray, turned: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """See _views; and (K, M) how the views correlate with the (K, 256) turns of the other thumbnail."""
-    views, inside = _views(one, poses)
+    views, inside = _views(first, poses)
     energies = np.einsum("kmc,kmc->km", views, views) * np.einsum("kmc,kc->km", inside, turned * turned)
     correlations = np.einsum("kmc,kc->km", views, turned) / np.sqrt(energies + np.float32(1e-6))
     return views, inside, correlations

@@ -69,11 +69,11 @@ def _check(path: Path) -> None:
         raise LedgerError(f"{path}: no such file: name a copy of the ledger")
     try:
         with closing(databases.connect(path)) as database:
-            found = databases.marks_of(database)
+            marks = databases.marks_of(database)
             intact = database.execute("pragma integrity_check").fetchone() == ("ok",)
     except sqlite3.Error as error:
         raise LedgerError(f"{path}: no ledger, or a damaged one ({error}): name another copy") from error
-    if found.application != MARKS.application or found.version > MARKS.version:
+    if marks.application != MARKS.application or marks.version > MARKS.version:
         raise LedgerError(f"{path}: no ledger that this version reads: name another copy")
     if not intact:
         raise LedgerError(f"{path}: a damaged ledger: name another copy")

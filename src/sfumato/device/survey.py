@@ -53,11 +53,11 @@ def _new_files(folder: Path, ledger: Ledger) -> Iterator[tuple[Path, str]]:
             if name.startswith(".") or path.suffix.lower() not in images.SUFFIXES:
                 continue
             try:
-                found = path.stat()
+                status = path.stat()
             except OSError:
                 continue
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 continue
-            stamp = f"{found.st_mtime_ns}:{found.st_size}"
+            stamp = f"{status.st_mtime_ns}:{status.st_size}"
             if ledger.surveyed(os.fsencode(path)) != stamp:
                 yield path, stamp
