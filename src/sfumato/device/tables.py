@@ -166,8 +166,8 @@ def _from_2_to_3(database: sqlite3.Connection) -> None:
     """Protections by the digests of their artefacts: version 2 wrote "feature:artefact=PATH,noise=1@DIGEST".
 
     Charges of one artefact at several paths become those of one protection. Where an image was released by
-    more than one of them, the first release is the one that is given out from now on; the others stay charged
-    under the name that they had.
+    more than one of them, the release by the path that came first is given out from now on; the others stay
+    charged under the name that they had.
     """
     named = database.execute(
         "select id, spec, channels, height, width, guarantees from terms where spec like '%@%' order by id"
