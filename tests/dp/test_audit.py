@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import beta, norm
 from torch import Tensor
 
-from sfumato.dp import audit as module
 from sfumato.dp.audit import AuditConfig, AuditResult, audit, divergence, lower_limit, neighbours, upper_limit
+from sfumato.dp.audit.evidence import Moment
 from sfumato.dp.guarantee import Definition, Guarantee
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.errors import ConfigError
@@ -254,7 +254,7 @@ def test_moments_bound_rho_from_below_as_often_as_promised(mu, clip):
     for _ in range(100):
         labels = torch.rand(20_000, generator=generator) < 0.5
         x = torch.randn(20_000, generator=generator, dtype=torch.float64) + mu * labels
-        proved = module._Moment(clip).proves(labels, mu * (x - mu / 2), alpha=0.1)
+        proved = Moment(clip).proves(labels, mu * (x - mu / 2), alpha=0.1)
         failures += proved > mu**2 / 2
         best = max(best, proved)
     assert failures <= 30

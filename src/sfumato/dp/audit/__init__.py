@@ -1,0 +1,25 @@
+"""Audits: how well neighbours are told apart by what is released, as a lower bound that is itself proved.
+
+An audit sees a mechanism as a black box, so that what it proves holds for the code that ran. It can only
+convict: a bound below the stated value says that no fault was found, not that there is none. `audit` is for
+protections of images, which are cheap to try; `audit_runs` for whole runs, of which each gives one number.
+"""
+
+from sfumato.dp.audit.evidence import divergence, lower_limit, rounded_down, upper_limit
+from sfumato.dp.audit.images import AuditConfig, AuditResult, audit
+from sfumato.dp.audit.neighbours import Mechanism, neighbours
+from sfumato.dp.audit.runs import RunAudit, audit_runs
+
+__all__ = [
+    "AuditConfig",
+    "AuditResult",
+    "Mechanism",
+    "RunAudit",
+    "audit",
+    "audit_runs",
+    "divergence",
+    "lower_limit",
+    "neighbours",
+    "rounded_down",
+    "upper_limit",
+]

@@ -1,0 +1,156 @@
+"""What is measured of scores, what a definition says of it, and the limits of a probability."""
+
+import math
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from sfumato.dp.guarantee import Definition
+
+# Orders of the Rényi divergence; each gives a valid bound, so that no finer grid is needed for its validity.
+_ORDERS = 1 + torch.logspace(-3, 2.5, 56, dtype=torch.float64)
+# Where scores are clipped in a `Moment`: wide loses to the tails' spread, narrow to the clipping.
+_CLIPS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
+
+
+def divergence(p: Tensor, q: Tensor, *, definition: Definition, delta: float = 0.0) -> Tensor:
+    """The least ε, μ or ρ at which an event can have probability p under x and q under x'. (T,) each.
+
+    It grows with p and falls with q, so that a lower limit of p and an upper limit of q give a lower limit.
+
+    - pure and approximate: p <= e^ε q + δ.
+    - gaussian: μ = Φ^-1(p) - Φ^-1(q) (Dong, Roth & Su 2022, Eq. (6)).
+    - concentrated: the Rényi divergence of order α between two coins, over α, at the best of many α > 1
+      (Bun & Steinke 2016, Definition 1.1 and Lemma 2.2: post-processing).
+
+    Args:
+        p: in [0, 1).
+        q: in (0, 1].
+        definition: as in Guarantee.
+        delta: δ of the approximate definition.
+    """
+    if definition == "gaussian":
+        result = torch.special.ndtri(p) - torch.special.ndtri(q)
+    elif definition == "concentrated":
+        orders = _ORDERS[:, None]
+        inside = orders * p.log() + (1 - orders) * q.log()
+        outside = orders * (-p).log1p() + (1 - orders) * (-q).log1p()
+        result = (torch.logaddexp(inside, outside) / ((orders - 1) * orders)).amax(0)
+    else:
+        result = ((p - delta).clamp(min=0) / q).log()
+    return torch.where(p > q, result, 0.0).clamp(min=0)
+
+
+def lower_limit(hits: int, trials: int, *, alpha: float) -> float:
+    """Below the probability of a hit with a probability of at least 1 - alpha (Clopper & Pearson 1934).
+
+    The largest p with P(Binomial(trials, p) >= hits) <= alpha, by bisection from below.
+    """
+    if hits == 0:
+        return 0.0
+    k = torch.arange(hits, trials + 1, dtype=torch.float64)
+    n = torch.tensor(float(trials), dtype=torch.float64)
+    ways = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
+    low, high = 0.0, hits / trials
+    for _ in range(60):
+        p = (low + high) / 2
+        tail = (ways + k * math.log(p) + (n - k) * math.log1p(-p)).exp().sum().item()
+        low, high = (p, high) if tail <= alpha else (low, p)
+    return low
+
+
+def upper_limit(hits: int, trials: int, *, alpha: float) -> float:
+    """Above the probability of a hit with a probability of at least 1 - alpha (Clopper & Pearson 1934)."""
+    return 1 - lower_limit(trials - hits, trials, alpha=alpha)
+
+
+def _quick_limit(hits: Tensor, trials: int, z: float) -> Tensor:
+    """About the lower (z < 0) or upper limits of many probabilities, for the search (Wilson 1927)."""
+    spread = (hits * (trials - hits) / trials + z * z / 4).sqrt()
+    return (hits + z * z / 2 + z * spread) / (trials + z * z)
+
+
+@dataclass(frozen=True)
+class Event:
+    """That a score is at least (if not `above`: below) a threshold. An event bounds every definition."""
+
+    definition: Definition
+    delta: float
+    threshold: float = 0.0
+    above: bool = True
+
+    def proves(self, labels: Tensor, scores: Tensor, *, alpha: float) -> float:
+        """At least so much is given away, but for a chance of 2 alpha. (T,) bool and (T,)."""
+        inside = labels if self.above else ~labels
+        event = (scores >= self.threshold) == self.above
+        p = lower_limit(int((event & inside).sum()), int(inside.sum()), alpha=alpha)
+        q = upper_limit(int((event & ~inside).sum()), int((~inside).sum()), alpha=alpha)
+        limits = torch.tensor([[p], [q]], dtype=torch.float64)
+        return divergence(*limits, definition=self.definition, delta=self.delta).item()
+
+    def tuned(self, labels: Tensor, scores: Tensor, *, z: float) -> "Event":
+        """With the best of all thresholds; z: how careful the limits are."""
+        values, ranks = scores.unique(return_inverse=True)
+        if len(values) < 2:
+            return self
+        best = (0.0, self)
+        for above in (True, False):
+            counts = []  # of the event at each threshold, under x and x' or the other way round
+            for side in (labels, ~labels) if above else (~labels, labels):
+                below = ranks[side].bincount(minlength=len(values)).cumsum(0)[:-1].double()
+                counts.append((int(side.sum()) - below if above else below, int(side.sum())))
+            p, q = _quick_limit(*counts[0], -z), _quick_limit(*counts[1], z)
+            bound, i = divergence(p, q, definition=self.definition, delta=self.delta).max(0)
+            if bound.item() > best[0]:
+                # Between two scores that occur, so that scores like them stay on their sides.
+                threshold = ((values[i] + values[i + 1]) / 2).item()
+                best = (bound.item(), Event(self.definition, self.delta, threshold, above))
+        return best[1]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """E[g] under P - ln E[e^g] under Q, g the score clipped to +-clip: at most KL(P || Q), itself at most ρ.
+
+    Source: Donsker & Varadhan 1983 for the first, Bun & Steinke 2016, Definition 1.1 with α to 1, for the
+    second. With as many trials as one makes, a single event shows two thirds of ρ at best, and all scores
+    together nearly all of it. The limits of the two means are those of Maurer & Pontil 2009, Theorem 4.
+    """
+
+    clip: float
+    above: bool = True  # P is the distribution under x', where scores are high; otherwise that under x
+
+    def proves(self, labels: Tensor, scores: Tensor, *, alpha: float) -> float:
+        """At least so much is given away, but for a chance of 2 alpha. (T,) bool and (T,)."""
+        g = (scores if self.above else -scores).clamp(-self.clip, self.clip)
+        mine = labels if self.above else ~labels
+        first = g[mine].mean() - _slack(g[mine], 2 * self.clip, alpha)
+        powers = g[~mine].exp()
+        second = powers.mean() + _slack(powers, 2 * math.sinh(self.clip), alpha)
+        return max(0.0, (first - second.log()).item())
+
+    def tuned(self, labels: Tensor, scores: Tensor, *, z: float) -> "Moment":
+        """Itself: the clips are tried one by one."""
+        return self
+
+
+def _slack(values: Tensor, width: float, alpha: float) -> Tensor:
+    """How far off a mean of values from an interval of that width is, to one side, but for a chance alpha."""
+    n, log = len(values), math.log(2 / alpha)
+    return (2 * values.var() * log / n).sqrt() + 7 * width * log / (3 * (n - 1))
+
+
+def evidence_of(definition: Definition, delta: float) -> list[Event | Moment]:
+    """All that can be measured for a definition, untuned."""
+    moments = [Moment(clip, above) for clip, above in product(_CLIPS, (True, False))]
+    return [Event(definition, delta), *(moments if definition == "concentrated" else [])]
+
+
+def rounded_down(value: float) -> str:
+    """Three significant digits, never above the value: a proved bound may be understated, not overstated."""
+    if value == 0:
+        return "0"
+    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"{math.floor(value / unit) * unit:.10g}"
