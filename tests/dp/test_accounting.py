@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
-from sfumato.dp import accounting
 from sfumato.dp.accounting import (
     Accountant,
     Spent,
     Stretch,
+    budgets,
     calibrate,
     epsilon,
     image_epsilon,
+    losses,
     steps_within,
 )
 from sfumato.dp.guarantee import Guarantee
@@ -159,10 +160,10 @@ def test_an_image_in_one_step_costs_just_above_the_exact_mixture(tasks, rate, no
 
 def test_what_is_not_told_apart_counts_as_all_tasks(monkeypatch):
     exact = of_one_mixed_step(2.0, 0.3, 6)
-    monkeypatch.setattr(accounting, "_RARE", 0.1)  # 4 or more of the 6 tasks at once have 0.07
-    accounting._step_loss.cache_clear()
+    monkeypatch.setattr(losses, "_RARE", 0.1)  # 4 or more of the 6 tasks at once have 0.07
+    losses._step_loss.cache_clear()
     moved_up = image_epsilon(6, [Stretch(2.0, 0.3, 1)], DELTA)
-    accounting._step_loss.cache_clear()
+    losses._step_loss.cache_clear()
     assert exact * 1.0001 < moved_up < of_gaussian(6 / 2)
 
 
@@ -325,7 +326,7 @@ def test_the_search_for_steps_asks_for_few_prices(monkeypatch):
         asked.append(args)
         return epsilon(*args)
 
-    monkeypatch.setattr(accounting, "epsilon", counted)
+    monkeypatch.setattr(budgets, "epsilon", counted)
     steps_within(7.0, DELTA, 0.7, 0.032)
     assert len(asked) <= 12
 
