@@ -1,7 +1,6 @@
 """Private features: attributes kept, identity lost, and what each cut costs a device."""
 
 import statistics
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -117,6 +116,11 @@ class Run(Record):
     device: Device | None = None
     inversion: Inversion | None = None
 
+    @property
+    def pairs(self) -> list[tuple[float, float]]:
+        """Accuracy and privacy of each point of the curve."""
+        return [(point.accuracy, point.worst.lrp) for point in self.curve]
+
 
 class Betas(Record):
     """How much privacy weighs: what was tried on validation images, and chosen."""
@@ -204,7 +208,7 @@ class Model:
 
     def cost(self, side: str, of: str) -> float:
         """The median over seeds, of the `device` or of the `whole` model there."""
-        return statistics.median(getattr(device.costs[side], of) for device in self.devices)
+        return float(statistics.median(getattr(device.costs[side], of) for device in self.devices))
 
 
 @dataclass(frozen=True)
@@ -250,17 +254,6 @@ class World:
         """Of the first set."""
         return self.models[f"{self.first}-{cut}-{variant}"]
 
-    def superiority(self, ours: str, theirs: str) -> Superiority:
-        """Of one model over another."""
-        others = {run.seed: run for run in self.models[theirs].runs}
-        curves = [
-            [[(point.accuracy, point.worst.lrp) for point in run.curve] for run in (mine, others[mine.seed])]
-            for mine in self.models[ours].runs
-            if mine.seed in others
-        ]
-        found = [superior(*pair) for pair in curves]
-        return Superiority(ours, theirs, [bool(each) for each in found], [each.mean for each in found])
-
     @cached_property
     def over_simple(self) -> list[Superiority]:
         """DPFE over Simple, cut by cut."""
@@ -277,8 +270,13 @@ class World:
         return [self._over(("dpfe", high), ("dpfe", low)) for low, high in pairwise(CUTS)]
 
     def _over(self, ours: tuple[str, str], theirs: tuple[str, str]) -> Superiority:
-        names = [f"{self.first}-{cut}-{variant}" for variant, cut in (ours, theirs)]
-        return self.superiority(*names)
+        mine, other = self.model(*ours), self.model(*theirs)
+        others = {run.seed: run for run in other.runs}
+        pairs = [(run.pairs, others[run.seed].pairs) for run in mine.runs if run.seed in others]
+        found = [superior(*pair) for pair in pairs]
+        return Superiority(
+            mine.part.name, other.part.name, [bool(each) for each in found], [each.mean for each in found]
+        )
 
     @property
     def halves(self) -> list[Device]:
@@ -312,11 +310,6 @@ class World:
         figure.savefig(ROOT / "docs" / "images" / f"features-{self.name}.png", metadata={"Software": None})
 
 
-def tally(superiorities: Iterable[Superiority], of: Callable[[list[bool]], int]) -> int:
-    """How often comparisons held (`sum`), or how often there were any (`len`)."""
-    return sum(of(each.held) for each in superiorities)
-
-
 def values() -> dict[str, Any]:
     """What templates may use."""
     worlds = []
@@ -327,10 +320,4 @@ def values() -> dict[str, Any]:
         if models:
             betas = read(f"features/{name}-betas.json", Betas)
             worlds.append(World(name, {part: Model(runs) for part, runs in models.items()}, betas))
-    return {
-        "feature_worlds": worlds,
-        "cuts": CUTS,
-        "variants": VARIANTS,
-        "held": lambda superiorities: tally(superiorities, sum),
-        "compared": lambda superiorities: tally(superiorities, len),
-    }
+    return {"feature_worlds": worlds, "cuts": CUTS, "variants": VARIANTS}

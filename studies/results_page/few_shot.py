@@ -43,8 +43,11 @@ def three_models(studied: Study) -> list[Models]:
     return [
         Models(
             spec,
-            *(studied.accuracy(learner, spec) for learner in ("clean", "protected", "denoised")),
-            *(studied.similarity(spec, view) for view in ("released", "denoised")),
+            clean=studied.accuracy("clean", spec),
+            protected=studied.accuracy("protected", spec),
+            denoised=studied.accuracy("denoised", spec),
+            released=studied.similarity(spec, "released"),
+            restored=studied.similarity(spec, "denoised"),
         )
         for spec in studied.specs
     ]

@@ -1,7 +1,6 @@
 """Learned masks beside classical obfuscations: what they keep of a task and hide of a person."""
 
 import statistics
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,32 +94,16 @@ class Measured(Record):
     unlearned: Unlearned | None = None
 
 
-@dataclass(frozen=True)
-class Column:
-    """A figure of a setting."""
-
-    heading: str
-    of: Callable[[Setting], float | None]
-
-
-def columns(target: str) -> list[Column]:
-    """The figures of each setting of a task."""
-
-    def figure(name: str, key: str) -> Callable[[Setting], float | None]:
-        return lambda setting: getattr(getattr(setting, name), key, None)
-
-    return [
-        Column("accuracy", figure("protected", "accuracy")),
-        Column("clean classifier", figure("clean", "accuracy")),
-        Column("by shape", figure("shape", "accuracy")),
-        Column("static", figure("static", "top1")),
-        Column("adaptive", figure("adaptive", "top1")),
-        Column("restored, adaptive", figure("restored", "top1")),
-        Column("shape alone", figure("shape_alone", "top1")),
-        Column("face similarity", lambda setting: setting.similarity),
-        Column("task's pixels shown", lambda setting: getattr(setting.world.get(target), "of_it", None)),
-        Column("of what is shown", lambda setting: getattr(setting.world.get(target), "of_shown", None)),
-    ]
+COLUMNS = {
+    "accuracy": ("protected", "accuracy"),
+    "clean classifier": ("clean", "accuracy"),
+    "by shape": ("shape", "accuracy"),
+    "static": ("static", "top1"),
+    "adaptive": ("adaptive", "top1"),
+    "restored, adaptive": ("restored", "top1"),
+    "shape alone": ("shape_alone", "top1"),
+    "face similarity": ("similarity",),
+}
 
 
 @dataclass(frozen=True)
@@ -147,22 +130,28 @@ class Task:
         return sorted({name for record in self.records for name in record.settings})
 
     @property
-    def columns(self) -> list[Column]:
-        """Those that have figures."""
-        return [
-            column
-            for column in columns(self.target)
-            if any(self.over_seeds(name, column.of) for name in self.settings)
-        ]
+    def columns(self) -> dict[str, tuple[str, ...]]:
+        """Those that have figures: heading -> the names of fields that lead there."""
+        carried = {
+            "task's pixels shown": ("world", self.target, "of_it"),
+            "of what is shown": ("world", self.target, "of_shown"),
+        }
+        return {
+            heading: path
+            for heading, path in (COLUMNS | carried).items()
+            if any(self.figures(name, *path) for name in self.settings)
+        }
 
-    def over_seeds(self, name: str, of: Callable[[Setting], float | None]) -> list[float]:
-        """A figure of a setting, of each seed that has it."""
-        measured = [of(record.settings[name]) for record in self.records if name in record.settings]
-        return [value for value in measured if value is not None]
-
-    def figures(self, name: str, part: str, key: str) -> list[float]:
-        """The same, by the names of fields."""
-        return self.over_seeds(name, lambda setting: getattr(getattr(setting, part), key, None))
+    def figures(self, name: str, *path: str) -> list[float]:
+        """A figure of a setting, by the names of fields that lead there, of each seed that has it."""
+        found = []
+        for record in self.records:
+            value: Any = record.settings.get(name)
+            for field in path:
+                value = value.get(field) if isinstance(value, dict) else getattr(value, field, None)
+            if value is not None:
+                found.append(float(value))
+        return found
 
     def accuracy(self, name: str) -> list[float]:
         """Of a classifier trained on releases."""
@@ -170,12 +159,7 @@ class Task:
 
     def similarity(self, name: str) -> list[float]:
         """Of faces."""
-        return self.over_seeds(name, lambda setting: setting.similarity)
-
-    @property
-    def strangers(self) -> list[float]:
-        """The similarity of two strangers' faces."""
-        return self.over_seeds("none", lambda setting: setting.strangers)
+        return self.figures(name, "similarity")
 
     @property
     def attacked(self) -> bool:
