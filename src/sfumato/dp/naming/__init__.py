@@ -1,0 +1,45 @@
+"""What a release proves about who it shows: the most that anybody's chance to name the person can be.
+
+The adversary knows everything but the person and the noise: the protection, all photographs, what each
+person is likely to release. Person i is theirs with probability π_i beforehand, and their best guess with π
+= max π_i: 1/N for N equally likely people. From the releases y of one person they guess, and are right with
+
+    Σ_i π_i P_i(they guess i) <= Σ_y max_i π_i P_i(y),
+
+where P_i(y) is an average over what person i may release, and over the noise. Every function bounds this
+number. It bounds as well the guessing of any other secret whose best guess beforehand is π.
+
+It is an AVERAGE over people and over releases. A rare output may name its person, though the average is
+small: what is proved of one output is max_i π_i P_i(y) / P(y), which can be 1.
+
+Releases are those of one person, of the same image or of different ones, with fresh noise for each.
+"""
+
+from sfumato.dp.naming.bound import Bound, Prior, least
+from sfumato.dp.naming.centre import approximate, concentrated, discrete_mu, gaussian, pure
+from sfumato.dp.naming.outputs import counting, exact, flipped_bits, leakage, randomised_response
+from sfumato.dp.naming.statement import Naming, prior_of, sentence, stated
+from sfumato.dp.naming.volumes import discrete, gaussian_ball, gaussian_cube
+
+__all__ = [
+    "Bound",
+    "Naming",
+    "Prior",
+    "approximate",
+    "concentrated",
+    "counting",
+    "discrete",
+    "discrete_mu",
+    "exact",
+    "flipped_bits",
+    "gaussian",
+    "gaussian_ball",
+    "gaussian_cube",
+    "leakage",
+    "least",
+    "prior_of",
+    "pure",
+    "randomised_response",
+    "sentence",
+    "stated",
+]

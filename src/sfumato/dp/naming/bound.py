@@ -1,0 +1,74 @@
+"""What every bound is made of: priors, numbers in range, and rounding that only loses."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import ConfigError
+
+Prior = float | Sequence[float]  # the largest prior π, or the priors of all people
+
+UP = 1e-10  # more than floating point loses in a few steps: a stated chance may be too large only
+_UP_PER_STEP = 1e-13  # and in each of many
+_LEAST_PRIOR = 1e-300  # a smaller one counts as this, so that nothing underflows
+
+
+class Bound(NamedTuple):
+    """The most that the chance can be, and the theorem that says so. Bounds compare by their chances."""
+
+    chance: float
+    source: str
+
+
+def least(*bounds: Bound) -> Bound:
+    """The smallest of several that hold, with its source: each holds, so that all do."""
+    return min(bounds)
+
+
+def bound_of(best: float, logarithm: float, source: str, *, steps: int = 1) -> Bound:
+    """The bound of that logarithm, rounded up; never below the guess beforehand, which is always possible."""
+    if logarithm >= 0:
+        return Bound(1.0, source)
+    slack = 1 + UP + _UP_PER_STEP * steps
+    return Bound(min(1.0, max(best, math.exp(logarithm)) * slack), source)
+
+
+def checked_prior(prior: Prior) -> float | NDArray[np.float64]:
+    """A largest prior that is large enough to compute with, or the priors of all people, summing to 1."""
+    if not isinstance(prior, (int, float)):
+        return distribution(prior)
+    if not 0 < prior <= 1:
+        raise ConfigError(f"prior={prior:g}: the best guess beforehand has a chance above 0 and at most 1")
+    return max(float(prior), _LEAST_PRIOR)
+
+
+def best_guess(prior: Prior) -> float:
+    """π, the largest prior. Raises ConfigError: see checked_prior."""
+    priors = checked_prior(prior)
+    return priors if isinstance(priors, float) else float(priors.max())
+
+
+def distribution(priors: Sequence[float]) -> NDArray[np.float64]:
+    """Priors of all people as an array that sums to 1. Raises ConfigError where they are none."""
+    people = np.asarray(priors, dtype=np.float64)
+    if people.ndim != 1 or not len(people) or not (people >= 0).all() or not abs(people.sum() - 1) < 1e-6:
+        raise ConfigError("priors: give a probability for each person, which sum to 1")
+    normalised: NDArray[np.float64] = people / people.sum()
+    return normalised
+
+
+def checked_count(name: str, count: int) -> int:
+    """A whole number of at least 1. Raises ConfigError otherwise."""
+    if count < 1:
+        raise ConfigError(f"{name}={count}: a whole number, at least 1")
+    return count
+
+
+def checked_number(name: str, value: float) -> float:
+    """A number of at least 0. Raises ConfigError otherwise."""
+    if not value >= 0:
+        raise ConfigError(f"{name}={value:g}: a number of at least 0")
+    return value

@@ -1,0 +1,192 @@
+"""Few outputs, with noise that lies or none: counting, randomised response, leakage."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sfumato.dp.naming.bound import (
+    Bound,
+    Prior,
+    best_guess,
+    bound_of,
+    checked_count,
+    checked_number,
+    checked_prior,
+    distribution,
+)
+from sfumato.errors import ConfigError
+
+_MOST_DRAWS = 100_000  # of a binomial that is summed term by term
+_MOST_PIECES = 10_000_000  # that are sorted; of more, only the largest prior counts
+
+
+def counting(prior: Prior, *, outputs: int, releases: int = 1) -> Bound:
+    """M possible outputs: at most the sum of the M largest priors, at most M·π. n releases have M^n outputs.
+
+    Source: Σ_y max_i π_i P_i(y) <= Σ_y max over a set of M people at most (Smith 2009, "On the foundations
+    of quantitative information flow", Theorem 1 for equally likely people). Exact for outputs without
+    noise, M of which single out a person.
+
+    Args:
+        prior: π, or the priors of all people.
+        outputs: M, at least 1; 2^b for b bits.
+        releases: n, at least 1.
+
+    Raises:
+        ConfigError: a number out of range.
+    """
+    priors, n = checked_prior(prior), checked_count("releases", releases)
+    growth = n * math.log(checked_count("outputs", outputs))
+    if isinstance(priors, float):
+        return bound_of(priors, growth + math.log(priors), "counting of outputs: Smith 2009, Thm. 1")
+    # A power of integers that is large beyond use is not taken.
+    largest = len(priors) if growth > math.log(len(priors)) + 1 else outputs**n
+    total = float(np.sort(priors)[::-1][:largest].sum())
+    return bound_of(
+        float(priors.max()), math.log(total), "counting of outputs: the sum of the largest priors"
+    )
+
+
+def randomised_response(prior: Prior, *, outputs: int, epsilon: float, releases: int = 1) -> Bound:
+    """k-ary randomised response, n times: the truth with a = e^ε / (e^ε + k - 1), else another word.
+
+    At most (k·a)^n·π, by maximal leakage, and less where π is above k^-n. Against the uniform distribution
+    over the k^n outputs, the likelihood of a person's true words depends on how many of n words they match,
+    Binomial(n, a) against Binomial(n, 1/k). The most powerful test at level π (Neyman & Pearson) is the
+    bound 1 - f(π) of `gaussian`; with all priors, the levels of all people, which sum to at most 1, are
+    spent where they gain most.
+
+    Source: Warner 1965; Kairouz, Oh & Viswanath 2016 (k-ary); as a bound on guessing, Polyanskiy, Poor &
+    Verdú 2010, Sec. III-E (the meta-converse). An average over people, over all words, and over the lies.
+
+    Args:
+        prior: π, or the priors of all people.
+        outputs: k >= 1 words.
+        epsilon: ε >= 0, of one word; infinite for no lies.
+        releases: n >= 1 words that a person releases.
+
+    Raises:
+        ConfigError: a number out of range.
+    """
+    k, n = checked_count("outputs", outputs), checked_count("releases", releases)
+    lies = (k - 1) * math.exp(-checked_number("epsilon", epsilon))  # of all words together, to the truth
+    chances = (1 / (1 + lies), lies / (1 + lies)), (1 / k, 1 - 1 / k)
+    return best_test(prior, n, *chances, "randomised response: Polyanskiy, Poor & Verdú 2010, Sec. III-E")
+
+
+def flipped_bits(prior: Prior, *, bits: int, flip: float, releases: int = 1) -> Bound:
+    """b bits, each flipped with probability p by itself: randomised response over 2 words, n·b times.
+
+    At most (2 - 2p)^(n·b)·π, and less where π is above 2^-(n·b); exact for all 2^b codes equally likely. Of
+    what it is an average: see `randomised_response`.
+
+    Args:
+        prior: π, or the priors of all people.
+        bits: b >= 1.
+        flip: p from 0, for none, to 0.5, where nothing is left of the bit.
+        releases: n >= 1.
+
+    Raises:
+        ConfigError: a number out of range.
+    """
+    if not 0 <= flip <= 0.5:
+        raise ConfigError(f"flip={flip:g}: a bit is flipped with a probability from 0 to 0.5")
+    draws = checked_count("bits", bits) * checked_count("releases", releases)
+    source = "bits flipped by chance: Polyanskiy, Poor & Verdú 2010, Sec. III-E"
+    return best_test(prior, draws, (1 - flip, flip), (0.5, 0.5), source)
+
+
+def leakage(prior: Prior, *, channel: ArrayLike, releases: int = 1) -> Bound:
+    """Any protection of few outputs, by its table: π·(Σ_y max_x p(y|x))^n.
+
+    Source: Issa, Wagner & Kamath 2020, arXiv:1807.07878, Theorem 1: the logarithm of the sum is the maximal
+    leakage, the most by which the guessing of ANY function of the image gains; over releases it adds up.
+    An average over people, outputs and noise, for the worst of all secrets.
+
+    Args:
+        prior: π, or the priors of all people, of which only the largest counts.
+        channel: (X, Y), p(y|x) of each image, or each class of images that are treated alike.
+        releases: n >= 1.
+
+    Raises:
+        ConfigError: rows that are no probabilities, or a number out of range.
+    """
+    rows, best = _channel(channel), best_guess(prior)
+    exponent = checked_count("releases", releases) * math.log(rows.max(axis=0).sum())
+    source = "maximal leakage: Issa, Wagner & Kamath 2020, Thm. 1"
+    return bound_of(best, math.log(best) + max(0.0, exponent), source, steps=releases)
+
+
+def exact(priors: Sequence[float], channel: ArrayLike) -> float:
+    """What the best adversary reaches on this very table, neither more nor less: Σ_y max_s p(s)·p(y|s).
+
+    Args:
+        priors: (S,), p(s) of each person.
+        channel: (S, Y), p(y|s) of what each person releases, whole series of releases included.
+
+    Raises:
+        ConfigError: what is no probability, or another number of people.
+    """
+    people, rows = distribution(priors), _channel(channel)
+    if len(people) != len(rows):
+        raise ConfigError(f"{len(people)} priors for {len(rows)} people: give a row of the channel to each")
+    return min(1.0, float((people[:, None] * rows).max(axis=0).sum()))
+
+
+def best_test(
+    prior: Prior, draws: int, truth: tuple[float, float], reference: tuple[float, float], source: str
+) -> Bound:
+    """The power of the best test of Binomial(draws, truth) against Binomial(draws, reference) at level π.
+
+    Both are (p, 1 - p), since the difference would lose the digits of a p near 1. A truth above the reference
+    makes the likelihood ratio grow with the number of successes. With all priors: Σ π_i·power(level_i), the
+    levels summing to 1 and spent on the steepest pieces, of which the power function is made, first.
+    """
+    priors = checked_prior(prior)
+    best = priors if isinstance(priors, float) else float(priors.max())
+    if draws > _MOST_DRAWS:  # nothing is claimed of so many
+        return Bound(1.0, source)
+    gains, widths = _binomial(draws, *truth), _binomial(draws, *reference)
+    if isinstance(priors, float) or len(priors) * len(gains) > _MOST_PIECES:
+        power = _filled(widths, gains, best)
+    else:
+        power = _filled(np.tile(widths, len(priors)), np.outer(priors, gains).ravel(), 1.0)
+    return bound_of(best, math.log(power) if power else -math.inf, source, steps=draws)
+
+
+def _binomial(draws: int, success: float, failure: float) -> NDArray[np.float64]:
+    """(draws + 1,) probabilities of 0 to `draws` successes."""
+    if not success or not failure:
+        certain = np.zeros(draws + 1)
+        certain[draws if success else 0] = 1
+        return certain
+    k = np.arange(draws + 1)
+    factorials = np.array([math.lgamma(i + 1) for i in range(draws + 1)])
+    logarithms = factorials[-1] - factorials - factorials[::-1]
+    logarithms += k * math.log(success) + (draws - k) * math.log(failure)
+    with np.errstate(under="ignore"):
+        probabilities: NDArray[np.float64] = np.exp(logarithms)
+    return probabilities
+
+
+def _filled(widths: NDArray[np.float64], gains: NDArray[np.float64], room: float) -> float:
+    """The most gain from pieces, whole or in part, whose widths sum to at most `room`."""
+    some = gains > 0
+    widths, gains = widths[some], gains[some]
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        order = np.argsort(-gains / widths, kind="stable")  # a piece of no width is free
+        widths, gains = widths[order], gains[order]
+        before = np.concatenate([[0.0], np.cumsum(widths)[:-1]])
+        left = np.maximum(room - before, 0.0)
+        share = np.where(left >= widths, 1.0, left / np.where(widths > 0, widths, 1.0))
+        return float((share * gains).sum())
+
+
+def _channel(channel: ArrayLike) -> NDArray[np.float64]:
+    rows = np.asarray(channel, dtype=np.float64)
+    if rows.ndim != 2 or not rows.size or not (rows >= 0).all() or not (abs(rows.sum(1) - 1) < 1e-6).all():
+        raise ConfigError("channel: give a row of probabilities, which sum to 1, for each image or person")
+    normalised: NDArray[np.float64] = rows / rows.sum(1, keepdims=True)
+    return normalised
