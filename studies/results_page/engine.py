@@ -11,7 +11,7 @@ from sfumato.dp.guarantee import SYMBOLS, Definition, rounded_up
 from sfumato.study import recommend, report
 
 R = TypeVar("R", bound=Record)
-KEPT = ("accuracy", "attack", "similarity", "transfer")  # pictures and embeddings are for the report alone
+DRAWN = ("pictures", "embeddings")  # large, and for the report alone
 
 
 class Accuracy(Record):
@@ -38,12 +38,26 @@ class Guarantee(Record):
         return f"{SYMBOLS[self.definition]} = {rounded_up(self.value)}; {rounded_up(self.whole_image)}"
 
 
+class Naming(Record):
+    """The most that anybody's chance can be to name the person, among so many."""
+
+    candidates: int
+    at_most: float
+
+
+class Proved(Record):
+    """What is proved of a release; in studies of earlier versions, what stands beside its similarity."""
+
+    guarantee: Guarantee | None = None
+    outputs: int | None = None
+    naming: tuple[Naming, ...] = ()
+
+
 class Similarity(Record):
     """Of what is released, denoised or restored to the original."""
 
     ssim: float
     bytes_per_image: int | None = None
-    guarantee: Guarantee | None = None
 
 
 class Attack(Record):
@@ -89,14 +103,14 @@ class Study:
     @property
     def missing(self) -> set[str]:
         """The digests of its cells, of the kinds that are kept, that have no record."""
-        return {cell["digest"] for cell in self.file["cells"] if cell["kind"] in KEPT} - {
+        return {cell["digest"] for cell in self.file["cells"] if cell["kind"] not in DRAWN} - {
             record["digest"] for record in self.records
         }
 
     @property
     def kept(self) -> list[Path]:
-        """The records of the kinds that are kept."""
-        digests = [each["digest"] for each in self.records if each["kind"] in KEPT]
+        """The files of the records that are kept."""
+        digests = [each["digest"] for each in self.records if each["kind"] not in DRAWN]
         return [self.folder / "records" / f"{digest}.json" for digest in digests]
 
     @property
@@ -141,10 +155,13 @@ class Study:
         """Of what is seen of an image."""
         return self._result("similarity", Similarity, protection=protection, view=view)
 
-    def guarantee(self, protection: str) -> Guarantee | None:
-        """What is proved of a release, as far as it was recorded."""
-        released = {each["cell"]["protection"] for each in self._of("similarity")}
-        return self.similarity(protection).guarantee if protection in released else None
+    def proved(self, protection: str) -> Proved | None:
+        """What is proved of a release; None where that is not recorded."""
+        for kind, cell in (("proved", {}), ("similarity", {"view": "released"})):
+            cell = {"protection": protection, **cell}
+            if any(cell.items() <= each["cell"].items() for each in self._of(kind)):
+                return self._result(kind, Proved, **cell)
+        return None
 
     def attack(self, protection: str = "none", attack: str = "reidentify-static") -> Attack:
         """Whom an adversary looked at."""

@@ -162,6 +162,17 @@ def test_a_setting_that_was_not_attacked_has_a_row_without_a_figure():
     assert "names 8.3% of people.**" in page  # and no figure of clear images beside it
 
 
+def test_what_is_proved_is_a_bound_or_a_number_of_outputs_or_nothing():
+    run = studied()
+    cell = {"protection": "blur:radius=3", "seed": 0}
+    few = {"kind": "proved", "cell": cell, "digest": "few", "seconds": 0.0}
+    few["result"] = {"outputs": 2, "naming": [{"candidates": 100, "at_most": 0.02}]}
+    page = chapter(engine.Study(run.folder, run.file, [*run.records, few]))
+    assert "| one of 2 outputs; among 100 people at most 2.0% named |" in page
+    assert "| eps = 0.5; 512 |" in page
+    assert re.search(r"^\| `pixelize:cell=4` .*\| nothing \|", page, flags=re.M)
+
+
 def test_a_study_without_records_has_no_chapter():
     assert engine.study("no-such-study") is None
     assert chapter(None).strip() == ""
