@@ -8,6 +8,9 @@ nor warn, nor fill the memory. ICC profiles are not applied.
 The size of the picture is read off here too, and stands in what the decoder is given once: a file that states
 two is refused, and so is one of which the decoder sees another size than the sifter, before it has room for
 pixels. In all threads together, decoders hold a limited number of pixels at a time (UNDER_WAY).
+
+The sifters stand together, a screen each: a TIFF has JPEGs inside, an EXIF block is a TIFF, and one limit
+holds for all.
 """
 
 import io
