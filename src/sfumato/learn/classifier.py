@@ -11,10 +11,9 @@ without a policy of augmentation. `untrained` makes a victim that has learned no
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,10 +26,9 @@ from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
-from sfumato.learn import epochs
+from sfumato.learn import epochs, fit
 from sfumato.learn.augmentation import apply, augmented, check_policy, mixup
 from sfumato.learn.cards import Names, Precision, Spec, kind_of, protection_of, published
-from sfumato.learn.epochs import Epochs
 from sfumato.networks import Conv4, ConvNet8, DenseNet, LeNet, Predictor, ResNet
 from sfumato.networks.conv4 import check_size
 from sfumato.networks.weights import initial_weights
@@ -259,38 +257,41 @@ def train(
         "privacy_spent": None,  # of the TRAINING images: a protection spends that of each of its releases
     }
     model = untrained(card, config, seed=seed)
-    steps = -(-len(data) // config.batch)  # of an epoch
-    parameters = list(model.parameters())
-    optimiser = _descent(parameters, config)
-    run = Epochs(model, parameters, kind=_CHECKPOINT, rate=config.learning_rate, optimiser=optimiser)
-    if checkpoint is not None and Path(checkpoint).exists():
-        run.resume(checkpoint)
+    run = fit.Run(model, _descent(config), kind=_CHECKPOINT, identity=card)
     # The last number keeps this noise apart from that of every epoch.
     judge = None if validation is None else _seen(model, validation, protection, config.epochs, seed, target)
+    steps = -(-len(data) // config.batch)  # of an epoch
     released: Tensor | None = None
-    while run.done < config.epochs and run.stale < config.patience:
+
+    def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images, or mixtures of them, and their codes, or the shares of the classes."""
+        nonlocal released
         if released is None or protection.draws_noise:
-            released = _shown(protection, data.images, seeded_noise(seed, run.done), shapes=shapes)
-        order = torch.Generator().manual_seed(seed_of(seed, run.done))
-        model.train()
+            released = _shown(protection, data.images, seeded_noise(seed, epoch), shapes=shapes)
+        order = torch.Generator().manual_seed(seed_of(seed, epoch))
         for step, rows in enumerate(torch.randperm(len(data), generator=order).tensor_split(steps)):
+            run.set_rate(_rate(config, (epoch * steps + step) / (config.epochs * steps)))
             images = augmented(released[rows], order, flips=config.flips, shifts=config.shifts)
             images = apply(images, config.policy, order)
             if config.mixup:
                 shares = functional.one_hot(codes[rows], len(classes)).float()  # (n, classes)
-                mixed, shares = mixup(to_float(images), shares, order)
-                functional.cross_entropy(model.logits(mixed), shares).backward()
+                yield mixup(to_float(images), shares, order)
             else:
-                functional.cross_entropy(model(images), codes[rows]).backward()
-            done = run.done * steps + step
-            run.step(_rate(config, done / (config.epochs * steps)))
-            if progress is not None:
-                progress(done + 1, config.epochs * steps)
-        run.finish(None if judge is None else _share(model, *judge))
-        if checkpoint is not None:
-            run.save(checkpoint)
-    run.take_best()
-    return model.eval()
+                yield to_float(images), codes[rows]
+
+    fit.fit(
+        run,
+        batches,
+        lambda batch: run.minimise(functional.cross_entropy(model.logits(batch[0]), batch[1])),
+        epochs=config.epochs,
+        steps=steps,
+        judge=None if judge is None else lambda: _share(model, *judge),
+        patience=config.patience,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
+    card |= run.outcome
+    return model
 
 
 def evaluate(
@@ -343,11 +344,10 @@ def untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> C
     return ClassifierModel(network, card=card)
 
 
-def _descent(parameters: list[nn.Parameter], config: ClassifierConfig) -> torch.optim.Optimizer | None:
-    """SGD where it is asked for; None for Adam."""
+def _descent(config: ClassifierConfig) -> fit.Optimiser:
     if config.optimiser == "adam":
-        return None
-    return torch.optim.SGD(parameters, config.learning_rate, momentum=0.9, weight_decay=5e-4, nesterov=True)
+        return fit.adam(config.learning_rate)
+    return partial(torch.optim.SGD, lr=config.learning_rate, momentum=0.9, weight_decay=5e-4, nesterov=True)
 
 
 def _rate(config: ClassifierConfig, share: float) -> float:
