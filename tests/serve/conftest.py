@@ -1,6 +1,7 @@
 """Real databases: a SQLite file, and a PostgreSQL with pgvector that is started for the tests."""
 
 import itertools
+import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -63,12 +64,24 @@ def new_postgresql_url(postgresql: Any) -> str:
     return str(postgresql.get_uri(name, driver="psycopg"))
 
 
+@pytest.fixture(scope="session")
+def _sqlite_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that has the tables."""
+    path = tmp_path_factory.mktemp("store") / "store.db"
+    Store(f"sqlite:///{path}").close()
+    return path
+
+
+@pytest.fixture
+def sqlite_url(_sqlite_store: Path, tmp_path: Path) -> str:
+    """The url of a store with nothing in it."""
+    return f"sqlite:///{shutil.copy(_sqlite_store, tmp_path / 'store.db')}"
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def url(request: pytest.FixtureRequest) -> str:
     """The url of a store with nothing in it; each test that asks for it runs on both databases."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/store.db"
-    return str(request.getfixturevalue("postgresql_url"))
+    return str(request.getfixturevalue(f"{request.param}_url"))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -56,8 +56,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(f"sqlite:///{tmp_path}/store.db") as opened:
+def store(sqlite_url: str) -> Iterator[Store]:
+    with Store(sqlite_url) as opened:
         opened.create_tenant("museum")
         yield opened
 

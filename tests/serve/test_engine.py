@@ -138,7 +138,7 @@ def test_a_full_queue_refuses_and_goes_on_when_there_is_room(begin: Begin, doubl
 
 
 def test_what_was_accepted_is_done_while_closing_and_nothing_more_is_accepted(begin: Begin, double: Double):
-    engine = begin(window=1.0)
+    engine = begin(window=0.05)
     hold(engine, double)
     accepted = [engine.submit(double.model, rows(number)) for number in range(3)]
     closing = threading.Thread(target=engine.close)

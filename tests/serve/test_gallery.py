@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +15,9 @@ from sfumato.wire.messages import ImageAnswer
 
 
 @pytest.fixture
-def kept(tmp_path: Path):
+def kept(sqlite_url: str):
     """A store, a key, and the id of a classifier with two classes: of one example at 0, of three about 3."""
-    with Store(f"sqlite:///{tmp_path}/store.db") as store:
+    with Store(sqlite_url) as store:
         store.create_tenant("museum")
         key = store.create_key("museum", role="write", name="camera")[0]
         place = store.create_classifier("museum", name="vases", model="m", by=key).id

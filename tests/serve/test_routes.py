@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -31,8 +30,8 @@ def model() -> Served:
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with Store(f"sqlite:///{tmp_path}/store.db") as store:
+def service(sqlite_url: str) -> Iterator[Service]:
+    with Store(sqlite_url) as store:
         store.create_tenant("museum")
         made = Service.begin(store, [model()], ServiceConfig())
         yield made
