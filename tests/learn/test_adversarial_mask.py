@@ -24,6 +24,7 @@ from sfumato.learn.adversarial_mask import (
     train,
     uniform_cross_entropy,
 )
+from sfumato.learn.fit import Run
 from sfumato.protect import parse
 from sfumato.protect.mask import top_pixels
 
@@ -107,7 +108,7 @@ def test_an_adversarial_step_follows_the_gradient_of_the_papers_loss(
     loss = -(predictor(hidden).softmax(1).log() / 4).sum(1).mean()
     wanted = torch.autograd.grad(loss, list(masker.parameters()))
     found = []
-    monkeypatch.setattr(run, "_step", lambda loss: found.extend(p.grad for p in masker.parameters()))
+    monkeypatch.setattr(run.run, "update", lambda loss: found.extend(p.grad for p in masker.parameters()))
     run.model.train()
     run.obfuscator_step(images)
     for ours, theirs in zip(found, wanted, strict=True):
@@ -126,7 +127,7 @@ def test_a_main_step_follows_the_gradient_of_the_papers_loss(selection: str, mon
     loss = -run.model.predictor(revealed).softmax(1).log()[range(16), codes].mean()
     wanted = torch.autograd.grad(loss, list(run.model.parameters()))
     found = []
-    monkeypatch.setattr(run, "_step", lambda loss: found.extend(p.grad for p in run.model.parameters()))
+    monkeypatch.setattr(run.run, "update", lambda loss: found.extend(p.grad for p in run.model.parameters()))
     run.predictor_step(images, codes)
     for ours, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-3)
@@ -264,13 +265,13 @@ def test_the_best_epoch_by_validation_under_the_hard_mask_is_kept(monkeypatch: p
 
 def test_without_validation_images_the_last_epoch_is_kept(monkeypatch: pytest.MonkeyPatch):
     states = []
-    finish = Training.finish_epoch
+    finish = Run.finish
 
     def finished(self, accuracy):
         states.append(state(self.model))
         finish(self, accuracy)
 
-    monkeypatch.setattr(Training, "finish_epoch", finished)
+    monkeypatch.setattr(Run, "finish", finished)
     model = trained()
     assert moved(states[-1], model) == set()
     assert model.card["validation_accuracy"] is None

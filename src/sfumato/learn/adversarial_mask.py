@@ -15,10 +15,9 @@ Beyond the paper: `anneal_from`.
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,7 +33,7 @@ from sfumato.learn import epochs
 from sfumato.learn.batch_norm import of_whole_batches
 from sfumato.learn.cards import Names, Precision, kind_of
 from sfumato.learn.devices import ALONE, Devices
-from sfumato.learn.epochs import Epochs
+from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.networks import Predictor, UNet
 from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
@@ -246,7 +245,7 @@ def train(
     validation: LabelledImages | None = None,
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     losses: Callable[[float], None] | None = None,
     devices: Devices | None = None,
 ) -> MaskModel:
@@ -274,15 +273,13 @@ def train(
         ConfigError: `keep` is less than a pixel of these images, or a step has fewer images than processes.
         ArtefactError: the checkpoint belongs to another run.
     """
-    devices = devices or ALONE
     classes = trainable(data, config, target)
     codes = codes_of(data, target, classes)
     if validation is not None:
         codes_of(validation, target, classes)  # fails now, not after an epoch
-    shape = tuple(data.images.shape[1:])
     card = {
         "config": asdict(config),
-        "shape": list(shape),
+        "shape": list(data.images.shape[1:]),
         "classes": list(classes),
         "target": target,
         "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
@@ -292,35 +289,40 @@ def train(
         "privacy_spent": None,  # of the TRAINING images: this method protects those of users, not these
     }
     model = untrained(card, config, seed=seed)
-    devices.align(model)
-    run = Training(model, config, devices=devices)
-    if checkpoint is not None and devices.of_first(Path(checkpoint).exists):
-        run.resume(checkpoint)
+    training = Training(model, config, devices=devices or ALONE)
     steps = -(-len(data) // config.batch)  # of an epoch
-    while run.epoch < config.epochs:
-        order = torch.Generator().manual_seed(seed_of(seed, run.epoch))
-        run.start_epoch()
+
+    def batches(epoch: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """The number of a step over all epochs, its images and their codes."""
+        training.start_epoch()
+        order = torch.Generator().manual_seed(seed_of(seed, epoch))
         rows = torch.randperm(len(data), generator=order).tensor_split(steps)
-        for step, batch in enumerate(rows, run.epoch * steps):
+        for step, batch in enumerate(rows, epoch * steps):
             images = data.images[batch]
             if config.flips:
                 mirrored = torch.rand(len(images), generator=order) < 0.5
                 images[mirrored] = images[mirrored].flip(3)
-            if adversarial_at(config, step):
-                loss = run.obfuscator_step(images)
-            else:
-                loss = run.predictor_step(images, codes[batch])
-            if losses is not None:
-                losses(loss.item())
-            if progress is not None:
-                progress(step + 1, config.epochs * steps)
-        accuracy = None
-        if validation is not None:
-            accuracy = devices.of_first(partial(evaluate, model, validation))
-        run.finish_epoch(accuracy)
-        if checkpoint is not None and devices.first:
-            run.save(checkpoint)
-    return run.best_model()
+            yield step, images, codes[batch]
+
+    def step(batch: tuple[int, Tensor, Tensor]) -> Tensor:
+        number, images, wanted = batch
+        if adversarial_at(config, number):
+            return training.obfuscator_step(images)
+        return training.predictor_step(images, wanted)
+
+    fit(
+        training.run,
+        batches,
+        step,
+        epochs=config.epochs,
+        steps=steps,
+        judge=None if validation is None else partial(evaluate, model, validation),
+        checkpoint=checkpoint,
+        progress=progress,
+        losses=losses,
+    )
+    card |= training.run.outcome
+    return model
 
 
 def evaluate(model: MaskModel, data: LabelledImages) -> float:
@@ -370,33 +372,27 @@ def untrained(card: dict[str, Any], config: MaskConfig, *, seed: int) -> MaskMod
 
 
 class Training:
-    """Training under way. State: weights, optimiser, epoch, and the best weights so far.
+    """The two kinds of steps. State: that of the run, and how many pixels are shown.
 
-    `train` drives it; a training loop of one's own does as `train` does: start_epoch, one kind of step for
-    each batch, finish_epoch.
+    `train` drives it; a training loop of one's own calls start_epoch, and one kind of step for each batch.
 
     Attributes:
         model: in training.
+        run: its weights and optimiser.
     """
 
     def __init__(self, model: MaskModel, config: MaskConfig, *, devices: Devices = ALONE) -> None:
         self.model = model
+        self.run = Run(
+            model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, devices=devices
+        )
         self._config = config
-        self._devices = devices
-        self._parameters = list(model.parameters())
-        self._device = _device(model)
-        self._epochs = Epochs(model, self._parameters, kind=_CHECKPOINT, rate=config.learning_rate)
         self._count = 0
-
-    @property
-    def epoch(self) -> int:
-        """How many epochs are finished."""
-        return self._epochs.done
 
     def start_epoch(self) -> None:
         """Set K, and the networks to training mode."""
         _, height, width = self.model.card["shape"]
-        self._count = pixels_shown(keep_at(self._config, self.epoch), (height, width))
+        self._count = pixels_shown(keep_at(self._config, self.run.epoch), (height, width))
         self.model.train()
 
     def predictor_step(self, images: Tensor, codes: Tensor) -> Tensor:
@@ -407,14 +403,14 @@ class Training:
             codes: (B,) int64.
         """
         mine = self._share(images)
-        with of_whole_batches(self.model, self._devices):
+        with of_whole_batches(self.model, self.run.devices):
             revealed, _ = self._masked(images[mine])
             with self._autocast():
                 logits = self.model.predictor(revealed)
-        wanted = codes[mine].to(self._device)
-        loss = functional.cross_entropy(logits.float(), wanted) * (len(wanted) / len(codes))
-        loss.backward()
-        return self._step(loss)
+        wanted = codes[mine].to(self.run.device)
+        return self.run.minimise(
+            functional.cross_entropy(logits.float(), wanted) * (len(wanted) / len(codes))
+        )
 
     def obfuscator_step(self, images: Tensor) -> Tensor:
         """Update the masker alone to minimise the cross-entropy of Φ(x_o) with the uniform distribution.
@@ -426,7 +422,7 @@ class Training:
             images: (B, C, H, W) uint8, the whole batch, of which this process takes its share.
         """
         mine = self._share(images)
-        with of_whole_batches(self.model.masker, self._devices):
+        with of_whole_batches(self.model.masker, self.run.devices):
             _, hidden = self._masked(images[mine])
         # By the statistics of revealed images, as in use. By those of the batch, which undo what darkens all
         # hidden pixels alike, the mask covered much less of what tells the class.
@@ -435,15 +431,16 @@ class Training:
             logits = self.model.predictor(hidden)
         self.model.predictor.train()
         loss = uniform_cross_entropy(logits.float()) * (len(hidden) / len(images))
+        # Adam passes over parameters without gradients, those of Φ.
         loss.backward(inputs=list(self.model.masker.parameters()))
-        return self._step(loss)
+        return self.run.update(loss)
 
     def _share(self, images: Tensor) -> slice:
-        return self._devices.share(len(images), what="images", setting="batch")
+        return self.run.devices.share(len(images), what="images", setting="batch")
 
     def _masked(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """(B, C, H, W) uint8 -> x_p and x_o, float32."""
-        ready = _ready(images, self._device)
+        ready = _ready(images, self.run.device)
         with self._autocast():
             unbounded = self.model.masker(ready)
         scores = unbounded.float().sigmoid()
@@ -451,30 +448,7 @@ class Training:
         return revealed * ready, hidden * ready
 
     def _autocast(self) -> torch.autocast:
-        return autocast(self.model.card["precision"], self._device)
-
-    def _step(self, loss: Tensor) -> Tensor:
-        # Adam passes over parameters without gradients: those of Φ, in an adversarial step.
-        whole = self._devices.add_up(self._parameters, loss)
-        self._epochs.step()
-        return whole
-
-    def finish_epoch(self, accuracy: float | None) -> None:
-        """Note the validation accuracy, and the weights where it is the best so far, or there is none."""
-        self._epochs.finish(accuracy)
-
-    def best_model(self) -> MaskModel:
-        """The model with the best weights, ready for use."""
-        self._epochs.take_best()
-        return self.model.eval()
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a checkpoint, whole or not at all."""
-        self._epochs.save(path)
-
-    def resume(self, path: str | os.PathLike[str]) -> None:
-        """Go on from a checkpoint. Raises ArtefactError for that of another run."""
-        self._epochs.resume(path)
+        return autocast(self.model.card["precision"], self.run.device)
 
 
 def _device(model: MaskModel) -> torch.device:
