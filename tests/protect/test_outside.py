@@ -17,7 +17,8 @@ from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
 from sfumato.protect import parse
 from sfumato.protect.outside import Outside
 from sfumato.protect.release import made_of
-from sfumato.study.streams import artefacts_of
+from sfumato.study import grid
+from sfumato.study.lab import Lab, Progress
 
 NOISE = seeded_noise(0)
 COUNT = 4
@@ -167,10 +168,17 @@ def test_what_it_is_made_of_does_not_depend_on_where_it_lies(tmp_path: Path, ind
 
 def test_a_study_notices_another_folder_under_the_same_spec(tmp_path: Path, index: str):
     spec = f"outside:index={index}"
-    before = artefacts_of(["block", spec])
+    world = {"identities": 24, "images_per_identity": 9, "headwear": 18, "size": 16}
+    episodes = {"way": 3, "shot": 2, "queries": 3}
+    task = {"target": "headwear", "sensitive": "identity", **episodes}
+    training = episodes | {f"validation_{name}": 2 for name in episodes}
+    settings = {"data": {"source": "faces", **world}, "task": task, "training": training}
+    config = grid.parse({**settings, "protections": ["block"]})
+    lab = Lab(config, data.load("faces", **world), tmp_path / "study", Progress())
+    before = lab.made_of(["block", spec])
     assert before == {"artefacts": {spec: made_of(Outside(index))}}
     images.write(tmp_path / "anonymised/0.png", pictures(7)[0])
-    assert artefacts_of(["block", spec]) != before
+    assert lab.made_of(["block", spec]) != before
 
 
 def test_a_copy_for_another_process_reads_the_files_itself(index: str):
