@@ -120,7 +120,8 @@ IN_BFLOAT16: dict[str, Callable] = {
 
 def nudged(train: Callable, name: str, *, size: float, seed: int) -> list[float]:
     """The loss curve of one process whose first weights are off by about so much of themselves."""
-    method = {"few-shot": few_shot, "mask": adversarial_mask}.get(name.split()[0], private_feature)
+    methods = {"few-shot": few_shot.training, "mask": adversarial_mask}
+    method = methods.get(name.split()[0], private_feature)
     generator = torch.Generator().manual_seed(seed)
 
     def untrained(*given, begin=method.untrained, **more) -> nn.Module:

@@ -165,7 +165,7 @@ def test_training_stops_after_patience_and_keeps_the_best_epoch(small_glyphs, mo
         seen.append(weights(model).clone())
         return next(accuracies)
 
-    monkeypatch.setattr(few_shot._Validation, "accuracy", accuracy)
+    monkeypatch.setattr(few_shot.training._Validation, "accuracy", accuracy)
     model = train(small_glyphs, config=replace(TINY, epochs=50, patience=2))
     assert model.card["epochs"] == 4
     assert model.card["validation_accuracy"] == 0.7
@@ -684,8 +684,8 @@ def test_weights_are_all_that_weighting_changes(small_glyphs, monkeypatch):
         judged.append((embeddings, places, weights))
         return real(embeddings, places, shot=shot, weights=weights)
 
-    real = few_shot.episode_accuracies
-    monkeypatch.setattr(few_shot, "episode_accuracies", accuracies)
+    real = few_shot.testing.episode_accuracies
+    monkeypatch.setattr(few_shot.testing, "episode_accuracies", accuracies)
     test = small_glyphs.split("test")
     for weighted in (True, False):
         few_shot.evaluate(model, test, way=5, shot=4, queries=3, episodes=400, weighted=weighted)
@@ -718,7 +718,7 @@ def test_mixed_images_are_embedded_as_each_is_alone(small_glyphs):
     protections = model.conditions.protections
     images = small_glyphs.images[:9]
     which = torch.tensor([1, 0, 0, 1, 1, 1, 0, 1, 0])
-    mixed = few_shot._embed(model, images, protections, which)
+    mixed = few_shot.mixed.embed(model, images, protections, which)
     for image, number, vector in zip(images, which, mixed, strict=True):
         (alone,) = model.embed(image[None], protections[number])
         torch.testing.assert_close(vector, alone, atol=1e-4, rtol=1e-4)
@@ -728,7 +728,7 @@ def test_mixed_images_are_released_each_by_its_own(small_glyphs):
     protections = expand("pixelize:cell=2,4")
     images = small_glyphs.images[:9]
     which = torch.tensor([1, 0, 0, 1, 1, 1, 0, 1, 0])
-    mixed = few_shot._release(images, protections, which, seeded_noise(0))
+    mixed = few_shot.mixed.release(images, protections, which, seeded_noise(0))
     for image, number, released in zip(images, which, mixed, strict=True):
         alone = protections[number].release(image[None], seeded_noise(0)).images()
         assert torch.equal(released[None], alone)
@@ -751,7 +751,9 @@ def test_the_episodes_do_not_depend_on_the_protections(small_glyphs, monkeypatch
     model = untrained("gaussian:sigma=40", channels=1)
     drawn = []
     monkeypatch.setattr(
-        few_shot, "episode_accuracies", lambda vectors, places, **_: drawn.append(places) or torch.zeros(9)
+        few_shot.testing,
+        "episode_accuracies",
+        lambda vectors, places, **_: drawn.append(places) or torch.zeros(9),
     )
     for spec in ("gaussian:sigma=40", "gaussian:sigma=10,20,40", "none"):
         few_shot.evaluate(
@@ -808,7 +810,7 @@ def test_a_step_of_two_episodes_follows_their_mean_gradient(small_glyphs):
     run = few_shot.Training(model, config)
     run.start_epoch()
     said = run.step([few_shot.Batch(each, 255 - each) for each in clean])
-    found = torch.cat([run._optimiser.state[each]["exp_avg"].flatten() for each in model.parameters()])
+    found = torch.cat([run.run._optimiser.state[each]["exp_avg"].flatten() for each in model.parameters()])
     assert said.item() == pytest.approx(loss.item(), rel=1e-6)
     torch.testing.assert_close(found, moments, rtol=1e-4, atol=1e-6 * moments.abs().max().item())
 
@@ -904,7 +906,7 @@ def test_a_range_is_pretrained_too(small_glyphs):
 
 
 def test_patience_does_not_end_pretraining_nor_what_comes_after_at_once(small_glyphs, monkeypatch):
-    monkeypatch.setattr(few_shot._Validation, "accuracy", lambda self, model: 0.5)
+    monkeypatch.setattr(few_shot.training._Validation, "accuracy", lambda self, model: 0.5)
     config = replace(TINY, epochs=50, patience=2, pretraining_epochs=5, episodes_per_epoch=1)
     assert train(small_glyphs, config=config).card["epochs"] == 5 + 2
 

@@ -1,0 +1,40 @@
+"""FS-PIC: few-shot classification of protected images, by prototypes behind an optional denoiser.
+
+Source: Parnami et al. 2022, Sec. IV, Algorithm 1. The three models compared there are
+`train(..., Clear())` tested on protected images, `train` with `denoiser_depth=None`, and `train` with a
+denoiser. Where the paper writes the Euclidean distance, its square is used, as by Snell et al. 2017.
+
+Beyond the paper: releases that hold one value for each cell of pixels are denoised and embedded as these
+values (`cell`), an encoder may be trained to classify before it is trained on episodes
+(`pretraining_epochs`), and one model may serve a range of protections (`train` with several of them), which
+it is told of and weighs support images by.
+"""
+
+from sfumato.learn.few_shot.config import (
+    ENCODERS,
+    FS_PIC_CELEBA,
+    FS_PIC_MINIIMAGENET,
+    FS_PIC_OMNIGLOT,
+    FewShotConfig,
+)
+from sfumato.learn.few_shot.model import FewShotModel, load, operations, untrained
+from sfumato.learn.few_shot.testing import Accuracy, evaluate
+from sfumato.learn.few_shot.training import Batch, Training, fs_pic_loss, train
+
+__all__ = [
+    "ENCODERS",
+    "FS_PIC_CELEBA",
+    "FS_PIC_MINIIMAGENET",
+    "FS_PIC_OMNIGLOT",
+    "Accuracy",
+    "Batch",
+    "FewShotConfig",
+    "FewShotModel",
+    "Training",
+    "evaluate",
+    "fs_pic_loss",
+    "load",
+    "operations",
+    "train",
+    "untrained",
+]

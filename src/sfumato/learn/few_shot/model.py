@@ -1,0 +1,261 @@
+"""The few-shot model: what its networks see, how it is used, and its artefact."""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+import pydantic
+import torch
+from pydantic import ConfigDict, Field
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from sfumato import artefacts
+from sfumato.errors import ArtefactError, ConfigError
+from sfumato.images import to_float, to_uint8
+from sfumato.learn.cards import Precision, Share, Spec, protection_of, published
+from sfumato.learn.conditions import Conditions
+from sfumato.learn.epochs import describing
+from sfumato.learn.few_shot.config import ENCODERS, FewShotConfig
+from sfumato.networks import DnCNN
+from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
+from sfumato.precision import autocast, resolve
+from sfumato.protect import Protection, enlarge
+
+_KIND = "few-shot"
+_EMBED_BATCH = 256
+
+
+class FewShotModel(nn.Module):
+    """An encoder, with a denoiser in front or without. State: their weights.
+
+    Attributes:
+        conditions: the protections it was trained for; where there are several, it is told which.
+        cell: the networks see means of square cells of so many pixels.
+        card: what is known of its making: settings, data digest, validation accuracy, privacy spent.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        denoiser: nn.Module | None,
+        *,
+        conditions: Conditions,
+        cell: int,
+        card: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.denoiser = denoiser
+        self.conditions = conditions
+        self.cell = cell
+        self.card = card
+        # Measurably faster on a processor, the more so in bfloat16 (benchmarks/episode.py).
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def specs(self) -> tuple[str, ...]:
+        """The protections it was trained for."""
+        return tuple(protection.spec for protection in self.conditions.protections)
+
+    def forward(self, protected: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Denoise and embed. Mixed precision ends here: distances are differences of large numbers.
+
+        Args:
+            protected: (N, C, h, w) float32, released images as `seen` makes them.
+            positions: (N, K) float32, `conditions.position` of the protection of each.
+
+        Returns:
+            denoised (N, C, h, w) and embeddings (N, D), both float32.
+        """
+        images = protected.contiguous(memory_format=torch.channels_last)
+        planes = positions[:, :, None, None].expand(-1, -1, *images.shape[2:])
+
+        def with_planes(features: Tensor) -> Tensor:
+            return torch.cat([features, planes], 1) if planes.shape[1] else features
+
+        with autocast(self.card["precision"], images.device):
+            denoised = images if self.denoiser is None else self.denoiser(with_planes(images))
+            embeddings = self.encoder(with_planes(denoised))
+        return denoised.float(), embeddings.float()
+
+    def seen(self, images: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 -> (N, C, h, w) float32, the means of cells that the networks see."""
+        if self.cell == 1:
+            return to_float(images)
+        # Cells at the border that are cut short are divided by the pixels they have.
+        return functional.avg_pool2d(to_float(images), self.cell, ceil_mode=True, count_include_pad=False)
+
+    def weight(self, protection: Protection) -> float:
+        """What a support image so protected weighs in a prototype; 1 is the mean over all it was trained for.
+
+        Measured on the validation images by `prototypes.support_weights`, for each protection that the model
+        was trained for; of others, that of the nearest.
+
+        Raises:
+            ConfigError: nothing was measured, as where the model was not made by `train`.
+        """
+        if "weights" not in self.card:
+            raise ConfigError(
+                "the weights of support images were never measured: evaluate with weighted=False"
+            )
+        measured: float = self.card["weights"][self.conditions.nearest(protection).spec]
+        return measured
+
+    @torch.no_grad()
+    def embed(self, released: Tensor, protection: Protection | None = None) -> Tensor:
+        """(N, C, H, W) uint8 released images -> (N, D) float32 embeddings.
+
+        Args:
+            released: as `Release.images()` gives them.
+            protection: what released them; a model that was trained for several must be told. It is then
+                told the nearest of those: of numbers between them it has learned nothing, and embeds worse.
+        """
+        return self._infer(released, protection, lambda images, positions: self(images, positions)[1])
+
+    @torch.no_grad()
+    def denoise(self, released: Tensor, protection: Protection | None = None) -> Tensor:
+        """(N, C, H, W) uint8 released images -> uint8 denoised ones; the same where there is no denoiser.
+
+        A denoiser that sees cells gives cells, each enlarged to its pixels. `protection`: see embed.
+        """
+        if self.denoiser is None:
+            return released
+        size = (released.shape[2], released.shape[3])
+        return self._infer(
+            released,
+            protection,
+            lambda images, positions: enlarge(
+                to_uint8(self(images, positions)[0]).cpu(), cell=self.cell, size=size
+            ),
+        )
+
+    def _infer(
+        self, released: Tensor, protection: Protection | None, function: Callable[[Tensor, Tensor], Tensor]
+    ) -> Tensor:
+        if protection is None:
+            if len(self.specs) > 1:
+                raise ConfigError(
+                    f"this model serves {', '.join(self.specs)}: pass the protection that the images have"
+                )
+            protection = self.conditions.protections[0]
+        self.eval()
+        device = next(self.parameters()).device
+        position = self.conditions.position(self.conditions.nearest(protection)).to(device)
+        parts = []
+        for part in released.split(_EMBED_BATCH):
+            parts.append(function(self.seen(part.to(device)), position.expand(len(part), -1)).cpu())
+        return torch.cat(parts)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as an artefact."""
+        card = {"kind": _KIND, "cell": self.cell, **published(self.card)}
+        artefacts.save(path, self.state_dict(), card)
+
+
+class _Refusal(pydantic.BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    threshold: Annotated[float, Field(ge=0)]
+    accepted: Share
+    refused: Share
+
+
+class _Card(artefacts.Card):
+    config: FewShotConfig
+    specs: Annotated[list[Spec], Field(min_length=1, max_length=1024)]
+    channels: artefacts.Channels
+    precision: Precision
+    cell: artefacts.Side
+    shape: artefacts.ImageShape | None = None
+    weights: dict[artefacts.Name, Annotated[float, Field(gt=0)]] | None = None
+    made_of: list[artefacts.Sha256 | None] | None = None
+    refusal: _Refusal | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _parts_fit(self) -> "_Card":
+        if self.weights is not None and set(self.weights) != set(self.specs):
+            raise ValueError("weights: one of each of its specs is needed")
+        if self.made_of is not None and len(self.made_of) != len(self.specs):
+            raise ValueError("made_of: one for each of its specs is needed")
+        if self.shape is not None and self.shape[0] != self.channels:
+            raise ValueError(f"shape: of {self.shape[0]} channels, and channels is {self.channels}")
+        if self.config.denoiser_width < 1:
+            raise ValueError(f"config.denoiser_width={self.config.denoiser_width}: at least 1")
+        if self.shape is not None and self.config.denoiser_depth is not None:
+            artefacts.check_map(self.config.denoiser_width, self.shape, self.cell)
+        return self
+
+
+def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> FewShotModel:
+    """Read a model that `FewShotModel.save` wrote.
+
+    Args:
+        path: the artefact.
+        encoder: a module of the same architecture, for a model trained with the user's own.
+
+    Raises:
+        ArtefactError: damaged, foreign, of an earlier version, or the weights do not fit the encoder.
+    """
+    first = artefacts.read_card(path)
+    if first.get("kind") == _KIND and "cell" not in first:
+        raise ArtefactError(f"{path}: of an earlier version, whose models had no cells: train it again")
+    tensors, card = artefacts.load(path, kind=_KIND, schema=_Card)
+    cell = card.pop("cell")
+    digests = card.get("made_of") or [None] * len(card["specs"])
+    with describing(path, _KIND), no_larger_than(tensors):
+        config = replace(FewShotConfig(**card["config"]), cell=cell)
+        protections = [
+            protection_of(spec, digest, path) for spec, digest in zip(card["specs"], digests, strict=True)
+        ]
+        if card.get("weights"):
+            saved = zip(protections, card["specs"], strict=True)
+            card["weights"] = {protection.spec: card["weights"][spec] for protection, spec in saved}
+        card["specs"] = [protection.spec for protection in protections]
+        model = untrained(card["channels"], config, protections, encoder=encoder, card=card)
+    cure = "pass the encoder module that it was trained with" if encoder is None else "another architecture"
+    take_weights(model, tensors, path, cure=f" ({cure})")
+    return model
+
+
+@torch.no_grad()
+def operations(model: FewShotModel, shape: Sequence[int]) -> int:
+    """How many multiply-adds the networks make of one (C, H, W) image; those of convolutions and layers."""
+    model.eval()
+    image = torch.zeros(1, *shape, dtype=torch.uint8)
+    counter = FlopCounterMode(display=False)
+    with counter:
+        model.embed(image, model.conditions.protections[0])
+    return counter.get_total_flops() // 2
+
+
+def untrained(
+    channels: int,
+    config: FewShotConfig,
+    protections: Sequence[Protection],
+    *,
+    encoder: nn.Module | None = None,
+    card: dict[str, Any] | None = None,
+    seed: int = 0,
+) -> FewShotModel:
+    """The model that `config` describes for some protections, with initial weights that `seed` decides."""
+    conditions = Conditions(protections)
+    cell = config.cell
+    if cell is None:
+        cell = math.gcd(*(protection.cell for protection in protections)) if encoder is None else 1
+    planes = len(conditions.keys)
+    with initial_weights(seed):
+        if encoder is None:
+            # The last maps are as large as they would be at full resolution.
+            pools = max(0, 4 - round(math.log2(cell)))
+            encoder = ENCODERS[config.encoder](channels + planes, pools=pools)
+        denoiser = None
+        if config.denoiser_depth is not None:
+            denoiser = DnCNN(
+                channels, depth=config.denoiser_depth, width=config.denoiser_width, planes=planes
+            )
+    card = card or {"precision": resolve(config.precision)}
+    return FewShotModel(encoder, denoiser, conditions=conditions, cell=cell, card=card)

@@ -1,0 +1,92 @@
+"""How well a few-shot model does on classes that it was never trained on."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sfumato.data.labelled import LabelledImages
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.episodes import Sampler, Shape
+from sfumato.learn.few_shot import mixed
+from sfumato.learn.few_shot.model import FewShotModel
+from sfumato.learn.prototypes import episode_accuracies
+from sfumato.protect import Protection
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Mean accuracy over test episodes with its 95% interval, mean +- half_width.
+
+    The interval covers the draw of the episodes, not the training: another seed may lie outside it.
+    """
+
+    mean: float
+    half_width: float
+    episodes: int
+    shape: Shape
+    spec: str
+
+    @classmethod
+    def over(cls, scores: Tensor, shape: Shape, spec: str) -> "Accuracy":
+        """Of the (E,) accuracies of test episodes."""
+        count = len(scores)
+        half_width = 1.96 * scores.std().item() / math.sqrt(count) if count > 1 else math.inf
+        return cls(scores.mean().item(), half_width, count, shape, spec)
+
+    def __str__(self) -> str:
+        return (
+            f"{100 * self.mean:.1f}% +- {100 * self.half_width:.1f} "
+            f"({self.shape}, {self.episodes} episodes, {self.spec})"
+        )
+
+
+def evaluate(
+    model: FewShotModel,
+    data: LabelledImages,
+    *,
+    way: int,
+    shot: int,
+    queries: int = 15,
+    episodes: int = 600,
+    target: str = "class",
+    protection: Protection | Sequence[Protection] | None = None,
+    weighted: bool = True,
+    seed: int = 0,
+) -> Accuracy:
+    """Mean accuracy over test episodes, on images protected once each.
+
+    A device releases an image once, however many episodes it serves: only the images that some episode
+    draws are protected and embedded.
+
+    Args:
+        model: from `train` or `load`.
+        data: clean images of classes that were never trained on.
+        way, shot, queries, episodes: the test.
+        target: the label to classify.
+        protection: None for what the model was trained for. With several, each image has one of them, at
+            random, as where devices choose for themselves.
+        weighted: whether support images count by `FewShotModel.weight` of their protection, which asks no
+            device for anything; or all alike. With one protection it is the same.
+        seed: of the episodes and of the noise. The episodes do not depend on the model or the protection,
+            so that models are compared on the same ones.
+
+    Raises:
+        DataError: too few classes or images for an episode.
+    """
+    if protection is None:
+        protection = model.conditions.protections
+    protections = list(protection) if isinstance(protection, Sequence) else [protection]
+    sampler = Sampler(data.label(target), Shape(way=way, shot=shot, queries=queries))
+    generator = torch.Generator().manual_seed(seed)
+    drawn, rows = sampler.draw(episodes, generator).unique(return_inverse=True)
+    which = mixed.choose(len(drawn), len(protections), generator)
+    released = mixed.release(data.images[drawn], protections, which, seeded_noise(seed))
+    embeddings = mixed.embed(model, released, protections, which)
+    weights = None
+    if weighted and len(protections) > 1:
+        weights = torch.tensor([model.weight(protection) for protection in protections])[which]
+    scores = episode_accuracies(embeddings, rows, shot=shot, weights=weights)
+    return Accuracy.over(scores, sampler.shape, ", ".join(protection.spec for protection in protections))

@@ -1,0 +1,315 @@
+"""Few-shot training: Algorithm 1 of Parnami et al. 2022, on episodes that are protected anew each time."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato.data.labelled import LabelledImages, split_by_class
+from sfumato.dp.mechanisms import Noise, seeded_noise
+from sfumato.episodes import Sampler, Shape, seed_of
+from sfumato.learn.augmentation import augmented
+from sfumato.learn.batch_norm import in_order
+from sfumato.learn.cards import kind_of
+from sfumato.learn.devices import ALONE, Devices
+from sfumato.learn.few_shot import mixed
+from sfumato.learn.few_shot.config import FewShotConfig
+from sfumato.learn.few_shot.model import FewShotModel, untrained
+from sfumato.learn.fit import Progress, Run, adam, fit
+from sfumato.learn.prototypes import episode_accuracies, prototype_logits, refusal, support_weights
+from sfumato.precision import resolve
+from sfumato.protect import Protection
+from sfumato.protect.release import made_of
+
+_CHECKPOINT = "few-shot checkpoint"
+
+
+def train(
+    data: LabelledImages,
+    protection: Protection | Sequence[Protection],
+    config: FewShotConfig,
+    *,
+    target: str = "class",
+    validation: LabelledImages | None = None,
+    encoder: nn.Module | None = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    losses: Callable[[float], None] | None = None,
+    devices: Devices | None = None,
+) -> FewShotModel:
+    """Train by Algorithm 1 and return the model of the epoch with the best validation accuracy.
+
+    Every image is protected anew in every episode, by seeded noise: these copies stay with the trainer.
+
+    Args:
+        data: clean images to train on.
+        protection: what the model must cope with; `Clear()` gives the clean-trained baseline. Several of one
+            family give one model for a range: each image is protected by one of them, at random, and the
+            networks are told by which.
+        config: see FewShotConfig.
+        target: the label to classify.
+        validation: images of other classes for early stopping; None holds back 15% of the classes.
+        encoder: any module from (N, C, H, W) float images to (N, D); None for the one that config names.
+            It is trained in place, and sees every pixel unless config.cell says otherwise. For a range of
+            protections, one more plane for each parameter that differs comes after the channels.
+        seed: decides weights, episodes and noise. The same seed, machine and thread count repeat a run.
+        checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
+            if it had not stopped; it is removed by the caller when no longer needed.
+        progress: called after each step with the numbers of episodes done and planned.
+        losses: called after each step with its mean loss over the episodes.
+        devices: where this is one of several processes, see `devices.launch`, that share the episodes of a
+            step. All are given the same data and settings, and return the same model; the first validates,
+            and writes the checkpoint, which all can read. Losses and statistics do not depend on how many
+            they are, but for rounding, unless an encoder of one's own draws, as dropout does.
+
+    Raises:
+        DataError: too few classes or images for an episode.
+        ConfigError: several protections that are not of one family, or fewer episodes a step than processes.
+        ArtefactError: the checkpoint belongs to another run.
+    """
+    protections = list(protection) if isinstance(protection, Sequence) else [protection]
+    if validation is None:
+        parts = split_by_class(data.label(target).codes, shares=(0.85, 0.15, 0.0), seed=seed)
+        data, validation = data.rows(parts["train"]), data.rows(parts["validation"])
+    source = _Source(data, protections, config, target, seed)
+    card = {
+        "config": asdict(config),
+        "specs": [protection.spec for protection in protections],
+        "encoder": config.encoder if encoder is None else type(encoder).__name__,
+        "channels": data.images.shape[1],
+        "target": target,
+        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
+        "seed": seed,
+        "precision": resolve(config.precision),
+        "privacy_spent": None,  # of the TRAINING images: this method protects those of users, not these
+    }
+    model = untrained(data.images.shape[1], config, protections, encoder=encoder, card=card, seed=seed)
+    classifier = None
+    if config.pretraining_epochs:
+        classifier = torch.zeros(source.classes, model.embed(data.images[:1], protections[0]).shape[1])
+    training = Training(model, config, classifier, devices=devices or ALONE)
+
+    def batches(epoch: int) -> Iterator[list[Batch]]:
+        training.start_epoch()
+        return source.steps(epoch)
+
+    def episodes(done: int, planned: int) -> None:
+        if progress is not None:
+            progress(done * config.episodes_per_step, planned * config.episodes_per_step)
+
+    judge = _Validation(validation, target, protections, config, seed)
+    fit(
+        training.run,
+        batches,
+        training.step,
+        epochs=config.epochs,
+        steps=config.episodes_per_epoch // config.episodes_per_step,
+        judge=lambda: judge.accuracy(model),
+        patience=config.patience,
+        patient_from=config.pretraining_epochs,
+        checkpoint=checkpoint,
+        progress=episodes,
+        losses=losses,
+    )
+    card |= training.run.outcome
+    card["weights"] = judge.weights(model)
+    card["refusal"] = judge.refusal(model)
+    card["shape"] = list(data.images.shape[1:])
+    card["made_of"] = [made_of(protection) for protection in protections]
+    return model
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The images of an episode, or, in pretraining, of a batch as large.
+
+    Attributes:
+        clean, released: (B, C, H, W) uint8.
+        which: (B,) number of the protection of each image among those of the model; None for the first.
+        codes: (B,) the class of each image, for pretraining; None for an episode.
+    """
+
+    clean: Tensor
+    released: Tensor
+    which: Tensor | None = None
+    codes: Tensor | None = None
+
+
+def fs_pic_loss(
+    model: FewShotModel, clean: Tensor, released: Tensor, shape: Shape, positions: Tensor
+) -> Tensor:
+    """The joint loss of one episode: denoising loss + mean negative log-likelihood of the queries.
+
+    Source: Parnami et al. 2022, Eq. (7), on values in [0, 1]. The denoising loss is Eq. (6): half the
+    squared error of an image, SUMMED over its values, mean over images. Algorithm 1 there writes MSE; with
+    a mean over the values the weight is so small that the denoiser serves the classifier alone, and what
+    it returns is less like the original than what it was given.
+
+    Args:
+        model: in training mode.
+        clean, released: (N * (K + Q), C, H, W) uint8, class by class, support before queries.
+        shape: N, K and Q.
+        positions: (N * (K + Q), P), `Conditions.position` of the protection of each image.
+    """
+    denoised, embeddings = model(model.seen(released), positions)
+    by_class = embeddings.unflatten(0, (shape.way, -1))  # (N, K + Q, D)
+    means = by_class[:, : shape.shot].mean(1)  # (N, D)
+    logits = prototype_logits(by_class[:, shape.shot :].flatten(0, 1), means)  # (N * Q, N)
+    labels = torch.arange(shape.way, device=logits.device).repeat_interleave(shape.queries)
+    return functional.cross_entropy(logits, labels) + _denoising_loss(model, denoised, clean)
+
+
+def _denoising_loss(model: FewShotModel, denoised: Tensor, clean: Tensor) -> Tensor:
+    """Half the squared error of an image, summed over its values, mean over images; 0 without a denoiser."""
+    if model.denoiser is None:
+        return denoised.new_zeros(())
+    return (denoised - model.seen(clean)).square().flatten(1).sum(1).mean() / 2
+
+
+class Training:
+    """The steps of training. State: that of the run.
+
+    `train` drives it; a training loop of one's own calls start_epoch, and step for the episodes of each step.
+
+    Attributes:
+        run: its weights and optimiser.
+    """
+
+    def __init__(
+        self,
+        model: FewShotModel,
+        config: FewShotConfig,
+        classifier: Tensor | None = None,
+        *,
+        devices: Devices = ALONE,
+    ) -> None:
+        """Prepare to train `model`; `classifier`: (classes, D) first weights of the layer of pretraining."""
+        self._model = model
+        self._config = config
+        self._pretraining = nn.ParameterDict({} if classifier is None else {"classifier": classifier})
+        self.run = Run(
+            model,
+            adam(config.learning_rate),
+            kind=_CHECKPOINT,
+            identity={"cell": model.cell, **model.card},
+            beside=self._pretraining,
+            devices=devices,
+        )
+
+    def start_epoch(self) -> None:
+        """Set the learning rate, and the networks to training mode."""
+        self._model.train()
+        self.run.set_rate(self._config.learning_rate * 0.5 ** (self.run.epoch // self._config.halve_every))
+
+    def step(self, batches: Sequence[Batch]) -> Tensor:
+        """One step of Adam on the mean loss of some episodes, see fs_pic_loss; or of pretraining batches.
+
+        Returns the loss. Raises ConfigError where there are fewer episodes than processes.
+        """
+        devices = self.run.devices
+        mine = devices.share(len(batches), what="episodes", setting="episodes_per_step")
+        share = torch.zeros((), device=self.run.device)
+        with in_order(self._model, devices):
+            for batch in batches[mine]:
+                loss = self._loss(batch) / len(batches)
+                loss.backward()
+                share += loss.detach()
+        return self.run.update(share)
+
+    def _loss(self, batch: Batch) -> Tensor:
+        device = self.run.device
+        clean, released, which = batch.clean.to(device), batch.released.to(device), batch.which
+        conditions = self._model.conditions
+        positions = torch.stack([conditions.position(each) for each in conditions.protections])  # (P, K)
+        which = torch.zeros(len(clean), dtype=torch.int64) if which is None else which
+        positions = positions[which].to(device)
+        if batch.codes is None:
+            return fs_pic_loss(self._model, clean, released, self._config.episode, positions)
+        denoised, embeddings = self._model(self._model.seen(released), positions)
+        logits = embeddings @ self._pretraining["classifier"].T
+        loss = functional.cross_entropy(logits, batch.codes.to(device), label_smoothing=0.1)
+        return loss + _denoising_loss(self._model, denoised, clean)
+
+
+class _Source:
+    """The training images, by episodes. State: none that changes."""
+
+    def __init__(
+        self,
+        data: LabelledImages,
+        protections: Sequence[Protection],
+        config: FewShotConfig,
+        target: str,
+        seed: int,
+    ) -> None:
+        self._data, self._protections, self._config, self._seed = data, protections, config, seed
+        self._sampler = Sampler(data.label(target), config.episode)
+        classes, self._codes = data.label(target).codes.unique(return_inverse=True)
+        self.classes = len(classes)
+
+    def steps(self, epoch: int) -> Iterator[list[Batch]]:
+        """The episodes, or pretraining batches, of each step of an epoch, protected anew."""
+        config, order = self._config, torch.Generator().manual_seed(seed_of(self._seed, epoch))
+        noise = seeded_noise(self._seed, epoch)
+        pretraining = epoch < config.pretraining_epochs
+        if pretraining:
+            size = config.way * (config.shot + config.queries)
+            rows = torch.randint(len(self._data), (config.episodes_per_epoch, size), generator=order)
+        else:
+            rows = self._sampler.draw(config.episodes_per_epoch, order).flatten(1)  # (E, N * (K + Q))
+        for step in rows.split(config.episodes_per_step):
+            yield [self._batch(episode, order, noise, pretraining=pretraining) for episode in step]
+
+    def _batch(self, rows: Tensor, order: torch.Generator, noise: Noise, *, pretraining: bool) -> Batch:
+        config = self._config
+        images = augmented(self._data.images[rows], order, flips=config.flips, shifts=config.shifts)
+        which = mixed.choose(len(images), len(self._protections), order)
+        released = mixed.release(images, self._protections, which, noise)
+        return Batch(images, released, which, self._codes[rows] if pretraining else None)
+
+
+class _Validation:
+    """One fixed set of validation episodes, of images protected once each."""
+
+    def __init__(
+        self,
+        data: LabelledImages,
+        target: str,
+        protections: Sequence[Protection],
+        config: FewShotConfig,
+        seed: int,
+    ) -> None:
+        sampler = Sampler(data.label(target), config.validation_episode)
+        generator = torch.Generator().manual_seed(seed)
+        drawn, self._rows = sampler.draw(config.validation_episodes, generator).unique(return_inverse=True)
+        # The last number keeps this noise apart from that of every epoch.
+        noise = seeded_noise(seed, config.epochs)
+        self._which = mixed.choose(len(drawn), len(protections), generator)
+        self._released = mixed.release(data.images[drawn], protections, self._which, noise)
+        self._protections = protections
+        self._codes = data.label(target).codes[drawn]
+        self._shot = config.validation_shot
+
+    def accuracy(self, model: FewShotModel) -> float:
+        """Mean over the episodes, all support images weighing the same."""
+        scores = episode_accuracies(self._embed(model), self._rows, shot=self._shot)
+        return scores.mean().item()
+
+    def weights(self, model: FewShotModel) -> dict[str, float]:
+        """See FewShotModel.weight."""
+        # An episode has two images or more of each class.
+        measured = support_weights(self._embed(model), self._codes, self._which)
+        return dict(zip(model.specs, measured.tolist(), strict=True))
+
+    def refusal(self, model: FewShotModel) -> dict[str, float]:
+        """See prototypes.refusal."""
+        of_specs = torch.tensor([model.card["weights"][spec] for spec in model.specs])
+        weights = of_specs[self._which]
+        return asdict(refusal(self._embed(model), self._rows, shot=self._shot, weights=weights))
+
+    def _embed(self, model: FewShotModel) -> Tensor:
+        return mixed.embed(model, self._released, self._protections, self._which)
