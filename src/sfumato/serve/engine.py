@@ -107,14 +107,14 @@ class Engine:
             start = time.perf_counter()
             try:
                 inputs = torch.cat([job.inputs for job in jobs])
-                found = torch.cat([model.run(part) for part in inputs.split(self._most_batch)])
+                embeddings = torch.cat([model.run(part) for part in inputs.split(self._most_batch)])
             except Exception as error:  # whatever it is, it is those requests' alone, and the next are done
                 for job in jobs:
                     job.future.set_exception(error)
                 continue
             taken = time.perf_counter() - start
             self._seconds_an_image += 0.1 * (taken / len(inputs) - self._seconds_an_image)
-            for job, part in zip(jobs, found.split(counts), strict=True):
+            for job, part in zip(jobs, embeddings.split(counts), strict=True):
                 job.future.set_result(part)
             if self._observe is not None:
                 self._observe(len(inputs), taken)

@@ -142,14 +142,14 @@ def fastest(served: Served) -> Served:
     except MissingExtraError:
         return served
     times: dict[Callable[[Tensor], Tensor], list[float]] = {served.run: [], run: []}
-    for each in times:
-        each(example)  # what is done once, at the first call
+    for compute in times:
+        compute(example)  # what is done once, at the first call
     for _ in range(_MEASURED_RUNS):
-        for each, taken in times.items():
+        for compute, taken in times.items():
             start = time.perf_counter()
-            each(example)
+            compute(example)
             taken.append(time.perf_counter() - start)
-    best = min(times, key=lambda each: statistics.median(times[each]))
+    best = min(times, key=lambda compute: statistics.median(times[compute]))
     return replace(served, run=run, by="ONNX Runtime") if best is run else served
 
 
@@ -189,13 +189,13 @@ def _by_onnx(network: nn.Module, example: Tensor) -> Callable[[Tensor], Tensor]:
     )
 
     def run(inputs: Tensor) -> Tensor:
-        (found,) = session.run(None, {"images": inputs.contiguous().numpy()})
-        return torch.from_numpy(found)
+        (embeddings,) = session.run(None, {"images": inputs.contiguous().numpy()})
+        return torch.from_numpy(embeddings)
 
     return run
 
 
-class _Told(nn.Module):
+class _Conditioned(nn.Module):
     """Denoiser and encoder of a few-shot model, as a function of one tensor. State: theirs.
 
     (N, C + K, h, w): the image as the networks see it, and a plane for each number that they are told.
@@ -231,14 +231,14 @@ def _few_shot(path: str | os.PathLike[str], name: str, size: tuple[int, int] | N
         )
     protections = model.conditions.protections
     weights: dict[str, float] = card.get("weights") or {}
-    known = card.get("made_of") or [_made_of(each) for each in protections]
+    known = card.get("made_of") or [_made_of(protection) for protection in protections]
     demands = tuple(
-        Demand(portable(each.spec), digest, each, weights.get(each.spec, 1.0))
-        for each, digest in zip(protections, known, strict=True)
+        Demand(portable(protection.spec), digest, protection, weights.get(protection.spec, 1.0))
+        for protection, digest in zip(protections, known, strict=True)
     )
     planes = {
-        demand.spec: model.conditions.position(each)[None, :, None, None]
-        for demand, each in zip(demands, protections, strict=True)
+        demand.spec: model.conditions.position(protection)[None, :, None, None]
+        for demand, protection in zip(demands, protections, strict=True)
     }
 
     def prepare(release: Release | FeatureRelease, demand: Demand) -> Tensor:
@@ -248,7 +248,7 @@ def _few_shot(path: str | os.PathLike[str], name: str, size: tuple[int, int] | N
             return seen
         return torch.cat([seen, planes[demand.spec].expand(len(seen), -1, *seen.shape[2:])], 1)
 
-    network = _Told(model, channels)
+    network = _Conditioned(model, channels)
     refusal = Refusal(**card["refusal"]) if card.get("refusal") else None
     return _measured(
         Served(
@@ -278,9 +278,9 @@ def _meta(path: str | os.PathLike[str], name: str, reference: str | None) -> Ser
     own = {"channels": channels} if reference.partition(":")[0] in ("folder", "table") else {}
     images = data.load(reference, size=height, **own).images
     if tuple(images.shape[1:]) != (channels, height, width):
-        found = "x".join(map(str, images.shape[1:]))
+        size = "x".join(map(str, images.shape[1:]))
         raise ConfigError(
-            f"{reference}: images of {found} for a model of {channels}x{height}x{width}: name others"
+            f"{reference}: images of {size} for a model of {channels}x{height}x{width}: name others"
         )
     if len(images) < 2:
         raise ConfigError(f"{reference}: {len(images)} images have no statistics: name a few hundred")
@@ -325,11 +325,11 @@ def frozen(model: meta.MetaModel, reference: Tensor) -> nn.Module:
     start = model.start[: model.learner.size]
     nn.utils.vector_to_parameters(start, network.parameters())
     for module in list(network.modules()):
-        for name, each in list(module.named_children()):
-            if isinstance(each, nn.BatchNorm1d | nn.BatchNorm2d):
+        for name, norm in list(module.named_children()):
+            if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d):
                 # A momentum of 1: what it keeps are the statistics of one batch, the reference.
-                kept = type(each)(each.num_features, eps=each.eps, momentum=1.0)
-                kept.load_state_dict(each.state_dict(), strict=False)
+                kept = type(norm)(norm.num_features, eps=norm.eps, momentum=1.0)
+                kept.load_state_dict(norm.state_dict(), strict=False)
                 setattr(module, name, kept)
     if isinstance(network, FullyConnected):
         network[-1] = nn.Identity()
@@ -363,8 +363,8 @@ def _made_of(protection: Protection) -> str | None:
 def _measured(served: Served, path: str | os.PathLike[str]) -> Served:
     """With the dimension that the network gives."""
     try:
-        found = served.run(_example(served)[:1])
+        embedding = served.run(_example(served)[:1])
     except (RuntimeError, ValueError) as error:
         size = "x".join(map(str, served.shape))
         raise ArtefactError(f"{path}: its networks take no images of {size}: check --size") from error
-    return replace(served, dimension=math.prod(found.shape[1:]))
+    return replace(served, dimension=math.prod(embedding.shape[1:]))

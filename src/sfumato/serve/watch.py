@@ -83,10 +83,10 @@ class Watched:
             frame = error.__traceback__
             while frame is not None and frame.tb_next is not None:
                 frame = frame.tb_next
-            place = (
+            line = (
                 "" if frame is None else f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
             )
-            log.error(json.dumps({"error": type(error).__name__, "place": place}))
+            log.error(json.dumps({"error": type(error).__name__, "place": line}))
             if not status:
                 await problems.answer(500, problems.UNEXPECTED)(scope, receive, answer)
         seconds = time.perf_counter() - start

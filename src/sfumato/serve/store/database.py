@@ -233,11 +233,11 @@ def _revision(connection: Connection) -> str | None:
 
 def _cure(error: SQLAlchemyError | sqlite3.Error) -> str:
     """What happened, without the values that were being stored, and what to do."""
-    found: Any = getattr(error, "orig", None) or error
-    code = getattr(found, "sqlite_errorcode", None)
+    original: Any = getattr(error, "orig", None) or error
+    code = getattr(original, "sqlite_errorcode", None)
     # PostgreSQL shows values in the lines below the first one.
-    happened = str(found).partition("\n")[0]
-    cure = _CURES.get(code & 0xFF if code is not None else getattr(found, "sqlstate", None), _OTHERWISE)
+    happened = str(original).partition("\n")[0]
+    cure = _CURES.get(code & 0xFF if code is not None else getattr(original, "sqlstate", None), _OTHERWISE)
     return f"{happened}: {cure}"
 
 

@@ -28,7 +28,7 @@ _WINDOW = 60.0  # seconds, in which the requests of a key are counted
 
 @dataclass(frozen=True)
 class Key:
-    """Who asks, for which tenant, and what he may do; never the secret itself."""
+    """Who asks, for which tenant, and what they may do; never the secret itself."""
 
     id: str
     tenant: str
@@ -72,16 +72,16 @@ class Admissions:
 
     def admitted(self, hashed: bytes) -> Key | None:
         """See Keys.admitted."""
-        moment_now = time.monotonic()
+        at = time.monotonic()
         with self._lock:
             remembered = self._remembered.get(hashed)
-            if remembered is None or moment_now >= remembered.until:
+            if remembered is None or at >= remembered.until:
                 return None
-            if not remembered.asked and moment_now >= remembered.until - REMEMBERED / 4:
+            if not remembered.asked and at >= remembered.until - REMEMBERED / 4:
                 remembered.asked = True
                 return None
             key = remembered.key
-            return key if key.rate is None or self._spend(key, moment_now) else None
+            return key if key.rate is None or self._spend(key, at) else None
 
     def remember(self, hashed: bytes, key: Key, *, asked: float, revocations: int) -> None:
         """Know a key that was asked for at a time, unless one was revoked since: it may be this one."""
@@ -104,10 +104,10 @@ class Admissions:
 
     def keep(self, key: Key, requests: int, *, until: float) -> None:
         """Keep requests that were drawn for later, until their window is over."""
-        moment_now = time.monotonic()
+        at = time.monotonic()
         with self._lock:
             kept = self._drawn.get(key.id)
-            if kept is not None and moment_now < kept.until:  # another thread drew in the same window
+            if kept is not None and at < kept.until:  # another thread drew in the same window
                 requests, until = requests + kept.requests, min(until, kept.until)
             self._drawn[key.id] = _Drawn(requests, until)
 
@@ -210,13 +210,8 @@ class Keys(Database):
         """
         with self._writing() as connection:
             revoked = func.coalesce(keys.c.revoked, now())
-            known = ID.fullmatch(key_id.removeprefix("k-"))
-            if (
-                not known
-                or not connection.execute(
-                    update(keys).where(keys.c.id == key_id).values(revoked=revoked)
-                ).rowcount
-            ):
+            revoke = update(keys).where(keys.c.id == key_id).values(revoked=revoked)
+            if not ID.fullmatch(key_id.removeprefix("k-")) or not connection.execute(revoke).rowcount:
                 raise NotFoundError(f"no key {key_id!r}: list those there are")
         self._admissions.revoke()
 
