@@ -149,7 +149,7 @@ def test_without_a_pair_of_one_identity_the_second_sum_is_empty():
 def test_the_loss_of_a_step_is_the_attributes_and_the_privacy():
     model, source = trained(targets=["light", "kind"]), world()
     run = Training(model, replace(TINY, beta=0.5), sigma=0.2)
-    run.skip(4)  # to the last stage
+    run.run.epoch = 4  # to the last stage
     model.eval()
     codes = torch.stack([source.label(name).codes for name in model.classes], 1)
     people = source.label("identity").codes
@@ -347,7 +347,7 @@ def test_an_adversary_learns_who_it_is_and_the_extractor_unlearns_it():
     model = trained(source, config)
     model.adversary = torch.nn.Linear(4, 8)
     run = Training(model, config, sigma=1.0)
-    run.skip(4)  # to the last stage
+    run.run.epoch = 4  # to the last stage
     model.eval()  # statistics of a batch would move
     codes, people = source.label("light").codes, source.label("identity").codes
     run.loss(source.images, codes[:, None], people).backward()
@@ -380,7 +380,7 @@ def test_the_extractor_lowers_the_information_and_whoever_measures_it_learns_who
     model = trained(source, replace(config, variant="simple"))
     model.adversary = torch.nn.Linear(4, 8)
     run = Training(model, config, sigma=1.0)
-    run.skip(config.attribute_epochs + config.simple_epochs)
+    run.run.epoch = config.attribute_epochs + config.simple_epochs
     model.eval()  # statistics of a batch would move
     codes, people = source.label("light").codes, source.label("identity").codes
     run.loss(source.images, codes[:, None], people).backward()
@@ -403,7 +403,7 @@ def test_the_last_stage_has_pairs_of_one_person_where_chance_would_give_none(mon
     step = Training.step
 
     def noted(run: Training, images: Tensor, codes: Tensor, identities: Tensor) -> None:
-        if run.epoch >= TINY.attribute_epochs + TINY.simple_epochs:
+        if run.run.epoch >= TINY.attribute_epochs + TINY.simple_epochs:
             seen.append(len(identities) - len(identities.unique()))
         step(run, images, codes, identities)
 
@@ -445,7 +445,7 @@ def test_a_network_that_is_trained_once_can_be_cut_anywhere(network: FeatureMode
     trained(config=config, begin=network, progress=lambda each, _: done.append(each))
     assert done == [3]
     model = private_feature.untrained({**network.card, "config": vars(config)}, seed=7)
-    private_feature._take_over(network, model.eval())
+    private_feature.stages.take_over(network, model.eval())
     images = world(seed=4).images
     embed(model, world(count=200, seed=5).images)
     assert torch.allclose(model.classify(images)["light"], network.classify(images)["light"], atol=1e-3)

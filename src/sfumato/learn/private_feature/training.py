@@ -1,0 +1,243 @@
+"""The training of private features: Procedure 1 of Osia et al. 2018, stage by stage."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from sfumato.data.labelled import LabelledImages
+from sfumato.episodes import seed_of
+from sfumato.errors import DataError
+from sfumato.learn import epochs
+from sfumato.learn.batch_norm import of_whole_batches
+from sfumato.learn.cards import kind_of
+from sfumato.learn.devices import ALONE, Devices
+from sfumato.learn.fit import Progress, Run, adam, fit
+from sfumato.learn.private_feature.config import FeatureConfig, config_of
+from sfumato.learn.private_feature.losses import (
+    information_bound,
+    privacy_loss,
+    reversed_gradient,
+    silverman,
+)
+from sfumato.learn.private_feature.model import (
+    LEARNER,
+    FeatureModel,
+    as_input,
+    codes_of,
+    evaluate,
+    untrained,
+)
+from sfumato.learn.private_feature.stages import check_begin, embed, paired, settle, take_over
+from sfumato.networks.weights import initial_weights
+from sfumato.precision import autocast, resolve
+
+_CHECKPOINT = "private feature checkpoint"
+_PCA_IMAGES = 2048  # from so many at most the principal components are computed
+_ADVERSARY_WIDTH = 128
+
+
+def train(
+    data: LabelledImages,
+    config: FeatureConfig,
+    *,
+    targets: Sequence[str],
+    sensitive: str,
+    validation: LabelledImages | None = None,
+    begin: FeatureModel | None = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    losses: Callable[[float], None] | None = None,
+    devices: Devices | None = None,
+) -> FeatureModel:
+    """Train by Procedure 1 and return the model of the last epoch.
+
+    Args:
+        data: clean images to train on.
+        config: see FeatureConfig.
+        targets: the labels to keep.
+        sensitive: the label to remove.
+        validation: other images, whose accuracies go on the card; their identities may be new.
+        begin: a model of the variant "network" or "simple", of the same data, seed and settings but for those
+            of later stages, which alone are trained then, with an optimiser that begins anew.
+        seed: decides weights and order. The same seed, machine and thread count repeat a run.
+        checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
+            if it had not stopped; it is removed by the caller when no longer needed.
+        progress: called after each epoch with the numbers done and planned.
+        losses: called after each step with its loss.
+        devices: where this is one of several processes, see `devices.launch`, that share the images of a
+            batch. All are given the same data and settings, and return the same model; the first writes the
+            checkpoint, which all can read. Losses, the pairs of Eq. (7), and batch norm are those of whole
+            batches: they do not depend on how many processes there are, but for rounding.
+
+    Raises:
+        DataError: no target or one with fewer than two classes, a target that is also sensitive, no identity
+            with two images, images that are too small, or classes that are in `validation` alone.
+        ConfigError: no such layer, or one whose output has fewer dimensions than the feature; or `begin` is
+            not what it has to be; or a step has fewer images than processes.
+        ArtefactError: the checkpoint belongs to another run.
+    """
+    devices = devices or ALONE
+    card: dict[str, Any] = {
+        "config": {**asdict(config), "widths": list(config.widths)},
+        "shape": list(data.images.shape[1:]),
+        "classes": trainable(data, config, targets, sensitive),
+        "sensitive": sensitive,
+        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
+        "validation": None if validation is None else validation.digest,
+        "seed": seed,
+        "precision": resolve(config.precision),
+        "privacy_spent": None,  # of the TRAINING images: this method protects those of users, not these
+    }
+    model = untrained(card, seed=seed)
+    codes = codes_of(model, data)
+    if validation is not None:
+        codes_of(model, validation)  # fails now, not after training
+    _, identities = data.label(sensitive).codes.unique(return_inverse=True)
+    if begin is not None:
+        check_begin(begin.card, card)
+        take_over(begin, model)
+        card["begun"] = begin.card["config"]["variant"]
+    if config.variant in ("adversarial", "information"):
+        model.adversary = _adversary(config.dimension, int(identities.max()) + 1, seed=seed)
+    training = Training(model, config, sigma=silverman(len(data), config.dimension), devices=devices)
+    if begin is not None:
+        training.run.epoch = config_of(begin.card).epochs
+
+    def batches(epoch: int) -> Sequence[Tensor]:
+        draw, order = _order(data, seed, epoch)
+        if epoch == config.attribute_epochs:
+            embed(model, data.images[order[:_PCA_IMAGES]])
+            devices.align(model)
+        if config.stage(epoch) in ("network", "simple"):
+            return order.tensor_split(-(-len(data) // config.batch))
+        return paired(order, identities, batch=config.batch, pairs=config.pairs, draw=draw)
+
+    fit(
+        training.run,
+        batches,
+        lambda rows: training.step(data.images[rows], codes[rows], identities[rows]),
+        epochs=config.epochs,
+        checkpoint=checkpoint,
+        progress=progress,
+        losses=losses,
+    )
+    model.adversary = None
+    card["epochs"] = training.run.epoch
+    _, order = _order(data, seed, training.run.epoch)
+    settle(model, data.images[order], batch=config.batch)
+    if not model.is_network:
+        features = model.features(data.images).double()
+        model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
+    card["accuracies"] = None if validation is None else evaluate(model, validation)
+    return model
+
+
+def trainable(
+    data: LabelledImages, config: FeatureConfig, targets: Sequence[str], sensitive: str
+) -> dict[str, list[str]]:
+    """Target -> its classes, where a feature can be trained on the images. Raises DataError: see train."""
+    if not targets:
+        raise DataError("no target: name the labels that the feature is to keep")
+    if sensitive in targets:
+        raise DataError(f"{sensitive!r} is a target and sensitive: a feature cannot both keep and remove it")
+    # Sorted, as an artefact's card has them: the order is that of the network's outputs.
+    classes = {target: list(epochs.classes_of(data, target, LEARNER)) for target in sorted(targets)}
+    _, counts = data.label(sensitive).codes.unique(return_counts=True)
+    if config.variant not in ("network", "simple") and (len(counts) < 2 or int(counts.max()) < 2):
+        raise DataError(
+            f"{data.name}: label {sensitive!r} has {len(counts)} classes, of which the largest has "
+            f"{int(counts.max())} images, and to remove it takes 2 classes and 2 images of one: "
+            "choose another label, or add images"
+        )
+    return classes
+
+
+class Training:
+    """The steps of training. State: that of the run.
+
+    Attributes:
+        model: in training.
+        run: its weights and optimiser.
+    """
+
+    def __init__(
+        self, model: FeatureModel, config: FeatureConfig, *, sigma: float, devices: Devices = ALONE
+    ) -> None:
+        self.model = model
+        self.run = Run(
+            model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, devices=devices
+        )
+        self._config = config
+        self._sigma = sigma
+
+    def step(self, images: Tensor, codes: Tensor, identities: Tensor) -> Tensor:
+        """Follow the gradient of the stage's loss, which is returned.
+
+        Args:
+            images: (B, C, H, W) uint8, the whole batch, of which this process takes its share.
+            codes: (B, T) int64, the class of each target.
+            identities: (B,) int64.
+        """
+        return self.run.minimise(self.loss(images, codes, identities))
+
+    def loss(self, images: Tensor, codes: Tensor, identities: Tensor) -> Tensor:
+        """What the stage minimises: the attributes' cross-entropies, and the privacy of the variant.
+
+        Of several processes, the losses add up to that of the batch.
+        """
+        devices, device = self.run.devices, self.run.device
+        mine = devices.share(len(images), what="images", setting="batch")
+        codes, identities = codes[mine].to(device), identities.to(device)
+        stage, model = self._config.stage(self.run.epoch), self.model
+        with (
+            of_whole_batches(model, devices),
+            autocast(model.card["precision"], device),
+        ):
+            ready = as_input(images[mine], device)
+            if stage == "network":
+                logits = model.without_feature(ready)
+            else:
+                features = model.device(ready)
+                logits = model.cloud(features)
+        heads = model.by_target(logits.float()).values()
+        loss = torch.stack(
+            [functional.cross_entropy(head, code) for head, code in zip(heads, codes.T, strict=True)]
+        ).sum() * (len(codes) / len(images))
+        if stage in ("network", "simple"):
+            return loss
+        # Each process has an equal part in what is of pairs of images, or of them and all identities.
+        features = devices.gathered(features, mine, len(images))
+        return loss + self._privacy(stage, features, identities) / devices.count
+
+    def _privacy(self, stage: str, features: Tensor, identities: Tensor) -> Tensor:
+        if stage == "dpfe":
+            return privacy_loss(features, identities, beta=self._config.beta, sigma=self._sigma)
+        adversary = self.model.adversary
+        assert adversary is not None
+        if stage == "adversarial":
+            guesses = adversary(reversed_gradient(features, self._config.beta))
+            return functional.cross_entropy(guesses, identities)
+        taught = functional.cross_entropy(adversary(features.detach()), identities)
+        fixed = {name: value.detach() for name, value in adversary.named_parameters()}
+        guesses = functional_call(adversary, fixed, (features,))  # it is not taught to know nothing
+        return taught + self._config.beta * information_bound(guesses.log_softmax(1), identities)
+
+
+def _order(data: LabelledImages, seed: int, epoch: int) -> tuple[torch.Generator, Tensor]:
+    """What an epoch draws from, and the (N,) rows in the order that it draws first."""
+    draw = torch.Generator().manual_seed(seed_of(seed, epoch))
+    return draw, torch.randperm(len(data), generator=draw)
+
+
+def _adversary(dimension: int, identities: int, *, seed: int) -> nn.Module:
+    with initial_weights(seed):
+        return nn.Sequential(
+            nn.Linear(dimension, _ADVERSARY_WIDTH), nn.ReLU(), nn.Linear(_ADVERSARY_WIDTH, identities)
+        )
