@@ -27,7 +27,7 @@ def paired(
     """
     _, codes, counts = identities.unique(return_inverse=True, return_counts=True)
     by_identity = codes.argsort(stable=True)
-    place = by_identity.argsort()  # where a row stands there
+    rank = by_identity.argsort()  # of a row there
     starts = counts.cumsum(0) - counts
     size = min(batch - pairs, len(order))
     batches = []
@@ -39,7 +39,7 @@ def paired(
         of, start = counts[codes[anchors]], starts[codes[anchors]]
         # One of the others: from 1 to n - 1 places further, round in a ring.
         step = 1 + (torch.rand(len(anchors), generator=draw) * (of - 1)).long()
-        batches.append(torch.cat([rows, by_identity[start + (place[anchors] - start + step) % of]]))
+        batches.append(torch.cat([rows, by_identity[start + (rank[anchors] - start + step) % of]]))
     return batches
 
 
@@ -100,7 +100,7 @@ def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
         images: (N, C, H, W) uint8, shuffled.
         batch: images of a batch, at most.
     """
-    norms = [each for each in model.modules() if isinstance(each, nn.BatchNorm1d | nn.BatchNorm2d)]
+    norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
@@ -130,7 +130,7 @@ def check_begin(begun: dict[str, Any], card: dict[str, Any]) -> None:
         )
 
     def settings(of: dict[str, Any]) -> dict[str, Any]:
-        config = {name: each for name, each in of["config"].items() if name not in _OF_LATER_STAGES[variant]}
+        config = {name: v for name, v in of["config"].items() if name not in _OF_LATER_STAGES[variant]}
         config |= {name: of[name] for name in ("shape", "classes", "sensitive", "seed", "precision")}
         return config | {"data": of["data"]["digest"]}
 

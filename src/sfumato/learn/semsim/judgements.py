@@ -1,0 +1,192 @@
+"""What people recognised: which reconstructions of which originals, read from files, combined, sampled."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sfumato import images
+from sfumato.data.listing import read_rows
+from sfumato.errors import DataError, ImageError
+from sfumato.images import check_batch, to_float, to_uint8
+from sfumato.networks.embedding import to_squares
+
+_BATCH = 256
+_COLUMNS = ("original", "reconstruction", "recognised", "source")
+_PEOPLE = "people"
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """Which of M reconstructions of N originals people recognised.
+
+    Attributes:
+        originals: (N, C, H, W) uint8.
+        reconstructions: (M, C, H, W) uint8.
+        of: (M,) int64, the place in `originals` of what each reconstructs.
+        recognised: (M,) bool, what the majority of annotators said.
+        source: where they come from, such as the data set.
+    """
+
+    originals: Tensor
+    reconstructions: Tensor
+    of: Tensor
+    recognised: Tensor
+    source: str
+
+    def __post_init__(self) -> None:
+        for batch in (self.originals, self.reconstructions):
+            check_batch(batch)
+        if self.originals.shape[1:] != self.reconstructions.shape[1:]:
+            raise DataError(
+                f"{self.source}: originals of {tuple(self.originals.shape[1:])} and reconstructions of "
+                f"{tuple(self.reconstructions.shape[1:])}: bring them to one size"
+            )
+        count = len(self.reconstructions)
+        if self.of.shape != (count,) or self.recognised.shape != (count,):
+            raise DataError(
+                f"{self.source}: {count} reconstructions with {tuple(self.of.shape)} originals and "
+                f"{tuple(self.recognised.shape)} judgements: give one of each"
+            )
+        if self.of.dtype != torch.int64 or self.recognised.dtype != torch.bool:
+            raise DataError(
+                f"{self.source}: `of` is int64 and `recognised` is bool, "
+                f"got {self.of.dtype} and {self.recognised.dtype}"
+            )
+        if count and not 0 <= int(self.of.min()) <= int(self.of.max()) < len(self.originals):
+            raise DataError(
+                f"{self.source}: reconstructions of originals {int(self.of.min())} to {int(self.of.max())}, "
+                f"and there are {len(self.originals)}: `of` counts them from 0"
+            )
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of pixels and judgements."""
+        sha = hashlib.sha256(repr((self.originals.shape, self.reconstructions.shape)).encode())
+        for part in (self.originals, self.reconstructions, self.of, self.recognised):
+            sha.update(part.contiguous().numpy().data)
+        return sha.hexdigest()
+
+
+def combine(sets: Sequence[Judgements], *, size: int) -> Judgements:
+    """The judgements of several sources as one, all images brought to 3 x size x size.
+
+    Raises:
+        DataError: there are none.
+    """
+    if not sets:
+        raise DataError("no judgements to combine: name at least one source")
+    alike = [resized(judgements, size) for judgements in sets]
+    starts = [sum(len(earlier.originals) for earlier in alike[:number]) for number in range(len(alike))]
+    return Judgements(
+        torch.cat([judgements.originals for judgements in alike]),
+        torch.cat([judgements.reconstructions for judgements in alike]),
+        torch.cat([judgements.of + start for judgements, start in zip(alike, starts, strict=True)]),
+        torch.cat([judgements.recognised for judgements in alike]),
+        " + ".join(judgements.source for judgements in alike),
+    )
+
+
+def sample(judgements: Judgements, count: int, generator: torch.Generator) -> Judgements:
+    """So many of the originals, drawn at random, with all reconstructions of each (Fig. 7A).
+
+    Raises:
+        DataError: there are fewer, or none is asked for.
+    """
+    available = len(judgements.originals)
+    if not 1 <= count <= available:
+        raise DataError(f"{judgements.source}: {count} of {available} originals: from 1 to {available}")
+    kept = torch.randperm(available, generator=generator)[:count].sort().values
+    number = torch.full((available,), -1)  # of an original among those that are kept
+    number[kept] = torch.arange(count)
+    rows = number[judgements.of] >= 0
+    return Judgements(
+        judgements.originals[kept],
+        judgements.reconstructions[rows],
+        number[judgements.of[rows]],
+        judgements.recognised[rows],
+        judgements.source,
+    )
+
+
+def read(path: str | os.PathLike[str], *, size: int) -> dict[str, Judgements]:
+    """Read what annotators said from a CSV, as `sfumato annotate` exports it. -> source -> judgements.
+
+    Args:
+        path: the CSV, in UTF-8, with the columns `original` and `reconstruction`, files relative to its
+            folder, `recognised`, true or false or 1 or 0, and `source`; others are not read, but for
+            `annotators`: those who are not "people" are named with the source, and so in the artefact.
+        size: all images are brought to 3 x size x size, as SemSim brings them when it is used.
+
+    Raises:
+        DataError: no such file, a missing column, no rows, or a row with an empty or wrong value or a file
+            that is no image.
+    """
+    path = Path(path)
+    _, rows = read_rows(path, columns=_COLUMNS, of="judgement")
+    gathered: dict[str, _Gathered] = {}
+    for line, row in rows:
+        said = row["recognised"].lower()
+        if said not in _TRUTHS:
+            raise DataError(f"{line}: recognised={row['recognised']!r}: write one of {', '.join(_TRUTHS)}")
+        source, annotators = row["source"], row.get("annotators") or _PEOPLE
+        if annotators != _PEOPLE:
+            source = f"{source} ({annotators} annotators)"
+        try:
+            gathered.setdefault(source, _Gathered(path.parent, size)).add(
+                row["original"], row["reconstruction"], recognised=_TRUTHS[said]
+            )
+        except ImageError as error:
+            raise DataError(f"{line}: {error}") from error
+    return {source: gathering.judgements(source) for source, gathering in gathered.items()}
+
+
+class _Gathered:
+    """Judgements of one source as they are read. State: the images so far, each original once."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self._folder, self._size = folder, size
+        self._numbers: dict[str, int] = {}
+        self._originals: list[Tensor] = []
+        self._reconstructions: list[Tensor] = []
+        self._of: list[int] = []
+        self._recognised: list[bool] = []
+
+    def add(self, original: str, reconstruction: str, *, recognised: bool) -> None:
+        if original not in self._numbers:
+            self._originals.append(self._image(original))
+            self._numbers[original] = len(self._numbers)
+        self._reconstructions.append(self._image(reconstruction))
+        self._of.append(self._numbers[original])
+        self._recognised.append(recognised)
+
+    def judgements(self, source: str) -> Judgements:
+        return Judgements(
+            torch.cat(self._originals),
+            torch.cat(self._reconstructions),
+            torch.tensor(self._of),
+            torch.tensor(self._recognised),
+            source,
+        )
+
+    def _image(self, name: str) -> Tensor:
+        return _squares(images.read(self._folder / name)[None], self._size)
+
+
+def resized(judgements: Judgements, size: int) -> Judgements:
+    """The judgements with all images brought to 3 x size x size."""
+    return replace(
+        judgements,
+        originals=_squares(judgements.originals, size),
+        reconstructions=_squares(judgements.reconstructions, size),
+    )
+
+
+def _squares(batch: Tensor, size: int) -> Tensor:
+    return torch.cat([to_uint8(to_squares(to_float(part), size)) for part in batch.split(_BATCH)])

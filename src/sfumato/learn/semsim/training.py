@@ -1,0 +1,208 @@
+"""The training of SemSim's embedding, and of one without each source."""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfumato import artefacts
+from sfumato.episodes import seed_of
+from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.images import to_float
+from sfumato.learn.fit import Progress, Run, fit
+from sfumato.learn.semsim.judgements import Judgements, combine, resized
+from sfumato.learn.semsim.losses import contrastive_loss, pairs, triplet_loss, triplets
+from sfumato.networks.embedding import NETWORKS, Embedding
+from sfumato.networks.weights import initial_weights
+from sfumato.precision import autocast, resolve
+
+_KIND = "semsim"
+_CHECKPOINT = "semsim checkpoint"
+_LOSSES = ("triplet", "contrastive")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SemSimConfig:
+    """How SemSim is trained. The defaults are those of the paper, as far as it gives them.
+
+    Attributes:
+        network: "resnet50", "resnet18" or "lenet".
+        loss: "triplet" or "contrastive".
+        margin: how much farther an unrecognised reconstruction must be; in the contrastive loss, how far.
+        normalised: whether embeddings have length 1, and distances are at most 2.
+        size: side of the images in pixels, to which all are brought.
+        epochs: of all reconstructions.
+        batch: reconstructions a step, at most: an epoch is cut into equal parts. Each comes with its original
+            and, in a triplet, with a partner.
+        learning_rate: of SGD; the published code has 0.05, over 100 epochs.
+        momentum: Nesterov's, of which the paper says nothing; the published code has it.
+        precision: of training, see `sfumato.precision`; SemSim is used in float32.
+    """
+
+    network: str = "resnet50"
+    loss: str = "triplet"
+    margin: float = 1.0
+    normalised: bool = True
+    size: int = 32
+    epochs: int = 200
+    batch: int = 128
+    learning_rate: float = 0.1
+    momentum: float = 0.0
+    precision: str = "auto"
+
+    def __post_init__(self) -> None:
+        for what, value, known in (("network", self.network, NETWORKS), ("loss", self.loss, _LOSSES)):
+            if value not in known:
+                raise ConfigError(f"no {what} is called {value!r}: {did_you_mean(value, known)}")
+        for name in ("epochs", "batch"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        if self.size < 8:
+            raise ConfigError(f"size={self.size}: at least 8 pixels, which a ResNet halves 3 times")
+        for name in ("margin", "learning_rate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"{name}={getattr(self, name):g}: above 0, and finite")
+        if not 0 <= self.momentum < 1:
+            raise ConfigError(f"momentum={self.momentum:g}: from 0 to below 1 (such as 0.9)")
+        resolve(self.precision)
+
+
+SEMSIM = SemSimConfig()
+
+
+@dataclass(frozen=True)
+class SemSimModel:
+    """A trained embedding.
+
+    Attributes:
+        embedding: the network, in evaluation mode.
+        card: what is known of its making: settings, data digest, seed.
+    """
+
+    embedding: Embedding
+    card: dict[str, Any]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as an artefact, which `sfumato.assess.semsim.SemSim.load` reads."""
+        artefacts.save(path, self.embedding.state_dict(), {"kind": _KIND, **self.card})
+
+
+def train(
+    judgements: Judgements,
+    config: SemSimConfig,
+    *,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> SemSimModel:
+    """Train an embedding on what people recognised.
+
+    Args:
+        judgements: of one source, or combined from several.
+        config: see SemSimConfig.
+        seed: decides weights, order and partners. The same seed, machine and thread count repeat a run.
+        checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
+            if it had not stopped; it is removed by the caller when no longer needed.
+        progress: called after each step with the numbers done and planned.
+
+    Raises:
+        DataError: no reconstruction was recognised, or all were.
+        ConfigError: training diverges.
+        ArtefactError: the checkpoint belongs to another run.
+    """
+    triplets(judgements, torch.Generator().manual_seed(seed))  # fails now where there are none
+    precision = resolve(config.precision)
+    with initial_weights(seed):
+        embedding = Embedding(config.network, size=config.size, normalised=config.normalised)
+    card = {
+        "config": asdict(config),
+        "data": {
+            "name": judgements.source,
+            "digest": judgements.digest,
+            "originals": len(judgements.originals),
+            "reconstructions": len(judgements.reconstructions),
+            "recognised": int(judgements.recognised.sum()),
+        },
+        "seed": seed,
+        "precision": precision,
+    }
+    descent = partial(
+        torch.optim.SGD,
+        lr=config.learning_rate,
+        momentum=config.momentum,
+        nesterov=config.momentum > 0,
+    )
+    run = Run(embedding, descent, kind=_CHECKPOINT, identity=card)
+    judgements = resized(judgements, config.size)
+    pool = torch.cat([judgements.originals, judgements.reconstructions])
+    steps = -(-len(judgements.of) // config.batch)  # of an epoch
+
+    def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """(B, 3) triplets or (B, 2) pairs, and which were recognised."""
+        order = torch.Generator().manual_seed(seed_of(seed, epoch))
+        groups = triplets(judgements, order) if config.loss == "triplet" else pairs(judgements)
+        for rows in torch.randperm(len(groups), generator=order).tensor_split(steps):
+            yield groups[rows], judgements.recognised[rows]
+
+    def step(batch: tuple[Tensor, Tensor]) -> Tensor:
+        groups, recognised = batch
+        with autocast(precision, pool.device):
+            embeddings = embedding(to_float(pool[groups.flatten()]))
+        loss = _loss(embeddings.unflatten(0, groups.shape), recognised, config)
+        if not loss.isfinite():
+            raise ConfigError(
+                f"training diverges in epoch {run.epoch + 1}: lower learning_rate="
+                f"{config.learning_rate:g}, or set normalised=true"
+            )
+        return run.minimise(loss)
+
+    fit(run, batches, step, epochs=config.epochs, steps=steps, checkpoint=checkpoint, progress=progress)
+    return SemSimModel(embedding, card)
+
+
+def _loss(embeddings: Tensor, recognised: Tensor, config: SemSimConfig) -> Tensor:
+    """Of (B, 3, D) triplets or (B, 2, D) pairs."""
+    if config.loss == "triplet":
+        anchors, positives, negatives = embeddings.unbind(1)
+        return triplet_loss(anchors, positives, negatives, margin=config.margin)
+    originals, others = embeddings.unbind(1)
+    return contrastive_loss(originals, others, recognised, margin=config.margin)
+
+
+def leave_one_out(
+    sets: Mapping[str, Judgements],
+    config: SemSimConfig,
+    *,
+    seed: int = 0,
+    checkpoints: str | os.PathLike[str] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> dict[str, SemSimModel]:
+    """For each set a model trained on all others, to be tested on it (Table 1).
+
+    Args:
+        sets: name -> judgements, two or more.
+        config, seed: see train.
+        checkpoints: a folder for the checkpoint of each.
+        progress: called after each step with the name, and the numbers done and planned for it.
+
+    Raises:
+        DataError: fewer than two sets.
+    """
+    if len(sets) < 2:
+        raise DataError(f"{len(sets)} set to leave one out of: give two or more")
+    return {
+        name: train(
+            combine([judgements for other, judgements in sets.items() if other != name], size=config.size),
+            config,
+            seed=seed,
+            checkpoint=None if checkpoints is None else Path(checkpoints) / f"without-{name}.checkpoint",
+            progress=None if progress is None else partial(progress, name),
+        )
+        for name in sets
+    }
