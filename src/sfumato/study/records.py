@@ -20,6 +20,16 @@ from sfumato.study.kinds import ACROSS, KINDS
 from sfumato.study.kinds.common import Model
 
 CONTENT = "content_sha256"  # the key of the digest
+# What tells cells of a kind apart, beside protection and seed.
+_WHICH = {
+    "accuracy": "learner",
+    "attack": "attack",
+    "similarity": "view",
+    "embeddings": "learner",
+    "transfer": "learner",
+    "stored": "learner",
+    "reconstruction": "attack",
+}
 
 
 class CellOfRecord(Model):
@@ -38,46 +48,56 @@ class CellOfRecord(Model):
         return tuple(str(values[key]) for key in sorted(values))
 
 
-class _Record(Model):
-    """What all records have.
+class Record(Model):
+    """What all records have; see kinds for the result of each kind.
 
     Attributes:
+        kind: of its cell.
         cell: what it is of.
+        result: of the type that its kind has.
         seconds: that it took.
         digest: of all that decides the result.
         versions: of what made it.
     """
 
+    kind: str
     cell: CellOfRecord
+    result: Any
     seconds: float
     digest: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
 
+    @pydantic.model_validator(mode="after")
+    def _says_which(self) -> "Record":
+        key = _WHICH.get(self.kind)
+        if key is not None and getattr(self.cell, key) is None:
+            raise ValueError(f"cell has no {key!r}")
+        return self
+
     @property
     def name(self) -> str:
         """Of the cell, such as "accuracy blur:radius=1 denoised 0"."""
-        cell = self.cell
-        return " ".join([self.kind, cell.protection, *cell.which, str(cell.seed)])  # type: ignore[attr-defined]
+        return " ".join([self.kind, self.cell.protection, *self.cell.which, str(self.cell.seed)])
 
 
-def _of_kind(kind: str, result: type[Model]) -> Any:
+def _of_kind(kind: str, result: type[Model]) -> type[Record]:
     """The type of the records of one kind."""
     return pydantic.create_model(
         f"{kind.title()}Record",
-        __base__=_Record,
+        __base__=Record,
         kind=(Literal[kind], ...),  # type: ignore[arg-type]
         result=(result, ...),
     )
 
 
 _TYPES = {kind: _of_kind(kind, module.Result) for kind, module in {**KINDS, **ACROSS}.items()}
-_READER: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(
+_READER: pydantic.TypeAdapter[Record] = pydantic.TypeAdapter(
     Annotated[reduce(or_, _TYPES.values()), Field(discriminator="kind")]  # type: ignore[arg-type]
 )
 
 
-def parse(content: Mapping[str, Any]) -> Any:
-    """The record of a loaded file: kind, cell, result (that of its kind, see kinds), seconds, digest.
+def parse(content: Mapping[str, Any]) -> Record:
+    """The record of a loaded file.
 
     Raises:
         DataError: it is none of the kinds, or lacks something; the message says what.
@@ -87,11 +107,11 @@ def parse(content: Mapping[str, Any]) -> Any:
     except pydantic.ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         # The first part of a location is the kind.
-        key = ".".join(str(part) for part in problem["loc"][1:]) or "kind"
-        message = problem["msg"].removeprefix("Value error, ")
+        path = ".".join(str(part) for part in problem["loc"][1:])
         if problem["type"] == "missing":
-            raise DataError(f"{key} is missing") from error
-        raise DataError(f"{key}: {message}") from error
+            raise DataError(f"{path} is missing") from error
+        message = problem["msg"].removeprefix("Value error, ")
+        raise DataError(f"{path}: {message}" if path else message) from error
 
 
 def source_of(name: str) -> str:

@@ -13,6 +13,38 @@ if TYPE_CHECKING:
     from sfumato.study.lab import Lab
 
 
+class Promise(Model):
+    """What a meta-learned model promises to the images that it was trained on; see learn.meta.
+
+    Attributes:
+        promise: in words. Where nothing is promised the others are None.
+        clipping: the policy.
+        epsilon, delta: of `unit`; ε is None where the policy is not covered, and
+            `epsilon_if_the_norm_were_public` then what it would be.
+        rdp, gdp_approximation: by the other accountants.
+        image_epsilon: of an image that is in several tasks; None where no bound is known.
+        unit, not_covered: what ε is the price of, and what it does not cover.
+    """
+
+    promise: str
+    clipping: str | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    rdp: float | None = None
+    gdp_approximation: float | None = None
+    image_epsilon: float | None = None
+    epsilon_if_the_norm_were_public: float | None = None
+    unit: str | None = None
+    not_covered: list[str] = pydantic.Field(default_factory=list)
+
+    @pydantic.model_validator(mode="after")
+    def _is_whole(self) -> "Promise":
+        needed = {"clipping", "epsilon", "delta", "unit", "not_covered"}
+        if len(self.model_fields_set) > 1 and not needed <= self.model_fields_set:
+            raise ValueError(f"it has no {min(needed - self.model_fields_set)!r}")
+        return self
+
+
 class Result(Model):
     """An accuracy with its interval: over episodes, or over test images.
 
@@ -35,7 +67,7 @@ class Result(Model):
     train_seconds: float | None = None
     precision: str | None = None
     operations: int | None = None
-    privacy: dict[str, Any] | None = None
+    privacy: Promise | None = None
 
     @pydantic.model_validator(mode="after")
     def _has_an_interval(self) -> "Result":

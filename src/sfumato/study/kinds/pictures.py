@@ -4,7 +4,7 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 from sfumato.study.cells import Cell, changed
-from sfumato.study.kinds.common import Model, views_of
+from sfumato.study.kinds.common import Model, Picture, views_of
 from sfumato.study.vocabulary import ATTACKS, IMAGES, release_kind
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 class Result(Model):
     """Pictures as data: URIs of PNG files, of the same images in each list; None for no such view."""
 
-    original: list[str]
-    released: list[str]
-    denoised: list[str] | None
-    restored: list[str] | None = None
+    original: list[Picture]
+    released: list[Picture]
+    denoised: list[Picture] | None
+    restored: list[Picture] | None = None
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from sfumato.study.cells import Cell
-from sfumato.study.kinds.common import Model, module
+from sfumato.study.kinds.common import Model, Picture, module
 from sfumato.study.vocabulary import RECONSTRUCTIONS, release_kind
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ class Result(Model):
 
     measures: dict[str, float | None]
     images: int
-    originals: tuple[str, ...] = ()
-    pictures: tuple[str, ...] = ()
+    originals: tuple[Picture, ...] = ()
+    pictures: tuple[Picture, ...] = ()
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sfumato.study.cells import Cell, changed
-from sfumato.study.kinds.common import Model, views_of
+from sfumato.study.kinds.common import Guarantee, Model, views_of
 from sfumato.study.vocabulary import MEASURES
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ class Result(Model):
 
     images: int
     bytes_per_image: int | None = None
-    guarantee: dict[str, Any] | None = None
+    guarantee: Guarantee | None = None
 
     @property
     def measures(self) -> dict[str, float | None]:
         """Name -> mean."""
-        extra = self.model_extra or {}
-        return {name: extra[name] for name in MEASURES if name in extra}
+        means = self.model_extra or {}
+        return {name: means[name] for name in MEASURES if name in means}
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:

@@ -1,6 +1,8 @@
 """The model of each setting, queried with every other setting; support images have that one as well."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from sfumato.study.cells import Cell, changed
 from sfumato.study.kinds.common import Model
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
     from sfumato.study.lab import Lab
 
 
-class Accuracy(Model):
+class Accuracy(Model, strict=True):
     """Over test episodes; half_width is half of its 95% interval."""
 
     accuracy: float
@@ -21,7 +23,7 @@ class Accuracy(Model):
 class Result(Model):
     """The setting that a model was trained for -> its accuracy."""
 
-    trained: dict[str, Accuracy]
+    trained: Annotated[dict[str, Accuracy], Field(min_length=1)]
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
