@@ -64,8 +64,8 @@ def _partners(
     if not len(among):
         recognised, wanted = ("all", "harder") if judgements.recognised.any() else ("none", "easier")
         raise DataError(
-            f"{judgements.source}: people recognised {recognised} of the {len(of)} reconstructions, which gives "
-            f"nothing to tell apart: add judgements of reconstructions that are {wanted} to recognise"
+            f"{judgements.source}: people recognised {recognised} of the {len(of)} reconstructions, which "
+            f"gives nothing to tell apart: add judgements of reconstructions that are {wanted} to recognise"
         )
     among = among[of[among].argsort(stable=True)]  # those of an original side by side
     counts = of[among].bincount(minlength=len(judgements.originals))
