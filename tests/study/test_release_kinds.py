@@ -24,6 +24,9 @@ PROTECTIONS = [
     "mask:keep=0.1,values=hard,shape",
     "feature:dimension=4,noise=0,0.3",
     "feature:dimension=4,noise=1,norm=2",
+    "code:bits=3",
+    "code:bits=3,flip=0.1",
+    "code:numbers=4,norm=1,noise=0.1",
     "answer",
 ]
 SPECS = [
@@ -34,8 +37,12 @@ SPECS = [
     "feature:noise=0,dimension=4",
     "feature:noise=0.3,dimension=4",
     "feature:noise=1,dimension=4,norm=2",
+    "code:bits=3",
+    "code:bits=3,flip=0.1",
+    "code:numbers=4,norm=1,noise=0.1",
     "answer",
 ]
+CODES = SPECS[7:10]
 QUICK = {
     "masks": {"epochs": 1, "masker_width": 4, "levels": 2, "batch": 32},
     "features": {
@@ -46,6 +53,7 @@ QUICK = {
         "pairs": 4,
         "batch": 32,
     },
+    "codes": {"way": 3, "shot": 2, "queries": 2, "epochs": 1, "episodes_per_epoch": 2, "validation_way": 2},
     "inversion": {"steps": 2, "width": 2},
     "restoration": {"steps": 2, "batch": 4},
 }
@@ -115,16 +123,18 @@ def test_each_kind_is_learned_and_attacked_by_those_who_take_it(episodic: Path):
     }
     assert attacks["answer"] == {"reidentify-adaptive"}
     assert {key[1] for key in results if key[0] == "similarity" and key[2] == "released"} == set(SPECS[:4])
-    assert {key[1] for key in results if key[0] == "reconstruction"} == set(SPECS[4:7])
+    assert {key[1] for key in results if key[0] == "reconstruction"} == {*SPECS[4:7], CODES[2]}
+    assert learners[CODES[0]] == {"protected"}
+    assert attacks[CODES[0]] == {"reidentify-adaptive"}
     assert {key[1] for key in results if key[0] == "stored"} == set(SPECS[:4])
 
 
 def test_what_is_left_out_is_said_in_a_sentence(episodic: Path):
     study = json.loads((episodic / "study.json").read_text(encoding="utf-8"))
-    features = ", ".join(SPECS[4:7])
+    without = ", ".join(SPECS[4:])
     assert (
         "The attack 'reidentify-static' takes pixels and shapes, and is left out where others are released: "
-        f"for {features}, answer." in study["left_out"]
+        f"for {without}." in study["left_out"]
     )
     assert not any("pixelize" in text for text in study["left_out"] if text.startswith("The attack"))
     assert study["left_out"] == kinds.left_out(grid.parse(EPISODIC))
@@ -132,7 +142,7 @@ def test_what_is_left_out_is_said_in_a_sentence(episodic: Path):
 
 def test_numbers_are_classified_by_whoever_takes_numbers_where_all_classes_are_known(known: Path):
     results = results_of(known)
-    for spec in SPECS[4:7]:
+    for spec in SPECS[4:10]:
         (result,) = [value for key, value in results.items() if key[:2] == ("accuracy", spec)]
         assert 0 <= result.low <= result.accuracy <= result.high <= 1
         assert result.images == len(cartoons().split("test"))
@@ -146,6 +156,7 @@ def test_one_artefact_serves_all_settings_that_differ_in_the_release_alone(episo
     assert artefacts.count("mask") == 1
     assert artefacts.count("feature") == 1
     assert artefacts.count("answer") == 1
+    assert artefacts.count("code") == 3  # it is trained through its noise
 
 
 def test_an_artefact_of_a_study_is_one_that_protect_reads(known: Path):
@@ -254,6 +265,14 @@ def test_the_answer_proves_what_the_number_of_answers_proves(known: Path):
     assert [(naming.candidates, naming.at_most) for naming in result.naming] == [
         (candidates, pytest.approx(expressions / candidates)) for candidates in (100, 10_000, 1_000_000)
     ]
+
+
+def test_three_bits_prove_by_counting_and_lies_prove_more(known: Path):
+    results = results_of(known)
+    plain, lies = ([naming.at_most for naming in results["proved", spec].naming] for spec in CODES[:2])
+    assert plain == pytest.approx([8 / 100, 8 / 10_000, 8 / 1_000_000])
+    assert all(less < more for less, more in zip(lies, plain, strict=True))
+    assert results["proved", CODES[0]].bytes_per_image == 1
 
 
 def test_pixels_prove_nothing_of_naming_and_clipped_noisy_numbers_something(known: Path):

@@ -33,6 +33,7 @@ def demo(
     import yaml
 
     from sfumato.cli.show import run_study
+    from sfumato.engines import EngineConfig
     from sfumato.study import grid
 
     settings = yaml.safe_load(Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8"))
@@ -47,4 +48,6 @@ def demo(
     if sensitive is not None:
         settings["task"]["sensitive"] = sensitive
     config = grid.parse(settings, "demo")
-    run_study(config, out, fit=data != "faces")
+    # Processes of one thread each: threads that share a step wait for each other, and on a machine that does
+    # other things as well they wait most of the time.
+    run_study(config, out, fit=data != "faces", engine=EngineConfig(workers=None))

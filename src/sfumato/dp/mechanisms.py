@@ -95,6 +95,46 @@ class Noise:
         table = _gaussian_table(sigma, bound)
         return self._fill(shape, np.int16, lambda out, bits: _fill_from_table(out, bits, table))
 
+    def flips(self, shape: tuple[int, ...], *, probability: Fraction) -> Tensor:
+        """Which bits to flip, each by itself: 1 with exactly that probability. -> shape, bool.
+
+        A bit that is flipped so is ε-DP with ε = ln((1 - p) / p) (Warner 1965).
+
+        Args:
+            shape: of the result.
+            probability: p, from 0 to 0.5.
+        """
+        if not 0 <= probability <= Fraction(1, 2):
+            raise ConfigError(
+                f"bits are flipped with a probability from 0 to 0.5, got {float(probability):g}"
+            )
+        coin = _Coin(lambda length: (probability.numerator << length) // probability.denominator)
+        return self._fill(shape, np.bool_, lambda out, bits: _fill_coins(out, bits, coin))
+
+    def other_words(self, words: Tensor, *, outputs: int, epsilon: Fraction) -> Tensor:
+        """Randomised response over k words: the truth with probability e^ε / (e^ε + k - 1), else another.
+
+        ε-DP between any two words (Kairouz, Oh & Viswanath 2016). All others are equally likely.
+
+        Args:
+            words: (N,) int64 from 0 to k - 1.
+            outputs: k, from 2 to 2^16.
+            epsilon: ε > 0, an exact fraction.
+
+        Returns:
+            (N,) int64.
+        """
+        if not 2 <= outputs <= 1 << 16:
+            raise ConfigError(f"randomised response is over 2 to 65,536 words, got {outputs}")
+        if not epsilon > 0:
+            raise ConfigError(f"the epsilon of randomised response is above 0, got {float(epsilon):g}")
+        lie = _Coin(_digits_of(lambda context: _lie(epsilon, outputs, context)))
+        lies = self._fill(tuple(words.shape), np.bool_, lambda out, bits: _fill_coins(out, bits, lie))
+        steps = self._fill(
+            tuple(words.shape), np.int64, lambda out, bits: _fill_below(out, bits, outputs - 1)
+        )
+        return torch.where(lies, (words + 1 + steps) % outputs, words)
+
     def _fill(
         self, shape: tuple[int, ...], dtype: type, fill: Callable[["np.ndarray", Bits], None]
     ) -> Tensor:
@@ -215,6 +255,27 @@ def _fill_laplace(out: np.ndarray, bits: Bits, coins: _LaplaceCoins) -> None:
             out[i] += 1 << len(digits)
     negative = _toss_all(sign, words[-1], bits)
     out ^= -negative.astype(np.int64)  # k, or -1 - k
+
+
+def _fill_coins(out: np.ndarray, bits: Bits, coin: _Coin) -> None:
+    out[:] = _toss_all(coin, np.frombuffer(bits(2 * out.size), np.uint16), bits)
+
+
+def _fill_below(out: np.ndarray, bits: Bits, count: int) -> None:
+    """Whole numbers from 0 to count - 1, all equally likely: 32 bits each, drawn again where uneven."""
+    most = (1 << 32) // count * count
+    open_places = np.arange(out.size)
+    while open_places.size:
+        drawn = np.frombuffer(bits(4 * open_places.size), np.uint32).astype(np.int64)
+        even = drawn < most
+        out[open_places[even]] = drawn[even] % count
+        open_places = open_places[~even]
+
+
+def _lie(epsilon: Fraction, outputs: int, context: Context) -> Decimal:
+    """(k - 1) / (e^ε + k - 1), without e^ε, which may be too large for a decimal."""
+    lies = context.multiply(Decimal(outputs - 1), _exp(-epsilon, context))
+    return context.divide(lies, context.add(1, lies))
 
 
 def _toss_all(coin: _Coin, words: np.ndarray, bits: Bits) -> np.ndarray:

@@ -85,7 +85,7 @@ def _kinds(*, forests: bool) -> dict[str, Callable[[int], Any]]:
         from sklearn.svm import SVC
 
     kinds: dict[str, Callable[[int], Any]] = {
-        "logistic regression": lambda _: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+        "logistic regression": lambda _: make_pipeline(StandardScaler(), LogisticRegression(max_iter=200)),
         "support vector machine": lambda _: make_pipeline(StandardScaler(), SVC(C=3.0)),
     }
     if forests:

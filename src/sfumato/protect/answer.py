@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato import artefacts
+from sfumato.dp import naming
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.images import check_batch, to_float
@@ -230,6 +231,10 @@ class Answer:
     def outputs(self) -> int:
         """How many different releases there are. Raises ArtefactError as load_answerer does."""
         return len(self._answerer.classes)
+
+    def bounds(self, prior: naming.Prior, releases: int = 1) -> list[naming.Bound]:
+        """What is proved of naming somebody: see protect.naming. Arguments are those of Code.bounds."""
+        return [naming.counting(prior, outputs=self.outputs, releases=releases)]
 
     def made_of(self) -> str:
         """The SHA-256 of the artefact, which the spec only names; see release.made_of."""

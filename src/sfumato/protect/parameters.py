@@ -31,6 +31,7 @@ BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
     "dp-pix": {"cell": (1, 65_535), "epsilon": (1e-12, 1e12), "pixels": (1, 1e9)},
     "dp-pix-gaussian": {"cell": (1, 65_535), "rho": (1e-12, 1e12), "pixels": (1, 1e9)},
     "feature": {"noise": (1e-12, 1e12), "norm": (1e-6, 1e6)},
+    "code": {"noise": (1e-12, 1e12), "norm": (1e-6, 1e6), "epsilon": (1e-12, 1e3)},
 }
 _STRONGER_WHEN_LARGER = ("cell", "radius", "share", "sigma")
 

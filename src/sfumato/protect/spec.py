@@ -11,6 +11,7 @@ from sfumato.errors import SpecError, did_you_mean
 from sfumato.protect.answer import Answer
 from sfumato.protect.block import Block
 from sfumato.protect.blur import Blur, CentreBlur
+from sfumato.protect.code import Code
 from sfumato.protect.dp_pix import DPPix, DPPixGaussian
 from sfumato.protect.feature import Feature
 from sfumato.protect.gaussian import Gaussian
@@ -31,6 +32,7 @@ _AS = {
     "answer": "answers",
 }
 _CURES = {
+    "bits": "compare it with others in a study, or read it with protect.parse(spec, takes=['bits'])",
     "numbers": "give it to sfumato.serve.Client, or put it on a device with `sfumato export`",
     "answer": "compare it with others in a study, or read it with protect.parse(spec, takes=['answer'])",
 }
@@ -46,11 +48,12 @@ PROTECTIONS: dict[str, Any] = {
     "centre-blur": CentreBlur,
     "mask": Mask,
     "feature": Feature,
+    "code": Code,
     "answer": Answer,
     "outside": Outside,
 }
 
-AnyProtection = Protection | Feature | Answer
+AnyProtection = Protection | Feature | Code | Answer
 
 _LONGEST = 5000  # characters of the spec of one protection: a path, and little else
 _SHOWN = 200  # characters of what was written that a message repeats

@@ -16,6 +16,7 @@ from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.learn.classifier import ClassifierConfig
+from sfumato.learn.code import CodeConfig
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
@@ -111,6 +112,8 @@ class StudyConfig:
         masks: how masks are trained that the study trains; `keep` is that of their spec.
         features: how private features are, for the target and against the sensitive label; `dimension` is
             that of their spec, where it has one.
+        codes: how codes are trained; their size and noise are those of their spec. `against` is against the
+            sensitive label.
         artefacts: a folder where trained protections are kept, so that studies share them; null for `models`
             of the run.
         tells: whether it is measured how well releases tell every label of the data set.
@@ -140,6 +143,7 @@ class StudyConfig:
     inversion: InversionConfig = field(default_factory=InversionConfig)
     masks: MaskConfig = field(default_factory=MaskConfig)
     features: FeatureConfig = field(default_factory=FeatureConfig)
+    codes: CodeConfig = field(default_factory=lambda: CodeConfig(bits=16))
     artefacts: str | None = None
     tells: bool = True
     stored: bool = False

@@ -225,7 +225,7 @@ class Lab:
             used.append("meta")
         if any(LEARNERS[name].method == "classifier" for name in config.learners):
             used.append("classifier")
-        used += [f"{name}s" for name in ("mask", "feature") if name in recipes]
+        used += [f"{name}s" for name in ("mask", "feature", "code") if name in recipes]
         used += ["adversary", "restoration"]
         return used + (["inversion"] if config.reconstructions else [])
 

@@ -70,6 +70,18 @@ PROTECTIONS = {
         NUMBERS,
         "feature",
     ),
+    "code": ProtectionWords(
+        "Code",
+        {
+            "bits": "bits released",
+            "numbers": "numbers released",
+            "flip": "probability of a lie",
+            "noise": "variance of the noise",
+            "artefact": "encoder",
+        },
+        BITS,
+        "code",
+    ),
     "answer": ProtectionWords("The answer alone", {"artefact": "classifier"}, ANSWER, "answer"),
     "outside": ProtectionWords("Outside tool", {"index": "tool"}),
 }
@@ -80,6 +92,9 @@ def release_kind(spec: str) -> str:
     name, _, rest = spec.partition(":")
     if name == "mask" and "values=shape" in rest.split(","):
         return SHAPE
+    if name == "code":
+        keys = {part.partition("=")[0] for part in rest.split(",")}
+        return NUMBERS if keys & {"numbers", "norm", "noise"} else BITS
     words = PROTECTIONS.get(name)
     return PIXELS if words is None else words.release
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from sfumato.study.cells import Cell
-from sfumato.study.kinds.common import Model
+from sfumato.study.kinds.common import Guarantee, Model
 
 if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig
@@ -25,15 +25,15 @@ class Result(Model):
 
     Attributes:
         release: the kind of what is released.
-        bytes_per_image: that travel.
-        guarantee: its text and numbers, see dp.guarantee; None where there is no differential privacy.
+        bytes_per_image: that travel; None where an earlier version recorded none.
+        guarantee: None where there is no differential privacy.
         outputs: how many different releases there are; None for too many to count.
         naming: for each number of people; none where nothing is proved.
     """
 
     release: str
-    bytes_per_image: int
-    guarantee: dict[str, Any] | None = None
+    bytes_per_image: int | None
+    guarantee: Guarantee | None = None
     outputs: int | None = None
     naming: tuple[Naming, ...] = ()
 
@@ -50,29 +50,22 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Ask the protection."""
-    from sfumato.dp import naming
+    from sfumato.protect.naming import named
     from sfumato.protect.release import kind_of
 
     protection = lab.protection(cell)
     released = lab.released(cell, lab.test.images[:1])
-    guarantee = protection.guarantee(tuple(lab.test.images.shape[1:]))
-    outputs = getattr(protection, "outputs", None)
-    namings = []
-    for candidates in CANDIDATES:
-        bounds = []
-        if guarantee is not None:
-            bounds.append(guarantee.naming(candidates=candidates))
-        if outputs is not None:
-            prior = naming.prior_of(candidates, None)
-            bound = naming.counting(prior, outputs=outputs)
-            bounds.append(naming.stated(bound, candidates=candidates, prior=None, releases=1))
-        if bounds:
-            least = min(bounds, key=lambda bound: bound.chance)
-            namings.append({"candidates": candidates, "at_most": least.chance, "source": least.source})
+    channels, height, width = lab.test.images.shape[1:]
+    shape = (channels, height, width)
+    namings = [(candidates, named(protection, shape, candidates=candidates)) for candidates in CANDIDATES]
     return {
         "release": kind_of(protection),
         "bytes_per_image": released.bytes_per_image,
         "guarantee": lab.guarantee(cell),
-        "outputs": outputs,
-        "naming": namings,
+        "outputs": getattr(protection, "outputs", None),
+        "naming": [
+            {"candidates": candidates, "at_most": naming.chance, "source": naming.source}
+            for candidates, naming in namings
+            if naming.chance < 1
+        ],
     }

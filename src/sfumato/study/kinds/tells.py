@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sfumato.study.lab import Lab
 
 _KNOWN, _ASKED = 9, 10  # streams of releases
-_IMAGES = 2000  # of each side at most
+_IMAGES = 1500  # of each side at most
 _COMPONENTS = 100  # numbers that a release is reduced to
 
 

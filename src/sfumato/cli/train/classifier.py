@@ -1,0 +1,59 @@
+"""`sfumato train classifier`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfumato.cli.train.shared import Out, Size, Target, app, checkpointed, splits
+
+if TYPE_CHECKING:
+    pass
+
+
+@app.command("classifier")
+def classifier(
+    data: Annotated[str, typer.Option(help="faces, celeba:DIR, fer:FILE, folder:DIR or table:FILE.")],
+    target: Target,
+    out: Out,
+    spec: Annotated[
+        str, typer.Option("--with", metavar="SPEC", help="The protection, as mask:artefact=m.safetensors.")
+    ] = "none",
+    size: Size = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as epochs=40 or flips=true."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of weights, order and noise.")] = 0,
+) -> None:
+    """Train an ordinary classifier of protected images, and test it on others of the same classes.
+
+    The splits of the data must have the same classes. Stopped, the same command goes on.
+    """
+    from sfumato import protect
+    from sfumato.learn import classifier as method
+    from sfumato.learn import epochs
+    from sfumato.settings import configured
+
+    config = configured(method.ClassifierConfig, overrides or [])
+    protection = protect.parse(spec)
+    training, validation, test = splits(data, size)
+    # Fails now, not after training.
+    epochs.codes_of(test, target, method.trainable(training, target, config.network), "classifier")
+    with checkpointed(out, "steps") as (checkpoint, progress):
+        model = method.train(
+            training,
+            protection,
+            config,
+            target=target,
+            validation=validation,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=progress,
+        )
+        model.save(out)
+    if model.card["validation_accuracy"] is not None:
+        print(f"validation: {100 * model.card['validation_accuracy']:.1f}% ({target})")
+    print(f"test: {method.evaluate(model, test, target=target, protection=protection, seed=seed)}")
+    channels, height, width = test.images.shape[1:]
+    print(f"{protection.spec}: {protection.guarantee((channels, height, width)) or 'nothing is proved'}")
+    print(f"artefact: {out}")

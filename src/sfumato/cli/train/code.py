@@ -1,0 +1,68 @@
+"""`sfumato train code`."""
+
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.train.shared import Out, Size, Target, app, checkpointed, splits
+
+_CANDIDATES = (1_000, 1_000_000)
+
+
+@app.command("code")
+def code(
+    data: Annotated[str, typer.Option(help="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")],
+    target: Target,
+    out: Out,
+    bits: Annotated[int | None, typer.Option(help="Bits of a code, 1 to 64: 16 keep most tasks.")] = None,
+    numbers: Annotated[int | None, typer.Option(help="Numbers of a code, in place of bits.")] = None,
+    sensitive: Annotated[
+        list[str] | None, typer.Option(help="A label that the code is not to tell; may be repeated.")
+    ] = None,
+    size: Size = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as epochs=100 or flip=0.1."),
+    ] = None,
+    way: Annotated[int, typer.Option(help="Classes of a test episode.")] = 5,
+    shot: Annotated[int, typer.Option(help="Support images of each.")] = 5,
+    queries: Annotated[int, typer.Option(help="Query images of each.")] = 15,
+    episodes: Annotated[int, typer.Option(min=2, help="Test episodes.")] = 600,
+    seed: Annotated[int, typer.Option(help="Of weights, episodes and noise.")] = 0,
+) -> None:
+    """Train the encoder of a code: a few bits that keep a task, and prove how rarely they name the person.
+
+    It learns from episodes of the training classes; the task is one of other classes of the same kind.
+    `sfumato protect --with code:artefact=OUT` releases codes. Stopped, the same command goes on.
+    """
+    from sfumato.episodes import Sampler, Shape
+    from sfumato.learn import code as method
+    from sfumato.protect.code import Code
+    from sfumato.protect.naming import named
+    from sfumato.settings import configured
+
+    size_of_code = f"bits={bits}" if numbers is None else f"numbers={numbers}"
+    against = ["against=1.0"] if sensitive else []
+    config = configured(method.CodeConfig, [size_of_code, *against, *(overrides or [])])
+    train, validation, test = splits(data, size)
+    shape = Shape(way=way, shot=shot, queries=queries)
+    Sampler(test.label(target), shape)  # fails now, not after training
+    with checkpointed(out, "episodes") as (checkpoint, progress):
+        model = method.train(
+            train,
+            config,
+            target=target,
+            sensitive=sensitive or (),
+            validation=validation,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=progress,
+        )
+        model.save(out)
+    accuracy = method.evaluate(model, test, shape, target=target, episodes=episodes, seed=seed)
+    print(f"test: {accuracy}")
+    protection = Code(str(out), norm=config.norm, noise=config.noise, flip=config.flip)
+    channels, height, width = test.images.shape[1:]
+    for candidates in _CANDIDATES:
+        print(f"proved: {named(protection, (channels, height, width), candidates=candidates)}")
+    print(f"artefact: {out}, for {protection.spec}")

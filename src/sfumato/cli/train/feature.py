@@ -1,0 +1,94 @@
+"""`sfumato train feature`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfumato.cli.train.shared import Accelerator, Out, Processes, Size, app, checkpointed, on_devices, splits
+
+if TYPE_CHECKING:
+    from sfumato.learn.devices import Devices
+
+
+@app.command("feature")
+def feature(
+    data: Annotated[str, typer.Option(help="faces, celeba:DIR, folder:DIR or table:FILE.")],
+    targets: Annotated[
+        list[str], typer.Option("--target", help="A label to keep; give the option again for another.")
+    ],
+    sensitive: Annotated[str, typer.Option(help="The label to remove, as identity.")],
+    out: Out,
+    size: Size = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as cut=conv6_1 or beta=0.3."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
+    processes: Processes = None,
+    accelerator: Accelerator = None,
+) -> None:
+    """Train a private feature: a few numbers that keep some labels of an image, and lose another.
+
+    The splits of the data must have the same classes of what is kept. Stopped, the same command goes on.
+    `sfumato export OUT` writes the device side, `sfumato export OUT --side cloud` what reads its numbers.
+    """
+    on_devices(
+        _feature,
+        processes,
+        accelerator,
+        data=data,
+        targets=targets,
+        sensitive=sensitive,
+        out=out,
+        size=size,
+        overrides=overrides,
+        seed=seed,
+    )
+
+
+def _feature(
+    devices: "Devices | None",
+    *,
+    data: str,
+    targets: list[str],
+    sensitive: str,
+    out: Path,
+    size: int | None,
+    overrides: list[str] | None,
+    seed: int,
+) -> None:
+    from sfumato.learn import epochs
+    from sfumato.learn import private_feature as method
+    from sfumato.protect.feature import Feature
+    from sfumato.settings import configured
+
+    config = configured(method.FeatureConfig, overrides or [])
+    protection = Feature(str(out), noise=0.0)
+    training, validation, test = splits(data, size)
+    for target, names in method.trainable(training, config, targets, sensitive).items():
+        epochs.codes_of(test, target, tuple(names), "private feature")  # fails now, not after training
+    with checkpointed(out, "epochs", devices=devices) as (checkpoint, progress):
+        model = method.train(
+            training,
+            config,
+            targets=targets,
+            sensitive=sensitive,
+            validation=validation,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=progress,
+            devices=devices,
+        )
+        if devices is not None and not devices.first:
+            return
+        model.save(out)
+    for name, accuracies in (
+        ("validation", model.card["accuracies"]),
+        ("test", method.evaluate(model, test)),
+    ):
+        for target, accuracy in (accuracies or {}).items():
+            print(f"{name}: {100 * accuracy:.1f}% ({target}, without noise)")
+    if not model.is_network:
+        print(f"{protection.spec}: {config.dimension} numbers an image; nothing is proved")
+    print(f"artefact: {out}")

@@ -1,0 +1,120 @@
+"""`sfumato train few-shot`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfumato.cli.train.shared import (
+    Accelerator,
+    Out,
+    Processes,
+    Size,
+    Target,
+    app,
+    checkpointed,
+    on_devices,
+    splits,
+)
+
+if TYPE_CHECKING:
+    from sfumato.learn.devices import Devices
+
+
+@app.command("few-shot")
+def few_shot(
+    data: Annotated[str, typer.Option(help="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")],
+    out: Out,
+    spec: Annotated[
+        str,
+        typer.Option(
+            "--with",
+            metavar="SPEC",
+            help="The protection, as blur:radius=3; or a range for one model, as gaussian:sigma=40,80,160.",
+        ),
+    ],
+    target: Target = "class",
+    size: Size = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A training setting, as way=20 or denoiser_depth=null."
+        ),
+    ] = None,
+    way: Annotated[int, typer.Option(help="Classes of a test episode.")] = 5,
+    shot: Annotated[int, typer.Option(help="Support images of each.")] = 5,
+    queries: Annotated[int, typer.Option(help="Query images of each.")] = 15,
+    episodes: Annotated[int, typer.Option(min=2, help="Test episodes.")] = 600,
+    seed: Annotated[int, typer.Option(help="Of weights, episodes and noise.")] = 0,
+    processes: Processes = None,
+    accelerator: Accelerator = None,
+) -> None:
+    """Train FS-PIC: a denoiser and an encoder, jointly, for few-shot classification of protected images.
+
+    Stopped, the same command goes on from the last finished epoch.
+    """
+    on_devices(
+        _few_shot,
+        processes,
+        accelerator,
+        data=data,
+        out=out,
+        spec=spec,
+        target=target,
+        size=size,
+        overrides=overrides,
+        way=way,
+        shot=shot,
+        queries=queries,
+        episodes=episodes,
+        seed=seed,
+    )
+
+
+def _few_shot(
+    devices: "Devices | None",
+    *,
+    data: str,
+    out: Path,
+    spec: str,
+    target: str,
+    size: int | None,
+    overrides: list[str] | None,
+    way: int,
+    shot: int,
+    queries: int,
+    episodes: int,
+    seed: int,
+) -> None:
+    from sfumato import protect
+    from sfumato.episodes import Sampler, Shape
+    from sfumato.learn import few_shot as method
+    from sfumato.settings import configured
+
+    protections = protect.expand(spec)
+    config = configured(method.FewShotConfig, overrides or [])
+    training, validation, test = splits(data, size)
+    Sampler(test.label(target), Shape(way=way, shot=shot, queries=queries))  # fails now, not after training
+    with checkpointed(out, "episodes", devices=devices) as (checkpoint, progress):
+        model = method.train(
+            training,
+            protections,
+            config,
+            target=target,
+            validation=validation,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=progress,
+            devices=devices,
+        )
+        if devices is not None and not devices.first:
+            return
+        model.save(out)
+    tested = method.evaluate(
+        model, test, way=way, shot=shot, queries=queries, episodes=episodes, target=target, seed=seed
+    )
+    print(tested)
+    channels, height, width = test.images.shape[1:]
+    for protection in protections:
+        print(f"{protection.spec}: {protection.guarantee((channels, height, width)) or 'nothing is proved'}")
+    print(f"artefact: {out}")

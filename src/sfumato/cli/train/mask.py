@@ -1,0 +1,83 @@
+"""`sfumato train mask`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfumato.cli.train.shared import Accelerator, Out, Processes, Size, app, checkpointed, on_devices, splits
+
+if TYPE_CHECKING:
+    from sfumato.learn.devices import Devices
+
+
+@app.command("mask")
+def mask(
+    data: Annotated[str, typer.Option(help="faces, celeba:DIR, fer:FILE, folder:DIR or table:FILE.")],
+    target: Annotated[str, typer.Option(help="The label that the task needs.")],
+    out: Out,
+    size: Size = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as keep=0.25 or epochs=40."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
+    processes: Processes = None,
+    accelerator: Accelerator = None,
+) -> None:
+    """Train a mask: which pixels a task needs, so that a device shows no others.
+
+    The splits of the data must have the same classes. `sfumato protect --with mask:artefact=OUT` applies the
+    mask, to images of the size it was trained on. Stopped, the same command goes on.
+    """
+    on_devices(
+        _mask,
+        processes,
+        accelerator,
+        data=data,
+        target=target,
+        out=out,
+        size=size,
+        overrides=overrides,
+        seed=seed,
+    )
+
+
+def _mask(
+    devices: "Devices | None",
+    *,
+    data: str,
+    target: str,
+    out: Path,
+    size: int | None,
+    overrides: list[str] | None,
+    seed: int,
+) -> None:
+    from sfumato.learn import adversarial_mask as method
+    from sfumato.protect.mask import Mask
+    from sfumato.settings import configured
+
+    config = configured(method.MaskConfig, overrides or [])
+    protection = Mask(str(out))
+    training, validation, test = splits(data, size)
+    method.codes_of(test, target, method.trainable(training, config, target))  # fails now, not after training
+    with checkpointed(out, "steps", devices=devices) as (checkpoint, progress):
+        model = method.train(
+            training,
+            config,
+            target=target,
+            validation=validation,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=progress,
+            devices=devices,
+        )
+        if devices is not None and not devices.first:
+            return
+        model.save(out)
+    shown = f"{100 * config.keep:g}% of the pixels shown"
+    if model.card["validation_accuracy"] is not None:
+        print(f"validation: {100 * model.card['validation_accuracy']:.1f}% ({target}, {shown})")
+    print(f"test: {100 * method.evaluate(model, test):.1f}% ({target}, {shown}, {len(test):,} images)")
+    print(f"{protection.spec}: nothing is proved")
+    print(f"artefact: {out}")

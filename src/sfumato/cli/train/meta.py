@@ -1,0 +1,97 @@
+"""`sfumato train meta`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfumato.cli.train.shared import Out, Size, Target, app, checkpointed
+
+if TYPE_CHECKING:
+    pass
+
+
+@app.command("meta")
+def meta(
+    data: Annotated[str, typer.Option(help="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")],
+    out: Out,
+    spec: Annotated[
+        str, typer.Option("--with", metavar="SPEC", help="The protection, as blur:radius=3.")
+    ] = "none",
+    target: Target = "class",
+    size: Size = None,
+    algorithm: Annotated[str, typer.Option(help="maml, fomaml, reptile or meta-sgd.")] = "maml",
+    clipping: Annotated[
+        str | None,
+        typer.Option(help="fixed, automatic, quantile, adaclip, meta-clip or meta-clip-published."),
+    ] = None,
+    clipping_settings: Annotated[
+        list[str] | None,
+        typer.Option("--clip", metavar="KEY=VALUE", help="A setting of the clipping, as start=1."),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Budget of the training, for one task.")] = None,
+    delta: Annotated[float, typer.Option(help="Of the budget; below 1 / tasks of the pool.")] = 1e-5,
+    source_settings: Annotated[
+        list[str] | None,
+        typer.Option("--source", metavar="KEY=VALUE", help="A setting of the data, as rotations=false."),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as shot=5 or steps=1000."),
+    ] = None,
+    queries: Annotated[int, typer.Option(help="Query images of each class of a test task.")] = 15,
+    episodes: Annotated[int, typer.Option(min=2, help="Test tasks.")] = 600,
+    seed: Annotated[int, typer.Option(help="Of weights, tasks and test.")] = 0,
+) -> None:
+    """Meta-learn where to start from, by MAML, Reptile or Meta-SGD; with a budget, privately.
+
+    With --epsilon, the promise is to each task of a pool whose tasks share no class, and --clipping says how
+    contributions are bounded. Without, nothing is promised. Stopped, the same command goes on; a private
+    artefact that is there is never made again, which would spend anew.
+    """
+    from rich.console import Console
+
+    from sfumato import protect
+    from sfumato.data import load
+    from sfumato.episodes import Sampler, Shape
+    from sfumato.errors import ConfigError
+    from sfumato.learn import meta as method
+    from sfumato.settings import configured, parsed
+
+    protection = protect.parse(spec)
+    settings = [f"algorithm={algorithm}", *(overrides or [])]
+    if epsilon is not None:
+        chosen = [f"private.settings.{each}" for each in clipping_settings or []]
+        settings += [f"private.epsilon={epsilon}", f"private.delta={delta}", *chosen]
+        settings.append(f"private.clipping={clipping or 'quantile'}")
+    elif clipping is not None:
+        raise ConfigError(
+            f"--clipping {clipping} without --epsilon: only a private run clips; give its budget"
+        )
+    config = configured(method.MetaConfig, settings)
+    if epsilon is not None and out.exists():
+        raise ConfigError(
+            f"{out} is there already, and to train it again would spend its budget once more: name another "
+            "file, or delete it to spend anew"
+        )
+    given = parsed(source_settings or []) | ({} if size is None else {"size": size})
+    source = load(data, **given)
+    test = source.split("test")
+    shape = Shape(way=config.way, shot=config.shot, queries=queries)
+    Sampler(test.label(target), shape)  # fails now, not after training
+    console = Console(stderr=True, soft_wrap=True)
+    with checkpointed(out, "meta-steps", console) as (checkpoint, progress):
+        model = method.train(
+            source.split("train"),
+            protection,
+            config,
+            target=target,
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=progress,
+            note=console.print,
+        )
+        model.save(out)
+    print(method.evaluate(model, test, queries=queries, episodes=episodes, target=target, seed=seed))
+    print(method.promise(model.card))
+    print(f"computed: {model.card['computed']}, {model.card['precision']}")
+    print(f"artefact: {out}")

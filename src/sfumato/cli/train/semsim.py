@@ -1,0 +1,45 @@
+"""`sfumato train semsim`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfumato.cli.train.shared import Out, app, checkpointed
+
+if TYPE_CHECKING:
+    pass
+
+
+@app.command("semsim")
+def semsim(
+    judgements: Annotated[
+        list[Path],
+        typer.Option(help="A CSV as `sfumato annotate` exports it; give the option again for another."),
+    ],
+    out: Out,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as network=resnet18."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of weights, order and triplets.")] = 0,
+) -> None:
+    """Train SemSim, the distance to an original that follows what people recognise.
+
+    Stopped, the same command goes on. `sfumato assess A B --semsim OUT` measures by it.
+    """
+    from sfumato.learn import semsim as method
+    from sfumato.settings import configured
+
+    config = configured(method.SemSimConfig, overrides or [])
+    sets = [each for path in judgements for each in method.read(path, size=config.size).values()]
+    both = method.combine(sets, size=config.size)
+    with checkpointed(out, "steps") as (checkpoint, progress):
+        model = method.train(both, config, seed=seed, checkpoint=checkpoint, progress=progress)
+        model.save(out)
+    data = model.card["data"]
+    print(
+        f"{data['name']}: {data['reconstructions']:,} reconstructions of {data['originals']:,} originals, "
+        f"{data['recognised']:,} recognised"
+    )
+    print(f"artefact: {out}")

@@ -1,0 +1,401 @@
+"""Codes: train the encoder of a few bits or numbers, in episodes, on other classes than those it is for.
+
+Source: ours; docs/papers.md, "Codes". It joins the episodes of prototypical networks (Snell, Swersky & Zemel
+2017) to the device side of private features: what the task does not need never reaches the output.
+
+An episode is N classes of K support and Q query images. A class is the mean of its support codes, a query's
+logits are minus its squared distances to these means, times a learned scale. Of bits, the sign has the
+gradient of the number that it is of (straight-through: Bengio, Léonard & Courville 2013). Noise that releases
+have is drawn in training, too.
+"""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato import artefacts
+from sfumato.data.labelled import LabelledImages
+from sfumato.episodes import Sampler, Shape, seed_of
+from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.images import to_float
+from sfumato.learn import epochs
+from sfumato.learn.augmentation import augmented
+from sfumato.learn.cards import kind_of, published
+from sfumato.learn.epochs import Epochs
+from sfumato.learn.few_shot import Accuracy
+from sfumato.learn.private_feature import reversed_gradient
+from sfumato.learn.prototypes import episode_accuracies, prototype_logits, prototypes
+from sfumato.networks.classifiers import ENCODERS
+from sfumato.networks.code import CodeNetwork, untrained_code_network
+from sfumato.networks.weights import initial_weights
+from sfumato.protect.code import KIND, MOST_BITS, CodeCard, check_noise, signs
+
+_CHECKPOINT = "code checkpoint"
+_HIDDEN = 128  # units of an adversary
+_BATCH = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeConfig:
+    """How the encoder of a code is trained.
+
+    Attributes:
+        bits: b, of a code of bits, up to 64; or
+        numbers: d, of a code of numbers.
+        encoder: a name of networks.classifiers.ENCODERS.
+        side: images are shrunk to this height and width first; None for not.
+        way, shot, queries: N, K and Q of a training episode.
+        epochs: at most so many; `episodes_per_epoch` episodes each.
+        patience: epochs without a better validation accuracy before training stops.
+        validation_way, validation_shot, validation_queries, validation_episodes: how that is measured.
+        learning_rate: of Adam; halved every `halve_every` epochs.
+        pretraining_epochs: the first epochs, in which the encoder learns to classify all training classes by
+            a linear layer on its numbers, which is then left out.
+        balance: the weight of how far bits are from being 1 as often as -1, and from being independent of
+            each other, in an episode.
+        against: the weight with which the gradient of adversaries is reversed, who name the sensitive labels
+            from the code; 0 for none.
+        flip: each bit is flipped with this probability in training.
+        norm, noise: numbers are clipped to this L2 norm, and have Gaussian noise of this variance, in
+        training.
+        flips, shifts: see learn.augmentation.augmented.
+    """
+
+    bits: int | None = None
+    numbers: int | None = None
+    encoder: str = "conv4"
+    side: int | None = None
+    way: int = 20
+    shot: int = 5
+    queries: int = 5
+    epochs: int = 60
+    episodes_per_epoch: int = 25
+    patience: int = 12
+    validation_way: int = 5
+    validation_shot: int = 5
+    validation_queries: int = 10
+    validation_episodes: int = 200
+    learning_rate: float = 2e-3
+    halve_every: int = 12
+    pretraining_epochs: int = 0
+    balance: float = 0.1
+    against: float = 0.0
+    flip: float | None = None
+    norm: float | None = None
+    noise: float | None = None
+    flips: bool = False
+    shifts: int = 0
+
+    def __post_init__(self) -> None:
+        check_size(bits=self.bits, numbers=self.numbers)
+        if self.encoder not in ENCODERS:
+            raise ConfigError(
+                f"no encoder is called {self.encoder!r}: {did_you_mean(self.encoder, ENCODERS)}"
+            )
+        check_noise(flip=self.flip, epsilon=None, norm=self.norm, noise=self.noise)
+        if (self.flip is not None and self.bits is None) or (self.norm is not None and self.numbers is None):
+            raise ConfigError(
+                "flip is of bits, norm and noise are of numbers: leave out what does not belong"
+            )
+        least = {"epochs": 1, "episodes_per_epoch": 1, "patience": 1, "halve_every": 1, "shifts": 0}
+        for name, bound in {**least, "validation_episodes": 2, "pretraining_epochs": 0}.items():
+            if getattr(self, name) < bound:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least {bound}")
+        for name in ("balance", "against"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(f"{name}={getattr(self, name):g}: at least 0, for none")
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0 (such as 0.002)")
+        for shape in ("episode", "validation_episode"):
+            getattr(self, shape)  # checks way, shot and queries
+
+    @property
+    def dimension(self) -> int:
+        """b or d."""
+        dimension = self.bits or self.numbers
+        assert dimension is not None
+        return dimension
+
+    @property
+    def episode(self) -> Shape:
+        """The shape of a training episode."""
+        return Shape(way=self.way, shot=self.shot, queries=self.queries)
+
+    @property
+    def validation_episode(self) -> Shape:
+        """The shape of a validation episode."""
+        return Shape(way=self.validation_way, shot=self.validation_shot, queries=self.validation_queries)
+
+
+def check_size(*, bits: int | None, numbers: int | None) -> None:
+    """Raise ConfigError unless a code is of 1 to 64 bits, or of 1 to 4096 numbers."""
+    if (bits is None) == (numbers is None):
+        raise ConfigError("a code is of bits or of numbers: write bits=16, or numbers=16")
+    if bits is not None and not 1 <= bits <= MOST_BITS:
+        raise ConfigError(f"bits={bits}: from 1 to {MOST_BITS}; 16 keep most tasks, 5 prove most")
+    if numbers is not None and not 1 <= numbers <= 4096:
+        raise ConfigError(f"numbers={numbers}: from 1 to 4096")
+
+
+class CodeModel(nn.Module):
+    """An encoder in training. State: its weights, the scale of distances, and adversaries.
+
+    Attributes:
+        card: what is known of its making: settings, data, what it was trained for and against.
+    """
+
+    def __init__(self, network: CodeNetwork, adversaries: dict[str, int], *, card: dict[str, Any]) -> None:
+        """`adversaries`: sensitive label -> how many classes it has."""
+        super().__init__()
+        self.network = network
+        self.scale = nn.Parameter(torch.tensor(0.0))  # ln of what squared distances are multiplied by
+        dimension = network.project.out_features
+        self.adversaries = nn.ModuleDict(
+            {
+                f"of {label}": nn.Sequential(
+                    nn.Linear(dimension, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, classes)
+                )
+                for label, classes in adversaries.items()
+            }
+        )
+        self.card = card
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def numbers(self, images: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 -> (N, d) float32 from -1 to 1, before signs and noise."""
+        numbers: Tensor = self.network(to_float(images).contiguous(memory_format=torch.channels_last))
+        return numbers
+
+    @torch.no_grad()
+    def codes(self, images: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 -> (N, d) float32 as a receiver computes with them, without noise."""
+        self.eval()
+        numbers = torch.cat([self.numbers(part) for part in images.split(_BATCH)])
+        if self.card["config"]["bits"] is not None:
+            return 2 * signs(numbers).float() - 1
+        norm = self.card["config"]["norm"]
+        return numbers if norm is None else clipped(numbers, norm)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the encoder as an artefact, which `code:artefact=FILE` takes."""
+        network = {f"network.{name}": each for name, each in self.network.state_dict().items()}
+        artefacts.save(path, network, {"kind": KIND, **published(self.card)})
+
+
+class _Card(CodeCard):
+    target: artefacts.Name
+
+
+def train(
+    data: LabelledImages,
+    config: CodeConfig,
+    *,
+    target: str,
+    sensitive: Sequence[str] = (),
+    validation: LabelledImages | None = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> CodeModel:
+    """Train an encoder and return it as of the best epoch.
+
+    Args:
+        data: clean images to train on.
+        config: see CodeConfig.
+        target: the label whose classes episodes are of.
+        sensitive: labels that adversaries name, where `config.against` is above 0.
+        validation: images of other classes, by the accuracy of whose episodes the best epoch is chosen, and
+            after whose best training stops; None for the last epoch.
+        seed: decides weights, episodes and noise. The same seed, machine and thread count repeat a run.
+        checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
+            if it had not stopped; it is removed by the caller when no longer needed.
+        progress: called after each episode with the numbers done and planned.
+
+    Raises:
+        DataError: too few classes or images for an episode, a label that is target and sensitive, or images
+            that are too small.
+        ConfigError: adversaries without a label to name, or labels without a weight.
+        ArtefactError: the checkpoint belongs to another run.
+    """
+    if (config.against > 0) != bool(sensitive):
+        raise ConfigError(
+            f"against={config.against:g} and {len(sensitive)} sensitive labels: give both, or neither"
+        )
+    if target in sensitive:
+        raise DataError(f"{target!r} is a target and sensitive: a code cannot both keep and remove it")
+    label = data.label(target)
+    sampler = Sampler(label, config.episode)
+    model = untrained(data, config, target=target, sensitive=sensitive, validation=validation, seed=seed)
+    parameters = list(model.parameters())
+    run = Epochs(model, parameters, kind=_CHECKPOINT, rate=config.learning_rate)
+    judge = None if validation is None else _Judge(validation, config, target)
+    secrets = {name: data.label(name).codes.unique(return_inverse=True)[1] for name in sensitive}
+    if checkpoint is not None and Path(checkpoint).exists():
+        run.resume(checkpoint)
+    while run.done < config.epochs and run.stale < config.patience:
+        draw = torch.Generator().manual_seed(seed_of(seed, run.done))
+        rate = config.learning_rate * 0.5 ** (run.done // config.halve_every)
+        model.train()
+        for episode in range(config.episodes_per_epoch):
+            rows = sampler.draw(1, draw)[0]  # (N, K + Q)
+            images = augmented(data.images[rows.flatten()], draw, flips=config.flips, shifts=config.shifts)
+            numbers = model.numbers(images)
+            loss = episode_loss(model, numbers, config, draw)
+            for name, codes in secrets.items():
+                loss = loss + functional.cross_entropy(
+                    model.adversaries[f"of {name}"](reversed_gradient(numbers, config.against)),
+                    codes[rows.flatten()],
+                )
+            loss.backward()
+            run.step(rate)
+            if progress is not None:
+                done = run.done * config.episodes_per_epoch + episode + 1
+                progress(done, config.epochs * config.episodes_per_epoch)
+        run.finish(None if judge is None else judge.accuracy(model))
+        if checkpoint is not None:
+            run.save(checkpoint)
+    run.take_best()
+    return model.eval()
+
+
+def evaluate(
+    model: CodeModel, data: LabelledImages, shape: Shape, *, target: str, episodes: int = 600, seed: int = 0
+) -> Accuracy:
+    """Mean accuracy over test episodes, of codes with the noise of the model's settings, drawn once an image.
+
+    Args:
+        model: from `train`.
+        data: clean images of classes that were never trained on.
+        shape: of a test episode.
+        target: the label to classify.
+        episodes: how many.
+        seed: of episodes and noise.
+
+    Raises:
+        DataError: too few classes or images for an episode.
+    """
+    sampler = Sampler(data.label(target), shape)
+    rows = sampler.draw(episodes, torch.Generator().manual_seed(seed))
+    config = CodeConfig(**model.card["config"])
+    with torch.no_grad():
+        numbers = torch.cat([model.eval().numbers(part) for part in data.images.split(_BATCH)])
+        codes = coded(numbers, config, torch.Generator().manual_seed(seed))
+    size = f"{config.bits} bits" if config.bits is not None else f"{config.numbers} numbers"
+    return Accuracy.over(episode_accuracies(codes, rows, shot=shape.shot), shape, size)
+
+
+def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
+    """Cross-entropy of the queries of one episode, by the prototypes of its support; and how bits repeat.
+
+    Args:
+        model: whose scale it is.
+        numbers: (N·(K + Q), d), of the images of each class in turn, its support first.
+        config: the shape of the episode, and the noise.
+        draw: of the noise.
+    """
+    shape = config.episode
+    codes = coded(numbers, config, draw).unflatten(0, (shape.way, -1))  # (N, K + Q, d)
+    means = prototypes(codes[:, : shape.shot])
+    logits = prototype_logits(codes[:, shape.shot :].flatten(0, 1), means) * model.scale.exp()
+    places = torch.arange(shape.way).repeat_interleave(shape.queries)
+    loss = functional.cross_entropy(logits, places)
+    if config.balance and config.bits is not None:
+        loss = loss + config.balance * unbalanced(numbers)
+    return loss
+
+
+def coded(numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
+    """Numbers as they would be released: (N, d) from -1 to 1 -> (N, d), with the gradient of the numbers."""
+    if config.bits is not None:
+        bits = 2 * signs(numbers).float() - 1
+        if config.flip is not None:
+            bits = bits * (1 - 2 * (torch.rand(bits.shape, generator=draw) < config.flip).float())
+        straight_through: Tensor = numbers + (bits - numbers).detach()
+        return straight_through
+    if config.norm is not None and config.noise is not None:
+        deviation = math.sqrt(config.noise)
+        return clipped(numbers, config.norm) + deviation * torch.randn(numbers.shape, generator=draw)
+    return numbers
+
+
+def clipped(numbers: Tensor, norm: float) -> Tensor:
+    """(N, d) scaled to an L2 norm of at most `norm`."""
+    shares: Tensor = norm / numbers.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    return numbers * shares.clamp(max=1.0)
+
+
+def unbalanced(numbers: Tensor) -> Tensor:
+    """How far numbers are from a mean of 0 and from being uncorrelated: the mean square of each, added up.
+
+    Learned hashing has such terms; this one is ours: the squared mean, and the squared correlation of pairs.
+
+    Args:
+        numbers: (n, d).
+    """
+    mean = numbers.mean(0)
+    about = functional.normalize(numbers - mean, dim=0)
+    correlations = about.T @ about - torch.eye(numbers.shape[1])
+    pairs = max(1, numbers.shape[1] * (numbers.shape[1] - 1))
+    return mean.square().mean() + correlations.square().sum() / pairs
+
+
+def untrained(
+    data: LabelledImages,
+    config: CodeConfig,
+    *,
+    target: str,
+    sensitive: Sequence[str],
+    validation: LabelledImages | None,
+    seed: int,
+) -> CodeModel:
+    """The model of some data and settings, with initial weights that `seed` decides."""
+    channels, height, width = data.images.shape[1:]
+    card = {
+        "config": asdict(config),
+        "shape": [channels, height, width],
+        "target": target,
+        "sensitive": list(sensitive),
+        "classes": len(epochs.classes_of(data, target, "code")),
+        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
+        "validation": None if validation is None else validation.digest,
+        "seed": seed,
+        "privacy_spent": None,  # of the TRAINING images: a code protects those of users, not these
+    }
+    try:
+        network = untrained_code_network(
+            config.encoder,
+            (channels, height, width),
+            dimension=config.dimension,
+            side=config.side,
+            seed=seed,
+        )
+    except DataError as error:
+        raise DataError(f"{data.name}: {error}") from error
+    classes = {name: len(data.label(name).codes.unique()) for name in sensitive}
+    with initial_weights(seed):
+        return CodeModel(network, classes, card=card)
+
+
+class _Judge:
+    """Episodes of validation images. State: none that changes."""
+
+    def __init__(self, data: LabelledImages, config: CodeConfig, target: str) -> None:
+        sampler = Sampler(data.label(target), config.validation_episode)
+        rows = sampler.draw(config.validation_episodes, torch.Generator().manual_seed(0))
+        drawn, self._places = rows.unique(return_inverse=True)
+        self._images, self._config = data.images[drawn], config
+
+    def accuracy(self, model: CodeModel) -> float:
+        """The mean over all episodes, of codes with the noise of the settings."""
+        model.eval()
+        with torch.no_grad():
+            numbers = torch.cat([model.numbers(part) for part in self._images.split(_BATCH)])
+            codes = coded(numbers, self._config, torch.Generator().manual_seed(0))
+        return episode_accuracies(codes, self._places, shot=self._config.validation_shot).mean().item()

@@ -1,0 +1,69 @@
+"""The encoder of codes: a few numbers between -1 and 1 of an image, or their signs."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato.networks.classifiers import ENCODERS
+from sfumato.networks.weights import initial_weights
+
+
+class CodeNetwork(nn.Module):
+    """An encoder, a linear layer, batch norm without scale and shift, and tanh.
+
+    Source: ours. Batch norm without scale and shift keeps each number's mean over training images at 0, so
+    that its sign is a bit that says as much as it can.
+
+    (N, C, H, W) float32 -> (N, d) float32. State: its weights.
+
+    Attributes:
+        encoder: any module from images to (N, D).
+        side: images are shrunk to this height and width before they are encoded; None for not.
+    """
+
+    def __init__(self, encoder: nn.Module, size: int, *, dimension: int, side: int | None = None) -> None:
+        """`size`: D, of what the encoder gives; `dimension`: d."""
+        super().__init__()
+        self.encoder = encoder
+        self.project = nn.Linear(size, dimension)
+        self.norm = nn.BatchNorm1d(dimension, affine=False)
+        self.side = side
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The numbers of float images, from -1 to 1. What follows the encoder is computed in float32."""
+        if self.side is not None:
+            images = functional.interpolate(
+                images, (self.side, self.side), mode="bilinear", align_corners=False, antialias=True
+            )
+        outputs = self.encoder(images).float()
+        with torch.autocast(outputs.device.type, enabled=False):
+            return torch.tanh(self.norm(self.project(outputs)))
+
+
+def untrained_code_network(
+    encoder: str,
+    shape: tuple[int, int, int],
+    *,
+    dimension: int,
+    side: int | None = None,
+    seed: int | None = None,
+) -> CodeNetwork:
+    """The network of these settings, with initial weights that the seed decides.
+
+    Args:
+        encoder: a name of `classifiers.ENCODERS`.
+        shape: (C, H, W) of the images.
+        dimension: d.
+        side: see CodeNetwork.
+        seed: None where other weights take the place of these at once.
+
+    Raises:
+        DataError: images that are too small for the encoder.
+    """
+    channels, height, width = shape
+    size = (height, width) if side is None else (side, side)
+    with initial_weights(seed):
+        network = ENCODERS[encoder](channels)
+        with torch.no_grad():
+            outputs = network.eval()(torch.zeros(1, channels, *size)).shape[1]
+        return CodeNetwork(network.train(), outputs, dimension=dimension, side=side)

@@ -1,0 +1,385 @@
+"""Codes: a few bits, or a few numbers, of an encoder leave the device in place of an image.
+
+The encoder is trained by sfumato.learn.code, in episodes, on other classes of the same family of tasks. What
+the task does not need does not reach its output; and what fits in few bits, or is drowned by noise on few
+numbers, proves how rarely anybody can name the person (METHODS, codes; sfumato.dp.naming).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor
+
+from sfumato import artefacts
+from sfumato.dp import naming
+from sfumato.dp.guarantee import Guarantee
+from sfumato.dp.mechanisms import Noise
+from sfumato.dp.naming import discrete_mu
+from sfumato.errors import ArtefactError, DataError, SpecError
+from sfumato.images import check_batch, to_float
+from sfumato.networks.classifiers import ENCODERS
+from sfumato.networks.code import CodeNetwork, untrained_code_network
+from sfumato.networks.weights import no_larger_than, take_weights
+from sfumato.protect.feature import GRID, FeatureRelease, clipped_noisy
+from sfumato.protect.parameters import artefact_digest, canonical, check_bounds, check_path, check_pixels
+
+KIND = "code"  # of the artefact
+MOST_BITS = 64
+MOST_WORD = 16  # bits of a word that one randomised response is over
+
+_MOST_NUMBERS = 1 << 12
+
+
+@dataclass(frozen=True)
+class BitsRelease:
+    """Codes of bits as they leave a device.
+
+    Attributes:
+        values: (N, b) bool.
+        spec: the protection that made them.
+    """
+
+    values: Tensor
+    spec: str
+
+    kind = "bits"
+
+    def rows(self, rows: list[int]) -> "BitsRelease":
+        """The release of some of the images."""
+        return replace(self, values=self.values[rows])
+
+    def vectors(self) -> Tensor:
+        """What travelled as numbers: (N, b) float32, 1 and -1."""
+        return 2 * self.values.float() - 1
+
+    @property
+    def bytes_per_image(self) -> int:
+        """How many bytes travel for one image."""
+        return -(-self.values.shape[1] // 8)
+
+    def packed(self) -> list[bytes]:
+        """What travels of each image: its bits, eight a byte, the first the highest, and 0s at the end."""
+        return [np.packbits(row).tobytes() for row in self.values.numpy()]
+
+
+def unpack(packets: Sequence[bytes], *, spec: str, bits: int) -> BitsRelease:
+    """The release that `BitsRelease.packed` made packets of.
+
+    Raises:
+        DataError: a packet of another length, or with bits beyond the last.
+    """
+    length = -(-bits // 8)
+    for packet in packets:
+        if len(packet) != length:
+            raise DataError(
+                f"a packet of {len(packet)} bytes is no code of {bits} bits, which has {length}: pass the "
+                "number of bits that was released, and whole packets"
+            )
+    read = np.frombuffer(b"".join(packets), np.uint8).reshape(len(packets), length)
+    flags = np.unpackbits(read, axis=1).astype(bool)
+    if flags[:, bits:].any():
+        raise DataError(f"a code of {bits} bits has bits beyond the last: damaged")
+    return BitsRelease(torch.from_numpy(flags[:, :bits].copy()), spec)
+
+
+def signs(numbers: Tensor) -> Tensor:
+    """(N, b) numbers -> (N, b) bool: which are above 0. An encoder gives 0 itself to hardly any image."""
+    return numbers > 0
+
+
+def words_of(bits: Tensor) -> Tensor:
+    """(N, b) bool, b at most 16 -> (N,) int64: the first bit is the highest."""
+    return (bits.long() << torch.arange(bits.shape[1] - 1, -1, -1)).sum(1)
+
+
+def bits_of(words: Tensor, *, bits: int) -> Tensor:
+    """What `words_of` made words of: (N,) int64 -> (N, bits) bool."""
+    return (words[:, None] >> torch.arange(bits - 1, -1, -1) & 1).bool()
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+
+    encoder: str
+    side: Annotated[int, Field(ge=1, le=artefacts.MOST_SIDE)] | None = None
+    bits: Annotated[int, Field(ge=1, le=MOST_BITS)] | None = None
+    numbers: Annotated[int, Field(ge=1, le=_MOST_NUMBERS)] | None = None
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> "_Settings":
+        if (self.bits is None) == (self.numbers is None):
+            raise ValueError("either bits or numbers")
+        if self.encoder not in ENCODERS:
+            raise ValueError(f"encoder={self.encoder!r}: one of {', '.join(ENCODERS)}")
+        return self
+
+
+class CodeCard(artefacts.Card):
+    """What a device reads of the card of a code."""
+
+    config: _Settings
+    shape: artefacts.ImageShape
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A trained encoder of codes.
+
+    Attributes:
+        network: in evaluation mode.
+        shape: (C, H, W) of the images that it was trained on.
+        bits: b, of a code of bits; None for numbers.
+    """
+
+    network: CodeNetwork
+    shape: tuple[int, int, int]
+    bits: int | None
+
+    @property
+    def dimension(self) -> int:
+        """How many bits or numbers a code has."""
+        return self.network.project.out_features
+
+
+def load_encoder(path: str) -> Encoder:
+    """The encoder of an artefact that sfumato.learn.code wrote.
+
+    Raises:
+        ArtefactError: damaged, foreign, or of another kind.
+    """
+    tensors, card = artefacts.load(path, kind=KIND, schema=CodeCard)
+    config, (channels, height, width) = card["config"], card["shape"]
+    prefix = "network."
+    own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+    dimension = config.get("bits") or config.get("numbers")
+    try:
+        with no_larger_than(own):
+            network = untrained_code_network(
+                config["encoder"], (channels, height, width), dimension=dimension, side=config.get("side")
+            )
+    except (ValueError, RuntimeError) as error:
+        raise ArtefactError(f"{path}: damaged: its card is of no encoder: {error}") from error
+    take_weights(network, own, path)
+    return Encoder(network.eval(), (channels, height, width), config.get("bits"))
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code of the encoder of an artefact: bits, or numbers, with exact noise or without.
+
+    Nothing of it is differentially private without noise. But b bits have 2^b values, so that by counting one
+    release names nobody among N equally likely people with a chance above 2^b / N, on average over people; a
+    rare code may name its own. With noise less is known; see `bounds` and `guarantee`.
+
+    Attributes:
+        artefact: path of the trained encoder; read when first needed.
+        bits, numbers: how many the encoder makes, for whoever reads the spec; None to leave it unsaid.
+        flip: of bits: the probability with which each is flipped, above 0 and below 0.5. None for none.
+        epsilon: of at most 16 bits: randomised response over all their words at that ε. None for none.
+        norm: of numbers: c, the L2 norm that they are clipped to. None for none, and then without noise.
+        noise: of numbers: s, the variance of the Gaussian noise on each.
+    """
+
+    artefact: str
+    bits: int | None = None
+    numbers: int | None = None
+    flip: float | None = None
+    epsilon: float | None = None
+    norm: float | None = None
+    noise: float | None = None
+
+    def __post_init__(self) -> None:
+        check_path("code", "artefact", self.artefact)
+        check_noise(flip=self.flip, epsilon=self.epsilon, norm=self.norm, noise=self.noise)
+
+    @property
+    def spec(self) -> str:
+        """See Protection.spec."""
+        return canonical("code", self)
+
+    @property
+    def kind(self) -> str:
+        """ "bits" or "numbers". Raises ArtefactError as load_encoder does."""
+        return "numbers" if self._encoder.bits is None else "bits"
+
+    @property
+    def draws_noise(self) -> bool:
+        """Whether two releases of one image differ."""
+        return any(value is not None for value in (self.flip, self.epsilon, self.noise))
+
+    @property
+    def outputs(self) -> int | None:
+        """How many different releases there are; None for numbers, which are too many to count."""
+        bits = self._encoder.bits
+        return None if bits is None else 2**bits
+
+    def made_of(self) -> str:
+        """The SHA-256 of the artefact, which the spec only names; see release.made_of."""
+        return artefact_digest(self.artefact)
+
+    def check(self) -> None:
+        """Read the artefact now, and not at the first release.
+
+        Raises:
+            ArtefactError: as load_encoder does.
+            SpecError: noise for bits on numbers, or the other way round.
+        """
+        encoder = self._encoder
+        made = {"bits": encoder.bits, "numbers": None if encoder.bits is not None else encoder.dimension}
+        for name, count in made.items():
+            stated = getattr(self, name)
+            if stated is not None and stated != count:
+                others = next(f"{value} {key}" for key, value in made.items() if value is not None)
+                raise SpecError(f"code: {name}={stated}, and {self.artefact} makes {others}: write these")
+        if encoder.bits is None and (self.flip is not None or self.epsilon is not None):
+            raise SpecError(
+                f"code: {self.artefact} makes numbers, which have norm= and noise=, not flip= or epsilon="
+            )
+        if encoder.bits is not None and self.norm is not None:
+            raise SpecError(
+                f"code: {self.artefact} makes bits, which have flip= or epsilon=, not norm= and noise="
+            )
+        if self.epsilon is not None and encoder.dimension > MOST_WORD:
+            raise SpecError(
+                f"code: epsilon={self.epsilon:g} on {encoder.dimension} bits: one response is over words of "
+                f"at most {MOST_WORD} bits: write flip=, which is for each bit"
+            )
+
+    @torch.no_grad()
+    def release(self, images: Tensor, noise: Noise) -> BitsRelease | FeatureRelease:
+        """The codes of (N, C, H, W) uint8 images, with fresh noise for every image.
+
+        Each image goes through the network by itself: in a batch it would be rounded otherwise, and its code
+        would depend on the others.
+
+        Args:
+            images: the originals.
+            noise: `fresh_noise()` when the result leaves the device.
+
+        Raises:
+            SpecError: images of another size than the encoder was trained on, or as `check` does.
+            ArtefactError: as load_encoder does.
+        """
+        check_batch(images)
+        self.check()
+        encoder = self._encoder
+        if tuple(images.shape[1:]) != encoder.shape:
+            size, wanted = ("x".join(map(str, shape)) for shape in (images.shape[1:], encoder.shape))
+            raise SpecError(
+                f"code: {self.artefact} was trained on {wanted} images, and these are {size}: resize them, "
+                "or train an encoder on images like these"
+            )
+        rows = [encoder.network(to_float(image)) for image in images.split(1)]
+        numbers = torch.cat(rows) if rows else torch.empty(0, encoder.dimension)
+        if encoder.bits is not None:
+            return BitsRelease(self._answered(signs(numbers), noise), self.spec)
+        if self.norm is not None and self.noise is not None:
+            numbers = clipped_noisy(numbers, noise, norm=self.norm, variance=self.noise)
+        return FeatureRelease(numbers, self.spec)
+
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
+        """ε-DP of bits that may be lies, ρ-zCDP of clipped noisy numbers, between any two images; else None.
+
+        Args:
+            shape: of the image; the number does not depend on it.
+            pixels: how many may differ, by default 1: however many, every bit may change, and numbers may
+                move from one end of the ball to the other.
+        """
+        count = 1 if pixels is None else check_pixels("code", pixels)
+        if self.noise is not None and self.norm is not None:
+            rho = float(2 * Fraction(str(self.norm)) ** 2 / Fraction(str(self.noise)))
+            return Guarantee(
+                definition="concentrated",
+                value=rho,
+                pixels=count,
+                whole_image=rho,
+                source="discrete Gaussian: Canonne, Kamath & Steinke 2020, Thm. 4",
+                centre=discrete_mu(radius=self.norm, variance=self.noise, step=1 / GRID),
+            )
+        if self.flip is None and self.epsilon is None:
+            return None
+        epsilon = self.epsilon
+        if self.flip is not None:
+            epsilon = self._encoder.dimension * float(np.log1p(-self.flip) - np.log(self.flip)) * (1 + 1e-12)
+        assert epsilon is not None
+        return Guarantee(
+            definition="pure",
+            value=epsilon,
+            pixels=count,
+            whole_image=epsilon,
+            source="randomised response: Warner 1965; Kairouz, Oh & Viswanath 2016",
+        )
+
+    def bounds(self, prior: naming.Prior, releases: int = 1) -> list[naming.Bound]:
+        """What is proved of naming somebody beside the guarantee; see protect.naming.
+
+        Args:
+            prior: the chance of the best guess beforehand, or the priors of all people.
+            releases: n, of images of that person, each with fresh noise.
+        """
+        encoder = self._encoder
+        bits, n = encoder.bits, releases
+        if bits is not None:
+            proved = [naming.counting(prior, outputs=2**bits, releases=n)]
+            if self.flip is not None:
+                proved.append(naming.flipped_bits(prior, bits=bits, flip=self.flip, releases=n))
+            if self.epsilon is not None:
+                proved.append(
+                    naming.randomised_response(prior, outputs=2**bits, epsilon=self.epsilon, releases=n)
+                )
+            return proved
+        if self.norm is None or self.noise is None:
+            return []
+        deviation, d = self.noise**0.5, encoder.dimension
+        ball = naming.gaussian_ball(prior, dimensions=d, ratio=self.norm / deviation, releases=n)
+        return [naming.discrete(ball, dimensions=d, step=1 / (GRID * deviation), releases=n)]
+
+    def suspicious(
+        self, release: BitsRelease | FeatureRelease, *, false_alarm: float, made_of: str | None = None
+    ) -> None:
+        """None: any bits, and any numbers, may be a code. See Protection.suspicious."""
+        return
+
+    def _answered(self, bits: Tensor, noise: Noise) -> Tensor:
+        """Bits as they leave: as they are, each flipped by chance, or their word told with lies."""
+        if self.flip is not None:
+            return bits ^ noise.flips(tuple(bits.shape), probability=Fraction(str(self.flip)))
+        if self.epsilon is not None:
+            count = bits.shape[1]
+            words = noise.other_words(words_of(bits), outputs=2**count, epsilon=Fraction(str(self.epsilon)))
+            return bits_of(words, bits=count)
+        return bits
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        return load_encoder(self.artefact)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The parameters alone: another process reads the artefact itself."""
+        return {name: value for name, value in vars(self).items() if name != "_encoder"}
+
+
+def check_noise(
+    *, flip: float | None, epsilon: float | None, norm: float | None, noise: float | None
+) -> None:
+    """Raise SpecError for noise that is none, or too much, or for a norm without noise."""
+    if flip is not None and not 0 < flip < 0.5:
+        raise SpecError(
+            f"code: flip={flip:g}: a bit is flipped with a probability above 0 and below 0.5, where nothing "
+            "is left of it: choose such as 0.1, or leave it out"
+        )
+    if flip is not None and epsilon is not None:
+        raise SpecError("code: flip and epsilon: bits are flipped one by one, or all at once: leave one out")
+    if epsilon is not None:
+        check_bounds("code", "epsilon", epsilon, "choose such as 2")
+    if (norm is None) != (noise is None):
+        raise SpecError("code: norm and noise belong together: numbers are clipped for the noise: write both")
+    if norm is not None and noise is not None:
+        check_bounds("code", "norm", norm, "choose such as 1")
+        check_bounds("code", "noise", noise, "choose such as 0.06")

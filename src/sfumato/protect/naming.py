@@ -1,0 +1,40 @@
+"""What releases of any protection prove of naming the person on them: the least of all bounds that apply."""
+
+from typing import Any
+
+from sfumato.dp import naming
+
+
+def named(
+    protection: Any,
+    shape: tuple[int, int, int],
+    *,
+    candidates: int | None = None,
+    prior: naming.Prior | None = None,
+    releases: int = 1,
+) -> naming.Naming:
+    """The most that anybody's chance can be to name the person who is on the released images.
+
+    On average over people and noise, whatever is known and computed. Of most protections, and of all that
+    release pixels as papers have them, nothing is proved: then the chance is 1.
+
+    Args:
+        protection: see sfumato.protect.
+        shape: (C, H, W) of the images.
+        candidates: N equally likely people; or
+        prior: the chance of the best guess beforehand, or the priors of all people.
+        releases: n, of images of that person, each with fresh noise.
+
+    Raises:
+        ConfigError: neither candidates nor prior, both, or a number out of range.
+        ArtefactError: the protection's artefact cannot be read.
+    """
+    beforehand = naming.prior_of(candidates, prior)
+    bounds = [naming.Bound(1.0, "nothing is proved")]
+    if hasattr(protection, "bounds"):
+        bounds += protection.bounds(beforehand, releases)
+    guarantee = protection.guarantee(shape)
+    if guarantee is not None:
+        stated = guarantee.naming(candidates=candidates, prior=prior, releases=releases)
+        bounds.append(naming.Bound(stated.chance, stated.source))
+    return naming.stated(naming.least(*bounds), candidates=candidates, prior=prior, releases=releases)

@@ -1,0 +1,115 @@
+"""A code that a study trains."""
+
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sfumato.data.labelled import LabelledImages
+from sfumato.episodes import Sampler
+from sfumato.errors import ConfigError, SpecError
+from sfumato.learn import code
+from sfumato.protect.code import Code
+from sfumato.protect.parameters import canonical
+from sfumato.study.cells import changed
+from sfumato.study.models import with_checkpoint
+from sfumato.study.trained.recipe import NO_FILE, same_classes, task_settings
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab import Lab
+
+
+@dataclass(frozen=True)
+class CodeRecipe:
+    """A code of so many bits or numbers; see protect.code.Code. It is trained through its noise."""
+
+    bits: int | None = None
+    numbers: int | None = None
+    flip: float | None = None
+    epsilon: float | None = None
+    norm: float | None = None
+    noise: float | None = None
+
+    name: ClassVar[str] = "code"
+
+    def __post_init__(self) -> None:
+        try:
+            code.check_size(bits=self.bits, numbers=self.numbers)
+            self._trained_with(code.CodeConfig(bits=1))
+        except ConfigError as error:
+            raise SpecError(f"code: {error}") from error
+        Code(NO_FILE, flip=self.flip, epsilon=self.epsilon, norm=self.norm, noise=self.noise)  # checks them
+
+    @property
+    def spec(self) -> str:
+        """See Recipe."""
+        return canonical(self.name, self)
+
+    @property
+    def kind(self) -> str:
+        """See Recipe."""
+        return "numbers" if self.bits is None else "bits"
+
+    def settings(self, config: "StudyConfig") -> dict[str, Any]:
+        """See Recipe."""
+        settings = {"codes": changed(self._trained_with(config.codes)), **task_settings(config)}
+        return {**settings, "sensitive": self._sensitive(config)}
+
+    def check(self, lab: "Lab") -> None:
+        """See Recipe."""
+        config = self._trained_with(lab.config.codes)
+        Sampler(lab.train.label(lab.config.task.target), _fitting(lab.train, lab.config, config).episode)
+
+    def train(self, lab: "Lab", seed: int, path: Path) -> None:
+        """See Recipe."""
+        config = lab.config
+        training, validation = lab.train, lab.validation
+        if not config.episodic:
+            training, validation = same_classes(lab)
+        with_checkpoint(
+            lambda checkpoint: code.train(
+                training,
+                _fitting(training, config, self._trained_with(config.codes)),
+                target=config.task.target,
+                sensitive=self._sensitive(config),
+                validation=validation,
+                seed=seed,
+                checkpoint=checkpoint,
+                progress=lab.progress.within,
+            )
+        )(path)
+
+    def with_artefact(self, path: str) -> str:
+        """See Recipe."""
+        return Code(path, **asdict(self)).spec
+
+    def _trained_with(self, config: code.CodeConfig) -> code.CodeConfig:
+        flip = self.flip
+        if self.epsilon is not None and self.bits is not None:
+            # Of a word that is another with this probability, half of the bits are.
+            flip = (2**self.bits - 1) / (math.exp(self.epsilon) + 2**self.bits - 1) / 2
+        return replace(
+            config, bits=self.bits, numbers=self.numbers, flip=flip, norm=self.norm, noise=self.noise
+        )
+
+    def _sensitive(self, config: "StudyConfig") -> tuple[str, ...]:
+        task = config.task
+        wanted = config.codes.against > 0 and task.sensitive not in (None, task.target)
+        return (task.sensitive,) if wanted and task.sensitive is not None else ()
+
+
+def _fitting(data: LabelledImages, config: "StudyConfig", codes: code.CodeConfig) -> code.CodeConfig:
+    """The settings with episodes no larger than the classes of the training images allow."""
+    _, counts = data.label(config.task.target).codes.unique(return_counts=True)
+    counts = counts[counts >= 2].sort(descending=True).values
+    way = min(codes.way, len(counts))
+    if way < 2:
+        return codes  # the sampler says what is missing
+    most = int(counts[way - 1])
+    shot = min(codes.shot, most - 1)
+    codes = replace(codes, way=way, shot=shot, queries=min(codes.queries, most - shot))
+    if config.episodic:
+        task = config.task
+        return replace(codes, validation_way=task.way, validation_shot=task.shot)
+    return replace(codes, validation_way=min(codes.validation_way, way))

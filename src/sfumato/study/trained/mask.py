@@ -1,0 +1,68 @@
+"""A mask that a study trains."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sfumato.learn import adversarial_mask
+from sfumato.protect.mask import Mask
+from sfumato.protect.parameters import canonical
+from sfumato.protect.release import kind_of
+from sfumato.study.cells import changed
+from sfumato.study.models import with_checkpoint
+from sfumato.study.trained.recipe import NO_FILE, same_classes, task_settings
+
+if TYPE_CHECKING:
+    from sfumato.study.grid import StudyConfig
+    from sfumato.study.lab import Lab
+
+
+@dataclass(frozen=True)
+class MaskRecipe:
+    """A mask; see protect.mask.Mask. One artefact serves all `values`."""
+
+    keep: float
+    values: str = "hard"
+
+    name: ClassVar[str] = "mask"
+
+    def __post_init__(self) -> None:
+        Mask(NO_FILE, keep=self.keep, values=self.values)  # checks them
+
+    @property
+    def spec(self) -> str:
+        """See Recipe."""
+        return canonical(self.name, self)
+
+    @property
+    def kind(self) -> str:
+        """See Recipe."""
+        return kind_of(Mask(NO_FILE, values=self.values))
+
+    def settings(self, config: "StudyConfig") -> dict[str, Any]:
+        """See Recipe."""
+        return {"masks": changed(replace(config.masks, keep=self.keep)), **task_settings(config)}
+
+    def check(self, lab: "Lab") -> None:
+        """See Recipe."""
+        config = replace(lab.config.masks, keep=self.keep)
+        adversarial_mask.trainable(lab.train, config, lab.config.task.target)
+
+    def train(self, lab: "Lab", seed: int, path: Path) -> None:
+        """See Recipe."""
+        training, validation = same_classes(lab)
+        with_checkpoint(
+            lambda checkpoint: adversarial_mask.train(
+                training,
+                replace(lab.config.masks, keep=self.keep),
+                target=lab.config.task.target,
+                validation=validation,
+                seed=seed,
+                checkpoint=checkpoint,
+                progress=lab.progress.within,
+            )
+        )(path)
+
+    def with_artefact(self, path: str) -> str:
+        """See Recipe."""
+        return Mask(path, keep=self.keep, values=self.values).spec

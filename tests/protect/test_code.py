@@ -1,0 +1,259 @@
+"""Codes: bits or numbers of an encoder, exact lies and noise, and what is proved of them."""
+
+import math
+import pickle
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from sfumato import artefacts
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ArtefactError, DataError, SpecError
+from sfumato.networks.code import untrained_code_network
+from sfumato.protect import parse
+from sfumato.protect.code import (
+    BitsRelease,
+    Code,
+    bits_of,
+    load_encoder,
+    unpack,
+    words_of,
+)
+from sfumato.protect.naming import named
+from sfumato.protect.pixelize import Pixelize
+
+SHAPE = (3, 16, 16)
+
+
+def photographs(count: int) -> Tensor:
+    draw = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, *SHAPE), dtype=torch.uint8, generator=draw)
+
+
+def encoder(path: Path, **size: int) -> str:
+    """An artefact of an encoder that was never trained, but whose batch norm has seen photographs."""
+    network = untrained_code_network("conv4", SHAPE, dimension=sum(size.values()), seed=0)
+    with torch.no_grad():
+        for _ in range(50):
+            network(photographs(64).float() / 255)
+    card = {"kind": "code", "config": {"encoder": "conv4", **size}, "shape": list(SHAPE)}
+    artefacts.save(path, {f"network.{k}": v for k, v in network.state_dict().items()}, card)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def bits(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return encoder(tmp_path_factory.mktemp("bits") / "bits.safetensors", bits=12)
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return encoder(tmp_path_factory.mktemp("numbers") / "numbers.safetensors", numbers=6)
+
+
+def released(protection: Code, count: int = 40, seed: int = 0) -> Tensor:
+    return protection.release(photographs(count), seeded_noise(seed)).values
+
+
+# What leaves
+
+
+def test_bits_are_the_signs_of_what_the_encoder_gives(bits: str):
+    network = load_encoder(bits).network
+    with torch.no_grad():
+        expected = torch.cat([network(image / 255) for image in photographs(8).float().split(1)]) > 0
+    assert released(Code(bits), 8).equal(expected)
+    assert 0.2 < released(Code(bits)).float().mean() < 0.8
+
+
+def test_twelve_bits_travel_in_two_bytes_and_come_back(bits: str):
+    release = Code(bits).release(photographs(5), seeded_noise(0))
+    assert isinstance(release, BitsRelease)
+    packets = release.packed()
+    assert [len(packet) for packet in packets] == [2] * 5 == [release.bytes_per_image] * 5
+    assert unpack(packets, spec=release.spec, bits=12).values.equal(release.values)
+    assert release.vectors().unique().tolist() == [-1, 1]
+
+
+def test_words_and_bits_are_the_same_in_both_directions():
+    every = torch.tensor(list(product([False, True], repeat=5)))
+    assert words_of(every).tolist() == list(range(32))
+    assert bits_of(words_of(every), bits=5).equal(every)
+
+
+def test_the_code_of_an_image_does_not_depend_on_the_others(bits: str, numbers: str):
+    for path in (bits, numbers):
+        assert released(Code(path), 8)[3:4].equal(
+            Code(path).release(photographs(8)[3:4], seeded_noise(0)).values
+        )
+
+
+def test_numbers_are_from_minus_1_to_1_and_travel_as_a_feature_does(numbers: str):
+    release = Code(numbers).release(photographs(5), seeded_noise(0))
+    assert release.kind == "numbers"
+    assert release.values.abs().max() <= 1
+    assert release.bytes_per_image == 4 * 6
+
+
+# Lies and noise
+
+
+def test_each_bit_is_flipped_as_often_as_the_spec_says(bits: str):
+    truth, told = (
+        released(Code(bits), 40),
+        torch.stack([released(Code(bits, flip=0.2), 40, n) for n in range(50)]),
+    )
+    lies = (told != truth).double()
+    assert lies.mean().item() == pytest.approx(0.2, abs=5 * math.sqrt(0.16 / lies.numel()))
+    # Each bit by itself: no two bits lie together more often than chance has it.
+    pairs = np.cov(lies.flatten(0, 1).T.numpy())
+    assert np.abs(pairs - np.diag(np.diag(pairs))).max() < 5 * 0.16 / math.sqrt(2000)
+
+
+def test_a_word_is_told_as_it_is_with_the_probability_of_randomised_response(tmp_path: Path):
+    small = encoder(tmp_path / "small.safetensors", bits=3)
+    truth = words_of(released(Code(small), 40))
+    told = torch.stack([words_of(released(Code(small, epsilon=2), 40, n)) for n in range(60)])
+    right = math.exp(2) / (math.exp(2) + 7)
+    kept = (told == truth).double().mean().item()
+    assert kept == pytest.approx(right, abs=5 * math.sqrt(right * (1 - right) / told.numel()))
+    steps = ((told - truth) % 8).flatten().bincount(minlength=8)[1:]  # all other words alike
+    expected = told.numel() * (1 - right) / 7
+    assert ((steps - expected).abs() < 5 * math.sqrt(expected)).all()
+
+
+def test_noisy_numbers_are_those_of_a_clipped_code(numbers: str):
+    clean = released(Code(numbers))
+    clipped = clean * (0.5 / clean.norm(dim=1, keepdim=True)).clamp(max=1)
+    noisy = torch.stack([released(Code(numbers, norm=0.5, noise=0.01), 40, n) for n in range(40)])
+    assert (noisy.mean(0) - clipped).abs().max() < 5 * 0.1 / math.sqrt(40) + 1 / 1024
+    assert (noisy - clipped).std().item() == pytest.approx(0.1, rel=0.05)
+
+
+def test_a_code_with_noise_differs_from_release_to_release_and_one_without_does_not(bits: str):
+    assert Code(bits, flip=0.1).draws_noise
+    assert not Code(bits).draws_noise
+    assert not released(Code(bits, flip=0.1), seed=0).equal(released(Code(bits, flip=0.1), seed=1))
+
+
+# What is proved
+
+
+def test_few_bits_prove_by_counting_and_lies_prove_more(tmp_path: Path):
+    five = encoder(tmp_path / "five.safetensors", bits=5)
+    assert named(Code(five), SHAPE, candidates=369).chance == pytest.approx(32 / 369)  # 8.7%
+    assert named(Code(five, flip=0.2), SHAPE, candidates=369).chance < 32 / 369
+    assert named(Code(five, epsilon=2), SHAPE, candidates=369).chance == pytest.approx(
+        32 * math.exp(2) / (math.exp(2) + 31) / 369, rel=1e-6
+    )
+
+
+def test_bits_add_up_over_releases(tmp_path: Path):
+    five = Code(encoder(tmp_path / "five.safetensors", bits=5))
+    million = [named(five, SHAPE, candidates=10**6, releases=n).chance for n in (1, 2, 3)]
+    assert million == pytest.approx([32e-6, 1024e-6, 32768e-6])
+
+
+def test_no_adversary_names_more_than_is_proved(tmp_path: Path):
+    """The best adversary of all, by the exact table of a channel of 3 bits with lies."""
+    rng = np.random.default_rng(0)
+    flip, people = 0.15, 6
+    code = Code(encoder(tmp_path / "three.safetensors", bits=3), flip=flip)
+    for _ in range(20):
+        words = rng.integers(0, 8, (people, 4))  # each person has four images
+        distances = np.array([[bin(a ^ b).count("1") for b in range(8)] for a in range(8)])
+        channel = (flip**distances * (1 - flip) ** (3 - distances))[words].mean(1)  # (people, outputs)
+        best = channel.max(axis=0).sum() / people
+        assert best <= named(code, SHAPE, candidates=people).chance + 1e-12
+
+
+def test_noise_on_numbers_proves_from_the_radius_of_the_ball(numbers: str):
+    noisy = Code(numbers, norm=1, noise=0.0625)  # c / σ = 4
+    assert named(noisy, SHAPE, candidates=10**6).chance < 0.24
+    assert named(Code(numbers), SHAPE, candidates=10**6).chance == 1
+
+
+def test_the_guarantee_of_lies_is_that_of_all_bits_together(bits: str):
+    guarantee = Code(bits, flip=0.1).guarantee(SHAPE)
+    assert guarantee is not None
+    assert guarantee.whole_image == pytest.approx(12 * math.log(9))
+    assert Code(bits).guarantee(SHAPE) is None
+    assert named(Code(bits, flip=0.1), SHAPE, candidates=5000).chance < 2**12 / 5000
+
+
+def test_pixels_prove_nothing_of_naming():
+    assert named(Pixelize(8), SHAPE, candidates=100).chance == 1
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("code:artefact=f,flip=0.5", "flip=0.5: a bit is flipped with a probability above 0 and below 0.5"),
+        ("code:artefact=f,flip=0", "flip=0: a bit is flipped"),
+        ("code:artefact=f,norm=1", "norm and noise belong together"),
+        ("code:artefact=f,flip=0.1,epsilon=1", "leave one out"),
+        ("code:artefact=f,epsilon=0", "epsilon=0 is not above 0"),
+        ("code:flip=0.1", "artefact is missing"),
+        ("code:artefact=f,bit=3", "did you mean 'bits'"),
+    ],
+)
+def test_a_mistaken_spec_is_refused(spec: str, message: str):
+    with pytest.raises(SpecError, match=message):
+        parse(spec, takes=["bits", "numbers"])
+
+
+def test_noise_of_the_wrong_kind_is_refused(bits: str, numbers: str):
+    with pytest.raises(SpecError, match="makes numbers, which have norm= and noise="):
+        released(Code(numbers, flip=0.1))
+    with pytest.raises(SpecError, match="makes bits, which have flip= or epsilon="):
+        released(Code(bits, norm=1, noise=1))
+    with pytest.raises(SpecError, match=r"bits=16, and .*bits.safetensors makes 12 bits: write these"):
+        released(Code(bits, bits=16))
+    with pytest.raises(SpecError, match=r"numbers=3, and .*bits.safetensors makes 12 bits"):
+        released(Code(bits, numbers=3))
+
+
+def test_one_response_over_too_many_words_is_refused(tmp_path: Path):
+    large = encoder(tmp_path / "large.safetensors", bits=17)
+    with pytest.raises(SpecError, match=r"epsilon=2 on 17 bits: .* at most 16 bits: write flip="):
+        released(Code(large, epsilon=2))
+
+
+def test_images_of_another_size_are_refused(bits: str):
+    with pytest.raises(SpecError, match="was trained on 3x16x16 images, and these are 3x32x16: resize"):
+        Code(bits).release(torch.zeros(1, 3, 32, 16, dtype=torch.uint8), seeded_noise(0))
+
+
+@pytest.mark.parametrize(
+    ("packets", "message"),
+    [([b"\0"], "a packet of 1 bytes"), ([b"\0\1"], "bits beyond the last")],
+)
+def test_foreign_packets_are_refused(packets: list[bytes], message: str):
+    with pytest.raises(DataError, match=message):
+        unpack(packets, spec="code", bits=12)
+
+
+def test_an_artefact_of_another_kind_or_of_both_sizes_is_refused(tmp_path: Path, bits: str):
+    tensors, card = artefacts.load(bits, kind="code")
+    artefacts.save(tmp_path / "mask.safetensors", tensors, {**card, "kind": "mask"})
+    with pytest.raises(ArtefactError, match="mask"):
+        load_encoder(str(tmp_path / "mask.safetensors"))
+    both = {**card["config"], "numbers": 12}
+    artefacts.save(tmp_path / "both.safetensors", tensors, {**card, "config": both})
+    with pytest.raises(ArtefactError, match="either bits or numbers"):
+        load_encoder(str(tmp_path / "both.safetensors"))
+
+
+def test_a_spec_reads_back_and_another_process_reads_the_artefact_itself(bits: str):
+    code = parse(f"code:artefact={bits},flip=0.25,bits=12", takes=["bits"])
+    assert code == Code(bits, bits=12, flip=0.25)
+    assert parse(code.spec, takes=["bits"]) == code
+    code.check()
+    assert "_encoder" not in vars(pickle.loads(pickle.dumps(code)))
