@@ -344,6 +344,6 @@ def test_a_spec_of_no_feature_is_refused(spec: str, message: str):
 def test_a_protection_of_images_is_no_feature():
     with pytest.raises(
         SpecError,
-        match="its releases are numbers, and pixels .* can be taken here: give",
+        match=r"its releases are numbers, and pixels .* can be taken here: give",
     ):
         parse("feature:artefact=f.safetensors,noise=1")
