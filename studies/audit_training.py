@@ -86,15 +86,15 @@ def noiseless() -> Iterator[None]:
 @contextmanager
 def repeated() -> Iterator[None]:
     """The same noise in every step of a run."""
-    begin = meta._Run.__init__
+    begin = meta.Training.__init__
 
-    def anew(self: meta._Run, *given: Any) -> None:
+    def anew(self: meta.Training, *given: Any) -> None:
         begin(self, *given)
         clipping.fresh_gaussian = same_noise()
 
     with (
         mock.patch.object(clipping, "fresh_gaussian", _drawn),
-        mock.patch.object(meta._Run, "__init__", anew),
+        mock.patch.object(meta.Training, "__init__", anew),
     ):
         yield
 

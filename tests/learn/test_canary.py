@@ -116,7 +116,7 @@ def test_the_canary_uses_all_that_a_task_is_allowed(monkeypatch, policy, share):
 
 def test_neither_the_images_drawn_nor_the_order_of_labels_changes_the_canary():
     data = canary.white(config(), places=4, image=IMAGE)
-    training = meta._Run(data, parse("none"), config(tasks=4), "class", 0, IMAGE, None)
+    training = meta.Training(data, parse("none"), config(tasks=4), "class", 0, IMAGE, None)
     drawn = [training._promise.draw(config().shape) for _ in range(6)]
     found = torch.cat(
         [training._contributions(rows, None, config().inner, torch.Generator()) for rows in drawn]
@@ -130,7 +130,7 @@ def test_the_adversary_needs_the_seed_and_the_updates_alone(monkeypatch):
     """His parameters of each step are those of an optimiser that he runs himself."""
     given = config(steps=4, tasks=4, epsilon=9.0)
     watched = Watched(monkeypatch, given, inserted=True)
-    mine = nn.Parameter(meta._learner(given, IMAGE, 0).initial())
+    mine = nn.Parameter(meta.untrained(given, IMAGE, 0).initial())
     adam = torch.optim.Adam([mine], lr=given.meta_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, T_max=4)
     for parameters, (update, *_) in zip(watched.parameters, watched.looks, strict=True):
@@ -189,7 +189,7 @@ def test_the_same_noise_in_every_step_is_convicted(monkeypatch):
     # Told unless the canary is in all four steps or in none, 1 in 8 at rate 1/2. Of 50 runs that leaves 33 or
     # fewer with a probability below 1e-4, and 34 against 0 prove ε = 1.6.
     noise = {}
-    real, step = clipping.fresh_gaussian, meta._Run.step
+    real, step = clipping.fresh_gaussian, meta.Training.step
 
     def remembered(shape, std):
         if shape not in noise:
@@ -202,7 +202,7 @@ def test_the_same_noise_in_every_step_is_convicted(monkeypatch):
         return step(run)
 
     monkeypatch.setattr(clipping, "fresh_gaussian", remembered)
-    monkeypatch.setattr(meta._Run, "step", first_forgets)
+    monkeypatch.setattr(meta.Training, "step", first_forgets)
     assert audited(config(tasks=4, steps=4, epsilon=0.5)).convicted
 
 

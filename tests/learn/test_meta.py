@@ -133,7 +133,7 @@ def test_training_learns(glyphs, algorithm, gain):
 def test_a_step_is_adam_on_the_mean_contribution(glyphs):
     """With the first step, Adam moves every parameter by the rate, against the sign of its gradient."""
     config = replace(OPEN, steps=1, meta_rate=1e-3)
-    run = meta._Run(glyphs, parse("none"), config, "class", 0, (1, 16, 16))
+    run = meta.Training(glyphs, parse("none"), config, "class", 0, (1, 16, 16))
     before, seen = run._start.detach().clone(), []
     real = run._contributions
     run._contributions = lambda *given: seen.append(real(*given)) or seen[-1]
@@ -145,7 +145,7 @@ def test_a_step_is_adam_on_the_mean_contribution(glyphs):
 
 @pytest.mark.parametrize("algorithm", ["maml", "meta-sgd"])
 def test_a_stopped_run_goes_on_exactly(glyphs, tmp_path, monkeypatch, algorithm):
-    monkeypatch.setattr(meta, "_SAVED_EVERY", 2)
+    monkeypatch.setattr(meta.training, "_SAVED_EVERY", 2)
     config, path = replace(OPEN, algorithm=algorithm), tmp_path / "run.checkpoint"
     stop_after(5, glyphs, config, path)
     first = []
@@ -179,9 +179,9 @@ def test_two_private_runs_of_one_seed_differ(glyphs):
 
 
 def test_neither_noise_nor_the_images_of_a_task_follow_from_the_seed(glyphs, monkeypatch):
-    runs = [meta._Run(glyphs, parse("none"), CLOSED, "class", 0, (1, 16, 16)) for _ in range(2)]
+    runs = [meta.Training(glyphs, parse("none"), CLOSED, "class", 0, (1, 16, 16)) for _ in range(2)]
     assert runs[0]._promise.draws.initial_seed() != runs[1]._promise.draws.initial_seed()
-    monkeypatch.setattr(meta, "poisson", lambda *_: torch.empty(0, dtype=torch.int64))
+    monkeypatch.setattr(meta.promises, "poisson", lambda *_: torch.empty(0, dtype=torch.int64))
     one, other = (train(glyphs, CLOSED, seed=0).start for _ in range(2))
     assert (one != other).double().mean() > 0.99
 
@@ -193,17 +193,17 @@ def test_the_account_is_charged_before_tasks_are_drawn_and_images_looked_at(glyp
         return lambda *given, **more: order.append(name) or function(*given, **more)
 
     monkeypatch.setattr(Accountant, "step", noted("charge", Accountant.step))
-    monkeypatch.setattr(meta, "poisson", noted("poisson", lambda pool, rate: torch.tensor([1, 3])))
+    monkeypatch.setattr(meta.promises, "poisson", noted("poisson", lambda pool, rate: torch.tensor([1, 3])))
     monkeypatch.setattr(TaskPool, "draw", noted("draw", TaskPool.draw))
-    monkeypatch.setattr(meta, "contributions", noted("learn", meta.contributions))
+    monkeypatch.setattr(meta.training, "contributions", noted("learn", meta.training.contributions))
     train(glyphs, CLOSED)
     assert order == ["charge", "poisson", "draw", "learn"] * 4
 
 
 def test_who_takes_part_is_drawn_with_the_charged_rate_from_the_operating_system(glyphs, monkeypatch):
     asked = []
-    monkeypatch.setattr(meta, "poisson", lambda *given: asked.append(given) or torch.tensor([0]))
-    run = meta._Run(glyphs, parse("none"), CLOSED, "class", 0, (1, 16, 16))
+    monkeypatch.setattr(meta.promises, "poisson", lambda *given: asked.append(given) or torch.tensor([0]))
+    run = meta.Training(glyphs, parse("none"), CLOSED, "class", 0, (1, 16, 16))
     run.step()
     assert asked == [(5, 2 / 5)]  # and no bits of our own
     assert run._promise._account.stretches == (Stretch(1.5, 2 / 5, 1),)
@@ -211,9 +211,9 @@ def test_who_takes_part_is_drawn_with_the_charged_rate_from_the_operating_system
 
 @pytest.mark.parametrize("policy", [*SETTINGS][:-1])
 def test_an_empty_draw_is_a_step_like_any_other(glyphs, monkeypatch, policy):
-    monkeypatch.setattr(meta, "poisson", lambda *_: torch.empty(0, dtype=torch.int64))
+    monkeypatch.setattr(meta.promises, "poisson", lambda *_: torch.empty(0, dtype=torch.int64))
     noted = Noted()
-    run = meta._Run(glyphs, noted, clipped(policy), "class", 0, (1, 16, 16))
+    run = meta.Training(glyphs, noted, clipped(policy), "class", 0, (1, 16, 16))
     before = run._start.detach().clone()
     run.step()
     assert noted.given == []
@@ -223,8 +223,8 @@ def test_an_empty_draw_is_a_step_like_any_other(glyphs, monkeypatch, policy):
 
 
 def test_noise_has_the_deviation_of_the_multiplier_over_the_public_number(glyphs, monkeypatch):
-    monkeypatch.setattr(meta, "poisson", lambda *_: torch.empty(0, dtype=torch.int64))
-    run = meta._Run(glyphs, parse("none"), clipped("fixed"), "class", 0, (1, 16, 16))
+    monkeypatch.setattr(meta.promises, "poisson", lambda *_: torch.empty(0, dtype=torch.int64))
+    run = meta.Training(glyphs, parse("none"), clipped("fixed"), "class", 0, (1, 16, 16))
     update = run._promise.release(torch.zeros(0, 40_000)).update
     assert update.std().item() == pytest.approx(1.5 * 1.0 / 2, rel=0.02)  # a deviation of 0.35%
     assert update.mean().item() == pytest.approx(0, abs=5 * 0.75 / 200)
@@ -270,9 +270,9 @@ def test_parameters_and_state_are_functions_of_noised_sums_alone(glyphs, monkeyp
     monkeypatch.setattr(clipping, "fresh_gaussian", Scripted)
     sides = []
     for drawn in ([0, 2], [0, 2, 3]):
-        monkeypatch.setattr(meta, "poisson", lambda *_, drawn=drawn: torch.tensor(drawn))
+        monkeypatch.setattr(meta.promises, "poisson", lambda *_, drawn=drawn: torch.tensor(drawn))
         config = replace(clipped(policy), algorithm=algorithm)
-        run = meta._Run(glyphs, parse("none"), config, "class", 0, (1, 16, 16))
+        run = meta.Training(glyphs, parse("none"), config, "class", 0, (1, 16, 16))
         run.step()
         run.step()
         adam = run._optimiser.state[run._start]
@@ -286,10 +286,10 @@ def test_parameters_and_state_are_functions_of_noised_sums_alone(glyphs, monkeyp
 @pytest.mark.parametrize("algorithm", ["maml", "fomaml", "reptile", "meta-sgd"])
 @pytest.mark.parametrize("policy", ["meta-clip", "meta-clip-published"])
 def test_every_algorithm_can_follow_the_norm(glyphs, policy, algorithm, monkeypatch):
-    monkeypatch.setattr(meta, "poisson", lambda *_: torch.tensor([0, 2, 3]))
+    monkeypatch.setattr(meta.promises, "poisson", lambda *_: torch.tensor([0, 2, 3]))
     seen = []
-    real = meta.contributions
-    monkeypatch.setattr(meta, "contributions", lambda *given: seen.append(given[3]) or real(*given))
+    real = meta.training.contributions
+    monkeypatch.setattr(meta.training, "contributions", lambda *given: seen.append(given[3]) or real(*given))
     model = train(glyphs, replace(clipped(policy), algorithm=algorithm))
     assert model.start.isfinite().all()
     norms = [inner.clipping_norm for inner in seen]
@@ -302,7 +302,7 @@ def test_without_noise_and_with_a_loose_norm_a_step_is_the_sum_over_the_public_n
         clipping, "fresh_gaussian", lambda shape, std: torch.zeros(shape, dtype=torch.float64)
     )
     loose = replace(CLOSED, private=replace(PROMISE, settings={"clipping_norm": 1e3}))
-    run = meta._Run(glyphs, parse("none"), loose, "class", 0, (1, 16, 16))
+    run = meta.Training(glyphs, parse("none"), loose, "class", 0, (1, 16, 16))
     found = torch.randn(3, 50)
     # Two are expected; that three came is a secret, and divides nothing.
     torch.testing.assert_close(run._promise.release(found).update, found.double().sum(0) / 2)
@@ -312,7 +312,7 @@ def test_the_rates_of_meta_sgd_are_clipped_together_with_the_parameters(glyphs, 
     monkeypatch.setattr(
         clipping, "fresh_gaussian", lambda shape, std: torch.zeros(shape, dtype=torch.float64)
     )
-    monkeypatch.setattr(meta, "poisson", lambda *_: torch.tensor([1]))
+    monkeypatch.setattr(meta.promises, "poisson", lambda *_: torch.tensor([1]))
     released = []
     tight = replace(CLOSED.private, settings={"clipping_norm": 1e-3})
     config = replace(CLOSED, algorithm="meta-sgd", steps=1, private=tight)
@@ -329,8 +329,8 @@ def test_a_task_that_is_not_finite_counts_as_zero_and_is_not_told(glyphs, monkey
     monkeypatch.setattr(
         clipping, "fresh_gaussian", lambda shape, std: torch.zeros(shape, dtype=torch.float64)
     )
-    monkeypatch.setattr(meta, "poisson", lambda *_: torch.tensor([0, 2, 3]))
-    real, starts, cards = meta.contributions, [], []
+    monkeypatch.setattr(meta.promises, "poisson", lambda *_: torch.tensor([0, 2, 3]))
+    real, starts, cards = meta.training.contributions, [], []
 
     def spoilt(learner, start, tasks, inner):
         tasks.support[1] = torch.nan
@@ -342,8 +342,8 @@ def test_a_task_that_is_not_finite_counts_as_zero_and_is_not_told(glyphs, monkey
         return found
 
     for changed in (spoilt, without):
-        monkeypatch.setattr(meta, "contributions", changed)
-        run = meta._Run(glyphs, parse("none"), replace(CLOSED, steps=1), "class", 0, (1, 16, 16))
+        monkeypatch.setattr(meta.training, "contributions", changed)
+        run = meta.Training(glyphs, parse("none"), replace(CLOSED, steps=1), "class", 0, (1, 16, 16))
         run._promise.draws.manual_seed(5)
         run.step()
         starts.append(run._start.detach())
@@ -354,14 +354,14 @@ def test_a_task_that_is_not_finite_counts_as_zero_and_is_not_told(glyphs, monkey
 
 
 def test_a_task_that_is_not_finite_counts_as_zero_in_an_open_run_too(glyphs, monkeypatch):
-    real, notes = meta.contributions, []
+    real, notes = meta.training.contributions, []
 
     def spoilt(*given):
         found = real(*given)
         found[1, 0] = torch.nan
         return found
 
-    monkeypatch.setattr(meta, "contributions", spoilt)
+    monkeypatch.setattr(meta.training, "contributions", spoilt)
     model = train(glyphs, note=notes.append)
     assert model.start.isfinite().all()
     assert notes == [
@@ -419,10 +419,12 @@ def test_noise_is_calibrated_for_the_start_too(glyphs):
 
 
 def test_a_start_is_the_median_of_the_pool_up_to_its_noise_and_a_bin(glyphs, monkeypatch):
-    found, real = [], meta.contributions
-    monkeypatch.setattr(meta, "contributions", lambda *given: found.append(real(*given)) or found[-1])
+    found, real = [], meta.training.contributions
+    monkeypatch.setattr(
+        meta.training, "contributions", lambda *given: found.append(real(*given)) or found[-1]
+    )
     private = replace(PROMISE, epsilon=5000, clipping="quantile", settings={}, start_noise=0.02)
-    run = meta._Run(glyphs, parse("none"), replace(CLOSED, private=private), "class", 0, (1, 16, 16))
+    run = meta.Training(glyphs, parse("none"), replace(CLOSED, private=private), "class", 0, (1, 16, 16))
     run._promise.begin(run._norms)
     norms = torch.cat(found).double().norm(dim=1)
     assert len(norms) == 5  # every task of the pool, once
@@ -431,14 +433,14 @@ def test_a_start_is_the_median_of_the_pool_up_to_its_noise_and_a_bin(glyphs, mon
 
 def test_meta_clip_as_published_starts_at_the_raw_median(glyphs, monkeypatch):
     private = replace(PROMISE, clipping="meta-clip-published", settings={})
-    run = meta._Run(glyphs, parse("none"), replace(CLOSED, private=private), "class", 0, (1, 16, 16))
+    run = meta.Training(glyphs, parse("none"), replace(CLOSED, private=private), "class", 0, (1, 16, 16))
     run._promise.begin(lambda pool: torch.arange(1.0, len(pool) + 1))
     assert run._promise.policy.norm == 3.0  # of 1 to 5
     assert run._promise.card("loop")["epsilon"] is None
 
 
 def test_a_resumed_run_goes_on_from_the_norm_that_it_found(glyphs, tmp_path, monkeypatch):
-    monkeypatch.setattr(meta, "_SAVED_EVERY", 1)
+    monkeypatch.setattr(meta.training, "_SAVED_EVERY", 1)
     path = tmp_path / "run.checkpoint"
     private = replace(PROMISE, epsilon=20, clipping="quantile", settings={}, start_noise=3.0)
     config = replace(CLOSED, private=private)
@@ -452,7 +454,7 @@ def test_a_resumed_run_goes_on_from_the_norm_that_it_found(glyphs, tmp_path, mon
 
     with pytest.raises(StopError):
         train(glyphs, config, checkpoint=path, progress=stop)
-    monkeypatch.setattr(meta._Run, "_norms", lambda *_: pytest.fail("the tasks were looked at again"))
+    monkeypatch.setattr(meta.Training, "_norms", lambda *_: pytest.fail("the tasks were looked at again"))
     card = train(glyphs, config, checkpoint=path).card
     spent = accounting.epsilon([Stretch(3.0, 1.0, 1), Stretch(1.5, 2 / 5, 4)], 1e-3)
     assert card["privacy"]["epsilon"] == spent
@@ -567,7 +569,7 @@ def test_nothing_that_is_published_depends_on_pixels_or_on_who_took_part(glyphs,
     other = replace(glyphs, images=255 - glyphs.images)
     assert other.digest != glyphs.digest
     for data, drawn in ((glyphs, [0]), (other, [0, 1, 2, 3])):
-        monkeypatch.setattr(meta, "poisson", lambda *_, drawn=drawn: torch.tensor(drawn))
+        monkeypatch.setattr(meta.promises, "poisson", lambda *_, drawn=drawn: torch.tensor(drawn))
         told = []
         model = train(data, CLOSED, progress=lambda *numbers, told=told: told.append(numbers))
         model.save(tmp_path / "model.safetensors")
@@ -589,7 +591,7 @@ def test_an_open_run_says_which_data_it_was(glyphs):
 
 
 def test_a_resumed_private_run_has_spent_what_a_whole_one_has(glyphs, tmp_path, monkeypatch):
-    monkeypatch.setattr(meta, "_SAVED_EVERY", 1)
+    monkeypatch.setattr(meta.training, "_SAVED_EVERY", 1)
     path = tmp_path / "run.checkpoint"
     config = clipped("quantile")
     stop_after(3, glyphs, config, path)

@@ -62,7 +62,7 @@ def few_shot_kind() -> Kind:
 
 def meta_kind() -> Kind:
     config = MetaConfig(network="strided", width=4)
-    learner = meta._learner(config, (1, 16, 16))
+    learner = meta.untrained(config, (1, 16, 16))
     card = {"kind": "meta", "config": asdict(config), "image": [1, 16, 16], "spec": "blur:radius=2"}
     card |= {"privacy": None, "made_of": None, "inner_norm": 1.5}
     return Kind("meta", {"start": learner.initial()}, card, (meta.load,))

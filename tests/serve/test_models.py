@@ -37,9 +37,9 @@ def save_few_shot(path: Path, spec: str, *, channels: int = 1, **card: object) -
 
 def save_meta(path: Path, network: str, spec: str = "gaussian:sigma=40") -> MetaModel:
     config = MetaConfig(network=network, width=None if network == "fully-connected" else 8)
-    learner = meta._learner(config, (1, 16, 16))
+    learner = meta.untrained(config, (1, 16, 16))
     card = {"config": asdict(config), "image": [1, 16, 16], "spec": spec, "privacy": None}
-    made = MetaModel(learner, learner.initial(), meta._test_inner(config, None), card)
+    made = MetaModel(learner, learner.initial(), meta.model.inner_of_use(config, None), card)
     made.save(path)
     return made
 

@@ -36,7 +36,7 @@ _TINY = 1e-12  # a deviation where there is no noise: scores are huge then, and 
 
 @dataclass(frozen=True)
 class _Places(TaskPool):
-    """A pool whose places are all empty but perhaps one. A child, since that is what `_Promise` takes."""
+    """A pool whose places are all empty but perhaps one. A child, since that is what `Promise` takes."""
 
     taken: bool
 
@@ -96,7 +96,7 @@ def canary_run(
 
     def run(inserted: bool) -> float:
         updates: list[Tensor] = []
-        training = meta._Run(
+        training = meta.Training(
             data, protection, config, "class", seed, image, lambda update, _: updates.append(update)
         )
         promise = training._promise
@@ -145,7 +145,7 @@ class _Adversary:
         self._earlier.append(fresh / length)
 
 
-def _expected(training: meta._Run, promise: meta._Promise) -> tuple[Tensor, Tensor, Tensor]:
+def _expected(training: meta.Training, promise: meta.Promise) -> tuple[Tensor, Tensor, Tensor]:
     """Of the next update, (P,) each: its mean without the canary, what the canary adds, its deviations."""
     config, policy = training._config, promise.policy
     inner = replace(config.inner, clipping_norm=policy.norm) if promise.follows_norm else config.inner

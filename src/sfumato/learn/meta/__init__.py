@@ -1,0 +1,28 @@
+"""Meta-learning: parameters from which a task is learned in a few steps, with a promise to the tasks or not.
+
+Source: Meta-Clip (docs/papers.md), which clips and noises inside MAML, Reptile and Meta-SGD. Here the unit of
+privacy is one task of a fixed pool: tasks are Poisson-sampled, each contribution is clipped as one vector
+over all layers, one noise is added to the sum, and an accountant stops the run before the step that would
+pass the budget. What a task contributes is made in `adaptation`, how it is clipped in `dp.clipping`.
+"""
+
+from sfumato.learn.meta.config import NETWORKS, MetaConfig, Private, config_of
+from sfumato.learn.meta.model import MetaModel, evaluate, load, promise, untrained
+from sfumato.learn.meta.promises import Promise, fresh_generator
+from sfumato.learn.meta.training import Training, train
+
+__all__ = [
+    "NETWORKS",
+    "MetaConfig",
+    "MetaModel",
+    "Private",
+    "Promise",
+    "Training",
+    "config_of",
+    "evaluate",
+    "fresh_generator",
+    "load",
+    "promise",
+    "train",
+    "untrained",
+]

@@ -1,0 +1,181 @@
+"""The meta-learned model: how it is used, tested and kept, and what its card promises."""
+
+import hashlib
+import os
+from dataclasses import replace
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from sfumato import artefacts
+from sfumato.data.labelled import Label, LabelledImages
+from sfumato.dp.guarantee import rounded_up
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.episodes import Sampler, Shape
+from sfumato.errors import ArtefactError, ConfigError
+from sfumato.images import to_float
+from sfumato.learn.adaptation import Inner, Learner, adapt, tasks_of
+from sfumato.learn.cards import Spec, protection_of, published
+from sfumato.learn.epochs import describing
+from sfumato.learn.few_shot import Accuracy
+from sfumato.learn.meta.config import NETWORKS, MetaConfig, config_of
+from sfumato.networks.weights import initial_weights, no_larger_than
+from sfumato.precision import resolve
+from sfumato.protect import Protection, parse
+
+_KIND = "meta"
+
+
+class MetaModel:
+    """Parameters to start from, and how a task is learned from them. State: none that changes.
+
+    Attributes:
+        learner: the network.
+        start: (P,) parameters; (2P,) with the rates of Meta-SGD.
+        inner: how a task is learned when the model is used.
+        card: what is known of its making: settings, data digest, privacy spent and of what.
+    """
+
+    def __init__(self, learner: Learner, start: Tensor, inner: Inner, card: dict[str, Any]) -> None:
+        self.learner = learner
+        self.start = start
+        self.inner = inner
+        self.card = card
+
+    def classify(self, support: Tensor, labels: Tensor, queries: Tensor) -> Tensor:
+        """Learn a task from released images and name others. -> (Q,) int64 labels.
+
+        Queries are normalised together (transductive): what one is called depends on the others.
+
+        Args:
+            support: (N * K, C, H, W) uint8 released images.
+            labels: (N * K,) int64, from 0 to N - 1.
+            queries: (Q, C, H, W) uint8 released images.
+        """
+        learned = adapt(self.learner, self.start, to_float(support), labels, self.inner)
+        with torch.no_grad():
+            return self.learner.logits(learned, to_float(queries)).argmax(1)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as an artefact."""
+        artefacts.save(path, {"start": self.start}, {"kind": _KIND, **published(self.card)})
+
+
+class _Card(artefacts.Card):
+    config: MetaConfig
+    image: artefacts.ImageShape
+    spec: Spec = "none"
+    made_of: artefacts.Sha256 | None = None
+    inner_norm: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _computes_in_bounds(self) -> "_Card":
+        if self.config.width is not None:
+            artefacts.check_map(self.config.width, self.image)
+        return self
+
+
+def load(path: str | os.PathLike[str]) -> MetaModel:
+    """Read a model that `MetaModel.save` wrote. Raises ArtefactError: damaged, or foreign."""
+    tensors, card = artefacts.load(path, kind=_KIND, schema=_Card)
+    if "spec" in card:
+        card["spec"] = protection_of(card["spec"], card.get("made_of"), path).spec
+    with describing(path, _KIND), no_larger_than(tensors):
+        config = config_of(card["config"])
+        learner = untrained(config, tuple(card["image"]))
+    size = learner.size * (2 if config.algorithm == "meta-sgd" else 1)
+    if tensors.keys() != {"start"} or tensors["start"].shape != (size,):
+        raise ArtefactError(f"{path}: damaged: the parameters do not fit the network")
+    return MetaModel(learner, tensors["start"], inner_of_use(config, card.get("inner_norm")), card)
+
+
+def promise(card: dict[str, Any]) -> str:
+    """What a model's card promises to the tasks that it was trained on, in words."""
+    private = card["privacy"]
+    if private is None:
+        return "nothing is promised to the images that it was trained on"
+    if private["epsilon"] is None:
+        return (
+            f"nothing is promised: {private['clipping']} is not covered "
+            f"(eps = {private['epsilon_if_the_norm_were_public']:.3g} if its norm were public)"
+        )
+    return (
+        f"eps = {rounded_up(private['epsilon'])} at delta = {private['delta']:g} for {private['unit']} "
+        f"({private['accountant']}, {card['steps']} steps, noise multiplier {private['noise_multiplier']:g}, "
+        f"{private['pool']} tasks); not covered: {'; '.join(private['not_covered'])}"
+    )
+
+
+def evaluate(
+    model: MetaModel,
+    data: LabelledImages,
+    *,
+    queries: int = 15,
+    episodes: int = 600,
+    target: str = "class",
+    protection: Protection | None = None,
+    seed: int = 0,
+) -> Accuracy:
+    """Mean accuracy over test tasks of the way and shot that the model is for, images protected once each.
+
+    Args:
+        model: from `train` or `load`.
+        data: clean images of classes that were never trained on.
+        queries, episodes: the test.
+        target: the label to classify.
+        protection: None for the one that the model was trained for.
+        seed: of the tasks and of the noise.
+
+    Raises:
+        DataError: too few classes or images for a task.
+        ConfigError: the model was trained privately, and on classes of these names. Its accuracy on them
+            would be an answer about private images that no budget covers.
+    """
+    _refuse_pool(model.card, data, target)
+    config = config_of(model.card["config"])
+    protection = parse(model.card["spec"]) if protection is None else protection
+    sampler = Sampler(data.label(target), Shape(way=config.way, shot=config.shot, queries=queries))
+    rows = sampler.draw(episodes, torch.Generator().manual_seed(seed))
+    drawn, tasks = rows.unique(return_inverse=True)
+    released = protection.release(data.images[drawn], seeded_noise(seed)).images()
+    scores = []
+    for task in tasks:
+        asked = tasks_of(released[task][None], config.shot)
+        named = model.classify(asked.support[0], asked.support_labels[0], asked.queries[0])
+        scores.append((named == asked.query_labels[0]).double().mean())
+    return Accuracy.over(torch.stack(scores), sampler.shape, protection.spec)
+
+
+def untrained(config: MetaConfig, image: tuple[int, ...], seed: int = 0) -> Learner:
+    """The network of some settings for images of (C, H, W), with weights that `seed` decides."""
+    channels, height, width = image
+    with initial_weights(seed):
+        settings = {} if config.width is None else {"width": config.width}
+        network = NETWORKS[config.network]((channels, height, width), config.way, **settings)
+    return Learner(network, precision=resolve(config.precision))
+
+
+def inner_of_use(config: MetaConfig, clipping_norm: float | None) -> Inner:
+    """How a task is learned when the model is used."""
+    return replace(config.inner, steps=config.test_steps, batches=1, clipping_norm=clipping_norm)
+
+
+def class_digests(label: Label) -> list[str]:
+    """Of the names of the classes that there are images of: public, but not for everybody to read."""
+    return sorted(
+        hashlib.sha256(label.names[code].encode()).hexdigest()[:16] for code in label.codes.unique()
+    )
+
+
+def _refuse_pool(card: dict[str, Any], data: LabelledImages, target: str) -> None:
+    """Refuse a test on the classes of a private pool, whose images no budget covers then."""
+    if card["privacy"] is None:
+        return
+    seen = set(class_digests(data.label(target))) & set(card["privacy"]["classes"])
+    if seen:
+        raise ConfigError(
+            f"{len(seen)} classes of {target!r} are among those that the model was privately trained on: how "
+            "well it does there is an answer about private images that no budget covers; test on others"
+        )

@@ -1,0 +1,173 @@
+"""What a private run promises to the tasks of its pool, and how the promise is kept."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfumato.data.labelled import LabelledImages
+from sfumato.dp import accounting, clipping
+from sfumato.episodes import Shape
+from sfumato.errors import BudgetExceededError, ConfigError
+from sfumato.learn.meta.config import MetaConfig, Private
+from sfumato.learn.meta.model import class_digests
+from sfumato.learn.task_pool import TaskPool, disjoint_pool, overlapping_pool, poisson
+
+
+class Promise:
+    """What a private run promises to the tasks of its pool. State: the account, the policy, who takes part.
+
+    Everything here that is drawn comes from the operating system.
+    """
+
+    def __init__(
+        self, private: Private, config: MetaConfig, data: LabelledImages, target: str, seed: int
+    ) -> None:
+        label, original, tasks = data.label(target), data.labels.get("original"), private.pool_tasks
+        self.pool: TaskPool = (
+            disjoint_pool(label, config.shape, seed=seed, original=original)
+            if tasks is None
+            else overlapping_pool(label, config.shape, tasks=tasks, seed=seed, original=original)
+        )
+        self._classes = class_digests(label)
+        self._rate = config.tasks / len(self.pool)
+        if self._rate > 1:
+            raise ConfigError(
+                f"tasks={config.tasks}: the pool has {len(self.pool)} tasks, and a step can have no more"
+            )
+        self._account = accounting.Accountant(private.epsilon, private.delta, len(self.pool))
+        self._private = private
+        self._settings = private.settings
+        # Parsed here, so that a wrong setting fails before any image is looked at.
+        self._policy: clipping.ClippingPolicy | None = (
+            None if private.seeks_start else clipping.parse(private.clipping, private.settings)
+        )
+        if private.seeks_start:
+            clipping.parse(private.clipping, {**private.settings, "start": 1.0})
+        self.follows_norm = clipping.POLICIES[private.clipping].follows_norm
+        self._noise: float = (
+            accounting.calibrate(private.epsilon, private.delta, self._rate, config.steps, self._before)
+            if private.noise_multiplier is None
+            else private.noise_multiplier
+        )
+        self.draws = fresh_generator()
+
+    def begin(self, norms: Callable[[TaskPool], Tensor]) -> None:
+        """Before the first step: find the first norm, where it is to be sought among the tasks."""
+        if self._policy is not None:
+            return
+        asked = self._private.start_noise
+        if asked is None:
+            start = clipping.published_start(norms(self.pool))
+        else:
+            self._account.step(asked, 1.0)  # every task is looked at
+            start = clipping.private_start(
+                norms(self.pool), noise_multiplier=asked, draw=clipping.fresh_gaussian
+            )
+        self._take({**self._private.settings, "start": start})
+
+    def _take(self, settings: dict[str, float]) -> None:
+        self._settings = settings
+        self._policy = clipping.parse(self._private.clipping, settings)
+
+    @property
+    def policy(self) -> clipping.ClippingPolicy:
+        """The policy, once it has begun."""
+        assert self._policy is not None
+        return self._policy
+
+    def charge(self) -> bool:
+        """Charge a step, before a task is drawn for it; False where the budget has no room for it."""
+        try:
+            self._account.step(self._noise, self._rate)
+        except BudgetExceededError:
+            if self._account.stretches == tuple(self._before):
+                raise  # not even one step: the user has to know
+            return False
+        return True
+
+    def draw(self, shape: Shape) -> Tensor:
+        """(T, N, K + Q) rows of the tasks that take part in this step; maybe none."""
+        return self.pool.draw(poisson(len(self.pool), self._rate), shape, self.draws)
+
+    def release(self, contributed: Tensor) -> clipping.Outcome:
+        """(T, D) contributions -> the noised mean, all that is seen of them."""
+        derivatives = contributed[:, -1] if self.follows_norm else None
+        return self.policy.step(
+            contributed[:, :-1] if self.follows_norm else contributed,
+            noise_multiplier=self._noise,
+            public_count=self._rate * len(self.pool),
+            draw=clipping.fresh_gaussian,
+            derivatives=derivatives,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {
+            "account": self._account.state,
+            "settings": self._settings,
+            "policy": self.policy.state(),
+            "noise": self._noise,
+        }
+
+    def restore(self, state: dict[str, Any], done: int) -> None:
+        """Go on counting from a checkpoint. Raises ValueError where the account has not all steps done."""
+        self._account = accounting.Accountant.resume(state["account"])
+        if sum(stretch.steps for stretch in self._account.stretches) != done + len(self._before):
+            raise ValueError("steps were taken that the account knows nothing of, or the reverse")
+        self._take(state["settings"])
+        self.policy.restore(state["policy"])
+        self._noise = state["noise"]
+
+    @property
+    def _before(self) -> list[accounting.Stretch]:
+        """What the start costs."""
+        noise = self._private.start_noise
+        return [] if noise is None else [accounting.Stretch(noise, 1.0, 1)]
+
+    def card(self, computed: str) -> dict[str, Any]:
+        """What is promised, and what is not; `computed` is the way in which contributions were."""
+        spent = self._account.spent()
+        overlap, covered = self.pool.overlap, self.policy.covered
+        card: dict[str, Any] = {
+            "unit": (
+                "one task of the pool, added or removed, with all images of its classes"
+                if overlap == 1
+                else f"one task of the pool, added or removed, while its images stay in up to {overlap - 1} "
+                "others; an image has a weaker bound of its own"
+            ),
+            "pool": len(self.pool),
+            "clipping": self.policy.name,
+            "noise_multiplier": self._noise,
+            "rate": self._rate,
+            "accountant": "PLD",
+            "epsilon": spent.pld if covered else None,
+            "delta": spent.delta,
+            "rdp": spent.rdp if covered else None,
+            "gdp_approximation": spent.gdp if covered else None,
+            "images_overlap": overlap,
+            "classes": self._classes,
+            "not_covered": [
+                "the support and query images of those who use the model",
+                "the number of tasks, which classes there are, and which of them have enough images",
+            ],
+        }
+        if computed != "loop":
+            card["not_covered"].append(
+                "floating point: tasks are computed in one call, where rounding may tell who else is there"
+            )
+        if not covered:
+            card["epsilon_if_the_norm_were_public"] = spent.pld
+            card["gdp_approximation_if_the_norm_were_public"] = spent.gdp
+            card["not_covered"].append(self.policy.not_covered)
+        elif overlap > 1:
+            stretches = self._account.stretches
+            card["image_epsilon"] = accounting.image_epsilon(overlap, stretches, spent.delta)
+        return card
+
+
+def fresh_generator() -> torch.Generator:
+    """For draws of tasks and images that nobody outside may know: seeded by the operating system."""
+    return torch.Generator().manual_seed(int.from_bytes(os.urandom(7), "big"))
