@@ -50,4 +50,4 @@ def demo(
     config = grid.parse(settings, "demo")
     # Processes of one thread each: threads that share a step wait for each other, and on a machine that does
     # other things as well they wait most of the time.
-    run_study(config, out, fit=data != "faces", engine=EngineConfig(workers=None))
+    run_study(config, out, fit=data != "faces", engine=EngineConfig(keep_memory=True))

@@ -252,6 +252,8 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
     task = settings.get("task", {})
     shape = {"way": task.get("way", Task.way), "shot": task.get("shot", Task.shot)}
     settings["meta"] = {**shape, **settings.get("meta", {})}
+    # How large a code is, its spec says; the settings need some size.
+    settings["codes"] = {"bits": 16, **settings.get("codes", {})}
     config = checked(StudyConfig, settings, where)
     if not isinstance(config.data.get("source"), str):
         raise ConfigError(f"{where}: data: no source: write data: faces, or data: {{source: folder:photos}}")
