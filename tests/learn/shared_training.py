@@ -120,7 +120,7 @@ IN_BFLOAT16: dict[str, Callable] = {
 
 def nudged(train: Callable, name: str, *, size: float, seed: int) -> list[float]:
     """The loss curve of one process whose first weights are off by about so much of themselves."""
-    methods = {"few-shot": few_shot.training, "mask": adversarial_mask}
+    methods = {"few-shot": few_shot.training, "mask": adversarial_mask.training}
     method = methods.get(name.split()[0], private_feature.training)
     generator = torch.Generator().manual_seed(seed)
 

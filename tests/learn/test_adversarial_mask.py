@@ -256,7 +256,7 @@ def test_the_best_epoch_by_validation_under_the_hard_mask_is_kept(monkeypatch: p
         seen.append(state(model))
         return next(accuracies)
 
-    monkeypatch.setattr(adversarial_mask, "evaluate", judge)
+    monkeypatch.setattr(adversarial_mask.training, "evaluate", judge)
     model = trained(config=replace(TINY, epochs=4), validation=world(8, seed=1))
     assert model.card["validation_accuracy"] == 0.7
     assert moved(seen[1], model) == set()

@@ -6,18 +6,23 @@ and its digest. A model that needs another artefact finds it where it lies besid
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
+from torch import nn
 
 from sfumato import artefacts
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ArtefactError
+from sfumato.networks.weights import no_larger_than, take_weights
 from sfumato.protect import Protection, parse
 from sfumato.protect.parameters import artefact_digest
 from sfumato.wire import portable
+
+_Model = TypeVar("_Model", bound=nn.Module)
 
 
 def _is_spec(text: str) -> str:
@@ -77,3 +82,39 @@ def protection_of(spec: str, digest: str | None, path: str | os.PathLike[str]) -
     except ArtefactError:
         pass  # it is not there: what needs it says so
     return protection
+
+
+def load_model(
+    path: str | os.PathLike[str],
+    *,
+    kind: str,
+    schema: type[artefacts.Card],
+    untrained: Callable[[dict[str, Any]], _Model],
+) -> _Model:
+    """Read a model whose card says all that an untrained one of its settings is made of.
+
+    Args:
+        path: of the artefact.
+        kind: of the artefact.
+        schema: of its card.
+        untrained: card -> a model to load the weights into.
+
+    Raises:
+        ArtefactError: damaged, foreign, or of another kind.
+    """
+    tensors, card = artefacts.load(path, kind=kind, schema=schema)
+    with describing(path, kind), no_larger_than(tensors):
+        model = untrained(card)
+    take_weights(model, tensors, path)
+    return model.eval()
+
+
+@contextmanager
+def describing(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
+    """Around the making of a network by a card that fits its schema. Raises ArtefactError."""
+    try:
+        yield
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise ArtefactError(
+            f"{path}: damaged, or of another version: its card is of no {kind}: {error}"
+        ) from error

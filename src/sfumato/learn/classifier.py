@@ -26,9 +26,11 @@ from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
-from sfumato.learn import epochs, fit
+from sfumato.learn import fit
 from sfumato.learn.augmentation import apply, augmented, check_policy, mixup
-from sfumato.learn.cards import Names, Precision, Spec, kind_of, protection_of, published
+from sfumato.learn.cards import Names, Precision, Spec, kind_of, load_model, protection_of, published
+from sfumato.learn.classes import classes_of, codes_of
+from sfumato.learn.inputs import check_shape
 from sfumato.networks import Conv4, ConvNet8, DenseNet, LeNet, Predictor, ResNet
 from sfumato.networks.conv4 import check_size
 from sfumato.networks.weights import initial_weights
@@ -202,7 +204,7 @@ def load(path: str | os.PathLike[str]) -> ClassifierModel:
             card["spec"] = protection_of(card["spec"], card.get("made_of"), path).spec
         return untrained(card, ClassifierConfig(**card["config"]), seed=0)
 
-    return epochs.load_model(path, kind=_KIND, schema=_Card, untrained=make)
+    return load_model(path, kind=_KIND, schema=_Card, untrained=make)
 
 
 def train(
@@ -241,7 +243,7 @@ def train(
         ArtefactError: the checkpoint belongs to another run.
     """
     classes = trainable(data, target, config.network)
-    codes = epochs.codes_of(data, target, classes, "classifier")
+    codes = codes_of(data, target, classes, "classifier")
     card = {
         "config": asdict(config),
         "spec": protection.spec,
@@ -333,7 +335,7 @@ def trainable(data: LabelledImages, target: str, network: str = ClassifierConfig
             NETWORKS[network]((channels, height, width), 2)
     except DataError as error:
         raise DataError(f"{data.name}: {error}") from error
-    return epochs.classes_of(data, target, "classifier")
+    return classes_of(data, target, "classifier")
 
 
 def untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> ClassifierModel:
@@ -365,12 +367,8 @@ def _seen(
 ) -> tuple[Tensor, Tensor]:
     """Released images to test on, and their codes."""
     card = model.card
-    if list(data.images.shape[1:]) != list(card["shape"]):
-        found, wanted = ("x".join(map(str, each)) for each in (data.images.shape[1:], card["shape"]))
-        raise DataError(
-            f"{data.name}: images of {found}: this classifier was trained on {wanted}: resize them"
-        )
-    codes = epochs.codes_of(data, target, model.classes, "classifier")
+    check_shape(data.images, card["shape"], "classifier", f"{data.name}: ")
+    codes = codes_of(data, target, model.classes, "classifier")
     noise = seeded_noise(seed, stream)
     return _shown(protection, data.images, noise, shapes=card["shapes"]), codes
 

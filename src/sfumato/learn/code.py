@@ -11,9 +11,8 @@ have is drawn in training, too.
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,11 +24,11 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
-from sfumato.learn import epochs
 from sfumato.learn.augmentation import augmented
 from sfumato.learn.cards import kind_of, published
-from sfumato.learn.epochs import Epochs
+from sfumato.learn.classes import classes_of
 from sfumato.learn.few_shot import Accuracy
+from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.private_feature import reversed_gradient
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, prototypes
 from sfumato.networks.classifiers import ENCODERS
@@ -202,7 +201,7 @@ def train(
     validation: LabelledImages | None = None,
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> CodeModel:
     """Train an encoder and return it as of the best epoch.
 
@@ -233,36 +232,40 @@ def train(
     label = data.label(target)
     sampler = Sampler(label, config.episode)
     model = untrained(data, config, target=target, sensitive=sensitive, validation=validation, seed=seed)
-    parameters = list(model.parameters())
-    run = Epochs(model, parameters, kind=_CHECKPOINT, rate=config.learning_rate)
+    run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card)
     judge = None if validation is None else _Judge(validation, config, target)
     secrets = {name: data.label(name).codes.unique(return_inverse=True)[1] for name in sensitive}
-    if checkpoint is not None and Path(checkpoint).exists():
-        run.resume(checkpoint)
-    while run.done < config.epochs and run.stale < config.patience:
-        draw = torch.Generator().manual_seed(seed_of(seed, run.done))
-        rate = config.learning_rate * 0.5 ** (run.done // config.halve_every)
-        model.train()
-        for episode in range(config.episodes_per_epoch):
-            rows = sampler.draw(1, draw)[0]  # (N, K + Q)
-            images = augmented(data.images[rows.flatten()], draw, flips=config.flips, shifts=config.shifts)
-            numbers = model.numbers(images)
-            loss = episode_loss(model, numbers, config, draw)
-            for name, codes in secrets.items():
-                loss = loss + functional.cross_entropy(
-                    model.adversaries[f"of {name}"](reversed_gradient(numbers, config.against)),
-                    codes[rows.flatten()],
-                )
-            loss.backward()
-            run.step(rate)
-            if progress is not None:
-                done = run.done * config.episodes_per_epoch + episode + 1
-                progress(done, config.epochs * config.episodes_per_epoch)
-        run.finish(None if judge is None else judge.accuracy(model))
-        if checkpoint is not None:
-            run.save(checkpoint)
-    run.take_best()
-    return model.eval()
+    draw = torch.Generator()
+
+    def batches(epoch: int) -> Iterator[Tensor]:
+        """(N, K + Q) rows of an episode."""
+        draw.manual_seed(seed_of(seed, epoch))
+        run.set_rate(config.learning_rate * 0.5 ** (epoch // config.halve_every))
+        for _ in range(config.episodes_per_epoch):
+            yield sampler.draw(1, draw)[0]
+
+    def step(rows: Tensor) -> Tensor:
+        images = augmented(data.images[rows.flatten()], draw, flips=config.flips, shifts=config.shifts)
+        numbers = model.numbers(images)
+        loss = episode_loss(model, numbers, config, draw)
+        for name, codes in secrets.items():
+            guesses = model.adversaries[f"of {name}"](reversed_gradient(numbers, config.against))
+            loss = loss + functional.cross_entropy(guesses, codes[rows.flatten()])
+        return run.minimise(loss)
+
+    fit(
+        run,
+        batches,
+        step,
+        epochs=config.epochs,
+        steps=config.episodes_per_epoch,
+        judge=None if judge is None else lambda: judge.accuracy(model),
+        patience=config.patience,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
+    model.card |= run.outcome
+    return model
 
 
 def evaluate(
@@ -362,7 +365,7 @@ def untrained(
         "shape": [channels, height, width],
         "target": target,
         "sensitive": list(sensitive),
-        "classes": len(epochs.classes_of(data, target, "code")),
+        "classes": len(classes_of(data, target, "code")),
         "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
         "validation": None if validation is None else validation.digest,
         "seed": seed,

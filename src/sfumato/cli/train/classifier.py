@@ -30,15 +30,15 @@ def classifier(
     The splits of the data must have the same classes. Stopped, the same command goes on.
     """
     from sfumato import protect
+    from sfumato.learn import classes
     from sfumato.learn import classifier as method
-    from sfumato.learn import epochs
     from sfumato.settings import configured
 
     config = configured(method.ClassifierConfig, overrides or [])
     protection = protect.parse(spec)
     training, validation, test = splits(data, size)
     # Fails now, not after training.
-    epochs.codes_of(test, target, method.trainable(training, target, config.network), "classifier")
+    classes.codes_of(test, target, method.trainable(training, target, config.network), "classifier")
     with checkpointed(out, "steps") as (checkpoint, progress):
         model = method.train(
             training,

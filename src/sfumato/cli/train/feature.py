@@ -58,7 +58,7 @@ def _feature(
     overrides: list[str] | None,
     seed: int,
 ) -> None:
-    from sfumato.learn import epochs
+    from sfumato.learn import classes
     from sfumato.learn import private_feature as method
     from sfumato.protect.feature import Feature
     from sfumato.settings import configured
@@ -67,7 +67,7 @@ def _feature(
     protection = Feature(str(out), noise=0.0)
     training, validation, test = splits(data, size)
     for target, names in method.trainable(training, config, targets, sensitive).items():
-        epochs.codes_of(test, target, tuple(names), "private feature")  # fails now, not after training
+        classes.codes_of(test, target, tuple(names), "private feature")  # fails now, not after training
     with checkpointed(out, "epochs", devices=devices) as (checkpoint, progress):
         model = method.train(
             training,

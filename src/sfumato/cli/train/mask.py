@@ -54,13 +54,15 @@ def _mask(
     seed: int,
 ) -> None:
     from sfumato.learn import adversarial_mask as method
+    from sfumato.learn import classes
     from sfumato.protect.mask import Mask
     from sfumato.settings import configured
 
     config = configured(method.MaskConfig, overrides or [])
     protection = Mask(str(out))
     training, validation, test = splits(data, size)
-    method.codes_of(test, target, method.trainable(training, config, target))  # fails now, not after training
+    # Fails now, not after training.
+    classes.codes_of(test, target, method.trainable(training, config, target), "mask")
     with checkpointed(out, "steps", devices=devices) as (checkpoint, progress):
         model = method.train(
             training,

@@ -16,9 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from sfumato import artefacts
 from sfumato.errors import ArtefactError, ConfigError
 from sfumato.images import to_float, to_uint8
-from sfumato.learn.cards import Precision, Share, Spec, protection_of, published
+from sfumato.learn.cards import Precision, Share, Spec, describing, protection_of, published
 from sfumato.learn.conditions import Conditions
-from sfumato.learn.epochs import describing
 from sfumato.learn.few_shot.config import ENCODERS, FewShotConfig
 from sfumato.networks import DnCNN
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights

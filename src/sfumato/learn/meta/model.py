@@ -17,8 +17,7 @@ from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ArtefactError, ConfigError
 from sfumato.images import to_float
 from sfumato.learn.adaptation import Inner, Learner, adapt, tasks_of
-from sfumato.learn.cards import Spec, protection_of, published
-from sfumato.learn.epochs import describing
+from sfumato.learn.cards import Spec, describing, protection_of, published
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.meta.config import NETWORKS, MetaConfig, config_of
 from sfumato.networks.weights import initial_weights, no_larger_than

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
-from sfumato.images import check_batch, to_float
-from sfumato.learn import epochs
-from sfumato.learn.cards import Precision
+from sfumato.images import check_batch
+from sfumato.learn import classes
+from sfumato.learn.cards import Precision, load_model
+from sfumato.learn.inputs import as_input, check_shape, device_of
 from sfumato.learn.private_feature.config import FeatureConfig
 from sfumato.networks.weights import initial_weights
 from sfumato.protect.feature import KIND, DeviceSide, FeatureCard, untrained_sides
@@ -110,9 +111,7 @@ class FeatureModel(nn.Module):
 
     def _check(self, images: Tensor) -> None:
         check_batch(images)
-        if list(images.shape[1:]) != list(self.card["shape"]):
-            found, wanted = ("x".join(map(str, each)) for each in (images.shape[1:], self.card["shape"]))
-            raise DataError(f"images of {found}: this extractor was trained on {wanted}: resize them")
+        check_shape(images, self.card["shape"], "extractor")
 
     @torch.no_grad()
     def attributes(self, features: Tensor) -> dict[str, Tensor]:
@@ -155,7 +154,7 @@ class _Card(FeatureCard):
 
 def load(path: str | os.PathLike[str]) -> FeatureModel:
     """Read a model that `FeatureModel.save` wrote. Raises ArtefactError: damaged, foreign, another kind."""
-    return epochs.load_model(path, kind=KIND, schema=_Card, untrained=lambda card: untrained(card, seed=0))
+    return load_model(path, kind=KIND, schema=_Card, untrained=lambda card: untrained(card, seed=0))
 
 
 def evaluate(model: FeatureModel, data: LabelledImages, features: Tensor | None = None) -> dict[str, float]:
@@ -199,15 +198,5 @@ def untrained(card: dict[str, Any], *, seed: int) -> FeatureModel:
 
 def codes_of(model: FeatureModel, data: LabelledImages) -> Tensor:
     """(N, T) int64, the class of each target. Raises DataError for classes that were not trained on."""
-    columns = [epochs.codes_of(data, target, names, LEARNER) for target, names in model.classes.items()]
+    columns = [classes.codes_of(data, target, names, LEARNER) for target, names in model.classes.items()]
     return torch.stack(columns, 1)
-
-
-def as_input(images: Tensor, device: torch.device) -> Tensor:
-    """(N, C, H, W) uint8 -> float32 as the networks take it, where they compute."""
-    return to_float(images.to(device)).contiguous(memory_format=torch.channels_last)
-
-
-def device_of(model: FeatureModel) -> torch.device:
-    """Where it computes; `FeatureModel.device` is its device side."""
-    return next(model.parameters()).device

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.errors import ConfigError, DataError
+from sfumato.learn.inputs import as_input, device_of
 from sfumato.learn.private_feature.config import VARIANTS
-from sfumato.learn.private_feature.model import BATCH, FeatureModel, as_input, device_of
+from sfumato.learn.private_feature.model import BATCH, FeatureModel
 
 
 def paired(

@@ -13,11 +13,12 @@ from torch.nn import functional
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import seed_of
 from sfumato.errors import DataError
-from sfumato.learn import epochs
 from sfumato.learn.batch_norm import of_whole_batches
 from sfumato.learn.cards import kind_of
+from sfumato.learn.classes import classes_of
 from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.fit import Progress, Run, adam, fit
+from sfumato.learn.inputs import as_input
 from sfumato.learn.private_feature.config import FeatureConfig, config_of
 from sfumato.learn.private_feature.losses import (
     information_bound,
@@ -28,7 +29,6 @@ from sfumato.learn.private_feature.losses import (
 from sfumato.learn.private_feature.model import (
     LEARNER,
     FeatureModel,
-    as_input,
     codes_of,
     evaluate,
     untrained,
@@ -148,7 +148,7 @@ def trainable(
     if sensitive in targets:
         raise DataError(f"{sensitive!r} is a target and sensitive: a feature cannot both keep and remove it")
     # Sorted, as an artefact's card has them: the order is that of the network's outputs.
-    classes = {target: list(epochs.classes_of(data, target, LEARNER)) for target in sorted(targets)}
+    classes = {target: list(classes_of(data, target, LEARNER)) for target in sorted(targets)}
     _, counts = data.label(sensitive).codes.unique(return_counts=True)
     if config.variant not in ("network", "simple") and (len(counts) < 2 or int(counts.max()) < 2):
         raise DataError(

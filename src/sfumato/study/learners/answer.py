@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from sfumato.learn import epochs
+from sfumato.learn.classes import codes_of
 from sfumato.study.cells import Cell
 from sfumato.study.learners import classifier as classifiers
 from sfumato.study.learners import few_shot
@@ -24,7 +24,7 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
         return few_shot.over_episodes(few_shot.tested(lab, clear, model, lab.config.task.shot))
     target = lab.config.task.target
     released = lab.released(cell, lab.asked.images)
-    codes = epochs.codes_of(lab.asked, target, released.classes, "classifier")
+    codes = codes_of(lab.asked, target, released.classes, "classifier")
     return classifiers.over_images(classifiers.judged(released.values, codes, cell.protection))
 
 

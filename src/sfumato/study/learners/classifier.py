@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from sfumato.learn import classifier, epochs, vectors
+from sfumato.learn import classifier, vectors
+from sfumato.learn.classes import classes_of, codes_of
 from sfumato.proportions import wilson
 from sfumato.study.cells import Cell, changed
 from sfumato.study.models import with_checkpoint
@@ -96,16 +97,16 @@ def check(lab: "Lab") -> None:
     classes = classifier.trainable(lab.train, target, lab.config.classifier.network)
     for part in (lab.validation, lab.asked):
         if part is not None:
-            epochs.codes_of(part, target, classes, "classifier")
+            codes_of(part, target, classes, "classifier")
 
 
 def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """The best of textbook classifiers of what travelled, chosen on validation images."""
     target, start = lab.config.task.target, time.perf_counter()
-    classes = epochs.classes_of(lab.train, target, "classifier")
+    classes = classes_of(lab.train, target, "classifier")
 
     def labelled(part: Any, stream: int) -> tuple[Any, Any]:
-        codes = epochs.codes_of(part, target, classes, "classifier")
+        codes = codes_of(part, target, classes, "classifier")
         return lab.released(cell, part.images, stream).vectors(), codes
 
     held = None if lab.validation is None else labelled(lab.validation, _VALIDATED)

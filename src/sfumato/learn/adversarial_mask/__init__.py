@@ -1,0 +1,40 @@
+"""Learned masks: which pixels a task needs, so that the others never leave the device.
+
+Source: the mask paper (docs/papers.md, "Mask"), Sec. II. A masker scores every pixel; the highest scores
+are revealed to one classifier, which must name the class, and the rest is shown to the same classifier,
+which must not. Only labels of the task are used: nobody says who is in a picture.
+
+Where the paper is silent: one Adam for both kinds of steps, so that the masker weighs the two losses by the
+size of their gradients; in the adversarial step the classifier normalises by its running statistics; and the
+best epoch is chosen by images under the mask that a device would apply.
+
+Other than the paper: masks are trained as a device applies them, by a straight-through gradient. As published
+(`selection="soft"`) a hidden pixel that tells the class is darkened, not revealed; docs/results.md has both.
+Beyond the paper: `anneal_from`.
+"""
+
+from sfumato.learn.adversarial_mask.config import SELECTIONS, MaskConfig, adversarial_at, keep_at
+from sfumato.learn.adversarial_mask.model import MaskModel, evaluate, load, untrained
+from sfumato.learn.adversarial_mask.training import (
+    Training,
+    split,
+    train,
+    trainable,
+    uniform_cross_entropy,
+)
+
+__all__ = [
+    "SELECTIONS",
+    "MaskConfig",
+    "MaskModel",
+    "Training",
+    "adversarial_at",
+    "evaluate",
+    "keep_at",
+    "load",
+    "split",
+    "train",
+    "trainable",
+    "uniform_cross_entropy",
+    "untrained",
+]

@@ -1,0 +1,79 @@
+"""How a mask is trained, and what follows from it for each epoch and step."""
+
+import math
+from dataclasses import dataclass
+
+from sfumato.errors import ConfigError
+from sfumato.precision import resolve
+
+SELECTIONS = ("straight-through", "soft")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskConfig:
+    """How a mask is trained. The paper gives `keep`, `predictor_batches` and the kind of networks.
+
+    Attributes:
+        keep: the share of the pixels to reveal, above 0 and below 1.
+        adversarial: False trains without adversarial steps, the paper's baseline.
+        predictor_batches: main steps before each adversarial one.
+        batch: images a step, at most: an epoch is cut into equal parts. There is no accumulation over parts
+            of a batch: batch norm would see each by itself, and train another model. Devices can share it.
+        epochs: how often every image is seen.
+        learning_rate: of Adam.
+        masker_width: filters of the U-Net at full resolution; twice as many after each halving.
+        levels: how often it halves.
+        selection: "straight-through": masks of 0 and 1, as a device applies them, and the gradient as if they
+            were the scores. Or "soft", the paper's: revealed pixels are multiplied by their scores, hidden
+            ones too, and the scores of revealed pixels alone learn from the main loss.
+        anneal_from: the share revealed in the first epoch; it falls to `keep` over the first half of the
+            epochs. None: `keep` from the start.
+        flips: whether every other training image is mirrored left to right, by chance.
+        precision: see `sfumato.precision`.
+    """
+
+    keep: float = 0.25
+    adversarial: bool = True
+    predictor_batches: int = 3
+    batch: int = 64
+    epochs: int = 20
+    learning_rate: float = 1e-3
+    masker_width: int = 16
+    levels: int = 3
+    selection: str = "straight-through"
+    anneal_from: float | None = None
+    flips: bool = False
+    precision: str = "auto"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.keep < 1:
+            raise ConfigError(
+                f"keep={self.keep:g}: a share of the pixels, above 0 and below 1 (the paper shows 0.25)"
+            )
+        if self.anneal_from is not None and not self.keep <= self.anneal_from <= 1:
+            raise ConfigError(
+                f"anneal_from={self.anneal_from:g}: from keep={self.keep:g} to 1, or null to begin with keep"
+            )
+        if self.batch < 2:
+            raise ConfigError(f"batch={self.batch}: at least 2, which batch norm needs")
+        for name in ("predictor_batches", "epochs", "masker_width", "levels"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0 (such as 0.001)")
+        if self.selection not in SELECTIONS:
+            raise ConfigError(f"selection={self.selection}: choose {' or '.join(SELECTIONS)}")
+        resolve(self.precision)
+
+
+def keep_at(config: MaskConfig, epoch: int) -> float:
+    """The share of the pixels that is revealed in an epoch, counted from 0."""
+    if config.anneal_from is None:
+        return config.keep
+    left = max(0.0, 1 - 2 * epoch / config.epochs)
+    return config.keep + left * (config.anneal_from - config.keep)
+
+
+def adversarial_at(config: MaskConfig, step: int) -> bool:
+    """Whether a step, counted from 0 over all epochs, is an adversarial one."""
+    return config.adversarial and step % (config.predictor_batches + 1) == config.predictor_batches

@@ -1,0 +1,114 @@
+"""The model of a mask: a masker and the classifier that was trained with it, and their artefact."""
+
+import os
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sfumato import artefacts
+from sfumato.data.labelled import LabelledImages
+from sfumato.images import check_batch
+from sfumato.learn.adversarial_mask.config import MaskConfig
+from sfumato.learn.cards import Names, Precision, load_model
+from sfumato.learn.classes import codes_of
+from sfumato.learn.inputs import as_input, check_shape, device_of
+from sfumato.networks import Predictor, UNet
+from sfumato.networks.weights import initial_weights
+from sfumato.precision import autocast
+from sfumato.protect.mask import KIND, MaskCard, pixel_scores, pixels_shown, reveal, untrained_masker
+
+_BATCH = 256
+
+
+class MaskModel(nn.Module):
+    """A masker, and the classifier that was trained with it. State: their weights.
+
+    Attributes:
+        card: what is known of its making: settings, data digest, validation accuracy.
+    """
+
+    def __init__(self, masker: UNet, predictor: Predictor, *, card: dict[str, Any]) -> None:
+        super().__init__()
+        self.masker = masker
+        self.predictor = predictor
+        self.card = card
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def keep(self) -> float:
+        """The share of the pixels that it was trained to show."""
+        return float(self.card["config"]["keep"])
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names that the predictor chooses among."""
+        return tuple(self.card["classes"])
+
+    def scores(self, images: Tensor) -> Tensor:
+        """The soft mask. (N, C, H, W) uint8 -> (N, 1, H, W) float32 in [0, 1]; see protect.mask.
+
+        Raises DataError for images of another size than it was trained on.
+        """
+        check_batch(images)
+        check_shape(images, self.card["shape"], "mask")
+        self.eval()
+        return pixel_scores(self.masker, images.to(device_of(self))).to(images.device)
+
+    def masked(self, images: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 -> what a device would show of them: `keep` of the pixels, the others 0."""
+        count = pixels_shown(self.keep, (images.shape[2], images.shape[3]))
+        return reveal(images, self.scores(images), count=count)[0]
+
+    @torch.no_grad()
+    def classify(self, released: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 masked images -> (N,) int64, places in `classes`."""
+        self.eval()
+        parts = []
+        device = device_of(self)
+        for part in released.split(_BATCH):
+            with autocast(self.card["precision"], device):
+                logits = self.predictor(as_input(part, device))
+            parts.append(logits.float().argmax(1))
+        return torch.cat(parts).to(released.device)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as an artefact, which `protect.parse("mask:artefact=PATH")` applies."""
+        artefacts.save(path, self.state_dict(), {"kind": KIND, **self.card})
+
+
+class _Card(MaskCard):
+    """Of both networks: the device side asks for less."""
+
+    config: MaskConfig  # type: ignore[assignment]
+    classes: Names
+    precision: Precision
+
+
+def load(path: str | os.PathLike[str]) -> MaskModel:
+    """Read a model that `MaskModel.save` wrote. Raises ArtefactError: damaged, foreign, of another kind."""
+    return load_model(
+        path,
+        kind=KIND,
+        schema=_Card,
+        untrained=lambda card: untrained(card, MaskConfig(**card["config"]), seed=0),
+    )
+
+
+def evaluate(model: MaskModel, data: LabelledImages) -> float:
+    """The share of images that the predictor names, of those pixels alone that a device would show.
+
+    Raises:
+        DataError: images of another size, or of classes that were never trained on.
+    """
+    codes = codes_of(data, model.card["target"], model.classes, "mask")
+    return (model.classify(model.masked(data.images)) == codes).double().mean().item()
+
+
+def untrained(card: dict[str, Any], config: MaskConfig, *, seed: int) -> MaskModel:
+    """The model of a card's `shape` and `classes`, with initial weights that `seed` decides."""
+    channels, height, width = card["shape"]
+    with initial_weights(seed):
+        masker = untrained_masker(channels, width=config.masker_width, levels=config.levels)
+        predictor = Predictor((channels, height, width), len(card["classes"]))
+    return MaskModel(masker, predictor, card=card)

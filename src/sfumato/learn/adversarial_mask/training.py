@@ -1,0 +1,254 @@
+"""The training of masks: two kinds of steps in turn, by what is revealed and by what is hidden."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sfumato.data.labelled import LabelledImages
+from sfumato.episodes import seed_of
+from sfumato.errors import ConfigError, DataError
+from sfumato.learn.adversarial_mask.config import MaskConfig, adversarial_at, keep_at
+from sfumato.learn.adversarial_mask.model import MaskModel, evaluate, untrained
+from sfumato.learn.batch_norm import of_whole_batches
+from sfumato.learn.cards import kind_of
+from sfumato.learn.classes import classes_of, codes_of
+from sfumato.learn.devices import ALONE, Devices
+from sfumato.learn.fit import Progress, Run, adam, fit
+from sfumato.learn.inputs import as_input
+from sfumato.precision import autocast, resolve
+from sfumato.protect.mask import pixels_shown, top_pixels
+
+_CHECKPOINT = "mask checkpoint"
+
+
+def train(
+    data: LabelledImages,
+    config: MaskConfig,
+    *,
+    target: str,
+    validation: LabelledImages | None = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    losses: Callable[[float], None] | None = None,
+    devices: Devices | None = None,
+) -> MaskModel:
+    """Train masker and predictor and return them as of the best epoch.
+
+    Args:
+        data: clean images to train on.
+        config: see MaskConfig.
+        target: the label that the task needs.
+        validation: other images of the same classes, by whose accuracy under the mask of `keep` the best
+            epoch is chosen; None for the last epoch.
+        seed: decides weights and order. The same seed, machine and thread count repeat a run.
+        checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
+            if it had not stopped; it is removed by the caller when no longer needed.
+        progress: called after each step with the numbers done and planned.
+        losses: called after each step with its loss.
+        devices: where this is one of several processes, see `devices.launch`, that share the images of a
+            batch. All are given the same data and settings, and return the same model; the first validates,
+            and writes the checkpoint, which all can read. Losses, and batch norm, are those of
+            whole batches: they do not depend on how many processes there are, but for rounding.
+
+    Raises:
+        DataError: fewer than two classes, images that are too small, or classes that are in `validation`
+            alone.
+        ConfigError: `keep` is less than a pixel of these images, or a step has fewer images than processes.
+        ArtefactError: the checkpoint belongs to another run.
+    """
+    classes = trainable(data, config, target)
+    codes = codes_of(data, target, classes, "mask")
+    if validation is not None:
+        codes_of(validation, target, classes, "mask")  # fails now, not after an epoch
+    card = {
+        "config": asdict(config),
+        "shape": list(data.images.shape[1:]),
+        "classes": list(classes),
+        "target": target,
+        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
+        "validation": None if validation is None else validation.digest,
+        "seed": seed,
+        "precision": resolve(config.precision),
+        "privacy_spent": None,  # of the TRAINING images: this method protects those of users, not these
+    }
+    model = untrained(card, config, seed=seed)
+    training = Training(model, config, devices=devices or ALONE)
+    steps = -(-len(data) // config.batch)  # of an epoch
+
+    def batches(epoch: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """The number of a step over all epochs, its images and their codes."""
+        training.start_epoch()
+        order = torch.Generator().manual_seed(seed_of(seed, epoch))
+        rows = torch.randperm(len(data), generator=order).tensor_split(steps)
+        for step, batch in enumerate(rows, epoch * steps):
+            images = data.images[batch]
+            if config.flips:
+                mirrored = torch.rand(len(images), generator=order) < 0.5
+                images[mirrored] = images[mirrored].flip(3)
+            yield step, images, codes[batch]
+
+    def step(batch: tuple[int, Tensor, Tensor]) -> Tensor:
+        number, images, wanted = batch
+        if adversarial_at(config, number):
+            return training.obfuscator_step(images)
+        return training.predictor_step(images, wanted)
+
+    fit(
+        training.run,
+        batches,
+        step,
+        epochs=config.epochs,
+        steps=steps,
+        judge=None if validation is None else partial(evaluate, model, validation),
+        checkpoint=checkpoint,
+        progress=progress,
+        losses=losses,
+    )
+    card |= training.run.outcome
+    return model
+
+
+def trainable(data: LabelledImages, config: MaskConfig, target: str) -> tuple[str, ...]:
+    """The classes of the training images, where a mask can be trained on them.
+
+    Raises:
+        DataError, ConfigError: see train.
+    """
+    classes = classes_of(data, target, "mask")
+    height, width = data.images.shape[2:]
+    least = max(2**config.levels, 16)
+    if min(height, width) < least:
+        raise DataError(
+            f"{data.name}: images of {height}x{width}: halved {max(config.levels, 4)} times by the networks, "
+            f"which need at least {least}x{least}: load them at a larger size"
+        )
+    if not pixels_shown(config.keep, (height, width)):
+        raise ConfigError(
+            f"keep={config.keep:g} of {height}x{width} pixels is less than one: "
+            f"choose at least {1 / (height * width):.2g}"
+        )
+    return classes
+
+
+def split(scores: Tensor, *, count: int, selection: str) -> tuple[Tensor, Tensor]:
+    """The masks of what is revealed and of what is hidden: m_top and m - m_top.
+
+    Source: the mask paper, Sec. II-A. The selection itself has no gradient, and there:
+
+    - "soft", as published: m_top is m where it is among the K highest of its image, and 0 elsewhere. A hidden
+      pixel learns nothing from the main loss; from the adversarial loss, where it tells the class, it learns
+      to have a LOWER score, for that darkens it, though it ought to be revealed.
+    - "straight-through": m_top is 1 and 0, and m is 1, with the gradient of m in m_top (Bengio, Leonard &
+      Courville 2013, Sec. 3.1). A hidden pixel that tells the class then learns to have a higher score.
+
+    Args:
+        scores: (N, 1, H, W), m in [0, 1].
+        count: K.
+        selection: one of SELECTIONS.
+
+    Returns:
+        two masks of (N, 1, H, W); at every pixel, one of them is 0.
+    """
+    top = top_pixels(scores.detach(), count=count)
+    if selection == "soft":
+        revealed = scores * top
+        return revealed, scores - revealed
+    revealed = top + (scores - scores.detach())  # the bracket is exactly 0
+    return revealed, 1 - revealed
+
+
+def uniform_cross_entropy(logits: Tensor) -> Tensor:
+    """Mean over images of -Σ_c 1/C · log softmax(logits)_c: at least ln C, where all classes are as likely.
+
+    Source: the mask paper, Sec. II-B, L_Obfuscator, whose sum over N is over the classes.
+
+    Args:
+        logits: (N, C).
+    """
+    return -logits.log_softmax(1).mean()
+
+
+class Training:
+    """The two kinds of steps. State: that of the run, and how many pixels are shown.
+
+    `train` drives it; a training loop of one's own calls start_epoch, and one kind of step for each batch.
+
+    Attributes:
+        model: in training.
+        run: its weights and optimiser.
+    """
+
+    def __init__(self, model: MaskModel, config: MaskConfig, *, devices: Devices = ALONE) -> None:
+        self.model = model
+        self.run = Run(
+            model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, devices=devices
+        )
+        self._config = config
+        self._count = 0
+
+    def start_epoch(self) -> None:
+        """Set K, and the networks to training mode."""
+        _, height, width = self.model.card["shape"]
+        self._count = pixels_shown(keep_at(self._config, self.run.epoch), (height, width))
+        self.model.train()
+
+    def predictor_step(self, images: Tensor, codes: Tensor) -> Tensor:
+        """Update Φ and masker to minimise the cross-entropy of Φ(x_p), which is returned.
+
+        Args:
+            images: (B, C, H, W) uint8, the whole batch, of which this process takes its share.
+            codes: (B,) int64.
+        """
+        mine = self._share(images)
+        with of_whole_batches(self.model, self.run.devices):
+            revealed, _ = self._masked(images[mine])
+            with self._autocast():
+                logits = self.model.predictor(revealed)
+        wanted = codes[mine].to(self.run.device)
+        return self.run.minimise(
+            functional.cross_entropy(logits.float(), wanted) * (len(wanted) / len(codes))
+        )
+
+    def obfuscator_step(self, images: Tensor) -> Tensor:
+        """Update the masker alone to minimise the cross-entropy of Φ(x_o) with the uniform distribution.
+
+        Neither the parameters of Φ move nor its running statistics, which are of revealed images. Returns
+        the loss.
+
+        Args:
+            images: (B, C, H, W) uint8, the whole batch, of which this process takes its share.
+        """
+        mine = self._share(images)
+        with of_whole_batches(self.model.masker, self.run.devices):
+            _, hidden = self._masked(images[mine])
+        # By the statistics of revealed images, as in use. By those of the batch, which undo what darkens all
+        # hidden pixels alike, the mask covered much less of what tells the class.
+        self.model.predictor.eval()
+        with self._autocast():
+            logits = self.model.predictor(hidden)
+        self.model.predictor.train()
+        loss = uniform_cross_entropy(logits.float()) * (len(hidden) / len(images))
+        # Adam passes over parameters without gradients, those of Φ.
+        loss.backward(inputs=list(self.model.masker.parameters()))
+        return self.run.update(loss)
+
+    def _share(self, images: Tensor) -> slice:
+        return self.run.devices.share(len(images), what="images", setting="batch")
+
+    def _masked(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, C, H, W) uint8 -> x_p and x_o, float32."""
+        ready = as_input(images, self.run.device)
+        with self._autocast():
+            unbounded = self.model.masker(ready)
+        scores = unbounded.float().sigmoid()
+        revealed, hidden = split(scores, count=self._count, selection=self._config.selection)
+        return revealed * ready, hidden * ready
+
+    def _autocast(self) -> torch.autocast:
+        return autocast(self.model.card["precision"], self.run.device)

@@ -1,0 +1,26 @@
+"""Images as networks take them: of the size that a model is for, where it computes."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.errors import DataError
+from sfumato.images import to_float
+
+
+def as_input(images: Tensor, device: torch.device) -> Tensor:
+    """(N, C, H, W) uint8 -> float32 on a device, in the order of memory that convolutions like best."""
+    return to_float(images.to(device)).contiguous(memory_format=torch.channels_last)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model computes."""
+    return next(model.parameters()).device
+
+
+def check_shape(images: Tensor, shape: Sequence[int], learner: str, source: str = "") -> None:
+    """Raise DataError unless images have the (C, H, W) that a model was trained on."""
+    if list(images.shape[1:]) != list(shape):
+        given, wanted = ("x".join(map(str, sizes)) for sizes in (images.shape[1:], shape))
+        raise DataError(f"{source}images of {given}: this {learner} was trained on {wanted}: resize them")
