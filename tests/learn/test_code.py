@@ -1,0 +1,156 @@
+"""Codes: what their training promises, on a drawn world."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sfumato import data
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.episodes import Shape
+from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.learn import code
+from sfumato.learn.code import CodeConfig, coded, episode_loss, unbalanced
+from sfumato.protect.code import Code
+
+QUICK: dict[str, Any] = {
+    "way": 4,
+    "shot": 2,
+    "queries": 2,
+    "epochs": 2,
+    "episodes_per_epoch": 3,
+    "validation_way": 2,
+    "validation_shot": 2,
+    "validation_queries": 2,
+    "validation_episodes": 10,
+}
+
+
+@pytest.fixture(scope="module")
+def people() -> data.LabelledImages:
+    return data.load("faces", identities=24, images_per_identity=9, headwear=18, size=16)
+
+
+def trained(people: data.LabelledImages, config: CodeConfig, **settings: Any) -> code.CodeModel:
+    return code.train(people.split("train"), config, target="headwear", **settings)
+
+
+def test_what_a_device_releases_are_the_codes_of_the_model(people: data.LabelledImages, tmp_path: Path):
+    images = people.split("test").images[:20]
+    for size in ({"bits": 6}, {"numbers": 6}):
+        model = trained(people, CodeConfig(**QUICK, **size))
+        model.save(tmp_path / "code.safetensors")
+        release = Code(str(tmp_path / "code.safetensors")).release(images, seeded_noise(0))
+        assert torch.allclose(release.vectors(), model.codes(images), atol=1e-5)
+
+
+def test_a_code_learns_hats_that_it_has_never_seen(people: data.LabelledImages):
+    """Chance is a third; a minute of training keeps nine in ten (docs/results.md)."""
+    config = CodeConfig(**QUICK | {"way": 8, "shot": 3, "queries": 3, "epochs": 10}, bits=8)
+    model = trained(people, config)
+    shape = Shape(way=3, shot=3, queries=3)
+    accuracy = code.evaluate(model, people.split("test"), shape, target="headwear", episodes=200)
+    assert accuracy.mean - accuracy.half_width > 0.4
+
+
+def test_a_stopped_training_ends_with_the_same_encoder(people: data.LabelledImages, tmp_path: Path):
+    class Stop(Exception):  # noqa: N818
+        pass
+
+    def stop(done: int, planned: int) -> None:
+        if done > 3:  # in the second epoch
+            raise Stop
+
+    config = CodeConfig(**QUICK, bits=4, against=0.5)
+    settings: dict[str, Any] = {"sensitive": ["identity"], "checkpoint": tmp_path / "checkpoint"}
+    whole = trained(people, config, sensitive=["identity"])
+    with pytest.raises(Stop):
+        trained(people, config, progress=stop, **settings)
+    again = trained(people, config, **settings)
+    for name, weights in whole.state_dict().items():
+        assert again.state_dict()[name].equal(weights), name
+
+
+def test_the_checkpoint_of_another_code_is_refused(people: data.LabelledImages, tmp_path: Path):
+    trained(people, CodeConfig(**QUICK, bits=4), checkpoint=tmp_path / "checkpoint")
+    with pytest.raises(ArtefactError, match="the checkpoint of another run"):
+        trained(people, CodeConfig(**QUICK, bits=5), checkpoint=tmp_path / "checkpoint")
+
+
+# Losses
+
+
+def test_signs_are_released_and_the_gradient_is_that_of_the_numbers():
+    numbers = torch.tensor([[0.3, -0.2], [-0.9, 0.1]], requires_grad=True)
+    codes = coded(numbers, CodeConfig(bits=2), torch.Generator())
+    assert codes.tolist() == [[1, -1], [-1, 1]]
+    codes.backward(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    assert numbers.grad is not None
+    assert numbers.grad.tolist() == [[1, 2], [3, 4]]
+
+
+def test_flips_in_training_are_as_many_as_those_of_releases():
+    draw = torch.Generator().manual_seed(0)
+    codes = coded(torch.ones(1000, 10), CodeConfig(bits=10, flip=0.3), draw)
+    assert (codes == -1).double().mean().item() == pytest.approx(0.3, abs=0.025)
+
+
+def test_noise_in_training_is_on_clipped_numbers():
+    draw = torch.Generator().manual_seed(0)
+    codes = coded(torch.ones(5000, 4), CodeConfig(numbers=4, norm=1, noise=0.04), draw)
+    assert codes.mean().item() == pytest.approx(0.5, abs=0.01)  # a norm of 1 in 4 equal numbers
+    assert codes.std().item() == pytest.approx(0.2, rel=0.05)
+
+
+def test_bits_that_repeat_each_other_or_never_change_cost_and_independent_ones_do_not():
+    every = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
+    assert unbalanced(every) == pytest.approx(0, abs=1e-6)
+    repeated, constant = every[:, [0, 0]], torch.ones(4, 2)
+    assert unbalanced(repeated) == pytest.approx(1)
+    assert unbalanced(constant) >= 1
+
+
+def test_the_loss_of_codes_that_tell_the_classes_is_less(people: data.LabelledImages):
+    config = CodeConfig(**QUICK, bits=4, balance=0.0)
+    model = code.untrained(
+        people.split("train"), config, target="headwear", sensitive=[], validation=None, seed=0
+    )
+    classes = torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [-1, 1, -1, 1], [-1, -1, -1, -1]])
+    right, alike = classes.repeat_interleave(4, 0), torch.ones(16, 4)
+    draw = torch.Generator()
+    assert episode_loss(model, right, config, draw) < episode_loss(model, alike, config, draw)
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "of bits or of numbers"),
+        ({"bits": 4, "numbers": 4}, "of bits or of numbers"),
+        ({"bits": 0}, "bits=0: from 1 to 64"),
+        ({"bits": 65}, "bits=65: from 1 to 64"),
+        ({"bits": 4, "norm": 1, "noise": 1}, "norm and noise are of numbers"),
+        ({"numbers": 4, "flip": 0.1}, "flip is of bits"),
+        ({"bits": 4, "way": 1}, "way"),
+        ({"bits": 4, "against": -1}, "against=-1: at least 0"),
+        ({"bits": 4, "encoder": "conv5"}, "did you mean 'conv4'"),
+    ],
+)
+def test_mistaken_settings_are_refused(settings: dict[str, Any], message: str):
+    with pytest.raises(ConfigError, match=message):
+        CodeConfig(**settings)
+
+
+def test_whom_a_code_is_trained_against_and_how_much_belong_together(people: data.LabelledImages):
+    with pytest.raises(ConfigError, match="against=0 and 1 sensitive labels: give both"):
+        trained(people, CodeConfig(**QUICK, bits=4), sensitive=["identity"])
+    with pytest.raises(DataError, match="'headwear' is a target and sensitive"):
+        trained(people, CodeConfig(**QUICK, bits=4, against=1), sensitive=["headwear"])
+
+
+def test_too_few_classes_for_an_episode_are_named(people: data.LabelledImages):
+    with pytest.raises(DataError, match=r"classes have .* images"):
+        trained(people, CodeConfig(**QUICK | {"way": 100}, bits=4))
