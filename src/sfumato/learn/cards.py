@@ -18,6 +18,7 @@ from sfumato import artefacts
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ArtefactError
 from sfumato.networks.weights import no_larger_than, take_weights
+from sfumato.precision import resolve
 from sfumato.protect import Protection, parse
 from sfumato.protect.parameters import artefact_digest
 from sfumato.wire import portable
@@ -49,6 +50,27 @@ def kind_of(data: LabelledImages) -> str:
     """What a card calls the source of some images: "folder" of "folder:photos/anna", "faces" of "faces"."""
     kind = data.name.partition(":")[0]
     return "images" if {"/", "\\"} & set(kind) else kind
+
+
+def training_card(
+    data: LabelledImages, settings: Mapping[str, Any], *, seed: int, precision: str, **more: Any
+) -> dict[str, Any]:
+    """What the card of a model says of its training, with `more` of what is a method's own.
+
+    Args:
+        data: the training images.
+        settings: of the method.
+        seed: of the training.
+        precision: as the settings have it.
+    """
+    return {
+        "config": dict(settings),
+        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
+        "seed": seed,
+        "precision": resolve(precision),
+        "privacy_spent": None,  # of the TRAINING images: these methods protect those of users, not these
+        **more,
+    }
 
 
 def published(card: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn import fit
 from sfumato.learn.augmentation import apply, augmented, check_policy, mixup
-from sfumato.learn.cards import Names, Precision, Spec, kind_of, load_model, protection_of, published
+from sfumato.learn.cards import Names, Precision, Spec, load_model, protection_of, published, training_card
 from sfumato.learn.classes import classes_of, codes_of
 from sfumato.learn.inputs import check_shape
 from sfumato.networks import Conv4, ConvNet8, DenseNet, LeNet, Predictor, ResNet
@@ -233,9 +233,7 @@ def train(
         validation: other images of the same classes, released alike, by whose accuracy the best epoch is
             chosen; None for the last epoch.
         seed: decides weights, order and noise. The same seed, machine and thread count repeat a run.
-        checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
-            if it had not stopped; it is removed by the caller when no longer needed.
-        progress: called after each step with the numbers done and planned.
+        checkpoint, progress: see fit.fit.
 
     Raises:
         DataError: fewer than two classes, images that are too small, classes that are in `validation` alone,
@@ -244,20 +242,19 @@ def train(
     """
     classes = trainable(data, target, config.network)
     codes = codes_of(data, target, classes, "classifier")
-    card = {
-        "config": asdict(config),
-        "spec": protection.spec,
-        "made_of": made_of(protection),
-        "shapes": shapes,
-        "shape": list(data.images.shape[1:]),
-        "classes": list(classes),
-        "target": target,
-        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
-        "validation": None if validation is None else validation.digest,
-        "seed": seed,
-        "precision": resolve(config.precision),
-        "privacy_spent": None,  # of the TRAINING images: a protection spends that of each of its releases
-    }
+    card = training_card(
+        data,
+        asdict(config),
+        seed=seed,
+        precision=config.precision,
+        spec=protection.spec,
+        made_of=made_of(protection),
+        shapes=shapes,
+        shape=list(data.images.shape[1:]),
+        classes=list(classes),
+        target=target,
+        validation=None if validation is None else validation.digest,
+    )
     model = untrained(card, config, seed=seed)
     run = fit.Run(model, _descent(config), kind=_CHECKPOINT, identity=card)
     # The last number keeps this noise apart from that of every epoch.
@@ -266,20 +263,13 @@ def train(
     released: Tensor | None = None
 
     def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images, or mixtures of them, and their codes, or the shares of the classes."""
         nonlocal released
         if released is None or protection.draws_noise:
             released = _shown(protection, data.images, seeded_noise(seed, epoch), shapes=shapes)
         order = torch.Generator().manual_seed(seed_of(seed, epoch))
         for step, rows in enumerate(torch.randperm(len(data), generator=order).tensor_split(steps)):
             run.set_rate(_rate(config, (epoch * steps + step) / (config.epochs * steps)))
-            images = augmented(released[rows], order, flips=config.flips, shifts=config.shifts)
-            images = apply(images, config.policy, order)
-            if config.mixup:
-                shares = functional.one_hot(codes[rows], len(classes)).float()  # (n, classes)
-                yield mixup(to_float(images), shares, order)
-            else:
-                yield to_float(images), codes[rows]
+            yield _varied(released[rows], codes[rows], len(classes), config, order)
 
     fit.fit(
         run,
@@ -344,6 +334,17 @@ def untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> C
     with initial_weights(seed):
         network = NETWORKS[config.network]((channels, height, width), len(card["classes"]))
     return ClassifierModel(network, card=card)
+
+
+def _varied(
+    released: Tensor, codes: Tensor, classes: int, config: ClassifierConfig, order: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Variants of images as float, and their codes; or mixtures of them, and the shares of the classes."""
+    images = augmented(released, order, flips=config.flips, shifts=config.shifts)
+    images = to_float(apply(images, config.policy, order))
+    if not config.mixup:
+        return images, codes
+    return mixup(images, functional.one_hot(codes, classes).float(), order)  # shares: (n, classes)
 
 
 def _descent(config: ClassifierConfig) -> fit.Optimiser:

@@ -178,7 +178,8 @@ def fit(
             it. The weights of the best epoch are kept; without a judge, those of the last.
         patience: epochs without a better one before training stops; None for all epochs.
         patient_from: the epoch from which they count.
-        checkpoint: a file written after each epoch. Where it exists, training goes on from it.
+        checkpoint: a file written after each epoch. Where it exists, training goes on from it; it is removed
+            by the caller when no longer needed.
         progress: called after each step with the numbers done and planned; where epochs differ, after each
             epoch with those of epochs.
         losses: called after each step with its loss.

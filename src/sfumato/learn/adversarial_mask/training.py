@@ -14,13 +14,14 @@ from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn.adversarial_mask.config import MaskConfig, adversarial_at, keep_at
 from sfumato.learn.adversarial_mask.model import MaskModel, evaluate, untrained
+from sfumato.learn.augmentation import augmented
 from sfumato.learn.batch_norm import of_whole_batches
-from sfumato.learn.cards import kind_of
+from sfumato.learn.cards import training_card
 from sfumato.learn.classes import classes_of, codes_of
 from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.inputs import as_input
-from sfumato.precision import autocast, resolve
+from sfumato.precision import autocast
 from sfumato.protect.mask import pixels_shown, top_pixels
 
 _CHECKPOINT = "mask checkpoint"
@@ -47,10 +48,7 @@ def train(
         validation: other images of the same classes, by whose accuracy under the mask of `keep` the best
             epoch is chosen; None for the last epoch.
         seed: decides weights and order. The same seed, machine and thread count repeat a run.
-        checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
-            if it had not stopped; it is removed by the caller when no longer needed.
-        progress: called after each step with the numbers done and planned.
-        losses: called after each step with its loss.
+        checkpoint, progress, losses: see fit.fit.
         devices: where this is one of several processes, see `devices.launch`, that share the images of a
             batch. All are given the same data and settings, and return the same model; the first validates,
             and writes the checkpoint, which all can read. Losses, and batch norm, are those of
@@ -66,17 +64,16 @@ def train(
     codes = codes_of(data, target, classes, "mask")
     if validation is not None:
         codes_of(validation, target, classes, "mask")  # fails now, not after an epoch
-    card = {
-        "config": asdict(config),
-        "shape": list(data.images.shape[1:]),
-        "classes": list(classes),
-        "target": target,
-        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
-        "validation": None if validation is None else validation.digest,
-        "seed": seed,
-        "precision": resolve(config.precision),
-        "privacy_spent": None,  # of the TRAINING images: this method protects those of users, not these
-    }
+    card = training_card(
+        data,
+        asdict(config),
+        seed=seed,
+        precision=config.precision,
+        shape=list(data.images.shape[1:]),
+        classes=list(classes),
+        target=target,
+        validation=None if validation is None else validation.digest,
+    )
     model = untrained(card, config, seed=seed)
     training = Training(model, config, devices=devices or ALONE)
     steps = -(-len(data) // config.batch)  # of an epoch
@@ -86,12 +83,8 @@ def train(
         training.start_epoch()
         order = torch.Generator().manual_seed(seed_of(seed, epoch))
         rows = torch.randperm(len(data), generator=order).tensor_split(steps)
-        for step, batch in enumerate(rows, epoch * steps):
-            images = data.images[batch]
-            if config.flips:
-                mirrored = torch.rand(len(images), generator=order) < 0.5
-                images[mirrored] = images[mirrored].flip(3)
-            yield step, images, codes[batch]
+        for number, batch in enumerate(rows, epoch * steps):
+            yield number, augmented(data.images[batch], order, flips=config.flips), codes[batch]
 
     def step(batch: tuple[int, Tensor, Tensor]) -> Tensor:
         number, images, wanted = batch

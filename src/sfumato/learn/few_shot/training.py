@@ -13,14 +13,13 @@ from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.learn.augmentation import augmented
 from sfumato.learn.batch_norm import in_order
-from sfumato.learn.cards import kind_of
+from sfumato.learn.cards import training_card
 from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.few_shot import mixed
 from sfumato.learn.few_shot.config import FewShotConfig
 from sfumato.learn.few_shot.model import FewShotModel, untrained
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, refusal, support_weights
-from sfumato.precision import resolve
 from sfumato.protect import Protection
 from sfumato.protect.release import made_of
 
@@ -57,10 +56,7 @@ def train(
             It is trained in place, and sees every pixel unless config.cell says otherwise. For a range of
             protections, one more plane for each parameter that differs comes after the channels.
         seed: decides weights, episodes and noise. The same seed, machine and thread count repeat a run.
-        checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
-            if it had not stopped; it is removed by the caller when no longer needed.
-        progress: called after each step with the numbers of episodes done and planned.
-        losses: called after each step with its mean loss over the episodes.
+        checkpoint, progress, losses: see fit.fit; progress is of episodes.
         devices: where this is one of several processes, see `devices.launch`, that share the episodes of a
             step. All are given the same data and settings, and return the same model; the first validates,
             and writes the checkpoint, which all can read. Losses and statistics do not depend on how many
@@ -73,20 +69,18 @@ def train(
     """
     protections = list(protection) if isinstance(protection, Sequence) else [protection]
     if validation is None:
-        parts = split_by_class(data.label(target).codes, shares=(0.85, 0.15, 0.0), seed=seed)
-        data, validation = data.rows(parts["train"]), data.rows(parts["validation"])
+        data, validation = _held_out(data, target, seed)
     source = _Source(data, protections, config, target, seed)
-    card = {
-        "config": asdict(config),
-        "specs": [protection.spec for protection in protections],
-        "encoder": config.encoder if encoder is None else type(encoder).__name__,
-        "channels": data.images.shape[1],
-        "target": target,
-        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
-        "seed": seed,
-        "precision": resolve(config.precision),
-        "privacy_spent": None,  # of the TRAINING images: this method protects those of users, not these
-    }
+    card = training_card(
+        data,
+        asdict(config),
+        seed=seed,
+        precision=config.precision,
+        specs=[protection.spec for protection in protections],
+        encoder=config.encoder if encoder is None else type(encoder).__name__,
+        channels=data.images.shape[1],
+        target=target,
+    )
     model = untrained(data.images.shape[1], config, protections, encoder=encoder, card=card, seed=seed)
     classifier = None
     if config.pretraining_epochs:
@@ -115,10 +109,8 @@ def train(
         progress=episodes,
         losses=losses,
     )
-    card |= training.run.outcome
-    card["weights"] = judge.weights(model)
-    card["refusal"] = judge.refusal(model)
-    card["shape"] = list(data.images.shape[1:])
+    judge.measure(model)
+    card |= {**training.run.outcome, "shape": list(data.images.shape[1:])}
     card["made_of"] = [made_of(protection) for protection in protections]
     return model
 
@@ -235,6 +227,12 @@ class Training:
         return loss + _denoising_loss(self._model, denoised, clean)
 
 
+def _held_out(data: LabelledImages, target: str, seed: int) -> tuple[LabelledImages, LabelledImages]:
+    """Training images, and validation images of other classes."""
+    parts = split_by_class(data.label(target).codes, shares=(0.85, 0.15, 0.0), seed=seed)
+    return data.rows(parts["train"]), data.rows(parts["validation"])
+
+
 class _Source:
     """The training images, by episodes. State: none that changes."""
 
@@ -299,17 +297,15 @@ class _Validation:
         scores = episode_accuracies(self._embed(model), self._rows, shot=self._shot)
         return scores.mean().item()
 
-    def weights(self, model: FewShotModel) -> dict[str, float]:
-        """See FewShotModel.weight."""
+    def measure(self, model: FewShotModel) -> None:
+        """Note on a model's card its weights, see FewShotModel.weight, and its refusal, see prototypes."""
+        embeddings = self._embed(model)
         # An episode has two images or more of each class.
-        measured = support_weights(self._embed(model), self._codes, self._which)
-        return dict(zip(model.specs, measured.tolist(), strict=True))
-
-    def refusal(self, model: FewShotModel) -> dict[str, float]:
-        """See prototypes.refusal."""
+        weights = support_weights(embeddings, self._codes, self._which)
+        model.card["weights"] = dict(zip(model.specs, weights.tolist(), strict=True))
         of_specs = torch.tensor([model.card["weights"][spec] for spec in model.specs])
-        weights = of_specs[self._which]
-        return asdict(refusal(self._embed(model), self._rows, shot=self._shot, weights=weights))
+        measured = refusal(embeddings, self._rows, shot=self._shot, weights=of_specs[self._which])
+        model.card["refusal"] = asdict(measured)
 
     def _embed(self, model: FewShotModel) -> Tensor:
         return mixed.embed(model, self._released, self._protections, self._which)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from sfumato.errors import ConfigError, DataError
 from sfumato.learn.inputs import as_input, device_of
-from sfumato.learn.private_feature.config import VARIANTS
+from sfumato.learn.private_feature.config import VARIANTS, config_of
 from sfumato.learn.private_feature.model import BATCH, FeatureModel
 
 
@@ -114,11 +114,31 @@ def settle(model: FeatureModel, images: Tensor, *, batch: int) -> None:
     model.eval()
 
 
+def measure(model: FeatureModel, images: Tensor) -> None:
+    """Give a model C of Procedure 2, of the features of (N, C, H, W) uint8 images; a network has none."""
+    if model.is_network:
+        return
+    features = model.features(images).double()
+    model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
+
+
 # What a stage and those after it are set by.
 _OF_LATER_STAGES = {
     "simple": {"variant", "beta", "private_epochs", "pairs"},
     "network": {"variant", "beta", "private_epochs", "pairs", "simple_epochs", "cut", "dimension"},
 }
+
+
+def begin_with(begin: FeatureModel, model: FeatureModel) -> int:
+    """Give a model the weights of one of an earlier stage; returns how many epochs that has had.
+
+    Raises:
+        ConfigError: it is of other data or settings, or of no earlier stage.
+    """
+    check_begin(begin.card, model.card)
+    take_over(begin, model)
+    model.card["begun"] = begin.card["config"]["variant"]
+    return config_of(begin.card).epochs
 
 
 def check_begin(begun: dict[str, Any], card: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +13,12 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import seed_of
 from sfumato.errors import DataError
 from sfumato.learn.batch_norm import of_whole_batches
-from sfumato.learn.cards import kind_of
+from sfumato.learn.cards import training_card
 from sfumato.learn.classes import classes_of
 from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.inputs import as_input
-from sfumato.learn.private_feature.config import FeatureConfig, config_of
+from sfumato.learn.private_feature.config import FeatureConfig
 from sfumato.learn.private_feature.losses import (
     information_bound,
     privacy_loss,
@@ -33,9 +32,9 @@ from sfumato.learn.private_feature.model import (
     evaluate,
     untrained,
 )
-from sfumato.learn.private_feature.stages import check_begin, embed, paired, settle, take_over
+from sfumato.learn.private_feature.stages import begin_with, embed, measure, paired, settle
 from sfumato.networks.weights import initial_weights
-from sfumato.precision import autocast, resolve
+from sfumato.precision import autocast
 
 _CHECKPOINT = "private feature checkpoint"
 _PCA_IMAGES = 2048  # from so many at most the principal components are computed
@@ -67,10 +66,7 @@ def train(
         begin: a model of the variant "network" or "simple", of the same data, seed and settings but for those
             of later stages, which alone are trained then, with an optimiser that begins anew.
         seed: decides weights and order. The same seed, machine and thread count repeat a run.
-        checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
-            if it had not stopped; it is removed by the caller when no longer needed.
-        progress: called after each epoch with the numbers done and planned.
-        losses: called after each step with its loss.
+        checkpoint, progress, losses: see fit.fit; progress is of epochs.
         devices: where this is one of several processes, see `devices.launch`, that share the images of a
             batch. All are given the same data and settings, and return the same model; the first writes the
             checkpoint, which all can read. Losses, the pairs of Eq. (7), and batch norm are those of whole
@@ -84,31 +80,26 @@ def train(
         ArtefactError: the checkpoint belongs to another run.
     """
     devices = devices or ALONE
-    card: dict[str, Any] = {
-        "config": {**asdict(config), "widths": list(config.widths)},
-        "shape": list(data.images.shape[1:]),
-        "classes": trainable(data, config, targets, sensitive),
-        "sensitive": sensitive,
-        "data": {"name": kind_of(data), "digest": data.digest, "images": len(data)},
-        "validation": None if validation is None else validation.digest,
-        "seed": seed,
-        "precision": resolve(config.precision),
-        "privacy_spent": None,  # of the TRAINING images: this method protects those of users, not these
-    }
+    card = training_card(
+        data,
+        {**asdict(config), "widths": list(config.widths)},
+        seed=seed,
+        precision=config.precision,
+        shape=list(data.images.shape[1:]),
+        classes=trainable(data, config, targets, sensitive),
+        sensitive=sensitive,
+        validation=None if validation is None else validation.digest,
+    )
     model = untrained(card, seed=seed)
     codes = codes_of(model, data)
     if validation is not None:
         codes_of(model, validation)  # fails now, not after training
     _, identities = data.label(sensitive).codes.unique(return_inverse=True)
-    if begin is not None:
-        check_begin(begin.card, card)
-        take_over(begin, model)
-        card["begun"] = begin.card["config"]["variant"]
+    done = 0 if begin is None else begin_with(begin, model)
     if config.variant in ("adversarial", "information"):
         model.adversary = _adversary(config.dimension, int(identities.max()) + 1, seed=seed)
     training = Training(model, config, sigma=silverman(len(data), config.dimension), devices=devices)
-    if begin is not None:
-        training.run.epoch = config_of(begin.card).epochs
+    training.run.epoch = done
 
     def batches(epoch: int) -> Sequence[Tensor]:
         draw, order = _order(data, seed, epoch)
@@ -130,11 +121,8 @@ def train(
     )
     model.adversary = None
     card["epochs"] = training.run.epoch
-    _, order = _order(data, seed, training.run.epoch)
-    settle(model, data.images[order], batch=config.batch)
-    if not model.is_network:
-        features = model.features(data.images).double()
-        model.device.covariance.copy_(features.T.cov().reshape_as(model.device.covariance))
+    settle(model, data.images[_order(data, seed, config.epochs)[1]], batch=config.batch)
+    measure(model, data.images)
     card["accuracies"] = None if validation is None else evaluate(model, validation)
     return model
 

@@ -107,9 +107,7 @@ def train(
         judgements: of one source, or combined from several.
         config: see SemSimConfig.
         seed: decides weights, order and partners. The same seed, machine and thread count repeat a run.
-        checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
-            if it had not stopped; it is removed by the caller when no longer needed.
-        progress: called after each step with the numbers done and planned.
+        checkpoint, progress: see fit.fit.
 
     Raises:
         DataError: no reconstruction was recognised, or all were.
