@@ -55,8 +55,6 @@ class CodeConfig:
         patience: epochs without a better validation accuracy before training stops.
         validation_way, validation_shot, validation_queries, validation_episodes: how that is measured.
         learning_rate: of Adam; halved every `halve_every` epochs.
-        pretraining_epochs: the first epochs, in which the encoder learns to classify all training classes by
-            a linear layer on its numbers, which is then left out.
         balance: the weight of how far bits are from being 1 as often as -1, and from being independent of
             each other, in an episode.
         against: the weight with which the gradient of adversaries is reversed, who name the sensitive labels
@@ -83,7 +81,6 @@ class CodeConfig:
     validation_episodes: int = 200
     learning_rate: float = 2e-3
     halve_every: int = 12
-    pretraining_epochs: int = 0
     balance: float = 0.1
     against: float = 0.0
     flip: float | None = None
@@ -104,7 +101,7 @@ class CodeConfig:
                 "flip is of bits, norm and noise are of numbers: leave out what does not belong"
             )
         least = {"epochs": 1, "episodes_per_epoch": 1, "patience": 1, "halve_every": 1, "shifts": 0}
-        for name, bound in {**least, "validation_episodes": 2, "pretraining_epochs": 0}.items():
+        for name, bound in {**least, "validation_episodes": 2}.items():
             if getattr(self, name) < bound:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least {bound}")
         for name in ("balance", "against"):
