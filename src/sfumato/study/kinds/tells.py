@@ -13,6 +13,7 @@ from sfumato.study.kinds.common import Model
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from sfumato.data.labelled import LabelledImages
     from sfumato.study.grid import StudyConfig
     from sfumato.study.lab import Lab
 
@@ -53,7 +54,7 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the result, beside cell, data and artefacts."""
-    return {"tells": 1}
+    return {"tells": 2, "target": lab.config.task.target, "classes": lab.config.task.classes}
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
@@ -68,16 +69,18 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     reduce = _Reduced(lab.released(cell, known.images, _KNOWN).vectors())
     of_known, of_asked = reduce.known, reduce(lab.released(cell, asked.images, _ASKED).vectors())
     for name in lab.data.labels:
-        known_codes, codes = known.label(name).codes, asked.label(name).codes
+        learned_rows, asked_rows = (_of_the_task(lab, part, name) for part in (known, asked))
+        known_codes, codes = known.label(name).codes[learned_rows], asked.label(name).codes[asked_rows]
         if _same_classes(known_codes, codes):
-            learned = (of_known, known_codes)
-            tested = (of_asked, codes)
+            learned = (of_known[learned_rows], known_codes)
+            tested = (of_asked[asked_rows], codes)
         else:
             halves = _halves(codes)
             if halves is None:
                 continue
-            learned = (of_asked[halves[0]], codes[halves[0]])
-            tested = (of_asked[halves[1]], codes[halves[1]])
+            first, second = halves
+            learned = (of_asked[asked_rows][first], codes[first])
+            tested = (of_asked[asked_rows][second], codes[second])
         if len(learned[1].unique()) < 2 or not len(tested[1]):
             continue
         model = vectors.train(*learned, seed=cell.seed)
@@ -113,6 +116,17 @@ class _Reduced:
         if self._pca is None:
             return vectors.double()
         return torch.from_numpy(self._pca.transform(vectors.double().numpy()))
+
+
+def _of_the_task(lab: "Lab", part: "LabelledImages", name: str) -> "Tensor":
+    """Rows of the images whose class counts: of the target, those of the task's classes; of others, all."""
+    import torch
+
+    label, task = part.label(name), lab.config.task
+    if name != task.target or task.classes is None:
+        return torch.arange(len(part))
+    wanted = torch.tensor([label.names.index(each) for each in task.classes])
+    return torch.isin(label.codes, wanted).nonzero().flatten()
 
 
 def _same_classes(known: "Tensor", asked: "Tensor") -> bool:
