@@ -10,7 +10,7 @@ app = typer.Typer(
 )
 
 _SOURCE = typer.Argument(
-    help="faces, glyphs, folder:DIR, table:FILE, or such as celeba:DIR: `sfumato data list` names all."
+    help="faces, glyphs, folder:DIR, table:FILE, hats:FILE, or such as lfw:DIR: `sfumato data list` has all."
 )
 
 

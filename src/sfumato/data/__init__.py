@@ -13,6 +13,7 @@ from sfumato.data.faces import faces
 from sfumato.data.fer import fer
 from sfumato.data.folder import folder
 from sfumato.data.glyphs import glyphs
+from sfumato.data.hats import hats
 from sfumato.data.imagenette import imagenette
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.lfw import lfw
@@ -33,6 +34,7 @@ __all__ = [
     "fer",
     "folder",
     "glyphs",
+    "hats",
     "imagenette",
     "lfw",
     "load",
@@ -48,6 +50,7 @@ _ON_DISK: dict[str, Callable[..., LabelledImages]] = {
     for reader in (
         folder,
         table,
+        hats,
         omniglot,
         celeba,
         miniimagenet,

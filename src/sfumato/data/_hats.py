@@ -96,6 +96,38 @@ def pattern(hats: Hats, x: Tensor, y: Tensor, phase: Tensor, pixel: Tensor) -> T
     return coverage(field, 4.0 * along * pixel)
 
 
+@dataclass(frozen=True)
+class Worn:
+    """Hats on heads: two layers, the trim over the body, and what they are painted with.
+
+    Attributes:
+        body, trim: (B, h, W) coverage.
+        cloth: (B, 3, h, W) colour of the body.
+        ribbon: (B, 3, 1, 1) colour of the trim.
+        shade: (B, h, W), by which both colours are multiplied: hats are round.
+    """
+
+    body: Tensor
+    trim: Tensor
+    cloth: Tensor
+    ribbon: Tensor
+    shade: Tensor
+
+
+def wear(
+    hats: Hats, x: Tensor, y: Tensor, pixel: Tensor, *, tilt: Tensor, fade: Tensor, phase: Tensor
+) -> Worn:
+    """Hats of ONE family, tilted, faded by the sun, their pattern shifted along itself. (B, 1, 1) each."""
+    x, y = x - tilt * y, y + tilt * x
+    body, trim = shape(hats, x, y, pixel)
+    mix = pattern(hats, x, y, phase, pixel)[:, None]
+    first, second, third = (c[:, :, None, None] for c in hats.colours.unbind(1))
+    cloth = second + mix * (first - second)
+    grey = hats.colours.mean((1, 2))[:, None, None, None]
+    cloth, third = (c + fade[:, None] * (grey - c) for c in (cloth, third))
+    return Worn(body, trim, cloth, third, 1.08 - 0.28 * x.square().clamp_(max=2.0))
+
+
 def shape(hats: Hats, x: Tensor, y: Tensor, pixel: Tensor) -> tuple[Tensor, Tensor]:
     """Coverage of the body and of the trim, which lies on it, for hats of ONE family. (B, h, W) each."""
     family = list(FAMILIES.values())[int(hats.family[0])]

@@ -43,7 +43,7 @@ _EXPRESSION = torch.tensor(
 )
 
 
-def _spread(table: Tensor, ranges: dict[str, tuple[float, float]]) -> dict[str, Tensor]:
+def spread(table: Tensor, ranges: dict[str, tuple[float, float]]) -> dict[str, Tensor]:
     """(B, K) numbers in [0, 1) -> (B, 1, 1) each, by name and within its range."""
     low, high = torch.tensor(list(ranges.values())).unbind(1)
     return dict(zip(ranges, (low + (high - low) * table)[:, :, None, None].unbind(1), strict=True))
@@ -86,8 +86,8 @@ class Painter:
 
     def __init__(self, world: People, looks: Tensor, hats: _hats.Hats, size: int) -> None:
         self.world, self.hats, self.size = world, hats, size
-        self.look = look = _spread(looks, LOOKS)
-        self.scene = scene = _spread(world.scene, SCENE)
+        self.look = look = spread(looks, LOOKS)
+        self.scene = scene = spread(world.scene, SCENE)
         self.image = torch.zeros(len(world), 3, size, size)
         self.parts = torch.zeros(len(world), size, size, dtype=torch.uint8)
         self.female = (world.gender == 0)[:, None, None]
@@ -361,18 +361,12 @@ class Painter:
         s, band = self.scene, self.band(-9.0, 0.45, wide=2.0)
         unit = self.width * 1.04 + 0.06
         x, y = band.x / unit, (s["lift"] - band.y) / unit
-        x, y, pixel = x - s["tilt"] * y, y + s["tilt"] * x, self.pixel / unit
-        body, trim = _hats.shape(self.hats, x, y, pixel)
-        mix = _hats.pattern(self.hats, x, y, self.yaw * 4, pixel)[:, None]
-        first, second, third = (c[:, :, None, None] for c in self.hats.colours.unbind(1))
-        # Hats fade in the sun.
-        cloth = second + mix * (first - second)
-        grey = self.hats.colours.mean((1, 2))[:, None, None, None]
-        cloth, third = (c + s["fade"][:, None] * (grey - c) for c in (cloth, third))
-        shade = 1.08 - 0.28 * x.square().clamp_(max=2.0)
+        worn = _hats.wear(
+            self.hats, x, y, self.pixel / unit, tilt=s["tilt"], fade=s["fade"], phase=self.yaw * 4
+        )
         return (
-            _Layer(band, body, cloth, "headwear", shade),
-            _Layer(band, trim, third, "headwear", shade),
+            _Layer(band, worn.body, worn.cloth, "headwear", worn.shade),
+            _Layer(band, worn.trim, worn.ribbon, "headwear", worn.shade),
         )
 
     def _photograph(self) -> Tensor:

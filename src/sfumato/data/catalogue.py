@@ -69,6 +69,14 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
                 ("a CSV with a column 'file', one column per label, and perhaps a column 'split'",),
             ),
             Source(
+                "hats",
+                "hats:FILE",
+                "photographs of faces, your own or a data set's, each in drawn hats; 300 kinds unless told",
+                "",
+                "those of the photographs; the hats are drawn here",
+                ("a CSV as table:FILE has, or a folder as folder:DIR has, of faces that lie alike",),
+            ),
+            Source(
                 "omniglot",
                 "omniglot:DIR",
                 "32,460 drawings of 1,623 characters, 50 alphabets, 20 drawers",

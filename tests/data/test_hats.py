@@ -1,0 +1,374 @@
+"""Drawn hats on photographs: real people, and a task of many classes that is not who they are."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from sfumato import images
+from sfumato.data import LabelledImages, hats, load, table
+from sfumato.data import _hats as drawn
+from sfumato.data._people import SCENE
+from sfumato.data.hats import put_on
+from sfumato.errors import ConfigError, DataError, SfumatoError
+
+LFW = Path("runs/data/lfw/table.csv")
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 people, ten photographs of each: a colour a person, a little noise a photograph, an age a person."""
+    return written(tmp_path_factory.mktemp("photographs"), persons=40, photographs=10)
+
+
+@pytest.fixture(scope="module")
+def dressed(people: Path) -> LabelledImages:
+    return hats(people, size=24, headwear=40)
+
+
+# Labels
+
+
+def test_labels_of_the_table_stay_and_headwear_is_added(dressed: LabelledImages, people: Path):
+    source = table(people, size=24)
+    photograph = dressed.label("original").codes
+    assert set(dressed.labels) == {"identity", "age", "headwear", "original"}
+    for name in ("identity", "age"):
+        assert dressed.label(name).names == source.label(name).names
+        assert torch.equal(dressed.label(name).codes, source.label(name).codes[photograph])
+    assert len(dressed.classes("headwear")) == len(dressed.label("headwear").names) == 40
+
+
+def test_a_training_photograph_has_three_hats_and_every_other_one(dressed: LabelledImages):
+    for split, each in {"train": 3, "validation": 1, "test": 1}.items():
+        copies = dressed.split(split).label("original").codes.unique(return_counts=True)[1]
+        assert copies.unique().tolist() == [each]
+
+
+def test_how_many_hats_a_photograph_has_can_be_said(people: Path):
+    data = hats(people, size=16, headwear=30, per_photo=2, per_test_photo=4)
+    counts = {name: len(rows) for name, rows in data.splits.items()}
+    assert counts == {"train": 2 * 240, "validation": 4 * 60, "test": 4 * 100}
+
+
+def test_where_every_photograph_has_one_hat_no_label_says_which_is_a_copy(people: Path):
+    assert set(hats(people, size=16, per_photo=1).labels) == {"identity", "age", "headwear"}
+
+
+def test_the_hats_of_one_photograph_all_differ(people: Path):
+    data = hats(people, size=16, headwear=10, per_photo=4)  # four of six hats
+    train = data.split("train")
+    worn = train.label("headwear").codes[train.label("original").codes.argsort(stable=True)].view(-1, 4)
+    assert all(len(hand.unique()) == 4 for hand in worn)
+
+
+def test_within_a_split_one_hat_is_worn_as_often_as_another(dressed: LabelledImages):
+    """Up to one where a photograph has one hat; with three, a deck of 24 hats is dealt whole."""
+    for split in ("train", "validation", "test"):
+        counts = dressed.split(split).label("headwear").codes.unique(return_counts=True)[1]
+        assert counts.max() - counts.min() <= 1
+
+
+# Disjointness and independence
+
+
+def test_splits_share_neither_people_nor_hats(dressed: LabelledImages):
+    for name in ("identity", "headwear"):
+        members = [set(dressed.split(s).classes(name).tolist()) for s in ("train", "validation", "test")]
+        assert [len(part) for part in members] == [24, 6, 10]
+        assert len(set.union(*members)) == 40
+
+
+def test_the_splits_of_the_table_are_kept_and_photographs_in_none_are_left_out(tmp_path: Path):
+    split = {0: "train", 1: "train", 2: "test", 3: "", 4: "distractors"}
+    path = written(tmp_path, persons=5, photographs=6, split=lambda person: split[person])
+    data = hats(path, size=16, headwear=9)
+    assert {name: values(data.split(name), "identity") for name in data.splits} == {
+        "train": {"person-00", "person-01"},
+        "test": {"person-02"},
+        "distractors": {"person-04"},
+    }
+    assert len(data) == 2 * 6 * 3 + 6 + 6
+    assert len(set(data.label("original").codes.tolist())) == 24
+
+
+def test_distractors_wear_hats_of_the_test_split(tmp_path: Path):
+    """In hats of their own they would be told from those of the test by their hats."""
+    split = {0: "train", 1: "test", 2: "distractors"}
+    path = written(tmp_path, persons=3, photographs=20, split=lambda person: split[person])
+    data = hats(path, size=16, headwear=12)
+    test, distractors, train = (
+        set(data.split(name).classes("headwear").tolist()) for name in ("test", "distractors", "train")
+    )
+    assert test == distractors
+    assert not test & train
+
+
+def test_people_are_dealt_to_splits_by_identity_whichever_column_is_first(people: Path, tmp_path: Path):
+    rows = [line.split(",") for line in people.read_text().splitlines()]
+    path = people.parent / "other.csv"
+    path.write_text("\n".join(f"{file},{age},{who}" for file, who, age in rows))
+    data = hats(path, size=16)
+    parts = [values(data.split(name), "identity") for name in data.splits]
+    assert not any(a & b for a, b in itertools.combinations(parts, 2))
+
+
+def test_the_label_that_says_who_can_be_named(people: Path):
+    data = hats(people, size=16, identity="age")
+    assert [len(values(data.split(name), "age")) for name in ("train", "validation", "test")] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_headwear_and_identity_do_not_tell_each_other(tmp_path: Path, split: str):
+    """The table of people by hats has the chi-square of independent columns, four deviations either way.
+
+    With one hat a photograph: several all differ, so that theirs are not independent.
+    """
+    data = hats(written(tmp_path, persons=60, photographs=30), size=16, headwear=40, per_photo=1).split(split)
+    counts = contingency(data.label("identity").codes, data.label("headwear").codes)
+    expected = counts.sum(1, keepdim=True) * counts.sum(0) / counts.sum()
+    chi_square = float(((counts - expected).square() / expected).sum())
+    freedom = (counts.shape[0] - 1) * (counts.shape[1] - 1)
+    assert abs(chi_square - freedom) < 4 * (2 * freedom) ** 0.5
+
+
+# Pixels
+
+
+@pytest.mark.parametrize("family", range(len(drawn.FAMILIES)), ids=list(drawn.FAMILIES))
+def test_the_hat_changes_its_pixels_and_the_rest_of_the_photograph_stays(family: int):
+    photographs, worn, scene = noise(24), of_family(family, 24), scenes(24)
+    pictures, cover = put_on(photographs, worn, scene)
+    bare = (cover == 0)[:, None].expand_as(pictures)
+    assert torch.equal(pictures[bare], photographs[bare])
+    whole = cover == 1
+    assert whole.flatten(1).any(1).all()
+    changed = (pictures != photographs).any(1)
+    assert changed[whole].float().mean() > 0.99  # a colour of cloth is that of the photograph now and then
+
+
+@pytest.mark.parametrize("family", range(len(drawn.FAMILIES)), ids=list(drawn.FAMILIES))
+def test_nothing_of_the_photograph_shows_through_a_hat(family: int):
+    worn, scene = of_family(family, 24), scenes(24)
+    one, cover = put_on(noise(24), worn, scene)
+    other, _ = put_on(255 - noise(24), worn, scene)
+    whole = (cover == 1)[:, None].expand_as(one)
+    assert torch.equal(one[whole], other[whole])
+
+
+@pytest.mark.parametrize("size", [42, 84])
+@pytest.mark.parametrize("family", range(len(drawn.FAMILIES)), ids=list(drawn.FAMILIES))
+def test_the_lower_edge_lies_at_row_24_of_84_give_or_take_3(family: int, size: int):
+    """In the middle of the image, where the face is: the ends of a tilted brim hang lower."""
+    _, cover = put_on(noise(64, size), of_family(family, 64), scenes(64))
+    touched = (cover[:, :, size // 2 - 1 : size // 2 + 1] > 0).any(2)
+    edge = (touched * torch.arange(1, size + 1)).amax(1)  # the first row below
+    assert round(21 / 84 * size) <= edge.min() <= edge.max() <= round(27 / 84 * size)
+    assert len(edge.unique()) > 2
+
+
+def test_where_faces_lie_elsewhere_hats_can_too(people: Path):
+    _, high = put_on(noise(16), of_family(0, 16), scenes(16), edge=0.3, width=0.2)
+    _, low = put_on(noise(16), of_family(0, 16), scenes(16), edge=0.6, width=0.4)
+    rows = [max((cover > 0).any(2).nonzero()[:, 1].tolist()) for cover in (high, low)]
+    assert rows[1] - rows[0] > 0.2 * 84
+    assert (low > 0).sum() > 2 * (high > 0).sum()
+    settings = {"size": 16, "headwear": 9, "per_photo": 1}
+    assert hats(people, **settings).digest != hats(people, **settings, edge=0.5).digest
+
+
+def test_two_photographs_in_one_hat_differ_in_size_place_tilt_and_light():
+    worn = of_family(0, 1).rows(torch.zeros(24, dtype=torch.int64))
+    pictures, cover = put_on(torch.zeros(24, 3, 84, 84, dtype=torch.uint8), worn, scenes(24))
+    sizes = (cover > 0).flatten(1).sum(1)
+    assert sizes.max() > 1.2 * sizes.min()
+    whole = cover == 1
+    levels = torch.stack([p[:, w].float().mean() for p, w in zip(pictures, whole, strict=True)])
+    assert levels.max() > 1.2 * levels.min()
+
+
+def test_an_image_is_the_photograph_in_its_hat(dressed: LabelledImages, people: Path):
+    source = table(people, size=24)
+    behind = source.images[dressed.label("original").codes]
+    same = (dressed.images == behind).all(1).float()
+    assert same[:, 12:].mean() > 0.95  # the face
+    assert same[:, :5].mean() < 0.5  # the hat
+    assert (same.flatten(1).mean(1) < 0.95).all()  # nobody is without one
+
+
+# Determinism
+
+
+def test_the_same_seed_gives_the_same_bytes(dressed: LabelledImages, people: Path):
+    assert hats(people, size=24, headwear=40).digest == dressed.digest
+    assert load(f"hats:{people}", size=24, headwear=40).digest == dressed.digest
+    assert hats(people, size=24, headwear=40, seed=1).digest != dressed.digest
+
+
+def test_a_hat_is_drawn_the_same_alone_and_among_others():
+    photographs, worn, scene = noise(24), of_family(3, 24), scenes(24)
+    pictures, cover = put_on(photographs, worn, scene)
+    for row in (0, 7, 23):
+        rows = torch.tensor([row])
+        picture, part = put_on(photographs[rows], worn.rows(rows), scene[rows])
+        assert torch.equal(picture[0], pictures[row])
+        assert torch.equal(part[0], cover[row])
+
+
+def test_a_folder_per_person_gives_what_its_table_gives(tmp_path: Path):
+    path = written(tmp_path / "photographs", persons=6, photographs=3)
+    path.unlink()
+    data = hats(tmp_path / "photographs", size=16, headwear=9)
+    assert set(data.labels) == {"class", "headwear", "original"}
+    assert [len(data.split(s).classes("class")) for s in ("train", "validation", "test")] == [2, 2, 2]
+
+
+# What is refused
+
+
+def test_a_place_with_no_photographs_is_named(tmp_path: Path):
+    with pytest.raises(DataError, match=r"gone\.csv: no such table or folder: .*name a CSV .* or a folder"):
+        hats(tmp_path / "gone.csv")
+    with pytest.raises(DataError, match=r"hats: where does it lie. Write hats:PATH"):
+        load("hats")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"headwear": 5}, "headwear=5: 3 splits share no hats .* ask for at least 6"),
+        ({"headwear": 0}, "headwear is at least 1, got 0"),
+        ({"headwear": 8, "per_photo": 5}, "5 hats a photograph, and train has 4: ask for fewer"),
+        ({"headwear": 8, "per_test_photo": 3}, "3 hats a photograph, and validation has 2"),
+        ({"per_photo": 0}, "per_photo is at least 1, got 0"),
+        ({"per_test_photo": 0}, "per_test_photo is at least 1, got 0"),
+        ({"seed": -1}, "seed is at least 0, got -1"),
+        ({"size": 15}, "size is 16 to 512 pixels, got 15"),
+        ({"edge": 24}, "edge is a share of the image, 0.1 to 0.9, got 24"),
+        ({"width": 0.0}, "width is a share of the image, 0.1 to 0.9, got 0"),
+        ({"identity": "persons"}, "no column 'persons' to split by"),
+        ({"headwear": "many"}, "headwear='many'"),
+        ({"channels": 1}, "hats: no setting 'channels'"),
+    ],
+)
+def test_a_number_that_cannot_work_is_answered_with_what_can(people: Path, settings: dict, message: str):
+    with pytest.raises(SfumatoError, match=message):
+        load(f"hats:{people}", **{"size": 16, **settings})
+
+
+def test_grey_photographs_are_refused(tmp_path: Path):
+    """A hat in colour would be all the colour that there is."""
+    path = written(tmp_path, persons=6, photographs=2, grey=True)
+    with pytest.raises(DataError, match=r"the photographs are grey, .* take photographs in colour"):
+        hats(path, size=16)
+
+
+def test_a_person_in_two_splits_is_named(tmp_path: Path):
+    splits = itertools.cycle(["train", "test"])
+    path = written(tmp_path, persons=6, photographs=3, split=lambda _: next(splits))
+    with pytest.raises(DataError, match=r"'person-0\d' is in train and in test: remove the split column"):
+        hats(path, size=16)
+
+
+def test_too_few_people_for_the_splits_are_refused(tmp_path: Path):
+    with pytest.raises(DataError, match=r"left for validation: 3 values of 'identity' .* take 6 or more"):
+        hats(written(tmp_path, persons=3, photographs=3), size=16)
+
+
+def test_a_table_whose_split_is_empty_throughout_is_refused(tmp_path: Path):
+    path = written(tmp_path, persons=6, photographs=1, split=lambda _: "")
+    with pytest.raises(DataError, match="no photograph is in a split: fill in the column"):
+        hats(path, size=16)
+
+
+def test_a_table_that_has_headwear_already_is_refused(people: Path):
+    path = people.parent / "hatted.csv"
+    path.write_text(people.read_text().replace("identity,age", "identity,headwear"))
+    with pytest.raises(DataError, match="has a label 'headwear' already: rename that column"):
+        hats(path, size=16)
+
+
+def test_more_images_than_the_memory_may_hold_are_refused(people: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SFUMATO_MEMORY", str(400 * 3 * 16 * 16))  # the photographs, and not three hats each
+    with pytest.raises(
+        ConfigError, match="880 images of 16x16 are more than the 307200 bytes of SFUMATO_MEMORY"
+    ):
+        hats(people, size=16)
+
+
+# Real photographs
+
+
+@pytest.mark.skipif(not LFW.is_file(), reason=f"{LFW} is not there: python studies/unpack.py lfw makes it")
+def test_hats_on_labelled_faces_in_the_wild(tmp_path: Path):
+    """One photograph in eight."""
+    header, *rows = LFW.read_text().splitlines()
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join([header, *(f"{LFW.parent.resolve()}/{row}" for row in rows[::8])]))
+    source, data = table(path), hats(path, headwear=160)
+    assert {name: len(part) for name, part in data.splits.items()} == {
+        name: len(part) * (3 if name == "train" else 1) for name, part in source.splits.items()
+    }
+    test, behind = data.split("test"), source.split("test").images
+    assert len(test.classes("identity")) > 40
+    assert len(test.classes("headwear")) == 40
+    same = (test.images == behind).all(1)  # (N, H, W)
+    assert same[:, 50:].all()  # nose and mouth
+    assert same[:, 18, 36:48].float().mean() < 0.05  # the forehead
+
+
+# Helpers
+
+
+def written(
+    directory: Path,
+    *,
+    persons: int,
+    photographs: int,
+    split: Callable[[int], str] | None = None,
+    grey: bool = False,
+) -> Path:
+    """A table of photographs in a sub-folder per person, 24 pixels wide, with identity and age."""
+    generator = torch.Generator().manual_seed(0)
+    lines = ["file,identity,age" + (",split" if split else "")]
+    for person in range(persons):
+        (directory / f"person-{person:02d}").mkdir(parents=True)
+        colour = torch.randint(40, 216, (1 if grey else 3, 1, 1), generator=generator)
+        for photograph in range(photographs):
+            grain = torch.randint(-30, 31, (1 if grey else 3, 24, 24), generator=generator)
+            name = f"person-{person:02d}/{photograph}.png"
+            images.write(directory / name, (colour + grain).to(torch.uint8))
+            lines.append(
+                f"{name},person-{person:02d},{10 * (person % 6)}" + (f",{split(person)}" if split else "")
+            )
+    path = directory / "table.csv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def noise(count: int, size: int = 84) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(0, 256, (count, 3, size, size), generator=generator, dtype=torch.uint8)
+
+
+def of_family(family: int, count: int) -> drawn.Hats:
+    kinds = drawn.kinds(4000, seed=0)
+    return kinds.rows((kinds.family == family).nonzero().flatten()[:count])
+
+
+def scenes(count: int) -> Tensor:
+    return torch.rand(count, len(SCENE), generator=torch.Generator().manual_seed(2))
+
+
+def contingency(first: Tensor, second: Tensor) -> Tensor:
+    """Counts of each pair of those values that occur."""
+    a, b = (codes.unique(return_inverse=True)[1] for codes in (first, second))
+    width = int(b.max()) + 1
+    return (a * width + b).bincount(minlength=(int(a.max()) + 1) * width).view(-1, width).double()
+
+
+def values(data: LabelledImages, label: str) -> set[str]:
+    return {data.label(label).names[code] for code in data.classes(label).tolist()}
