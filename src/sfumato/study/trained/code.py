@@ -58,8 +58,9 @@ class CodeRecipe:
 
     def check(self, lab: "Lab") -> None:
         """See Recipe."""
-        config = self._trained_with(lab.config.codes)
-        Sampler(lab.train.label(lab.config.task.target), _fitting(lab.train, lab.config, config).episode)
+        target = lab.config.task.target
+        config = _fitting(lab.train, None, target, self._trained_with(lab.config.codes))
+        Sampler(lab.train.label(target), config.episode)
 
     def train(self, lab: "Lab", seed: int, path: Path) -> None:
         """See Recipe."""
@@ -70,7 +71,7 @@ class CodeRecipe:
         with_checkpoint(
             lambda checkpoint: code.train(
                 training,
-                _fitting(training, config, self._trained_with(config.codes)),
+                _fitting(training, validation, config.task.target, self._trained_with(config.codes)),
                 target=config.task.target,
                 sensitive=self._sensitive(config),
                 validation=validation,
@@ -99,17 +100,27 @@ class CodeRecipe:
         return (task.sensitive,) if wanted and task.sensitive is not None else ()
 
 
-def _fitting(data: LabelledImages, config: "StudyConfig", codes: code.CodeConfig) -> code.CodeConfig:
-    """The settings with episodes no larger than the classes of the training images allow."""
-    _, counts = data.label(config.task.target).codes.unique(return_counts=True)
+def _fitting(
+    data: LabelledImages, validation: LabelledImages | None, target: str, codes: code.CodeConfig
+) -> code.CodeConfig:
+    """The settings with episodes no larger than the classes of the images allow."""
+    way, shot, queries = _largest(data, target, codes.way, codes.shot, codes.queries)
+    codes = replace(codes, way=way, shot=shot, queries=queries)
+    if validation is None:
+        return codes
+    way, shot, queries = _largest(
+        validation, target, codes.validation_way, codes.validation_shot, codes.validation_queries
+    )
+    return replace(codes, validation_way=way, validation_shot=shot, validation_queries=queries)
+
+
+def _largest(data: LabelledImages, target: str, way: int, shot: int, queries: int) -> tuple[int, int, int]:
+    """Way, shot and queries, each made smaller where the classes have too few images."""
+    _, counts = data.label(target).codes.unique(return_counts=True)
     counts = counts[counts >= 2].sort(descending=True).values
-    way = min(codes.way, len(counts))
-    if way < 2:
-        return codes  # the sampler says what is missing
+    if len(counts) < 2:
+        return way, shot, queries  # the sampler says what is missing
+    way = min(way, len(counts))
     most = int(counts[way - 1])
-    shot = min(codes.shot, most - 1)
-    codes = replace(codes, way=way, shot=shot, queries=min(codes.queries, most - shot))
-    if config.episodic:
-        task = config.task
-        return replace(codes, validation_way=task.way, validation_shot=task.shot)
-    return replace(codes, validation_way=min(codes.validation_way, way))
+    shot = min(shot, most - 1)
+    return way, shot, min(queries, most - shot)
