@@ -65,6 +65,13 @@ def test_the_hats_of_one_photograph_all_differ(people: Path):
     assert all(len(hand.unique()) == 4 for hand in worn)
 
 
+def test_hats_of_one_photograph_are_not_always_the_same_together(dressed: LabelledImages):
+    """240 hands of three, from decks of 24: one deck for all would give eight."""
+    train = dressed.split("train")
+    worn = train.label("headwear").codes[train.label("original").codes.argsort(stable=True)].view(-1, 3)
+    assert len(worn.sort(dim=1).values.unique(dim=0)) > 200
+
+
 def test_within_a_split_one_hat_is_worn_as_often_as_another(dressed: LabelledImages):
     """Up to one where a photograph has one hat; with three, a deck of 24 hats is dealt whole."""
     for split in ("train", "validation", "test"):
@@ -182,12 +189,15 @@ def test_where_faces_lie_elsewhere_hats_can_too(people: Path):
 
 def test_two_photographs_in_one_hat_differ_in_size_place_tilt_and_light():
     worn = of_family(0, 1).rows(torch.zeros(24, dtype=torch.int64))
-    pictures, cover = put_on(torch.zeros(24, 3, 84, 84, dtype=torch.uint8), worn, scenes(24))
-    sizes = (cover > 0).flatten(1).sum(1)
-    assert sizes.max() > 1.2 * sizes.min()
+    black = torch.zeros(24, 3, 84, 84, dtype=torch.uint8)
+    pictures, cover = put_on(black, worn, scenes(24), edge=0.9, width=0.2)  # no hat ends at the border
+    sizes = cover.sum((1, 2))
+    assert 1.2 < sizes.max() / sizes.min() < 1.5  # a fifth in length
+    left, right = ((cover > 0).any(1).long().argmax(1), (cover.flip(2) > 0).any(1).long().argmax(1))
+    assert (left - right).unique().numel() > 4  # pixels to the sides
     whole = cover == 1
     levels = torch.stack([p[:, w].float().mean() for p, w in zip(pictures, whole, strict=True)])
-    assert levels.max() > 1.2 * levels.min()
+    assert levels.max() > 1.5 * levels.min()
 
 
 def test_an_image_is_the_photograph_in_its_hat(dressed: LabelledImages, people: Path):
