@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from results_page.reading import RESULTS, Record, checked
 from sfumato.dp.guarantee import SYMBOLS, Definition, rounded_up
-from sfumato.study import recommend, report
+from sfumato.study import estimates, recommend, records, report
 
 R = TypeVar("R", bound=Record)
 DRAWN = ("pictures", "embeddings")  # large, and for the report alone
@@ -82,7 +82,7 @@ class Study:
 
     folder: Path
     file: dict[str, Any]
-    records: list[dict[str, Any]]
+    records: list[records.Record]
 
     @property
     def title(self) -> str:
@@ -104,28 +104,28 @@ class Study:
     def missing(self) -> set[str]:
         """The digests of its cells, of the kinds that are kept, that have no record."""
         return {cell["digest"] for cell in self.file["cells"] if cell["kind"] not in DRAWN} - {
-            record["digest"] for record in self.records
+            record.digest for record in self.records
         }
 
     @property
     def kept(self) -> list[Path]:
         """The files of the records that are kept."""
-        digests = [each["digest"] for each in self.records if each["kind"] not in DRAWN]
+        digests = [record.digest for record in self.records if record.kind not in DRAWN]
         return [self.folder / "records" / f"{digest}.json" for digest in digests]
 
     @property
     def episodic(self) -> bool:
         """Whether its learners are few-shot learners."""
-        return recommend.episodic(self.file)
+        return estimates.episodic(self.file)
 
     @property
     def versions(self) -> dict[str, str]:
         """Of the libraries that its accuracies were measured with."""
-        return dict(next(each["versions"] for each in self.records if each["kind"] == "accuracy"))
+        return dict(next(record.versions for record in self._of("accuracy")))
 
     def seconds(self, kind: str | None = None) -> float:
         """What its cells took, of one kind or of all that are kept."""
-        return float(sum(each["seconds"] for each in self.records if kind in (None, each["kind"])))
+        return float(sum(record.seconds for record in self.records if kind in (None, record.kind)))
 
     @cached_property
     def settings(self) -> list[recommend.Setting]:
@@ -138,11 +138,11 @@ class Study:
         return recommend.recommend(self.file, self.records)
 
     @cached_property
-    def risks(self) -> dict[tuple[str, str], recommend.Risk]:
+    def risks(self) -> dict[tuple[str, str], estimates.Risk]:
         """(protection, attack) -> how often its strongest classifier names the right person."""
-        return recommend.risks(self.file, self.records)
+        return estimates.risks(self.file, self.records)
 
-    def top1(self, protection: str, attack: str) -> recommend.Estimate | None:
+    def top1(self, protection: str, attack: str) -> estimates.Estimate | None:
         """How often an attack names the right person; None where it did not run."""
         risk = self.risks.get((protection, attack))
         return risk.top1 if risk else None
@@ -159,7 +159,7 @@ class Study:
         """What is proved of a release; None where that is not recorded."""
         for kind, cell in (("proved", {}), ("similarity", {"view": "released"})):
             cell = {"protection": protection, **cell}
-            if any(cell.items() <= each["cell"].items() for each in self._of(kind)):
+            if self._records(kind, cell):
                 return self._result(kind, Proved, **cell)
         return None
 
@@ -170,16 +170,24 @@ class Study:
     def transfer(self) -> dict[str, dict[str, Accuracy]]:
         """Protection that images have -> protection that a model was trained for -> accuracy."""
         return {
-            each["cell"]["protection"]: checked(self.folder, each["result"], Transfer).trained
-            for each in self._of("transfer")
+            record.cell.protection: checked(self.folder, said(record), Transfer).trained
+            for record in self._of("transfer")
         }
 
-    def _of(self, kind: str) -> Iterable[dict[str, Any]]:
-        return (each for each in self.records if each["kind"] == kind)
+    def _of(self, kind: str) -> Iterable[records.Record]:
+        return (record for record in self.records if record.kind == kind)
+
+    def _records(self, kind: str, cell: dict[str, str]) -> list[records.Record]:
+        return [record for record in self._of(kind) if cell.items() <= record.cell.model_dump().items()]
 
     def _result(self, kind: str, of: type[R], **cell: str) -> R:
-        (record,) = [each for each in self._of(kind) if cell.items() <= each["cell"].items()]
-        return checked(self.folder / "records" / f"{record['digest']}.json", record["result"], of)
+        (record,) = self._records(kind, cell)
+        return checked(self.folder / "records" / f"{record.digest}.json", said(record), of)
+
+
+def said(record: records.Record) -> dict[str, Any]:
+    """The result of a record, as its file has it."""
+    return dict(record.result.model_dump(exclude_unset=True))
 
 
 def load(folder: Path) -> Study:

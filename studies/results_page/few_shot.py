@@ -8,7 +8,7 @@ from results_page.engine import Accuracy, Similarity, Study, study
 from results_page.reading import Record, read
 from sfumato import protect
 from sfumato.learn import few_shot
-from sfumato.study.recommend import Estimate
+from sfumato.study.estimates import Estimate
 
 
 def apart(higher: Accuracy, lower: Accuracy) -> float:

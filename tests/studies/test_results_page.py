@@ -11,6 +11,7 @@ from results_page.figures import Interval
 from results_page.reading import ROOT, read
 
 from sfumato.errors import DataError
+from sfumato.study.records import parse
 
 MAIN = ROOT / "docs" / "results.md"
 
@@ -156,7 +157,7 @@ def test_a_study_that_recommends_nothing_says_why():
 def test_a_setting_that_was_not_attacked_has_a_row_without_a_figure():
     run = studied()
     attacked = [("attack", "blur:radius=3"), ("attack", "none")]
-    kept = [each for each in run.records if (each["kind"], each["cell"]["protection"]) not in attacked]
+    kept = [record for record in run.records if (record.kind, record.cell.protection) not in attacked]
     page = chapter(engine.Study(run.folder, run.file, kept))
     assert re.search(r"^\| `blur:radius=3` \| \d.* \| – \| – \|", page, flags=re.M)
     assert "names 8.3% of people.**" in page  # and no figure of clear images beside it
@@ -166,8 +167,9 @@ def test_what_is_proved_is_a_bound_or_a_number_of_outputs_or_nothing():
     run = studied()
     cell = {"protection": "blur:radius=3", "seed": 0}
     few = {"kind": "proved", "cell": cell, "digest": "few", "seconds": 0.0}
-    few["result"] = {"outputs": 2, "naming": [{"candidates": 100, "at_most": 0.02}]}
-    page = chapter(engine.Study(run.folder, run.file, [*run.records, few]))
+    naming = [{"candidates": 100, "at_most": 0.02}]
+    few["result"] = {"release": "bits", "bytes_per_image": 1, "outputs": 2, "naming": naming}
+    page = chapter(engine.Study(run.folder, run.file, [*run.records, parse(few)]))
     assert "| one of 2 outputs; among 100 people at most 2.0% named |" in page
     assert "| eps = 0.5; 512 |" in page
     assert re.search(r"^\| `pixelize:cell=4` .*\| nothing \|", page, flags=re.M)

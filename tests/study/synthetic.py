@@ -5,6 +5,7 @@ import io
 import json
 import math
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from PIL import Image
 
 from sfumato.learn.meta import MetaConfig
 from sfumato.study import grid
+from sfumato.study.records import Record
+from sfumato.study.report import reading
+from sfumato.study.vocabulary import release_kind
 
 PROTECTIONS = [
     "none",
@@ -22,17 +26,29 @@ PROTECTIONS = [
     *(f"dp-pix:cell={b},epsilon=3" for b in (2, 4, 8)),
 ]
 
+# What leaves a device beside pictures, or is learned to leave it.
+KINDS = [
+    "mask:keep=0.1",
+    "mask:keep=0.1,values=shape",
+    "feature:noise=0,dimension=10",
+    "feature:noise=0.3,dimension=10",
+    "code:bits=8",
+    "answer",
+]
+
 # How much of the picture each setting hides, from 0 to 1: of the task, of the secret from a static
 # adversary, and from an adaptive one. No claim is made that real numbers look like this.
 HIDDEN = dict(
     zip(
-        PROTECTIONS,
+        [*PROTECTIONS, *KINDS],
         [
             (0.00, 0.00, 0.00),
             *((0.02, 0.25, 0.05), (0.07, 0.85, 0.25), (0.14, 0.97, 0.45)),
             *((0.02, 0.20, 0.06), (0.08, 0.75, 0.35), (0.25, 0.96, 0.72)),
             *((0.05, 0.60, 0.30), (0.15, 0.92, 0.65), (0.27, 0.98, 0.86)),
             *((0.30, 0.97, 0.90), (0.12, 0.95, 0.93), (0.22, 0.98, 0.96)),
+            *((0.03, 0.95, 0.92), (0.03, 0.97, 0.95)),
+            *((0.02, 0.95, 0.75), (0.04, 0.97, 0.93), (0.04, 0.97, 0.97), (0.01, 0.99, 0.99)),
         ],
         strict=True,
     )
@@ -42,15 +58,25 @@ CHANCE = 0.02
 
 
 class _Config(grid.StudyConfig):
-    """A study of the very specs that it is given, also of protections that are not there, as a mask."""
+    """A study of the very specs that it is given, also of protections that are not there, as a file's."""
 
     @property
     def specs(self) -> list[str]:
         return self.protections
 
 
-def study(*, transfer: str | None = None, **changes: Any) -> dict[str, Any]:
-    """study.json of the synthetic run, with some of its entries changed, and its cells with them."""
+def study(
+    *,
+    transfer: str | None = None,
+    today: bool = False,
+    stored: bool = False,
+    reconstructions: Sequence[str] = (),
+    **changes: Any,
+) -> dict[str, Any]:
+    """study.json of the synthetic run, with some of its entries changed, and its cells with them.
+
+    It is as versions before 0.2 wrote it; `today` it has what else a release tells, and what it proves.
+    """
     made: dict[str, Any] = {
         "name": "synthetic",
         "title": "Hats without faces: a SYNTHETIC study with made-up numbers",
@@ -92,10 +118,13 @@ def study(*, transfer: str | None = None, **changes: Any) -> dict[str, Any]:
         data={"source": made["data"]["source"]},
         task=grid.Task(target=made["task"]["target"], sensitive=made["task"]["sensitive"]),
         transfer=transfer,
+        stored=stored,
+        reconstructions=list(reconstructions),
         meta=MetaConfig(way=5, shot=5),  # those of grid.Task
         **{key: made[key] for key in ("protections", "learners", "attacks", "seeds")},
     )
-    return {**made, "cells": [_listed(cell.kind, cell.coordinates) for cell in grid.cells(config)]}
+    cells = [cell for cell in grid.cells(config) if today or cell.kind not in ("tells", "proved")]
+    return {**made, "cells": [_listed(cell.kind, cell.coordinates) for cell in cells]}
 
 
 def full_study(**changes: Any) -> dict[str, Any]:
@@ -104,6 +133,17 @@ def full_study(**changes: Any) -> dict[str, Any]:
     adversary = {"recogniser": "mobile-face-net", "steps": 0, "gallery": 20, "probes": 10, "copies": 4}
     full = {"task": task, "attacks": list(grid.ATTACKS), "adversary": adversary, "transfer": "denoised"}
     return study(**{**full, **changes})
+
+
+def study_of_kinds(**changes: Any) -> dict[str, Any]:
+    """study.json of a run of everything that leaves a device, with all kinds of cells."""
+    changed = {
+        "protections": ["none", "pixelize:cell=4", "dp-pix:cell=4,epsilon=3", *KINDS],
+        "reconstructions": ["invert-feature"],
+        "left_out": ["The attack 'reidentify-static' takes pixels and shapes, and is left out elsewhere."],
+        **changes,
+    }
+    return full_study(**{"today": True, "stored": True, "transfer": None, **changed})
 
 
 def records(of: dict[str, Any]) -> list[dict[str, Any]]:
@@ -117,6 +157,11 @@ def records(of: dict[str, Any]) -> list[dict[str, Any]]:
         _of(of, one["kind"], one["cell"], draws[one["cell"]["protection"], one["cell"]["seed"]])
         for one in of["cells"]
     ]
+
+
+def typed(them: list[dict[str, Any]]) -> list[Record]:
+    """Records as a report reads them."""
+    return [reading.typed(record) for record in them]
 
 
 def accuracy(
@@ -241,9 +286,12 @@ def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random
     recent = "recogniser" in of["adversary"]
     match kind:
         case "accuracy":
-            loss = {"clean": 0.02 + 2.4 * task, "protected": task, "denoised": 0.8 * task, "meta": 3 * task}[
-                cell["learner"]
-            ]
+            loss = {
+                "clean": 0.02 + 2.4 * task,
+                "protected": task,
+                "denoised": 0.8 * task,
+                "meta": 3 * task,
+            }.get(cell["learner"], task)
             loss = 0.0 if protection == "none" else loss
             value = max(0.22, 0.955 - loss + draw.gauss(0, 0.003))
             half_width = round(0.003 + 0.006 * math.sqrt(1 - value), 4)
@@ -265,12 +313,20 @@ def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random
                 "denoised-adaptive": 0.97 * adaptive,
                 "restored": static**1.5,
                 "restored-adaptive": 0.94 * adaptive,
+                "shape": adaptive,
             }[cell["attack"].removeprefix("reidentify-")]
             value = round(CHANCE + (0.68 - CHANCE) * (1 - share) * draw.uniform(0.95, 1.0), 4)
             if not recent:
                 return attack(protection, cell["attack"], value, seed=seed)
             view = grid.ATTACKS[cell["attack"]].view
-            seen = {"released": 1 - static, "denoised": 1 - static**2, "restored": 1 - static**1.5}[view]
+            if release_kind(protection) not in ("pixels", "shape"):
+                return recent_attack(protection, cell["attack"], value, seed=seed)
+            seen = {
+                "shape": 0.0,
+                "released": 1 - static,
+                "denoised": 1 - static**2,
+                "restored": 1 - static**1.5,
+            }[view]
             return recent_attack(protection, cell["attack"], value, seed=seed, faces_found=round(seen, 4))
         case "transfer":
             trained = {}
@@ -283,8 +339,78 @@ def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random
             return _similarity(cell, hidden=(static + adaptive) / 2)
         case "pictures":
             return _pictures(of, protection, seed)
+        case "tells":
+            return tells(protection, {"identity": adaptive, "headwear": task, "glasses": static}, seed=seed)
+        case "proved":
+            return proved(protection, seed=seed)
+        case "stored":
+            value = round(CHANCE + 0.6 * (1 - adaptive), 4)
+            return stored(protection, cell["learner"], value, seed=seed)
+        case "reconstruction":
+            return reconstruction(protection, cell["attack"], seed=seed)
         case _:
             return _embeddings(protection, cell["learner"], seed, task)
+
+
+def tells(protection: str, hidden: dict[str, float], *, seed: int = 0) -> dict[str, Any]:
+    """A record of what a release tells; of labels of which nothing is hidden (0) to everything (1)."""
+    labels = {}
+    for number, (name, share) in enumerate(hidden.items()):
+        guessing = (0.02, 0.2, 0.5)[number % 3]
+        value = round(guessing + 0.9 * (1 - guessing) * (1 - share), 4)
+        labels[name] = {
+            "accuracy": value,
+            "low": round(value - 0.02, 4),
+            "high": round(value + 0.02, 4),
+            "guessing": guessing,
+            "classes": (50, 5, 2)[number % 3],
+            "images": 750,
+            "adversary": "svm",
+        }
+    return _record("tells", {"protection": protection, "seed": seed}, {"labels": labels})
+
+
+def proved(protection: str, *, seed: int = 0, **more: Any) -> dict[str, Any]:
+    """A record of what is proved; its result holds `more`."""
+    released = release_kind(protection)
+    outputs = {"code:bits=8": 256, "answer": 5}.get(protection)
+    result = {
+        "release": released,
+        "bytes_per_image": {"pixels": 192, "shape": 128, "numbers": 40, "bits": 1, "answer": 4}[released],
+        "guarantee": _guarantee(protection),
+        "outputs": outputs,
+        "naming": [
+            {"candidates": count, "at_most": outputs / count, "source": "as many as outputs, at most"}
+            for count in (1000, 1_000_000)
+            if outputs
+        ],
+    }
+    return _record("proved", {"protection": protection, "seed": seed}, {**result, **more})
+
+
+def stored(protection: str, learner: str, value: float, *, seed: int = 0) -> dict[str, Any]:
+    """A record of stored embeddings: the SVM finds `value`, nearest means less."""
+    scores = [
+        {"classifier": kind, "top1": top1, "low": round(top1 - 0.02, 4), "high": round(top1 + 0.02, 4)}
+        for kind, top1 in (("mean", round(0.9 * value, 4)), ("svm", value))
+    ]
+    cell = {"protection": protection, "learner": learner, "seed": seed}
+    result = {"scores": scores, "chance": CHANCE, "identities": 50, "embeddings": 500}
+    return _record("stored", cell, result)
+
+
+def reconstruction(
+    protection: str, attack: str, *, seed: int = 0, **measures: float | None
+) -> dict[str, Any]:
+    """A record of rebuilt images, of these measures."""
+    originals = [_face(number) for number in range(3)]
+    result = {
+        "measures": measures or {"ssim": 0.31, "psnr": 14.25, "mse": 0.0376},
+        "images": 100,
+        "originals": [_png(picture) for picture in originals],
+        "pictures": [_png(0.5 * picture + 60) for picture in originals],
+    }
+    return _record("reconstruction", {"protection": protection, "attack": attack, "seed": seed}, result)
 
 
 def _similarity(cell: dict[str, Any], *, hidden: float) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import synthetic
 
-from sfumato.study import grid, recommend
+from sfumato.study import estimates, grid, recommend, vocabulary
+from sfumato.study.records import Record
 
 STATIC, ADAPTIVE, DENOISED = "reidentify-static", "reidentify-adaptive", "reidentify-denoised"
 
@@ -16,16 +17,31 @@ def small_study(*protections: str, **changes: Any) -> dict[str, Any]:
     return synthetic.study(**{**settings, **changes})
 
 
-def found(protection: str, accuracy: float, static: float, adaptive: float, **more: Any) -> list[dict]:
+def accuracy(*of: Any, **more: Any) -> Record:
+    (record,) = synthetic.typed([synthetic.accuracy(*of, **more)])
+    return record
+
+
+def attack(*of: Any, **more: Any) -> Record:
+    (record,) = synthetic.typed([synthetic.attack(*of, **more)])
+    return record
+
+
+def recent_attack(*of: Any, **more: Any) -> Record:
+    (record,) = synthetic.typed([synthetic.recent_attack(*of, **more)])
+    return record
+
+
+def found(protection: str, value: float, static: float, adaptive: float, **more: Any) -> list[Record]:
     """The accuracy and attack records of one setting."""
     return [
-        synthetic.accuracy(protection, "protected", accuracy, **more),
-        synthetic.attack(protection, STATIC, static, **more),
-        synthetic.attack(protection, ADAPTIVE, adaptive, **more),
+        accuracy(protection, "protected", value, **more),
+        attack(protection, STATIC, static, **more),
+        attack(protection, ADAPTIVE, adaptive, **more),
     ]
 
 
-CLEAR = [synthetic.accuracy("none", "clean", 0.95), synthetic.attack("none", STATIC, 0.68)]
+CLEAR = [accuracy("none", "clean", 0.95), attack("none", STATIC, 0.68)]
 
 
 def test_the_most_accurate_setting_under_the_bound_is_recommended():
@@ -61,7 +77,7 @@ def test_clear_images_are_recommended_where_even_they_stay_under_the_bound():
 
 def test_the_strongest_classifier_of_the_strongest_adversary_counts():
     study = small_study("blur:radius=3")
-    stronger = synthetic.attack("blur:radius=3", STATIC, 0.2, weaker=1.5)
+    stronger = attack("blur:radius=3", STATIC, 0.2, weaker=1.5)
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.04, 0.25)[::2], stronger]
     risk = recommend.frontier(study, records)[1].risk
     assert risk is not None
@@ -71,7 +87,7 @@ def test_the_strongest_classifier_of_the_strongest_adversary_counts():
 def test_the_best_learner_counts_and_is_named():
     study = small_study("blur:radius=3", learners=["clean", "protected"])
     records = [*CLEAR, *found("blur:radius=3", 0.8, 0.1, 0.1)]
-    records.append(synthetic.accuracy("blur:radius=3", "clean", 0.85))
+    records.append(accuracy("blur:radius=3", "clean", 0.85))
     setting = recommend.frontier(study, records)[1]
     assert setting.learner == "clean"
     assert setting.accuracy is not None
@@ -148,15 +164,15 @@ def test_a_setting_that_a_seed_is_missing_of_is_not_recommended():
 
 def test_where_there_is_a_denoiser_its_output_is_attacked_too():
     study = small_study("blur:radius=3", learners=["protected", "denoised"])
-    assert recommend.attacks_on(study, "blur:radius=3") == [STATIC, ADAPTIVE, DENOISED]
+    assert estimates.attacks_on(study, "blur:radius=3") == [STATIC, ADAPTIVE, DENOISED]
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
     assert recommend.recommend(study, records).setting is None
-    records.append(synthetic.attack("blur:radius=3", DENOISED, 0.3))
+    records.append(attack("blur:radius=3", DENOISED, 0.3))
     assert "The lowest is blur:radius=3, at 30.0%" in recommend.recommend(study, records).details[0]
 
 
 def test_clear_images_are_attacked_by_the_static_adversary_only():
-    assert recommend.attacks_on(synthetic.study(), "none") == [STATIC]
+    assert estimates.attacks_on(synthetic.study(), "none") == [STATIC]
 
 
 def test_no_recommendation_where_the_secret_is_the_task():
@@ -176,7 +192,7 @@ def test_no_recommendation_without_a_secret():
 
 
 def test_no_recommendation_without_attacks():
-    records = [synthetic.accuracy("blur:radius=3", "protected", 0.9)]
+    records = [accuracy("blur:radius=3", "protected", 0.9)]
     advice = recommend.recommend(small_study("blur:radius=3"), records)
     assert advice.setting is None
     assert "no attack is recorded" in advice.headline
@@ -199,12 +215,12 @@ def test_a_recommendation_without_an_adaptive_adversary_says_so():
     assert "No adaptive adversary was tried, who is the one to fear: the risk may be higher." in lines
 
 
-@pytest.mark.parametrize("attack", ["reidentify-denoised-adaptive", "reidentify-restored-adaptive"])
-def test_any_adaptive_adversary_counts_as_one(attack):
-    study = small_study("blur:radius=3", attacks=[STATIC, attack], learners=["protected", "denoised"])
-    records = [*CLEAR, synthetic.accuracy("blur:radius=3", "protected", 0.9)]
-    for name in recommend.attacks_on(study, "blur:radius=3"):
-        records.append(synthetic.attack("blur:radius=3", name, 0.05))
+@pytest.mark.parametrize("adaptive", ["reidentify-denoised-adaptive", "reidentify-restored-adaptive"])
+def test_any_adaptive_adversary_counts_as_one(adaptive):
+    study = small_study("blur:radius=3", attacks=[STATIC, adaptive], learners=["protected", "denoised"])
+    records = [*CLEAR, accuracy("blur:radius=3", "protected", 0.9)]
+    for name in estimates.attacks_on(study, "blur:radius=3"):
+        records.append(attack("blur:radius=3", name, 0.05))
     advice = recommend.recommend(study, records)
     assert advice.headline == "recommended: blur:radius=3"
     assert "adaptive adversary was tried" not in " ".join(advice.lines)
@@ -223,33 +239,35 @@ def test_of_clear_images_nobody_misses_an_adaptive_adversary():
     assert "No adaptive" not in " ".join(advice.lines)
 
 
-def test_every_attack_of_a_study_has_words_and_stands_where_the_grid_puts_it():
-    assert list(recommend.ADVERSARIES) == list(grid.ATTACKS)
-    for name, attack in grid.ATTACKS.items():
-        assert name in recommend.VIEWS[attack.view]
-        assert (name in recommend.ADAPTIVE) == attack.adaptive
-        assert recommend.ADVERSARIES[name].split()[0] == ("adaptive" if attack.adaptive else "static")
-        view = {"released": "adversary", "denoised": "denoised images", "restored": "that he restored"}
-        view["shape"] = "the mask's shape"
-        assert recommend.ADVERSARIES[name].endswith(view[attack.view])
-    assert sorted([*recommend.STATIC, *recommend.ADAPTIVE]) == sorted(grid.ATTACKS)
+def test_every_attack_says_in_its_words_who_looks_and_at_what():
+    seen = {
+        "released": "adversary",
+        "denoised": "denoised images",
+        "restored": "that they restored",
+        "shape": "the mask's shape",
+    }
+    for attack in vocabulary.ATTACKS.values():
+        assert attack.words.split()[0] == ("adaptive" if attack.adaptive else "static")
+        assert attack.words.endswith(seen[attack.view])
+        assert (attack.name in vocabulary.ADAPTIVE) == attack.adaptive
+    assert sorted([*vocabulary.STATIC, *vocabulary.ADAPTIVE]) == sorted(grid.ATTACKS)
 
 
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (synthetic.attack("none", STATIC, 0.6), "static adversary, linear classifier"),
-        (synthetic.attack("none", STATIC, 0.6, weaker=1.2), "static adversary, 1-nn classifier"),
-        (synthetic.recent_attack("none", STATIC, 0.6), "static adversary, SVM classifier"),
+        (attack("none", STATIC, 0.6), "static adversary, linear classifier"),
+        (attack("none", STATIC, 0.6, weaker=1.2), "static adversary, 1-nn classifier"),
+        (recent_attack("none", STATIC, 0.6), "static adversary, SVM classifier"),
     ],
 )
 def test_records_of_any_version_name_their_classifier(record, words):
-    assert recommend.risks(small_study(), [record])["none", STATIC].adversary == words
+    assert estimates.risks(small_study(), [record])["none", STATIC].adversary == words
 
 
 def test_what_is_proved_of_the_recommended_setting_is_said():
     study = synthetic.study()
-    advice = recommend.recommend(study, synthetic.records(study))
+    advice = recommend.recommend(study, synthetic.typed(synthetic.records(study)))
     assert advice.headline == "recommended: dp-pix:cell=4,epsilon=3"
     assert any("the whole image only at eps = 3080" in line for line in advice.lines)
 
@@ -258,7 +276,7 @@ def test_where_nothing_is_proved_that_is_said():
     study = synthetic.study(
         protections=["none", "blur:radius=3"], recommend={"reidentification_at_most": 0.6}
     )
-    lines = recommend.recommend(study, synthetic.records(study)).lines
+    lines = recommend.recommend(study, synthetic.typed(synthetic.records(study))).lines
     assert any(line.startswith("Nothing is proved of it") for line in lines)
 
 
@@ -271,41 +289,41 @@ def test_over_several_seeds_the_mean_counts_with_the_lowest_and_highest_seed():
         for record in found("blur:radius=3", value, 0.02, 0.04 + 0.02 * seed, seed=seed)
     ]
     setting = recommend.frontier(study, records)[1]
-    assert setting.accuracy == recommend.Estimate(pytest.approx(0.89), 0.85, 0.92, seeds=3)
+    assert setting.accuracy == estimates.Estimate(pytest.approx(0.89), 0.85, 0.92, seeds=3)
     assert setting.risk is not None
-    assert setting.risk.top1 == recommend.Estimate(pytest.approx(0.06), 0.04, 0.08, seeds=3)
+    assert setting.risk.top1 == estimates.Estimate(pytest.approx(0.06), 0.04, 0.08, seeds=3)
     assert "over 3 seeds 85.0 to 92.0" in recommend.recommend(study, records).lines[1]
 
 
 def test_with_one_seed_the_interval_is_that_of_the_record():
-    records = [synthetic.accuracy("none", "clean", 0.998, half_width=0.004)]
-    found = recommend.accuracies(small_study(), records)["none", "clean"]
+    records = [accuracy("none", "clean", 0.998, half_width=0.004)]
+    found = estimates.accuracies(small_study(), records)["none", "clean"]
     assert (found.value, found.low, found.high) == (0.998, pytest.approx(0.994), 1.0)
 
 
 def test_records_of_other_settings_or_seeds_do_not_count():
     study = small_study("blur:radius=3")
     records = [*found("blur:radius=9", 0.9, 0.02, 0.05), *found("blur:radius=3", 0.9, 0.02, 0.05, seed=7)]
-    assert recommend.belonging(study, records) == []
+    assert estimates.belonging(study, records) == []
     assert all(one.accuracy is None for one in recommend.frontier(study, records))
 
 
 def test_a_finished_study_misses_nothing_and_a_stopped_one_says_what():
     study = synthetic.study()
-    records = synthetic.records(study)
-    assert recommend.missing(study, records) == []
+    records = synthetic.typed(synthetic.records(study))
+    assert estimates.missing(study, records) == []
     name = "accuracy blur:radius=3 denoised 0"
-    kept = [one for one in records if recommend.cell_name(one) != name]
-    assert recommend.missing(study, kept) == [name]
+    kept = [one for one in records if one.name != name]
+    assert estimates.missing(study, kept) == [name]
 
 
 @pytest.mark.parametrize("gone", ["pictures blur:radius=3 0", "embeddings none clean 0"])
 def test_pictures_and_embeddings_are_missed_where_the_study_lists_them_and_only_there(gone):
     study = synthetic.study(protections=["none", "blur:radius=3"])
     kind = gone.split()[0]
-    kept = [one for one in synthetic.records(study) if one["kind"] != kind]
-    absent = recommend.missing(study, kept)
+    kept = [one for one in synthetic.typed(synthetic.records(study)) if one.kind != kind]
+    absent = estimates.missing(study, kept)
     assert gone in absent
     assert {name.split()[0] for name in absent} == {kind}
     without = {**study, "cells": [one for one in study["cells"] if one["kind"] != kind]}
-    assert recommend.missing(without, kept) == []
+    assert estimates.missing(without, kept) == []

@@ -16,8 +16,10 @@ import pytest
 import synthetic
 
 from sfumato.errors import DataError, MissingExtraError
-from sfumato.study import grid, report
-from sfumato.study.recommend import VIEWS, recommend
+from sfumato.study import kinds, report, vocabulary
+from sfumato.study.recommend import recommend
+from sfumato.study.report.sections.guarantees import told_apart
+from sfumato.study.report.sections.transfer import tint
 
 # Elements of HTML and SVG that have no end tag.
 VOID = {"meta", "link", "img", "br"}
@@ -105,10 +107,14 @@ def page(html) -> Page:
     return Page(html)
 
 
+def page_of(study: dict[str, Any], records: list[dict[str, Any]]) -> Page:
+    return Page(report.render(study, synthetic.typed(records)))
+
+
 def rendered(**changes: Any) -> Page:
     """The page of a changed synthetic study."""
     study = synthetic.study(**changes)
-    return Page(report.render(study, synthetic.records(study)))
+    return page_of(study, synthetic.records(study))
 
 
 def small(**changes: Any) -> dict[str, Any]:
@@ -194,7 +200,7 @@ def test_every_number_of_a_record_appears(page, records):
 
 
 def test_the_recommended_setting_is_shown_with_its_numbers_and_reasons(page, study, records):
-    advice = recommend(study, records)
+    advice = recommend(study, synthetic.typed(records))
     assert advice.setting is not None
     assert {"class": "choice", "id": "recommended"} in page.all("p")
     for line in advice.details[1:]:
@@ -247,7 +253,7 @@ def test_the_guarantees_are_told_in_plain_words(page):
     ],
 )
 def test_a_guarantee_bounds_how_often_a_judge_is_right(definition, value, share):
-    assert report._told_apart(definition, value) == share
+    assert told_apart(definition, value) == share
 
 
 def test_the_settings_seeds_versions_and_digest_are_shown(page, study):
@@ -280,7 +286,7 @@ def test_the_table_of_reidentification_has_what_is_looked_at_by_both_kinds_of_ad
         static=0.1, adaptive=0.25, denoised=0.12, denoised_adaptive=0.3, restored=0.2, restored_adaptive=0.28
     )
     records.append(synthetic.recent_attack("none", "reidentify-static", 0.6))
-    page = Page(report.render(study, records))
+    page = page_of(study, records)
     rows = page.table("Table of re-identification")
     assert rows[0] == ["setting", "released images", "denoised images", "restored images"]
     assert rows[1] == ["static", "adaptive"] * 3
@@ -296,14 +302,14 @@ def test_the_table_of_reidentification_has_what_is_looked_at_by_both_kinds_of_ad
 
 
 def test_the_table_of_reidentification_has_only_attacks_that_ran():
-    page = Page(report.render(*attacked(adaptive=0.25, restored=0.2)))
+    page = page_of(*attacked(adaptive=0.25, restored=0.2))
     rows = page.table("Table of re-identification")
     assert rows[:2] == [["setting", "released images", "restored images"], ["adaptive", "static"]]
     assert rows[3] == ["block", "▲ 25.0% 23.0–27.0", "20.0% 18.0–22.0"]
 
 
 def test_equally_strong_adversaries_are_all_marked():
-    page = Page(report.render(*attacked(static=0.25, adaptive=0.25, restored=0.2)))
+    page = page_of(*attacked(static=0.25, adaptive=0.25, restored=0.2))
     row = page.table("Table of re-identification")[3]
     assert [cell.startswith("▲") for cell in row[1:]] == [True, True, False]
 
@@ -316,7 +322,7 @@ def test_the_share_of_faces_found_stands_beside_each_view_that_it_is_recorded_of
         synthetic.recent_attack("block", "reidentify-restored", 0.3, faces_found=0.625),
         synthetic.recent_attack("block", "reidentify-denoised", 0.1),
     ]
-    rows = Page(report.render(study, records)).table("Table of re-identification")
+    rows = page_of(study, records).table("Table of re-identification")
     assert rows[1] == ["static", "adaptive", "faces found", "static", "static", "faces found"]
     assert rows[3] == ["block", "10.0% 8.0–12.0", "20.0% 18.0–22.0", "25.0%", "10.0% 8.0–12.0", *rows[3][5:]]
     assert rows[3][5:] == ["▲ 30.0% 28.0–32.0", "62.5%"]
@@ -324,7 +330,7 @@ def test_the_share_of_faces_found_stands_beside_each_view_that_it_is_recorded_of
 
 SAID = {
     "static": "The static adversary knows clean photographs only.",
-    "adaptive": "The adaptive one has protected his own photographs",
+    "adaptive": "The adaptive adversary has protected photographs of their own",
     "denoised": "The static adversary on denoised images looks at what",
     "denoised-adaptive": "The adaptive one on denoised images passes",
     "restored": "The static adversary on restored images first undoes",
@@ -340,7 +346,7 @@ def test_an_attack_on_the_shape_of_a_mask_stands_in_table_chart_and_words():
         synthetic.recent_attack(mask, "reidentify-static", 0.1),
         synthetic.recent_attack(mask, "reidentify-shape", 0.3),
     ]
-    page = Page(report.render(study, records))
+    page = page_of(study, records)
     rows = page.table("Table of re-identification")
     assert rows[:2] == [["setting", "released images", "shape alone"], ["static", "adaptive"]]
     assert rows[3][2] == "–"
@@ -351,21 +357,23 @@ def test_an_attack_on_the_shape_of_a_mask_stands_in_table_chart_and_words():
 
 @pytest.mark.parametrize("name", SAID)
 def test_the_adversaries_that_ran_are_explained_and_no_others(name):
-    text = Page(report.render(*attacked(**{name.replace("-", "_"): 0.2}))).text
+    text = page_of(*attacked(**{name.replace("-", "_"): 0.2})).text
     assert [other for other, words in SAID.items() if words in text] == [name]
 
 
-def test_every_attack_has_a_look_and_short_words_of_its_own():
-    from sfumato.study import charts
-
-    assert list(charts.ATTACK_LOOKS) == list(report._SHORT) == list(grid.ATTACKS)
-    looks = list(charts.ATTACK_LOOKS.values())
+@pytest.mark.parametrize("entries", [vocabulary.ATTACKS, vocabulary.LEARNERS])
+def test_every_attack_and_learner_has_a_look_of_its_own(entries):
+    looks = [entry.look for entry in entries.values()]
     for part in ("colour", "marker", "line"):
-        assert len({str(getattr(look, part)) for look in looks}) == len(grid.ATTACKS)
-    assert len(set(report._SHORT.values())) == len(grid.ATTACKS)
-    for name, attack in grid.ATTACKS.items():
-        assert report._SHORT[name].startswith("adaptive" if attack.adaptive else "static")
-        assert attack.view == "released" or attack.view in report._SHORT[name]
+        assert len({str(getattr(look, part)) for look in looks}) == len(entries)
+
+
+def test_every_attack_has_short_words_of_its_own():
+    attacks = list(vocabulary.ATTACKS.values())
+    assert len({attack.short for attack in attacks}) == len(attacks)
+    for attack in attacks:
+        assert attack.short.startswith("adaptive" if attack.adaptive else "static")
+        assert attack.view == "released" or attack.view in attack.short
 
 
 # Transfer
@@ -388,7 +396,7 @@ def transferred(**changes: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def test_the_transfer_matrix_has_a_row_a_model_and_a_column_a_query():
-    page = Page(report.render(*transferred()))
+    page = page_of(*transferred())
     assert page.table("Table of transfer") == [
         ["trained for ↓ queried with →", "none", "block", "blur: radius=1"],
         ["none", "★ 90.0 (trained for it)", "30.0", "40.0"],
@@ -406,7 +414,7 @@ def test_the_transfer_matrix_has_a_row_a_model_and_a_column_a_query():
 
 
 def test_what_transfer_costs_is_told_in_plain_words():
-    text = Page(report.render(*transferred())).text
+    text = page_of(*transferred()).text
     assert "For 2 of 3 settings the model trained for that very setting is the best." in text
     # Lost: 0.2, 0.1 of 0.9; 0.3, 0.1 of 0.6; 0.4, -0.05 of 0.8.
     assert (
@@ -419,7 +427,7 @@ def test_what_transfer_costs_is_told_in_plain_words():
 def test_where_other_models_are_better_that_is_said():
     study = synthetic.study(protections=["none", "block"], transfer="protected")
     records = [synthetic.transfer("block", {"none": 0.65, "block": 0.6}, learner="protected")]
-    text = Page(report.render(study, records)).text
+    text = page_of(study, records).text
     assert "For 0 of 1 settings" in text
     assert "accuracy is 5.0 points higher on average. For the model" in text
 
@@ -427,14 +435,14 @@ def test_where_other_models_are_better_that_is_said():
 def test_over_several_seeds_the_matrix_has_means():
     study, records = transferred(seeds=[0, 1])
     records[0]["result"]["trained"]["block"]["accuracy"] = 0.6  # with the other seed 0.7
-    rows = Page(report.render(study, records)).table("Table of transfer")
+    rows = page_of(study, records).table("Table of transfer")
     assert rows[2][1] == "65.0"
 
 
 def test_a_transfer_record_that_is_missing_leaves_its_column_out_and_a_model_its_cell():
     study, records = transferred()
     del records[1]["result"]["trained"]["none"]
-    rows = Page(report.render(study, records[1:])).table("Table of transfer")
+    rows = page_of(study, records[1:]).table("Table of transfer")
     assert [row[1:] for row in rows] == [
         ["block", "blur: radius=1"],
         ["–", "40.0"],
@@ -449,7 +457,7 @@ def test_text_stands_out_from_every_tint():
         parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in levels]
         return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
 
-    tints = [luminance(report._tint(share / 10)) for share in range(11)]
+    tints = [luminance(tint(share / 10)) for share in range(11)]
     assert tints == sorted(tints, reverse=True)
     assert (tints[-1] + 0.05) / (luminance("#1d2025") + 0.05) > 8
 
@@ -460,7 +468,7 @@ def test_without_transfer_there_is_no_section_of_it(page):
 
 def test_the_transfer_table_has_a_row_a_model_and_query():
     study, records = transferred(seeds=[3])
-    (table,) = [one for one in report.tables(study, records) if one.name == "transfer"]
+    (table,) = [one for one in report.tables(study, synthetic.typed(records)) if one.name == "transfer"]
     assert table.columns == ("queried", "learner", "seed", "trained", "accuracy", "half_width")
     assert table.rows[:4] == (
         ("none", "protected", 3, "none", 0.9, 0.004),
@@ -477,7 +485,7 @@ def test_the_transfer_table_has_a_row_a_model_and_query():
 def test_restored_pictures_stand_beside_the_denoised_ones_where_recorded(page):
     study = synthetic.full_study(protections=["none", "blur:radius=1"], transfer=None)
     records = synthetic.records(study)
-    full = Page(report.render(study, records))
+    full = page_of(study, records)
     assert full.table("Table of pictures")[0] == ["setting", "original", "released", "denoised", "restored"]
     (found,) = [
         one["result"]["restored"]
@@ -517,7 +525,7 @@ def test_what_people_recognise_of_a_blur_depends_on_the_size_of_the_images():
 
 
 def test_without_records_people_are_spoken_of_all_the_same():
-    page = Page(report.render(synthetic.study(**small()), []))
+    page = page_of(synthetic.study(**small()), [])
     assert len(page.table("Table of people")) == 3
 
 
@@ -552,9 +560,9 @@ def classified(*learners: str, **changes: Any) -> tuple[dict[str, Any], list[dic
 
 
 def test_a_study_of_classifiers_speaks_of_images_and_not_of_episodes():
-    page = Page(report.render(*classified(*grid.CLASSIFIERS)))
+    page = page_of(*classified(*vocabulary.CLASSIFIERS))
     assert "(guessing: 25.0%)" in page.text
-    assert "by ordinary classifiers, which know all classes from training" in page.text
+    assert "Ordinary classifiers know all classes from training." in page.text
     assert "Classifiers network conv4 epochs 7" in page.text
     assert "Learner “classifier-shape” The same network shown which pixels a mask reveals" in page.text
     for word in ("episode", "5-way", "way, shot", "queries"):
@@ -565,7 +573,7 @@ def test_a_study_of_classifiers_speaks_of_images_and_not_of_episodes():
 
 
 def test_classifiers_are_judged_by_the_image_and_shapes_by_nobody():
-    page = Page(report.render(*classified(*grid.CLASSIFIERS)))
+    page = page_of(*classified(*vocabulary.CLASSIFIERS))
     rows = page.table("Table of settings")[1:]
     assert [row[1] for row in rows] == ["60.0% 57.0–64.0", "80.0% 77.0–84.0", "80.0% 77.0–84.0"]
     assert [row[2] for row in rows] == ["classifier-clean", *["classifier-protected"] * 2]
@@ -574,7 +582,7 @@ def test_classifiers_are_judged_by_the_image_and_shapes_by_nobody():
 def test_beside_few_shot_learners_a_classifier_is_shown_and_not_compared():
     study, records = classified("protected", "classifier-protected")
     records += [synthetic.accuracy(MASKS[0], "protected", 0.5)]
-    page = Page(report.render(study, records))
+    page = page_of(study, records)
     assert page.table("Table of settings")[2][1:3] == ["50.0% 49.6–50.4", "protected"]
     assert "theirs is another task, and not to be compared with the others" in page.text
     assert any("classifier-protected: 80.0%" in words for words in page.words)
@@ -583,13 +591,15 @@ def test_beside_few_shot_learners_a_classifier_is_shown_and_not_compared():
 def test_a_classifiers_record_is_damaged_without_its_interval(tmp_path):
     study, records = classified("classifier-protected")
     del records[0]["result"]["low"]
-    with pytest.raises(DataError, match=r"a damaged record \(result has no 'low'\)"):
+    with pytest.raises(
+        DataError, match=r"a damaged record \(result: it has neither half_width and episodes nor low, high"
+    ):
         report.load(synthetic.write_run(tmp_path / "run", study, records))
 
 
 def test_tables_have_columns_of_classifiers_where_there_are_any():
     def columns(study: dict[str, Any], records: list[dict[str, Any]]) -> tuple[str, ...]:
-        (table,) = (one for one in report.tables(study, records) if one.name == "accuracy")
+        (table,) = (one for one in report.tables(study, synthetic.typed(records)) if one.name == "accuracy")
         return table.columns
 
     new = {"low", "high", "images", "chance", "trained_epochs"}
@@ -604,13 +614,13 @@ def test_how_alike_faces_are_stands_with_the_other_measures():
     for record in records:
         if record["kind"] == "similarity":
             record["result"] |= {"face-similarity": 0.4321, "face-similarity_of_two": 0.1234}
-    page = Page(report.render(study, records))
+    page = page_of(study, records)
     assert "face similarity 0.43 (of two people 0.12)" in page.text
     assert "Face similarity Mean cosine between the embeddings of a test image" in page.text
-    (table,) = (one for one in report.tables(study, records) if one.name == "similarity")
+    (table,) = (one for one in report.tables(study, synthetic.typed(records)) if one.name == "similarity")
     assert "face-similarity" in table.columns
     plain = synthetic.study(**small())
-    assert "Face similarity" not in Page(report.render(plain, synthetic.records(plain))).text
+    assert "Face similarity" not in page_of(plain, synthetic.records(plain)).text
 
 
 WITH_META = ["clean", "protected", "meta"]
@@ -630,12 +640,12 @@ def meta_learned(
 
 
 def training(*made: Any, **changes: Any) -> Page:
-    return Page(report.render(*meta_learned(*made, **changes)))
+    return page_of(*meta_learned(*made, **changes))
 
 
 def test_a_meta_learner_stands_in_chart_legend_words_and_settings():
     page = training()
-    assert "which is meta-learned on protected images." in page.text
+    assert "meta , meta-learned on protected images. All are tested on what leaves the device." in page.text
     assert "Learner “meta” A network meta-learned on protected images." in page.text
     assert "Meta-learning algorithm maml private epsilon 9.0, delta 1e-05" in page.text
     assert any("meta: " in word for word in page.words)  # the description of a chart
@@ -643,7 +653,7 @@ def test_a_meta_learner_stands_in_chart_legend_words_and_settings():
 
 def test_the_privacy_of_training_has_a_row_a_model_with_all_accountants():
     study, records = meta_learned()
-    header, *rows = Page(report.render(study, records)).table("Table of training")
+    header, *rows = page_of(study, records).table("Table of training")
     assert header == [
         "setting",
         "clipping",
@@ -721,7 +731,7 @@ def test_without_a_meta_learner_the_privacy_of_training_is_not_spoken_of(page):
 
 def test_the_table_of_privacy_holds_the_promises_exactly():
     study, records = meta_learned()
-    tables = {table.name: table for table in report.tables(study, records)}
+    tables = {table.name: table for table in report.tables(study, synthetic.typed(records))}
     rows = list(csv.DictReader(io.StringIO(tables["privacy"].csv)))
     assert [(row["protection"], row["learner"]) for row in rows] == [
         (spec, "meta") for spec in study["protections"]
@@ -744,18 +754,18 @@ def test_a_meta_learner_can_be_the_one_that_is_recommended():
     for record in records:
         if record["cell"] == {"protection": "blur:radius=3", "learner": "meta", "seed": 0}:
             record["result"]["accuracy"] = 0.99
-    best = recommend(study, records).setting
+    best = recommend(study, synthetic.typed(records)).setting
     assert best is not None
     assert (best.protection, best.learner) == ("blur:radius=3", "meta")
-    assert "meta-learned on protected images" in recommend(study, records).details[0]
+    assert "meta-learned on protected images" in recommend(study, synthetic.typed(records)).details[0]
 
 
 @pytest.mark.parametrize(
     ("privacy", "problem"),
     [
         (None, "result has no promise under 'privacy'"),
-        ({}, "result has no promise under 'privacy'"),
-        ({"promise": "eps = 9", "epsilon": 9.0}, "privacy has no 'clipping'"),
+        ({}, "result.privacy.promise is missing"),
+        ({"promise": "eps = 9", "epsilon": 9.0}, "result.privacy: it has no 'clipping'"),
     ],
 )
 def test_a_record_of_a_meta_learner_without_its_promise_is_damaged(tmp_path, privacy, problem):
@@ -772,7 +782,7 @@ def test_the_operations_of_a_query_are_told_for_each_learner():
         synthetic.accuracy("blur:radius=1", "denoised", 0.8, operations=31_234_567),
         synthetic.accuracy("blur:radius=3", "denoised", 0.8, operations=1_540_000_000),
     ]
-    text = Page(report.render(study, records)).text
+    text = page_of(study, records).text
     assert (
         "Multiply-adds of a query clean 31.2 million denoised 31.2 million to 1,540.0 million Versions"
         in text
@@ -785,7 +795,7 @@ def test_where_no_operations_are_recorded_none_are_told(page):
 
 def test_a_whole_run_of_today_has_every_section_and_misses_nothing():
     study = synthetic.full_study(**small(), seeds=[0, 1])
-    page = Page(report.render(study, synthetic.records(study)))
+    page = page_of(study, synthetic.records(study))
     assert "missing" not in page.text
     assert "not in this report" not in page.text
     for name in ("risk", "transfer", "pictures", "tables"):
@@ -805,7 +815,7 @@ def test_missing_records_are_counted_and_named():
     gone = {"accuracy blur:radius=3 denoised 0", "attack blur:radius=1 reidentify-adaptive 0"}
     kept = [one for one in records if " ".join(str(part) for part in (one["kind"], *_cell(one))) not in gone]
     assert len(kept) == len(records) - 2
-    page = Page(report.render(study, kept))
+    page = page_of(study, kept)
     assert f"2 of {len(records)} cells are missing." in page.text
     for name in gone:
         assert name in page.text
@@ -822,17 +832,17 @@ def test_a_finished_study_misses_nothing(page):
 
 
 def test_a_run_without_records_has_a_report_too():
-    page = Page(report.render(synthetic.study(), []))
+    page = page_of(synthetic.study(), [])
     assert "no attack is recorded" in page.text.lower()
     assert [one for one in page.all("svg") if one.get("class") == "chart"] == []
 
 
-@pytest.mark.parametrize("kind", list(report.KINDS))
+@pytest.mark.parametrize("kind", [*kinds.KINDS, *kinds.ACROSS])
 def test_a_kind_of_record_alone_or_all_but_it_has_a_report(kind):
-    study = synthetic.full_study(**small())
+    study = synthetic.study_of_kinds(transfer="protected")
     records = synthetic.records(study)
-    Page(report.render(study, [one for one in records if one["kind"] == kind]))
-    Page(report.render(study, [one for one in records if one["kind"] != kind]))
+    page_of(study, [one for one in records if one["kind"] == kind])
+    page_of(study, [one for one in records if one["kind"] != kind])
 
 
 def test_without_a_secret_there_is_accuracy_and_no_risk():
@@ -858,10 +868,14 @@ def test_where_the_secret_is_the_task_each_kind_counts_with_its_strongest_advers
     values = [(0.11, 0.32), (0.12, 0.31), (0.13, 0.3), (0.2,)]  # the last is not of a block
     records = [synthetic.accuracy("none", "clean", 0.9), synthetic.accuracy("block", "protected", 0.8)]
     records.append(synthetic.recent_attack("none", "reidentify-static", 0.6))
-    for attacks, of_view in zip(VIEWS.values(), values, strict=True):
+    views = [
+        [name for name, attack in vocabulary.ATTACKS.items() if attack.view == view]
+        for view in vocabulary.VIEWS
+    ]
+    for attacks, of_view in zip(views, values, strict=True):
         for attack, value in zip(attacks, of_view, strict=True):
             records.append(synthetic.recent_attack("block", attack, value))
-    page = Page(report.render(study, records))
+    page = page_of(study, records)
     rows = page.table("Table of settings")
     assert rows[0] == ["setting", "best accuracy", "learner", "strongest static", "strongest adaptive"]
     assert rows[1][3:] == ["60.0% 58.0–62.0", "–"]
@@ -889,7 +903,7 @@ def test_families_of_one_setting_or_of_several_parameters_have_charts():
     for number, spec in enumerate(study["protections"][1:]):
         records += [synthetic.accuracy(spec, name, 0.9 - 0.05 * number) for name in study["learners"]]
         records.append(synthetic.attack(spec, "reidentify-adaptive", 0.3 - 0.03 * number))
-    page = Page(report.render(study, records))
+    page = page_of(study, records)
     titles = " ".join(page.words)
     for title in ("Black block", "Learned mask (keep = 10)", "DP-Pix"):
         assert title in titles
@@ -900,7 +914,7 @@ def test_a_mask_is_called_by_the_name_of_its_file_in_charts_and_by_its_spec_in_t
     specs = [f"mask:artefact=runs/models/{name}-0.25.safetensors" for name in ("adversarial", "plain")]
     study = synthetic.study(protections=["none", *specs])
     records = [synthetic.accuracy(spec, "protected", 0.9) for spec in study["protections"][1:]]
-    page = Page(report.render(study, records))
+    page = page_of(study, records)
     assert "adversarial-0.25" in page.words
     assert any("90.0% at " in words for words in page.words)  # the description of a chart
     rows = page.table("Table of settings")[1:]
@@ -910,7 +924,7 @@ def test_a_mask_is_called_by_the_name_of_its_file_in_charts_and_by_its_spec_in_t
 def test_a_dollar_in_a_name_is_no_formula():
     study = synthetic.study(protections=["none", "mask:artefact=$a$,keep=1", "mask:artefact=$b_,keep=1"])
     records = [synthetic.accuracy(spec, "protected", 0.9) for spec in study["protections"][1:]]
-    assert "$b_" in Page(report.render(study, records)).text
+    assert "$b_" in page_of(study, records).text
 
 
 def test_records_that_the_report_does_not_know_are_counted():
@@ -918,7 +932,7 @@ def test_records_that_the_report_does_not_know_are_counted():
     records = synthetic.records(study)
     restored = {**records[0], "kind": "restore", "cell": {"protection": "none", "seed": 0}, "result": {}}
     other = synthetic.accuracy("blur:radius=99", "clean", 0.5)
-    page = Page(report.render(study, [*records, restored, other]))
+    page = page_of(study, [*records, restored, other])
     assert "not in this report: restore (1), settings outside the study (1)." in page.text
 
 
@@ -970,7 +984,9 @@ def test_a_table_has_the_columns_of_today_in_their_order_and_none_that_only_toda
     shared = ("protection", "attack", "seed", "classifier", "top1", "low", "high")
     sizes = ("chance", "identities", "gallery", "probes")
     columns = {
-        make: {one.name: one.columns for one in report.tables(study, synthetic.records(study))}
+        make: {
+            one.name: one.columns for one in report.tables(study, synthetic.typed(synthetic.records(study)))
+        }
         for make in (synthetic.study, synthetic.full_study)
         for study in [make(**small())]
     }
@@ -987,7 +1003,9 @@ def test_a_table_has_the_columns_of_today_in_their_order_and_none_that_only_toda
 def test_the_numbers_of_today_s_attacks_reach_the_table():
     study, _ = attacked()
     record = synthetic.recent_attack("block", "reidentify-restored-adaptive", 0.3, faces_found=0.5)
-    (table,) = [one for one in report.tables(study, [record]) if one.name == "reidentification"]
+    (table,) = [
+        one for one in report.tables(study, synthetic.typed([record])) if one.name == "reidentification"
+    ]
     row = next(csv.DictReader(io.StringIO(table.csv)))
     told = ("classifier", "top1", "top5", "top10", "verification_auc", "tar_at_far_1e-3", "faces_found")
     assert [row[key] for key in told] == ["svm", "0.3", "0.6", "0.9", "0.65", "0.15", "0.5"]
@@ -997,7 +1015,7 @@ def test_what_a_result_holds_beyond_the_known_gets_a_column():
     study = synthetic.study(**small())
     record = synthetic.accuracy("none", "clean", 0.9)
     record["result"]["colour"] = "green"
-    (table,) = [one for one in report.tables(study, [record]) if one.name == "accuracy"]
+    (table,) = [one for one in report.tables(study, synthetic.typed([record])) if one.name == "accuracy"]
     (row,) = csv.DictReader(io.StringIO(table.csv))
     assert row["colour"] == "green"
 
@@ -1008,7 +1026,8 @@ def test_what_a_result_holds_beyond_the_known_gets_a_column():
 def test_a_run_is_read_as_it_was_written(directory, study, records):
     loaded, them = report.load(directory)
     assert loaded == study
-    assert sorted(one["digest"] for one in them) == sorted(one["digest"] for one in records)
+    by_name = {record.name: record for record in synthetic.typed(records)}
+    assert {record.name: record for record in them} == by_name
 
 
 def test_a_directory_that_is_no_run_is_refused(tmp_path):
@@ -1034,12 +1053,12 @@ TRANSFER = (
     [
         ("{", "not JSON"),
         ("[]", "not a JSON object"),
-        ('{"kind": "accuracy", "cell": {}}', "'result' is missing"),
-        ('{"kind": "accuracy", "cell": {"protection": "none"}, "result": {}}', "cell has no 'seed'"),
+        ('{"kind": "accuracy", "cell": {}}', "cell.protection is missing"),
+        ('{"kind": "accuracy", "cell": {"protection": "none"}, "result": {}}', "cell.seed is missing"),
         (
             '{"kind": "accuracy", "cell": {"protection": "none", "seed": 0, "learner": "clean"}, '
             '"result": {}}',
-            "result has no 'accuracy'",
+            "result.accuracy is missing",
         ),
         ('{"kind": "accuracy", "cell": {}, "result": {"accuracy": NaN}}', "NaN is no number"),
         (
@@ -1052,19 +1071,23 @@ TRANSFER = (
             '{"original": [], "released": [], "denoised": null, "restored": ["a.png"]}}',
             "a picture is no PNG data: URI",
         ),
-        (TRANSFER % "{}", "result has no 'trained'"),
-        (TRANSFER % '{"trained": {}}', "result names no model that was trained"),
-        (TRANSFER % '{"trained": [0.5]}', "result names no model that was trained"),
+        (TRANSFER % "{}", "result.trained is missing"),
+        (TRANSFER % '{"trained": {}}', "result.trained: Dictionary should have at least 1 item"),
+        (TRANSFER % '{"trained": [0.5]}', "result.trained: Input should be a valid dictionary"),
         (
             TRANSFER % '{"trained": {"none": {"accuracy": 0.5}}}',
-            "the model trained for none has no 'half_width'",
+            "result.trained.none.half_width is missing",
         ),
         (
             TRANSFER % '{"trained": {"none": {"accuracy": "0.5", "half_width": 0}}}',
-            "the model trained for none has no 'accuracy'",
+            "result.trained.none.accuracy: Input should be a valid number",
         ),
-        (TRANSFER % '{"trained": {"none": 0.5}}', "the model trained for none has no 'accuracy'"),
-        (TRANSFER.replace('"learner"', '"model"') % "{}", "cell has no 'learner'"),
+        (TRANSFER % '{"trained": {"none": 0.5}}', "result.trained.none: Input should be a valid dictionary"),
+        (
+            TRANSFER.replace('"learner"', '"model"')
+            % '{"trained": {"none": {"accuracy": 1, "half_width": 0}}}',
+            "cell has no 'learner'",
+        ),
     ],
 )
 def test_a_damaged_record_is_named(tmp_path, study, records, text, problem):
@@ -1086,13 +1109,16 @@ def test_records_of_an_earlier_version_of_the_study_are_passed_over(tmp_path, st
     newer = {**records[0], "digest": "newer"}
     listed = [{key: newer[key] for key in ("digest", "kind", "cell")}]
     directory = synthetic.write_run(tmp_path / "run", {**study, "cells": listed}, [records[0], newer])
-    assert report.load(directory)[1] == [newer]
+    assert report.load(directory)[1] == synthetic.typed([newer])
 
 
 @pytest.mark.parametrize("name", ["jinja2", "matplotlib"])
 def test_a_missing_extra_is_named_with_the_cure(monkeypatch, name):
-    monkeypatch.delitem(sys.modules, "sfumato.study.charts", raising=False)
-    monkeypatch.delattr("sfumato.study.charts", raising=False)
+    for module in [module for module in sys.modules if module.startswith("sfumato.study.report.")]:
+        if ".charts" in module or ".sections" in module:
+            monkeypatch.delitem(sys.modules, module)
+    for room in ("charts", "sections"):
+        monkeypatch.delattr(f"sfumato.study.report.{room}", raising=False)
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match=rf"a report needs {name}: pip install 'sfumato\[study\]'"):
         report.render(synthetic.study(), [])

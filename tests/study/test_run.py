@@ -10,7 +10,7 @@ from sfumato import data, protect
 from sfumato.attack import restore
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, DataError, SpecError
 from sfumato.learn import adversarial_mask, classifier, meta
-from sfumato.study import grid, recommend, report, run, vocabulary
+from sfumato.study import estimates, grid, report, run, vocabulary
 from sfumato.study.lab import Lab, Progress
 
 SETTINGS = {
@@ -354,7 +354,7 @@ def test_the_report_of_a_meta_learner_reads_every_record(kept, learned, tmp_path
     for directory, words in ((kept, "Each row speaks of one model alone"), (learned, "without a budget")):
         copy = shutil.copytree(directory, tmp_path / directory.name)
         study, records = report.load(copy)
-        assert recommend.missing(study, records) == []
+        assert estimates.missing(study, records) == []
         page = report.write(copy).read_text(encoding="utf-8")
         assert words in page
         assert "not in this report" not in page
@@ -535,7 +535,7 @@ def test_faces_are_as_alike_as_they_are_and_no_more(judged, mask):
 def test_the_report_of_classifiers_and_masks_reads_every_record(judged, tmp_path):
     copy = shutil.copytree(judged, tmp_path / "run")
     study, records = report.load(copy)
-    assert recommend.missing(study, records) == []
+    assert estimates.missing(study, records) == []
     page = report.write(copy).read_text(encoding="utf-8")
     assert "not in this report" not in page
     assert "face similarity" in page
@@ -738,7 +738,7 @@ def test_the_report_reads_every_record_of_a_run(finished, tmp_path):
     run.run(config, directory)
     study, records = report.load(directory)
     assert len(records) == len(grid.cells(config))
-    assert recommend.missing(study, records) == []
+    assert estimates.missing(study, records) == []
     page = report.write(directory).read_text(encoding="utf-8")
     assert "not in this report" not in page
     for name in ("risk-title", "transfer-title", "pictures-title"):

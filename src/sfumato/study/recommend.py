@@ -4,82 +4,29 @@ A setting is judged by its strongest adversary and by its best learner. What a r
 no more than was measured: a bound on what THESE adversaries found, beside what is proved, if anything is.
 """
 
-import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-Study = dict[str, Any]  # study.json, whose "cells" are those of `grid.cells`
-Record = dict[str, Any]  # one records/*.json
-
-ADVERSARIES = {
-    "reidentify-static": "static adversary",
-    "reidentify-adaptive": "adaptive adversary",
-    "reidentify-denoised": "static adversary on denoised images",
-    "reidentify-denoised-adaptive": "adaptive adversary on denoised images",
-    "reidentify-restored": "static adversary on images that he restored",
-    "reidentify-restored-adaptive": "adaptive adversary on images that he restored",
-    "reidentify-shape": "adaptive adversary on the mask's shape",
-}
-
-# What is looked at -> the attacks on it, static before adaptive: `grid.ATTACKS`, told apart without torch.
-VIEWS: dict[str, tuple[str, ...]] = {
-    "released": ("reidentify-static", "reidentify-adaptive"),
-    "denoised": ("reidentify-denoised", "reidentify-denoised-adaptive"),
-    "restored": ("reidentify-restored", "reidentify-restored-adaptive"),
-    "shape": ("reidentify-shape",),
-}
-STATIC = tuple(attack for attack, words in ADVERSARIES.items() if words.startswith("static"))
-ADAPTIVE = tuple(attack for attack in ADVERSARIES if attack not in STATIC)
-
-# Classifiers by the words that records have for them; studies of earlier versions have "linear".
-_CLASSIFIERS = {"svm": "SVM", "linear": "linear", "1-nn": "1-nn", "mean": "nearest-mean"}
-
-LEARNERS = {
-    "clean": "trained on clean images",
-    "protected": "trained on protected images",
-    "denoised": "trained jointly with a denoiser",
-    "meta": "meta-learned on protected images",
-    "classifier-clean": "a classifier trained on clean images",
-    "classifier-protected": "a classifier trained on protected images",
-    "classifier-shape": "a classifier of the mask's shape alone",
-}
-# These know all classes from training; accuracies of few-shot learners and of theirs are not to be compared.
-CLASSIFIERS = tuple(name for name in LEARNERS if name.startswith("classifier-"))
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number and the interval to print beside it.
-
-    With one seed: the record's own 95% interval. With several: their mean, and the lowest and highest of
-    them, since what differs from training to training is more than what differs from episode to episode.
-    """
-
-    value: float
-    low: float
-    high: float
-    seeds: int
-
-    def overlaps(self, other: "Estimate") -> bool:
-        """Whether the two intervals share a number."""
-        return self.low <= other.high and other.low <= self.high
-
-
-@dataclass(frozen=True)
-class Risk:
-    """How often one adversary, with his best classifier, names the right identity."""
-
-    attack: str
-    classifier: str
-    top1: Estimate
-    chance: float
-
-    @property
-    def adversary(self) -> str:
-        """In words: "adaptive adversary, linear classifier"."""
-        return f"{ADVERSARIES.get(self.attack, self.attack)}, {classifier_in_words(self.classifier)}"
+from sfumato.dp.guarantee import rounded_up
+from sfumato.study.estimates import (
+    Estimate,
+    Risk,
+    Study,
+    accuracies,
+    attacks_on,
+    cell_name,
+    cells_of,
+    episodic,
+    learner_in_words,
+    learners_of,
+    missing,
+    percent,
+    proofs,
+    risks,
+)
+from sfumato.study.kinds import proved
+from sfumato.study.records import Record
+from sfumato.study.vocabulary import ADAPTIVE, LEARNERS
 
 
 @dataclass(frozen=True)
@@ -127,98 +74,6 @@ class Recommendation:
         return (self.headline, *self.details)
 
 
-def classifier_in_words(name: str) -> str:
-    """ "svm, trained further" -> "SVM classifier, recogniser trained further"."""
-    kind, _, how = name.partition(", ")
-    return f"{_CLASSIFIERS.get(kind, kind)} classifier" + (f", recogniser {how}" if how else "")
-
-
-def accuracies(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Estimate]:
-    """(protection, learner) -> accuracy, over the seeds of the study."""
-    found: dict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
-    for record in belonging(study, records, "accuracy"):
-        key = (record["cell"]["protection"], record["cell"]["learner"])
-        found[key].append(_interval(record["result"]))
-    return {key: _over_seeds(values) for key, values in found.items()}
-
-
-def _interval(result: dict[str, Any]) -> tuple[float, float, float]:
-    """Accuracy, and the ends of its interval: over test images, or over episodes."""
-    value = result["accuracy"]
-    if "low" in result:
-        return value, result["low"], result["high"]
-    return value, max(0.0, value - result["half_width"]), min(1.0, value + result["half_width"])
-
-
-def episodic(study: Study) -> bool:
-    """Whether there are episodes: not where all learners are ordinary classifiers."""
-    return not study["learners"] or not set(study["learners"]) <= set(CLASSIFIERS)
-
-
-def clean_learner(study: Study) -> str:
-    """Whose accuracy on clear images is that of no protection."""
-    return "clean" if episodic(study) else "classifier-clean"
-
-
-def guessing(study: Study, records: Iterable[Record]) -> float | None:
-    """How often guessing the class is right; None where nothing tells."""
-    if episodic(study):
-        return float(1 / study["task"]["way"])
-    chances = [one["result"]["chance"] for one in belonging(study, records, "accuracy")]
-    return statistics.fmean(chances) if chances else None
-
-
-def risks(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Risk]:
-    """(protection, attack) -> the risk by that attack's strongest classifier, over the seeds of the study."""
-    found: dict[tuple[str, str, str], list[tuple[float, float, float]]] = defaultdict(list)
-    chances: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for record in belonging(study, records, "attack"):
-        protection, attack = record["cell"]["protection"], record["cell"]["attack"]
-        chances[protection, attack].append(record["result"]["chance"])
-        for score in record["result"]["scores"]:
-            found[protection, attack, score["classifier"]].append(
-                (score["top1"], score["low"], score["high"])
-            )
-    strongest: dict[tuple[str, str], Risk] = {}
-    for (protection, attack, classifier), values in found.items():
-        chance = statistics.fmean(chances[protection, attack])
-        risk = Risk(attack, classifier, _over_seeds(values), chance)
-        other = strongest.get((protection, attack))
-        if other is None or risk.top1.value > other.top1.value:
-            strongest[protection, attack] = risk
-    return strongest
-
-
-def attacks_on(study: Study, protection: str) -> list[str]:
-    """The attacks that a study makes on a protection."""
-    attacks = dict.fromkeys(one["cell"]["attack"] for one in _cells_of(study, "attack", protection))
-    return [attack for attack in attacks if attack in ADVERSARIES]
-
-
-def learners_of(study: Study, protection: str) -> list[str]:
-    """The learners that a study trains for a protection."""
-    return list(dict.fromkeys(one["cell"]["learner"] for one in _cells_of(study, "accuracy", protection)))
-
-
-def cells(study: Study) -> list[str]:
-    """The cells of the finished study, each by its name, such as "accuracy blur:radius=1 denoised 0"."""
-    return [cell_name(one) for one in study["cells"]]
-
-
-def cell_name(one: Record) -> str:
-    """The name of a record's cell, or of a cell that study.json lists."""
-    cell = one["cell"]  # of a kind that this version does not know it may hold anything
-    what = [cell[key] for key in sorted(cell) if key not in ("protection", "seed")]
-    parts = (one["kind"], cell.get("protection"), *what, cell.get("seed"))
-    return " ".join(str(part) for part in parts if part is not None)
-
-
-def missing(study: Study, records: Iterable[Record]) -> list[str]:
-    """Those of the study's cells that no record is of."""
-    ran = {cell_name(record) for record in records}
-    return [name for name in cells(study) if name not in ran]
-
-
 def frontier(study: Study, records: Sequence[Record], attacks: Sequence[str] | None = None) -> list[Setting]:
     """Every protection of the study, in its order, with its best learner and its strongest adversary.
 
@@ -229,38 +84,57 @@ def frontier(study: Study, records: Sequence[Record], attacks: Sequence[str] | N
         records: its loaded records; those of other protections or seeds do not count.
         attacks: only these adversaries; None for all.
     """
-    accuracy = accuracies(study, records)
-    risk = risks(study, records)
+    accuracy, risk = accuracies(study, records), risks(study, records)
     absent = set(missing(study, records))
-    others = set(CLASSIFIERS) if episodic(study) else {"classifier-shape"}
     settings = []
     for protection in study["protections"]:
         learners = [
             name
             for name in learners_of(study, protection)
-            if name not in others and (protection, name) in accuracy
+            if (protection, name) in accuracy and _counts(study, name)
         ]
         learner = max(learners, key=lambda name: accuracy[protection, name].value, default=None)
         # Nobody need adapt to clear images: the static adversary stands for all.
         every = attacks is None or protection == "none"
-        wanted = [a for a in attacks_on(study, protection) if every or a in (attacks or ())]
-        made = [one for one in _cells_of(study, "attack", protection) if one["cell"]["attack"] in wanted]
-        found = [risk[protection, attack] for attack in wanted if (protection, attack) in risk]
+        wanted = [name for name in attacks_on(study, protection) if every or name in (attacks or ())]
+        planned = [
+            cell_name(entry)
+            for entry in cells_of(study, "attack", protection)
+            if entry["cell"]["attack"] in wanted
+        ]
+        made = [risk[protection, attack] for attack in wanted if (protection, attack) in risk]
         settings.append(
             Setting(
                 protection=protection,
                 learner=learner,
                 accuracy=accuracy[protection, learner] if learner else None,
-                risk=max(found, key=lambda one: one.top1.value, default=None),
-                complete=bool(made) and absent.isdisjoint(cell_name(one) for one in made),
+                risk=max(made, key=lambda risk: risk.top1.value, default=None),
+                complete=bool(planned) and absent.isdisjoint(planned),
                 on_frontier=False,
             )
         )
-    judged = [one for one in settings if one.complete and one.accuracy and one.risk]
+    judged = [setting for setting in settings if setting.complete and setting.accuracy and setting.risk]
     return [
-        replace(one, on_frontier=one in judged and not any(_beats(other, one) for other in judged))
-        for one in settings
+        replace(
+            setting,
+            on_frontier=setting in judged and not any(_beats(other, setting) for other in judged),
+        )
+        for setting in settings
     ]
+
+
+def _counts(study: Study, learner: str) -> bool:
+    """Whether the accuracy of a learner is one of the study's task, by a service that can be run."""
+    words = LEARNERS.get(learner)
+    return words is None or (words.of_service and not (episodic(study) and words.knows_classes))
+
+
+def _beats(setting: Setting, other: Setting) -> bool:
+    if not (setting.accuracy and setting.risk and other.accuracy and other.risk):
+        return False
+    gain = setting.accuracy.value - other.accuracy.value
+    relief = other.risk.top1.value - setting.risk.top1.value
+    return gain >= 0 and relief >= 0 and (gain > 0 or relief > 0)
 
 
 def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
@@ -268,52 +142,23 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
 
     There is none, and the reason is given, where the study has no bound, no secret or no attacks; where
     the secret is the task itself (an adaptive adversary then has at least the task's accuracy, so that no
-    setting is both useful and safe against him); or where every setting is above the bound. A setting
+    setting is both useful and safe against them); or where every setting is above the bound. A setting
     with attacks that did not run is never recommended.
     """
     bound = (study.get("recommend") or {}).get("reidentification_at_most")
     settings = frontier(study, records)
-    sensitive = study["task"].get("sensitive")
-
-    def none(reason: str, *details: str) -> Recommendation:
-        return Recommendation(None, None, bound, f"no recommendation: {reason}", details)
-
-    if not sensitive:
-        return none(
-            "the study names no secret (task: sensitive), so that no adversary could be measured",
-        )
-    if study["task"].get("secret_is_task"):
-        return none(
-            f"the secret ({sensitive}) is what the task itself tells, or follows from it",
-            "An adversary who protects his own photographs the same way can do what the service does, and "
-            "reaches at least its accuracy among as many people: no setting is both useful and safe.",
-            "Static and adaptive adversaries are shown apart; to get a recommendation, name a task that "
-            "differs from the secret.",
-        )
-    if not any(one.risk for one in settings):
-        return none("no attack is recorded, so that the risk is unknown: run the study's attacks")
-    if bound is None:
-        return none("the study sets no bound: add recommend: {reidentification_at_most: 0.1} to its file")
-    judged = [(one.accuracy, one.risk, one) for one in settings if one.complete]
-    known = [(accuracy, risk, one) for accuracy, risk, one in judged if accuracy and risk]
-    left_out = _left_out(settings)
-    if not known:
-        return none("no setting has both an accuracy and all of its attacks recorded", *left_out)
+    reason = _no_recommendation(study, settings, bound)
+    if reason:
+        return Recommendation(None, None, bound, f"no recommendation: {reason[0]}", tuple(reason[1:]))
+    assert bound is not None  # that would have been a reason
     # Among equal accuracies the lower risk; among equal risks the order of the study.
     safe = sorted(
-        (entry for entry in known if entry[1].top1.value <= bound),
+        (entry for entry in _known(settings) if entry[1].top1.value <= bound),
         key=lambda entry: (-entry[0].value, entry[1].top1.value),
     )
-    if not safe:
-        _, risk, lowest = min(known, key=lambda entry: entry[1].top1.value)
-        return none(
-            f"no setting keeps the strongest re-identification at or under {percent(bound)}",
-            f"The lowest is {lowest.protection}, at {_risk_in_words(risk)}.",
-            *left_out,
-        )
     accuracy, risk, best = safe[0]
     details = [
-        f"Accuracy {_with_interval(accuracy)}, {LEARNERS.get(best.learner or '', best.learner)}; "
+        f"Accuracy {_with_interval(accuracy)}, {learner_in_words(best.learner or '')}; "
         f"strongest re-identification {_risk_in_words(risk)}, where at most {percent(bound)} is accepted."
     ]
     if len(safe) > 1 and accuracy.overlaps(safe[1][0]):
@@ -329,55 +174,54 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
     # The setting is complete, so that all of its attacks ran; clear images there is no adapting to.
     if best.protection != "none" and set(ADAPTIVE).isdisjoint(attacks_on(study, best.protection)):
         details.append("No adaptive adversary was tried, who is the one to fear: the risk may be higher.")
-    details.append(_proved(study, records, best.protection))
+    details.append(_proved_in_words(proofs(study, records).get(best.protection)))
     return Recommendation(
         best,
         safe[1][2] if len(safe) > 1 else None,
         bound,
         f"recommended: {best.protection}",
-        (*details, *left_out),
+        (*details, *_not_considered(settings)),
     )
 
 
-def belonging(study: Study, records: Iterable[Record], kind: str | None = None) -> list[Record]:
-    """The records that belong to cells of the study, in the order of its cells; of one kind, or of all."""
-    order = {name: number for number, name in enumerate(cells(study))}
-    kept = [
-        record
-        for record in records
-        if cell_name(record) in order
-        and kind in (None, record["kind"])
-        and (record["kind"] != "attack" or record["cell"]["attack"] in ADVERSARIES)
-    ]
-    return sorted(kept, key=lambda record: order[cell_name(record)])
+def _no_recommendation(study: Study, settings: Sequence[Setting], bound: float | None) -> list[str]:
+    """Why there is none: a headline, and details; empty where there is one."""
+    sensitive = study["task"].get("sensitive")
+    if not sensitive:
+        return ["the study names no secret (task: sensitive), so that no adversary could be measured"]
+    if study["task"].get("secret_is_task"):
+        return [
+            f"the secret ({sensitive}) is what the task itself tells, or follows from it",
+            "An adversary who protects their own photographs the same way can do what the service does, and "
+            "reaches at least its accuracy among as many people: no setting is both useful and safe.",
+            "Static and adaptive adversaries are shown apart; to get a recommendation, name a task that "
+            "differs from the secret.",
+        ]
+    if not any(setting.risk for setting in settings):
+        return ["no attack is recorded, so that the risk is unknown: run the study's attacks"]
+    if bound is None:
+        return ["the study sets no bound: add recommend: {reidentification_at_most: 0.1} to its file"]
+    known = _known(settings)
+    if not known:
+        return ["no setting has both an accuracy and all of its attacks recorded", *_not_considered(settings)]
+    _, risk, lowest = min(known, key=lambda entry: entry[1].top1.value)
+    if risk.top1.value > bound:
+        return [
+            f"no setting keeps the strongest re-identification at or under {percent(bound)}",
+            f"The lowest is {lowest.protection}, at {_risk_in_words(risk)}.",
+            *_not_considered(settings),
+        ]
+    return []
 
 
-def percent(value: float) -> str:
-    """0.0614 -> "6.1%"."""
-    return f"{100 * value:.1f}%"
+def _known(settings: Sequence[Setting]) -> list[tuple[Estimate, Risk, Setting]]:
+    """The settings of which all is known that they are judged by."""
+    judged = [(setting.accuracy, setting.risk, setting) for setting in settings if setting.complete]
+    return [(accuracy, risk, setting) for accuracy, risk, setting in judged if accuracy and risk]
 
 
-def _cells_of(study: Study, kind: str, protection: str) -> list[Record]:
-    return [one for one in study["cells"] if one["kind"] == kind and one["cell"]["protection"] == protection]
-
-
-def _over_seeds(values: Sequence[tuple[float, float, float]]) -> Estimate:
-    if len(values) == 1:
-        return Estimate(*values[0], seeds=1)
-    middles = [value for value, _, _ in values]
-    return Estimate(statistics.fmean(middles), min(middles), max(middles), len(middles))
-
-
-def _beats(one: Setting, other: Setting) -> bool:
-    if not (one.accuracy and one.risk and other.accuracy and other.risk):
-        return False
-    gain = one.accuracy.value - other.accuracy.value
-    relief = other.risk.top1.value - one.risk.top1.value
-    return gain >= 0 and relief >= 0 and (gain > 0 or relief > 0)
-
-
-def _left_out(settings: Sequence[Setting]) -> list[str]:
-    names = [one.protection for one in settings if not (one.complete and one.accuracy)]
+def _not_considered(settings: Sequence[Setting]) -> list[str]:
+    names = [setting.protection for setting in settings if not (setting.complete and setting.accuracy)]
     if not names:
         return []
     return [f"Not considered, since records are missing: {', '.join(names)}."]
@@ -392,11 +236,17 @@ def _risk_in_words(risk: Risk) -> str:
     return f"{_with_interval(risk.top1)} by the {risk.adversary}, chance {percent(risk.chance)}"
 
 
-def _proved(study: Study, records: Sequence[Record], protection: str) -> str:
-    for record in belonging(study, records, "similarity"):
-        if record["cell"]["protection"] == protection and record["cell"]["view"] == "released":
-            guarantee = record["result"].get("guarantee")
-            if guarantee:
-                return f"What is proved: {guarantee['text']}."
-            return "Nothing is proved of it: the risk is what these adversaries found; others may find more."
-    return "What is proved of it is not recorded."
+def _proved_in_words(proof: proved.Result | None) -> str:
+    if proof is None:
+        return "What is proved of it is not recorded."
+    statements = []
+    if proof.guarantee:
+        statements.append(proof.guarantee.text)
+    for naming in [naming for naming in proof.naming if naming.at_most < 1][:1]:
+        statements.append(
+            f"whoever sees one release names the right one of {naming.candidates:,} equally likely people "
+            f"with a chance of {rounded_up(100 * naming.at_most)}% at most"
+        )
+    if not statements:
+        return "Nothing is proved of it: the risk is what these adversaries found; others may find more."
+    return f"What is proved: {'; '.join(statements)}."

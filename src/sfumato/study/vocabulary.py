@@ -36,12 +36,14 @@ class ProtectionWords:
         axes: parameter -> the name of an axis along which it varies, with its unit.
         release: the kind of what it releases, where its spec says no other; see `release_kind`.
         method: of the module of sfumato.study.trained that trains it where it names no artefact; "" for none.
+        defaults: parameter -> its value where a spec has none, in words; "default" for others.
     """
 
     title: str
     axes: dict[str, str] = field(default_factory=dict)
     release: str = PIXELS
     method: str = ""
+    defaults: dict[str, str] = field(default_factory=dict)
 
 
 PROTECTIONS = {
@@ -62,7 +64,10 @@ PROTECTIONS = {
         "Blurred centre", {"radius": "radius r (pixels)", "share": "share of the image's side"}
     ),
     "mask": ProtectionWords(
-        "Learned mask", {"keep": "share of pixels kept (%)", "artefact": "mask"}, method="mask"
+        "Learned mask",
+        {"keep": "share of pixels kept", "values": "what is shown", "artefact": "mask"},
+        method="mask",
+        defaults={"values": "hard"},
     ),
     "feature": ProtectionWords(
         "Private feature",
@@ -224,21 +229,29 @@ class View:
         name: in records.
         words: after "adversary", in a sentence; "" for the release itself.
         short: where there is little room; after a comma.
+        heading: at the head of a column.
         releases: the kinds of releases that there is such a view of.
     """
 
     name: str
     words: str
     short: str
+    heading: str
     releases: tuple[str, ...] = IMAGES
 
 
 VIEWS: dict[str, View] = _named(
     [
-        View("released", "", "", RELEASES),
-        View("denoised", " on denoised images", ", on denoised images"),
-        View("restored", " on images that they restored", ", on restored images", (PIXELS, SHAPE, NUMBERS)),
-        View("shape", " on the mask's shape", ", on the shape alone"),
+        View("released", "", "", "released", RELEASES),
+        View("denoised", " on denoised images", ", on denoised images", "denoised images"),
+        View(
+            "restored",
+            " on images that they restored",
+            ", on restored images",
+            "restored images",
+            (PIXELS, SHAPE, NUMBERS),
+        ),
+        View("shape", " on the mask's shape", ", on the shape alone", "shape alone"),
     ]
 )
 
@@ -370,6 +383,7 @@ class Measure:
         function: "module:function" of float images and their counterparts, (N, C, H, W) each, to (N,); ""
             for what the recogniser of the adversary measures.
         default: whether a study has it that names no measures.
+        beside_pictures: whether it stands there; not what another one says as well.
     """
 
     name: str
@@ -378,6 +392,7 @@ class Measure:
     term: str
     function: str = ""
     default: bool = True
+    beside_pictures: bool = True
 
 
 MEASURES: dict[str, Measure] = _named(
@@ -399,7 +414,12 @@ MEASURES: dict[str, Measure] = _named(
             "sfumato.assess.similarity:psnr",
         ),
         Measure(
-            "mse", "MSE", "{:.3f}", "Mean squared error of values in [0, 1].", "sfumato.assess.similarity:mse"
+            "mse",
+            "MSE",
+            "{:.3f}",
+            "Mean squared error of values in [0, 1].",
+            "sfumato.assess.similarity:mse",
+            beside_pictures=False,
         ),
         Measure(
             "face-similarity",

@@ -1,6 +1,8 @@
 """What a service's stored embeddings tell their thief: who is on the images that they were made of."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from sfumato.study.cells import Cell
 from sfumato.study.kinds.attack import Score
@@ -19,7 +21,7 @@ class Result(Model):
         embeddings: how many were stolen.
     """
 
-    scores: list[Score]
+    scores: Annotated[list[Score], Field(min_length=1)]
     chance: float
     identities: int
     embeddings: int

@@ -1,0 +1,208 @@
+"""What the records of a study say together: numbers over its seeds, each with its interval."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sfumato.study.kinds import proved
+from sfumato.study.records import Record
+from sfumato.study.vocabulary import ATTACKS, CLASSIFIERS, IDENTIFIERS, LEARNERS, release_kind
+
+Study = dict[str, Any]  # study.json, whose "cells" are those of `grid.cells`
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and the interval to print beside it.
+
+    With one seed: the record's own 95% interval. With several: their mean, and the lowest and highest of
+    them, since what differs from training to training is more than what differs from episode to episode.
+    """
+
+    value: float
+    low: float
+    high: float
+    seeds: int
+
+    def overlaps(self, other: "Estimate") -> bool:
+        """Whether the two intervals share a number."""
+        return self.low <= other.high and other.low <= self.high
+
+
+@dataclass(frozen=True)
+class Risk:
+    """How often one adversary, with their best classifier, names the right identity."""
+
+    attack: str
+    classifier: str
+    top1: Estimate
+    chance: float
+
+    @property
+    def adversary(self) -> str:
+        """In words: "adaptive adversary, linear classifier"."""
+        return f"{ATTACKS[self.attack].words}, {classifier_in_words(self.classifier)}"
+
+
+def accuracies(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Estimate]:
+    """(protection, learner) -> accuracy, over the seeds of the study."""
+    values: dict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
+    for record in belonging(study, records, "accuracy"):
+        values[record.cell.protection, record.cell.learner or ""].append(interval_of(record.result))
+    return {key: over_seeds(intervals) for key, intervals in values.items()}
+
+
+def interval_of(result: Any) -> tuple[float, float, float]:
+    """Accuracy, and the ends of its interval: over test images, or over episodes."""
+    value = result.accuracy
+    if result.low is not None:
+        return value, result.low, result.high
+    return value, max(0.0, value - result.half_width), min(1.0, value + result.half_width)
+
+
+def risks(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Risk]:
+    """(protection, attack) -> the risk by that attack's strongest classifier, over the seeds of the study."""
+    results: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for record in belonging(study, records, "attack"):
+        results[record.cell.protection, record.cell.attack or ""].append(record.result)
+    strongest = {}
+    for (protection, attack), seeds in results.items():
+        classifier, top1 = strongest_score(seeds)
+        chance = statistics.fmean(result.chance for result in seeds)
+        strongest[protection, attack] = Risk(attack, classifier, top1, chance)
+    return strongest
+
+
+def strongest_score(results: Iterable[Any]) -> tuple[str, Estimate]:
+    """The classifier that names most people rightly over the seeds of a cell, and how many: top-1."""
+    scores: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    for result in results:
+        for score in result.scores:
+            scores[score.classifier].append((score.top1, score.low, score.high))
+    top1 = {classifier: over_seeds(intervals) for classifier, intervals in scores.items()}
+    # The first of several that are equal.
+    strongest = max(top1, key=lambda classifier: top1[classifier].value)
+    return strongest, top1[strongest]
+
+
+def proofs(study: Study, records: Iterable[Record]) -> dict[str, proved.Result]:
+    """Protection -> what is proved of a release of it, of those of which it is recorded.
+
+    Studies of earlier versions record it beside the similarity of releases to the original.
+    """
+    results: dict[str, proved.Result] = {}
+    for record in belonging(study, records, "proved"):
+        results.setdefault(record.cell.protection, record.result)
+    for record in belonging(study, records, "similarity"):
+        protection = record.cell.protection
+        if record.cell.view == "released" and protection not in results:
+            results[protection] = proved.Result(
+                release=release_kind(protection),
+                bytes_per_image=record.result.bytes_per_image,
+                guarantee=record.result.guarantee,
+            )
+    return results
+
+
+def over_seeds(intervals: Sequence[tuple[float, float, float]]) -> Estimate:
+    """Of one seed its own interval; of several their mean, with the lowest and the highest of them."""
+    if len(intervals) == 1:
+        return Estimate(*intervals[0], seeds=1)
+    middles = [value for value, _, _ in intervals]
+    return Estimate(statistics.fmean(middles), min(middles), max(middles), len(middles))
+
+
+def episodic(study: Study) -> bool:
+    """Whether there are episodes: not where all learners are ordinary classifiers."""
+    return not study["learners"] or not set(study["learners"]) <= set(CLASSIFIERS)
+
+
+def clean_learner(study: Study) -> str:
+    """Whose accuracy on clear images is that of no protection."""
+    return "clean" if episodic(study) else "classifier-clean"
+
+
+def guessing(study: Study, records: Iterable[Record]) -> float | None:
+    """How often guessing the class is right; None where nothing tells."""
+    if episodic(study):
+        return float(1 / study["task"]["way"])
+    chances = [record.result.chance for record in belonging(study, records, "accuracy")]
+    chances = [chance for chance in chances if chance is not None]
+    return statistics.fmean(chances) if chances else None
+
+
+def attacks_on(study: Study, protection: str) -> list[str]:
+    """The attacks that a study makes on a protection."""
+    attacks = dict.fromkeys(entry["cell"]["attack"] for entry in cells_of(study, "attack", protection))
+    return [attack for attack in attacks if attack in ATTACKS]
+
+
+def learners_of(study: Study, protection: str) -> list[str]:
+    """The learners that a study trains for a protection."""
+    entries = cells_of(study, "accuracy", protection)
+    return list(dict.fromkeys(entry["cell"]["learner"] for entry in entries))
+
+
+def studied_learners(study: Study) -> list[str]:
+    """The learners that a study names, and those that its protections bring with them, as an answer does."""
+    trained = [name for spec in study["protections"] if spec != "none" for name in learners_of(study, spec)]
+    return [name for name in dict.fromkeys([*study["learners"], *trained]) if name in LEARNERS]
+
+
+def cells(study: Study) -> list[str]:
+    """The cells of the finished study, each by its name, such as "accuracy blur:radius=1 denoised 0"."""
+    return [cell_name(entry) for entry in study["cells"]]
+
+
+def cell_name(entry: Mapping[str, Any]) -> str:
+    """The name of a cell that study.json lists; that of a record is `record.name`."""
+    cell = entry["cell"]  # of a kind that this version does not know it may hold anything
+    which = [cell[key] for key in sorted(cell) if key not in ("protection", "seed")]
+    parts = (entry["kind"], cell.get("protection"), *which, cell.get("seed"))
+    return " ".join(str(part) for part in parts if part is not None)
+
+
+def cells_of(study: Study, kind: str, protection: str) -> list[dict[str, Any]]:
+    """The cells of one kind and protection that study.json lists."""
+    return [
+        entry
+        for entry in study["cells"]
+        if entry["kind"] == kind and entry["cell"]["protection"] == protection
+    ]
+
+
+def missing(study: Study, records: Iterable[Record]) -> list[str]:
+    """Those of the study's cells that no record is of."""
+    ran = {record.name for record in records}
+    return [name for name in cells(study) if name not in ran]
+
+
+def belonging(study: Study, records: Iterable[Record], kind: str | None = None) -> list[Record]:
+    """The records that belong to cells of the study, in the order of its cells; of one kind, or of all."""
+    order = {name: number for number, name in enumerate(cells(study))}
+    kept = [
+        record
+        for record in records
+        if record.name in order
+        and kind in (None, record.kind)
+        and (record.kind != "attack" or record.cell.attack in ATTACKS)
+    ]
+    return sorted(kept, key=lambda record: order[record.name])
+
+
+def classifier_in_words(name: str) -> str:
+    """ "svm, trained further" -> "SVM classifier, recogniser trained further"."""
+    kind, _, how = name.partition(", ")
+    return f"{IDENTIFIERS.get(kind, kind)} classifier" + (f", recogniser {how}" if how else "")
+
+
+def learner_in_words(name: str) -> str:
+    """ "clean" -> "trained on clean images"; a learner of another version by its name."""
+    return LEARNERS[name].words if name in LEARNERS else name
+
+
+def percent(value: float) -> str:
+    """0.0614 -> "6.1%"."""
+    return f"{100 * value:.1f}%"

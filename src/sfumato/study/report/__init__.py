@@ -1,0 +1,11 @@
+"""The report of a study: one HTML file that needs nothing else, and its tables as CSV.
+
+A pure function of study.json and the records: no clock and no chance, so that the same run gives the same
+bytes. Nothing in the page asks a network for anything; it holds its style, its charts and its pictures.
+"""
+
+from sfumato.study.report.page import render, write
+from sfumato.study.report.reading import load
+from sfumato.study.report.tables import Table, tables
+
+__all__ = ["Table", "load", "render", "tables", "write"]

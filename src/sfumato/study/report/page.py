@@ -1,0 +1,151 @@
+"""The page of a report, section by section."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sfumato.errors import needs_extra
+from sfumato.files import whole
+from sfumato.study.estimates import (
+    Estimate,
+    Study,
+    accuracies,
+    belonging,
+    classifier_in_words,
+    clean_learner,
+    episodic,
+    guessing,
+    learner_in_words,
+    missing,
+    percent,
+    risks,
+)
+from sfumato.study.recommend import recommend
+from sfumato.study.records import Record
+from sfumato.study.report.reading import load
+from sfumato.study.report.tables import all_tables
+from sfumato.study.vocabulary import ATTACKS
+
+
+def write(directory: str | os.PathLike[str]) -> Path:
+    """Write report.html and tables/*.csv into the directory of a run, each whole or not at all.
+
+    A table that an earlier report wrote and that has no rows now is removed.
+
+    Returns:
+        The path of report.html.
+
+    Raises:
+        DataError: see load.
+        MissingExtraError: matplotlib or Jinja2 is not installed.
+    """
+    directory = Path(directory)
+    study, records = load(directory)
+    page = render(study, records)
+    for table in all_tables(study, records):
+        path = directory / "tables" / f"{table.name}.csv"
+        if table.rows:
+            _write(path, table.csv)
+        else:
+            path.unlink(missing_ok=True)
+    return _write(directory / "report.html", page)
+
+
+def render(study: Study, records: Sequence[Record]) -> str:
+    """The page of a study as text."""
+    with needs_extra("a report", "study"):
+        import jinja2
+        import markupsafe
+
+        from sfumato.study.report.sections import SECTIONS
+        from sfumato.study.report.sections.made import shown
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "markup": markupsafe.Markup,
+        "percent": percent,
+        "interval": _interval,
+        "classifier": classifier_in_words,
+        "learner": learner_in_words,
+        "shown": shown,
+    }
+    environment.globals |= _known_to_all(study, records)
+    made = [module.section(study, records) for module in SECTIONS]
+    sections = [
+        (section, markupsafe.Markup(environment.get_template(f"{section.name}.html").render(section.values)))
+        for section in made
+        if section
+    ]
+    return environment.get_template("page.html").render(
+        sections=sections, summary=_summary(study, records), absent=missing(study, records)
+    )
+
+
+def _known_to_all(study: Study, records: Sequence[Record]) -> dict[str, Any]:
+    """What every template may show."""
+    several = len(study["seeds"]) > 1
+    return {
+        "study": study,
+        "task": study["task"],
+        "advice": recommend(study, records),
+        "attacks": ATTACKS,
+        "attacked": bool(belonging(study, records, "attack")),
+        "apart": bool(study["task"].get("secret_is_task")),
+        "episodic": episodic(study),
+        "several": several,
+        "spread": f"lowest and highest of {len(study['seeds'])} seeds" if several else "95% interval",
+    }
+
+
+def _summary(study: Study, records: Sequence[Record]) -> list[str]:
+    """The first paragraphs, in plain language."""
+    task, data = study["task"], study["data"]
+    sensitive = task.get("sensitive")
+    count = sum(spec != "none" for spec in study["protections"])
+    channels, height, width = data["shape"]
+    colour = "grey" if channels == 1 else "colour"
+    examples = ""
+    if episodic(study):
+        plural = "" if task["shot"] == 1 else "s"
+        examples = f", with {task['shot']} example{plural} of each of {task['way']} classes"
+    first = (
+        f"Images are protected on the device before they leave it, and a service learns to tell "
+        f"{task['target']} from what it receives{examples}. This study tries {count} ways to "
+        f"protect {data['images']:,} {colour} images of {width} × {height} pixels ({data['source']})"
+    )
+    first += (
+        f", and measures how well the task still works and how often an adversary can still tell {sensitive}."
+        if sensitive
+        else ", and measures how well the task still works. It names no secret: no adversary was tried."
+    )
+    clean = accuracies(study, records).get(("none", clean_learner(study)))
+    clear = risks(study, records).get(("none", "reidentify-static"))
+    if clean is None:
+        return [first]
+    second = (
+        f"Without protection the classifier is right in {percent(clean.value)} of cases "
+        f"(guessing: {percent(guessing(study, records) or 0)})"
+    )
+    if clear:
+        second += (
+            f", and the adversary names the right {sensitive} for {percent(clear.top1.value)} of the "
+            f"images (guessing: {percent(clear.chance)})"
+        )
+    return [first, f"{second}."]
+
+
+def _interval(estimate: Estimate) -> str:
+    return f"{100 * estimate.low:.1f}–{100 * estimate.high:.1f}"
+
+
+def _write(path: Path, text: str) -> Path:
+    with whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
+    return path

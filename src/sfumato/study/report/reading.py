@@ -1,0 +1,88 @@
+"""The records of a run, read for its report: typed, of the study's cells, without folders of any machine."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from sfumato.errors import DataError
+from sfumato.files import portable
+from sfumato.study.estimates import Study
+from sfumato.study.kinds import ACROSS, KINDS
+from sfumato.study.records import Record, parse, read_json
+from sfumato.study.vocabulary import ATTACKS
+
+_CURE = "delete it and run the study again, which makes this record anew"
+
+
+def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
+    """Read study.json and the records of the cells that it lists.
+
+    Raises:
+        DataError: there is no study; or a record is damaged, or two are of the same cell: they are named.
+    """
+    directory = Path(directory)
+    study = read_json(directory / "study.json", "give the directory of a study that has been run")
+    for key in ("name", "title", "data", "task", "protections", "learners", "seeds", "cells"):
+        if key not in study:
+            raise DataError(f"{directory / 'study.json'}: {key!r} is missing: run the study again")
+    listed = {cell["digest"] for cell in study["cells"]}
+    names = _names(study["protections"])
+    records: dict[str, tuple[Path, Record]] = {}
+    for path in sorted((directory / "records").glob("*.json")):
+        content = read_json(path, _CURE)
+        try:
+            record = typed(_renamed(content, names))
+        except DataError as error:
+            raise DataError(f"{path}: a damaged record ({error}): {_CURE}") from error
+        # Records of an earlier version of the study may lie here still, and be wanted again.
+        if record.digest not in listed:
+            continue
+        if record.name in records:
+            raise DataError(
+                f"{records[record.name][0]} and {path.name} record the same cell: "
+                "delete the one that is out of date"
+            )
+        records[record.name] = (path, record)
+    return _renamed(study, names), [records[name][1] for name in sorted(records)]
+
+
+def typed(content: Mapping[str, Any]) -> Record:
+    """The record of a loaded file; of a kind or an attack that this version does not know, its cell alone.
+
+    Raises:
+        DataError: it is damaged; the message says what is wrong.
+    """
+    cell = content.get("cell")
+    attack = cell.get("attack") if isinstance(cell, dict) else None
+    if "kind" in content and not is_known(content["kind"], attack):
+        try:
+            return Record.model_validate({"seconds": 0.0, **content})
+        except pydantic.ValidationError as error:
+            raise DataError(error.errors()[0]["msg"]) from error
+    record = parse(content)
+    if record.cell.learner == "meta" and record.kind == "accuracy" and record.result.privacy is None:
+        raise DataError("result has no promise under 'privacy'")
+    return record
+
+
+def is_known(kind: str, attack: str | None) -> bool:
+    """Whether this version knows what a cell is of; attacks on people have names of its vocabulary."""
+    return kind in {**KINDS, **ACROSS} and (kind != "attack" or attack is None or attack in ATTACKS)
+
+
+def _names(specs: Sequence[str]) -> dict[str, str]:
+    """What a report calls protections: an artefact by its file, where no two are then of one name."""
+    short = {spec: portable(spec) for spec in specs}
+    return short if len(set(short.values())) == len(short) else {}
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """A part of a study with these texts in the place of others."""
+    if isinstance(value, dict):
+        return {names.get(key, key): _renamed(part, names) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_renamed(part, names) for part in value]
+    return names.get(value, value) if isinstance(value, str) else value

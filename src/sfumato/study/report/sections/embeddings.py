@@ -1,0 +1,21 @@
+"""How the models see the classes."""
+
+from collections.abc import Sequence
+
+from sfumato.study.estimates import Study
+from sfumato.study.records import Record
+from sfumato.study.report import charts
+from sfumato.study.report.sections.section import Section, legend
+
+
+def section(study: Study, records: Sequence[Record]) -> Section | None:
+    """A scatter a learner and a protection; None where none was drawn."""
+    rows = charts.embedding_charts(study, records)
+    if not rows:
+        return None
+    looks = [
+        (name, charts.CYCLE[number % len(charts.CYCLE)])
+        for number, name in enumerate(charts.classes_of(study, records))
+    ]
+    values = {"rows": rows, "class_legend": legend("class", looks)}
+    return Section("embeddings", "How the models see the classes", "Embeddings", values)

@@ -1,0 +1,74 @@
+"""What each setting guarantees: of telling two images apart, and of naming somebody among many."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sfumato.dp.guarantee import rounded_up
+from sfumato.study.estimates import Study, belonging, proofs
+from sfumato.study.kinds import proved
+from sfumato.study.records import Record
+from sfumato.study.report.sections.section import Section
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is proved of one protection.
+
+    Attributes:
+        protection: its spec.
+        proof: as it is recorded.
+        neighbours: how often a judge of two neighbouring images is right, at most; None where none is proved.
+        whole: the same for any two images.
+        naming: number of people -> how often one of them is named rightly, at most; of those proved.
+    """
+
+    protection: str
+    proof: proved.Result
+    neighbours: str | None
+    whole: str | None
+    naming: dict[int, str]
+
+
+def section(study: Study, records: Sequence[Record]) -> Section | None:
+    """A row a protection of which it is recorded; None where it is of none.
+
+    Studies of earlier versions have no records of what is proved of naming, and no such columns.
+    """
+    recorded = proofs(study, records)
+    if not recorded:
+        return None
+    rows = [_row(spec, recorded[spec]) for spec in study["protections"] if spec in recorded]
+    values = {
+        "rows": rows,
+        "named": bool(belonging(study, records, "proved")),
+        "candidates": sorted({naming.candidates for row in rows for naming in row.proof.naming}),
+        "judged": any(row.neighbours or row.whole for row in rows),
+    }
+    return Section("guarantees", "What each setting guarantees", "Guarantees", values)
+
+
+def _row(spec: str, proof: proved.Result) -> Row:
+    guarantee = proof.guarantee
+    return Row(
+        spec,
+        proof,
+        told_apart(guarantee.definition, guarantee.value) if guarantee else None,
+        told_apart(guarantee.definition, guarantee.whole_image) if guarantee else None,
+        {naming.candidates: f"{rounded_up(100 * naming.at_most)}%" for naming in proof.naming},
+    )
+
+
+def told_apart(definition: str | None, value: float | None) -> str | None:
+    """How often the best possible judge, shown one release, says rightly which of two images it is of.
+
+    Both images are equally likely beforehand, so that 50% is a coin. With ε-DP it is at most
+    e^ε / (1 + e^ε) (Kairouz, Oh & Viswanath 2015), with μ-GDP at most Φ(μ / 2) (Dong, Roth & Su 2022,
+    from the trade-off function). Rounded up: a guarantee may be understated, not overstated.
+    """
+    if value is None or definition not in ("pure", "gaussian"):
+        return None
+    normal = statistics.NormalDist()
+    share = 1 / (1 + math.exp(-value)) if definition == "pure" else normal.cdf(value / 2)
+    return f"{math.ceil(1000 * share - 1e-9) / 10:.1f}%"

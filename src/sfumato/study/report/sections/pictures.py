@@ -1,0 +1,74 @@
+"""What is seen: some images as they are, released, denoised and restored, and how much of them is left."""
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sfumato.study.estimates import Study, belonging
+from sfumato.study.records import Record
+from sfumato.study.report.sections.section import Section
+from sfumato.study.vocabulary import MEASURES
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the grid of pictures, each a data: URI."""
+
+    protection: str
+    originals: list[int]  # numbers among all originals
+    released: list[str]
+    denoised: list[str] | None
+    restored: list[str] | None
+
+
+def section(study: Study, records: Sequence[Record]) -> Section | None:
+    """A row a protection whose releases can be looked at; None without pictures."""
+    results: dict[str, Any] = {}
+    for record in belonging(study, records, "pictures"):
+        results.setdefault(record.cell.protection, record.result)
+    if not results:
+        return None
+    numbers: dict[str, int] = {}  # of each original, which several rows show
+    rows = []
+    for spec in study["protections"]:
+        if spec in results:
+            result = results[spec]
+            originals = [numbers.setdefault(uri, len(numbers)) for uri in result.original]
+            rows.append(Row(spec, originals, result.released, result.denoised, result.restored))
+    values = {
+        "rows": rows,
+        "originals": list(numbers),
+        "restored": any(row.restored for row in rows),
+        "similarities": _similarities(study, records),
+    }
+    return Section("pictures", "What is seen", "Pictures", values)
+
+
+def _similarities(study: Study, records: Sequence[Record]) -> dict[tuple[str, str | None], str]:
+    """(protection, view) -> "SSIM 0.41, PSNR 17.2 dB", means over seeds."""
+    results: dict[tuple[str, str | None], list[dict[str, float | None]]] = defaultdict(list)
+    for record in belonging(study, records, "similarity"):
+        strangers = (record.result.model_extra or {}).get("face-similarity_of_two")
+        means = {**record.result.measures, "face-similarity_of_two": strangers}
+        results[record.cell.protection, record.cell.view].append(means)
+    return {key: ", ".join(in_words(over_seeds)) for key, over_seeds in results.items()}
+
+
+def in_words(results: Sequence[dict[str, float | None]]) -> list[str]:
+    """The measures that all seeds have, "SSIM 0.41" and so on: means of those that are finite."""
+    words = []
+    for name, measure in MEASURES.items():
+        if measure.beside_pictures and all(name in means for means in results):
+            mean = _mean(results, name)
+            words.append(f"{measure.words} {'∞' if mean is None else measure.form.format(mean)}")
+            strangers = _mean(results, f"{name}_of_two")
+            if strangers is not None:
+                words[-1] += f" (of two people {measure.form.format(strangers)})"
+    return words
+
+
+def _mean(results: Sequence[dict[str, float | None]], name: str) -> float | None:
+    values = [value for means in results if (value := means.get(name)) is not None]
+    return statistics.fmean(values) if values else None

@@ -1,0 +1,286 @@
+"""The tables of a report, number for number: a CSV file and an HTML table have the same cells."""
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from sfumato.files import write_rows
+from sfumato.study.estimates import Study, belonging, episodic
+from sfumato.study.recommend import Setting, frontier
+from sfumato.study.records import Record
+from sfumato.study.vocabulary import CLASSIFIERS
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of records: the CSV file and the HTML table have the same cells."""
+
+    name: str  # of the file, without its suffix
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    @property
+    def csv(self) -> str:
+        """As RFC 4180 text; floats keep all of their digits, None is empty."""
+        text = io.StringIO()
+        write_rows(text, [self.columns, *self.rows])
+        return text.getvalue()
+
+    @property
+    def link(self) -> str:
+        """The CSV as a data: URI."""
+        return f"data:text/csv;charset=utf-8,{quote(self.csv)}"
+
+
+def tables(study: Study, records: Sequence[Record]) -> list[Table]:
+    """The frontier, and the records of every kind but pictures and embeddings, as far as they are there."""
+    return [table for table in all_tables(study, records) if table.rows]
+
+
+def all_tables(study: Study, records: Sequence[Record]) -> list[Table]:
+    """Those without rows as well."""
+    return [
+        _frontier(study, records),
+        *(_of(study, records, source) for source in _sources(study)),
+        _transfer(study, records),
+    ]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """How the records of one kind become a table.
+
+    Attributes:
+        name, caption: of the table.
+        kind: of the records.
+        which: what tells their cells apart, beside protection and seed.
+        columns: what their rows hold, in this order; what they hold beside gets columns after these.
+        parts: makes the rows of one result.
+        recent: columns that records of earlier versions lack: there are none that would be empty.
+    """
+
+    name: str
+    caption: str
+    kind: str
+    which: tuple[str, ...]
+    columns: tuple[str, ...]
+    parts: Callable[[Any], list[Row]]
+    recent: tuple[str, ...] = ()
+
+
+def _of(study: Study, records: Sequence[Record], source: _Source) -> Table:
+    rows = [
+        (record, part)
+        for record in _in_order(study, records, source.kind)
+        for part in source.parts(record.result)
+    ]
+    held = {key for _, part in rows for key in part}
+    columns = [key for key in source.columns if key not in source.recent or key in held]
+    columns += sorted(held.difference(columns))
+    return Table(
+        source.name,
+        source.caption,
+        ("protection", *source.which, "seed", *columns, "seconds"),
+        tuple(
+            (
+                *(getattr(record.cell, key) for key in ("protection", *source.which, "seed")),
+                *(part.get(key) for key in columns),
+                record.seconds,
+            )
+            for record, part in rows
+        ),
+    )
+
+
+def _in_order(study: Study, records: Sequence[Record], kind: str) -> list[Record]:
+    """The records of one kind, by protections in the order of the study."""
+    order = {spec: number for number, spec in enumerate(study["protections"])}
+    return sorted(belonging(study, records, kind), key=lambda record: order[record.cell.protection])
+
+
+def _sources(study: Study) -> list[_Source]:
+    return [_accuracy(study), _PRIVACY, _ATTACKS, _STORED, _SIMILARITY, _RECONSTRUCTION, _TELLS, _PROVED]
+
+
+def _recorded(result: Any) -> Row:
+    """What a record says, without what this version would add."""
+    said: Row = result.model_dump(exclude_unset=True)
+    return said
+
+
+def _accuracy(study: Study) -> _Source:
+    intervals = []
+    if episodic(study):
+        intervals.append("half_width is half of its 95% interval over test episodes")
+    if set(study["learners"]) & set(CLASSIFIERS):
+        intervals.append("low and high bound that of a classifier, over test images")
+    over_episodes, trained = ("half_width", "episodes"), ("trained_episodes", "trained_epochs")
+    over_images = ("low", "high", "images", "chance")
+    return _Source(
+        "accuracy",
+        "; ".join(["Accuracy of every learner", *intervals]),
+        "accuracy",
+        ("learner",),
+        ("accuracy", *over_episodes, *over_images, *trained, "train_seconds", "operations", "precision"),
+        lambda result: [{key: value for key, value in _recorded(result).items() if key != "privacy"}],
+        recent=(
+            *(*over_images, "trained_epochs", "operations", "precision"),
+            *(() if episodic(study) else (*over_episodes, "trained_episodes")),
+        ),
+    )
+
+
+def _promised(result: Any) -> list[Row]:
+    if result.privacy is None:
+        return []
+    promise = _recorded(result.privacy)
+    if "not_covered" in promise:
+        promise["not_covered"] = "; ".join(promise["not_covered"])
+    return [promise]
+
+
+# What a model that promises something says of it; see learn.meta.
+_PROMISES = (
+    *("clipping", "epsilon", "delta", "accountant", "rdp", "gdp_approximation"),
+    *("image_epsilon", "unit", "not_covered"),
+)
+_PRIVACY = _Source(
+    "privacy",
+    "What meta-learned models promise to the images that they were trained on, each model alone",
+    "accuracy",
+    ("learner",),
+    ("promise", *_PROMISES),
+    _promised,
+    recent=_PROMISES,
+)
+
+
+def _scores(result: Any) -> list[Row]:
+    shared = _recorded(result)
+    return [{**score, **shared} for score in shared.pop("scores")]
+
+
+_ATTACKS = _Source(
+    "reidentification",
+    "Re-identification by every adversary and classifier; low and high bound its 95% interval",
+    "attack",
+    ("attack",),
+    (
+        *("classifier", "top1", "low", "high", "top5", "top10", "chance"),
+        *("identities", "gallery", "probes", "faces_found", "verification_auc", "tar_at_far_1e-3"),
+    ),
+    _scores,
+    recent=("top5", "top10", "faces_found", "verification_auc", "tar_at_far_1e-3"),
+)
+_STORED = _Source(
+    "stored",
+    "Re-identification by stored embeddings; low and high bound its 95% interval",
+    "stored",
+    ("learner",),
+    ("classifier", "top1", "low", "high", "chance", "identities", "embeddings"),
+    _scores,
+)
+
+
+def _similarities(result: Any) -> list[Row]:
+    return [_with_guarantee(_recorded(result))]
+
+
+def _with_guarantee(row: Row) -> Row:
+    """The guarantee among the others, its text under its name."""
+    guarantee = row.pop("guarantee", None) or {}
+    return {**row, **{("guarantee" if key == "text" else key): value for key, value in guarantee.items()}}
+
+
+_GUARANTEE = ("guarantee", "definition", "value", "whole_image", "source")
+_FACES = ("face-similarity", "face-similarity_of_two")
+_SIMILARITY = _Source(
+    "similarity",
+    "Similarity to the original, bytes that leave the device, and what is proved",
+    "similarity",
+    ("view",),
+    ("ssim", "psnr", "mse", *_FACES, "images", "bytes_per_image", *_GUARANTEE),
+    _similarities,
+    recent=_FACES,
+)
+_RECONSTRUCTION = _Source(
+    "reconstruction",
+    "Similarity of what adversaries rebuild to the original",
+    "reconstruction",
+    ("attack",),
+    ("images",),
+    lambda result: [{"images": result.images, **result.measures}],
+)
+_TELLS = _Source(
+    "tells",
+    "Every label of the data set, as it is told by a release; low and high bound its 95% interval",
+    "tells",
+    (),
+    ("label", "accuracy", "low", "high", "guessing", "classes", "images", "adversary"),
+    lambda result: [{"label": name, **_recorded(label)} for name, label in result.labels.items()],
+)
+
+
+def _proofs(result: Any) -> list[Row]:
+    row = _with_guarantee(_recorded(result))
+    namings = row.pop("naming", ())
+    return [{**row, **{f"naming_of_{naming['candidates']}": naming["at_most"] for naming in namings}}]
+
+
+_PROVED = _Source(
+    "proved",
+    "What leaves the device, and what is proved of it: the chance to name one of so many people is at most",
+    "proved",
+    (),
+    ("release", "bytes_per_image", "outputs", *_GUARANTEE),
+    _proofs,
+)
+
+
+def _transfer(study: Study, records: Sequence[Record]) -> Table:
+    order = {spec: number for number, spec in enumerate(study["protections"])}
+    rows = []
+    for record in _in_order(study, records, "transfer"):
+        models = record.result.trained
+        for spec in sorted(models, key=lambda spec: (order.get(spec, len(order)), spec)):
+            cell, model = record.cell, models[spec]
+            rows.append((cell.protection, cell.learner, cell.seed, spec, model.accuracy, model.half_width))
+    return Table(
+        "transfer",
+        "Accuracy of the model trained for each setting on images protected by another; "
+        "half_width is half of its 95% interval over test episodes",
+        ("queried", "learner", "seed", "trained", "accuracy", "half_width"),
+        tuple(rows),
+    )
+
+
+def _frontier(study: Study, records: Sequence[Record]) -> Table:
+    return Table(
+        "frontier",
+        "Every setting with its best learner"
+        + (" and its strongest adversary" if study["task"].get("sensitive") else ""),
+        (
+            *("protection", "learner", "accuracy", "accuracy_low", "accuracy_high", "attack", "classifier"),
+            *("reidentification", "reidentification_low", "reidentification_high", "chance"),
+            *("complete", "on_frontier"),
+        ),
+        tuple(_frontier_row(setting) for setting in frontier(study, records)),
+    )
+
+
+def _frontier_row(setting: Setting) -> tuple[Any, ...]:
+    accuracy, risk = setting.accuracy, setting.risk
+    return (
+        setting.protection,
+        setting.learner,
+        *((accuracy.value, accuracy.low, accuracy.high) if accuracy else (None, None, None)),
+        *((risk.attack, risk.classifier) if risk else (None, None)),
+        *((risk.top1.value, risk.top1.low, risk.top1.high, risk.chance) if risk else (None,) * 4),
+        setting.complete,
+        setting.on_frontier,
+    )

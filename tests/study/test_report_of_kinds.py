@@ -1,0 +1,246 @@
+"""The report of everything that leaves a device: pixels, shapes, numbers, bits and answers side by side."""
+
+import csv
+import io
+from typing import Any
+
+import pytest
+import synthetic
+from tests.study.test_report import Page, page_of
+
+from sfumato.study import report, vocabulary
+from sfumato.study.recommend import recommend
+
+
+@pytest.fixture(scope="module")
+def study() -> dict[str, Any]:
+    return synthetic.study_of_kinds()
+
+
+@pytest.fixture(scope="module")
+def records(study) -> list[dict[str, Any]]:
+    return synthetic.records(study)
+
+
+@pytest.fixture(scope="module")
+def page(study, records) -> Page:
+    return page_of(study, records)
+
+
+def of_kinds(**changes: Any) -> dict[str, Any]:
+    return synthetic.study_of_kinds(**{"protections": ["none", "code:bits=8", "answer"], **changes})
+
+
+def rows(study: dict[str, Any], records: list[dict[str, Any]], name: str) -> list[dict[str, str]]:
+    (table,) = [table for table in report.tables(study, synthetic.typed(records)) if table.name == name]
+    return list(csv.DictReader(io.StringIO(table.csv)))
+
+
+# What there is of all
+
+
+def test_nothing_is_missing_and_every_kind_has_its_section(page):
+    assert "are missing" not in page.text
+    assert "not in this report" not in page.text
+    for name in ("tells", "stored", "reconstruction", "guarantees", "pictures", "risk"):
+        assert {"id": f"{name}-title"} in page.all("h2")
+    names = [each["id"] for _, each in page.elements if "id" in each]
+    assert len(names) == len(set(names))
+
+
+def test_one_frontier_has_all_that_leaves_a_device(page, study):
+    (words,) = [words for words in page.words if words.startswith("none: accuracy")]
+    assert [part.split(": accuracy")[0] for part in words.split("; ")] == study["protections"]
+
+
+def test_a_family_without_a_series_has_the_others(page):
+    series = [
+        [part.partition(":")[0] for part in words.split("; ")]
+        for words in page.words
+        if words.endswith("chance: 20.0%") or words.endswith("chance: 2.0%")
+    ]
+    lines = ["clean images", "chance"], ["no protection", "chance"]
+    assert ["answer", *lines[0]] in series
+    assert ["adaptive", *lines[1]] in series  # of answers, and of codes
+    assert ["adaptive", "restored-adaptive", *lines[1]] in series  # of numbers
+    assert ["clean", "protected", "denoised", *lines[0]] in series
+    for title in (
+        "Private feature (dimension = 10)",
+        "Code",
+        "The answer alone",
+        "Learned mask (keep = 0.1)",
+    ):
+        assert title in page.words
+
+
+def test_the_learner_of_answers_is_named_with_the_others(page):
+    assert "answer , the device's own answer" in page.text
+    assert "Learner “answer” The device classifies" in page.text
+
+
+def test_settings_of_a_family_are_labelled_also_where_one_says_nothing(page):
+    assert "hard" in page.words
+    assert "shape" in page.words
+
+
+def test_where_not_all_is_images_the_released_are_not_called_so(page):
+    assert page.table("Table of re-identification")[0][:2] == ["setting", "released"]
+
+
+def test_only_what_can_be_looked_at_stands_among_the_pictures(page, study):
+    shown = [row[0].replace(" ", "") for row in page.table("Table of pictures")[1:]]
+    assert shown == [
+        spec for spec in study["protections"] if vocabulary.release_kind(spec) in vocabulary.IMAGES
+    ]
+
+
+def test_what_was_left_out_is_folded_away_and_said(page, study):
+    assert "Left out (1) " + study["left_out"][0] in page.text
+    assert "Left out" not in page_of(of_kinds(left_out=[]), []).text
+
+
+def test_the_same_records_give_the_same_bytes(study, records):
+    pages = {report.render(study, synthetic.typed(order)) for order in (records, records[::-1])}
+    assert len(pages) == 1
+
+
+# What else a release tells
+
+
+def test_every_label_stands_beside_guessing_and_is_marked_where_it_is_told():
+    study = of_kinds()
+    measured = [
+        synthetic.tells("code:bits=8", {"identity": 1.0, "headwear": 0.0}),
+        synthetic.tells("answer", {"headwear": 0.5, "glasses": 0.9}),
+    ]
+    table = page_of(study, measured).table("Table of labels")
+    assert table == [
+        ["setting", "identity the secret", "headwear the task", "glasses"],
+        ["code: bits=8", "2.0% 0.0–4.0; guessing 2.0%", "▲ 92.0% 90.0–94.0; guessing 20.0%", "–"],
+        # of "headwear" it is the first label here, so that guessing is 2%
+        ["answer", "–", "▲ 46.1% 44.1–48.1; guessing 2.0%", "▲ 27.2% 25.2–29.2; guessing 20.0%"],
+    ]
+
+
+def test_a_label_whose_interval_reaches_guessing_is_not_marked():
+    study = of_kinds()
+    record = synthetic.tells("answer", {"identity": 0.5})
+    record["result"]["labels"]["identity"]["low"] = 0.02
+    assert page_of(study, [record]).table("Table of labels")[1][1].startswith("46.1% 2.0–")
+
+
+def test_over_several_seeds_a_label_is_told_where_the_lowest_seed_is_above_guessing():
+    study = of_kinds(seeds=[0, 1])
+    both = [
+        synthetic.tells("answer", {"identity": 0.5}),
+        synthetic.tells("answer", {"identity": 0.9}, seed=1),
+    ]
+    assert page_of(study, both).table("Table of labels")[1] == ["answer", "▲ 28.5% 10.8–46.1; guessing 2.0%"]
+
+
+def test_the_table_of_labels_has_a_row_a_protection_and_label():
+    study = of_kinds()
+    (row,) = rows(study, [synthetic.tells("answer", {"identity": 0.5})], "tells")
+    assert {key: row[key] for key in ("protection", "label", "accuracy", "guessing", "adversary")} == {
+        **{"protection": "answer", "label": "identity", "accuracy": "0.461", "guessing": "0.02"},
+        "adversary": "svm",
+    }
+
+
+def test_what_was_not_measured_is_said_where_no_label_was():
+    assert "What else the images show was not measured." in page_of(of_kinds(), []).text
+    measured = page_of(of_kinds(), [synthetic.tells("answer", {"identity": 0.5})])
+    assert "What else the images show was not measured." not in measured.text
+
+
+# What is proved
+
+
+def test_what_is_proved_of_naming_stands_in_the_table_of_guarantees():
+    study = of_kinds()
+    proved = [synthetic.proved("none"), synthetic.proved("code:bits=8"), synthetic.proved("answer")]
+    table = page_of(study, proved).table("Table of guarantees")
+    assert table[0] == [
+        *("setting", "what leaves", "bytes that leave, per image", "proved"),
+        *("named among 1,000", "named among 1,000,000"),
+    ]
+    assert table[1] == ["none", "pixels", "192", "Nothing is proved", "–", "–"]
+    assert table[2][:3] == ["code: bits=8", "bits 256 different ones", "1"]
+    assert table[2][4:] == ["≤ 25.6%", "≤ 0.0256%"]
+    assert table[3][4:] == ["≤ 0.5%", "≤ 0.0005%"]
+
+
+def test_judges_of_two_images_stand_beside_naming_where_their_chance_is_proved():
+    spec = "dp-pix:cell=4,epsilon=3"
+    naming = [{"candidates": 100, "at_most": 0.12341}]
+    study = of_kinds(protections=["none", spec])
+    header, row = page_of(study, [synthetic.proved(spec, naming=naming)]).table("Table of guarantees")
+    assert header[-3:] == [
+        *("judge of two images that differ in those pixels", "judge of any two images", "named among 100"),
+    ]
+    assert row[-3:] == ["≤ 95.3%", "≤ 100.0%", "≤ 12.4%"]  # rounded up
+
+
+def test_records_of_proofs_take_the_place_of_those_beside_the_similarity(study, records):
+    both = page_of(study, records).table("Table of guarantees")
+    assert len(both) == 1 + len(study["protections"])
+    less = [record for record in records if record["kind"] != "proved"]
+    assert len(page_of(study, less).table("Table of guarantees")) == 1 + 5  # those with similarities
+
+
+def test_the_table_of_proofs_has_a_column_a_number_of_people():
+    (row,) = rows(of_kinds(), [synthetic.proved("answer")], "proved")
+    assert (row["release"], row["outputs"], row["naming_of_1000"]) == ("answer", "5", "0.005")
+    assert row["guarantee"] == ""
+
+
+def test_what_is_proved_of_a_recommended_answer_is_said():
+    study = of_kinds(protections=["none", "answer"])
+    records = synthetic.records(study)
+    advice = recommend(study, synthetic.typed(records))
+    assert advice.headline == "recommended: answer"
+    assert "the device's own answer" in advice.details[0]
+    assert (
+        "What is proved: whoever sees one release names the right one of 1,000 equally likely people "
+        "with a chance of 0.5% at most." in advice.details
+    )
+
+
+# Reconstruction
+
+
+def test_rebuilt_images_stand_beside_the_originals_with_their_measures():
+    spec = "feature:noise=0,dimension=10"
+    study = of_kinds(protections=["none", spec], seeds=[0, 1])
+    records = [
+        synthetic.reconstruction(spec, "invert-feature", ssim=0.25, psnr=None),
+        synthetic.reconstruction(spec, "invert-feature", ssim=0.5, psnr=12.0, seed=1),
+    ]
+    page = page_of(study, records)
+    (row,) = page.table("Table of reconstruction")[1:]
+    assert row[:2] == ["feature: noise=0, dimension=10", "Feature inversion SSIM 0.38, PSNR 12.0 dB"]
+    shown = [image["src"] for image in page.all("img")]
+    assert shown == [*records[0]["result"]["originals"], *records[0]["result"]["pictures"]]
+    assert vocabulary.RECONSTRUCTIONS["invert-feature"].term in page.text
+    assert [row["ssim"] for row in rows(study, records, "reconstruction")] == ["0.25", "0.5"]
+
+
+# Stored embeddings
+
+
+def test_what_stored_embeddings_tell_stands_beside_what_releases_tell():
+    study = synthetic.study_of_kinds(protections=["none", "pixelize:cell=4"])
+    records = [
+        synthetic.stored("pixelize:cell=4", "protected", 0.3),
+        synthetic.stored("pixelize:cell=4", "denoised", 0.4),
+        synthetic.recent_attack("pixelize:cell=4", "reidentify-adaptive", 0.25),
+        synthetic.recent_attack("pixelize:cell=4", "reidentify-static", 0.1),
+    ]
+    page = page_of(study, records)
+    header, row = page.table("Table of stored embeddings")
+    assert [name.split(" trained")[0] for name in header] == [
+        *("setting", "embeddings of “protected”", "embeddings of “denoised”", "releases"),
+    ]
+    assert row == ["pixelize: cell=4", "30.0% 28.0–32.0", "40.0% 38.0–42.0", "25.0% 23.0–27.0"]
+    assert "of 500 stolen embeddings; guessing alone: 2.0%" in page.text
+    assert {row["classifier"] for row in rows(study, records, "stored")} == {"mean", "svm"}
