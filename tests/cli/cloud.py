@@ -7,12 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import torch
 import uvicorn
 from PIL import Image
 
+from sfumato import artefacts
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.listening import address_of, listen
+from sfumato.networks.code import untrained_code_network
 from sfumato.protect import parse
 from sfumato.serve import models
 from sfumato.serve.app import create
@@ -32,6 +35,19 @@ def untrained(folder: Path, name: str, *specs: str, refusal: dict[str, float] | 
     path = folder / f"{name}.safetensors"
     few_shot.untrained(3, config, [parse(spec) for spec in specs], card=card).save(path)
     return models.load(path)
+
+
+def encoder(path: Path, *, seed: int = 0, **size: int) -> Path:
+    """The artefact of an encoder of codes, bits=B or numbers=D, which knows squares but was never trained."""
+    shape, draw = (3, SIDE, SIDE), torch.Generator().manual_seed(0)
+    network = untrained_code_network("conv4", shape, dimension=sum(size.values()), seed=seed)
+    with torch.no_grad():  # batch norm sees what images are like
+        for _ in range(50):
+            network(torch.rand(32, 3, 4, 4, generator=draw).repeat_interleave(4, 2).repeat_interleave(4, 3))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    card = {"kind": "code", "config": {"encoder": "conv4", **size}, "shape": list(shape)}
+    artefacts.save(path, {f"network.{k}": v for k, v in network.state_dict().items()}, card)
+    return path
 
 
 def photograph(path: Path, number: int, *, side: int = 40) -> Path:

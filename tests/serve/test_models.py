@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from cloud import encoder
 
 from sfumato import artefacts, data
 from sfumato.dp.mechanisms import seeded_noise
@@ -16,6 +17,7 @@ from sfumato.learn.meta import MetaConfig, MetaModel
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.private_feature import untrained as untrained_feature
 from sfumato.protect import Release, expand, parse
+from sfumato.protect.code import BitsRelease, Code
 from sfumato.protect.feature import FeatureRelease
 from sfumato.protect.parameters import artefact_digest
 from sfumato.serve import models
@@ -166,6 +168,73 @@ def test_a_feature_is_its_own_embedding(tmp_path: Path):
     assert models.fastest(served) is served
 
 
+def code(values: torch.Tensor, spec: str) -> BitsRelease | FeatureRelease:
+    return (BitsRelease if values.dtype == torch.bool else FeatureRelease)(values, spec)
+
+
+def embedded(served: Served, values: torch.Tensor, noise: str = "") -> torch.Tensor:
+    (demand,) = served.demands
+    return served.run(served.prepare(code(values, demand.spec + noise), demand))
+
+
+def test_a_code_is_its_own_embedding_bits_as_1_and_minus_1(tmp_path: Path):
+    path = encoder(tmp_path / "c.safetensors", bits=3)
+    served = models.load(path)
+    assert (served.kind, served.dimension, served.shape) == ("code", 3, (3, 16, 16))
+    (demand,) = served.demands
+    assert (demand.spec, demand.kind) == ("code:artefact=c.safetensors", "bits")
+    assert demand.made_of == artefact_digest(str(path))
+    values = torch.tensor([[True, False, True], [False, False, True]])
+    assert embedded(served, values).tolist() == [[1, -1, 1], [-1, -1, 1]]
+    assert models.fastest(served) is served
+
+
+def test_a_code_of_numbers_is_its_own_embedding(tmp_path: Path):
+    served = models.load(encoder(tmp_path / "c.safetensors", numbers=3))
+    assert (served.dimension, served.demands[0].kind) == (3, "numbers")
+    values = torch.tensor([[1.5, -2, 0]])
+    assert torch.equal(embedded(served, values, ",norm=1,noise=0.5"), values)
+
+
+def test_no_class_is_refused_by_codes_where_no_threshold_is_known(tmp_path: Path):
+    assert models.load(encoder(tmp_path / "c.safetensors", bits=3)).refusal is None
+
+
+@pytest.mark.parametrize("noise", ["flip=0.3", "epsilon=2"])
+def test_the_mean_of_noisy_codes_is_the_code_without_noise(noise: str, tmp_path: Path):
+    path = encoder(tmp_path / "c.safetensors", bits=4)
+    served = models.load(path)
+    image = pictures(1, 3, 16, 16)
+    clean = embedded(served, Code(str(path)).release(image, seeded_noise(0)).values)
+    key, value = noise.split("=")
+    lying = Code(str(path), **{key: float(value)})
+    released = torch.cat([lying.release(image, seeded_noise(seed)).values for seed in range(4000)])
+    # A bit that is 1 or -1 times 2.5 or 3.5 has a mean over 4,000 whose deviation is at most 0.06.
+    torch.testing.assert_close(
+        embedded(served, released, f",{noise}").mean(0), clean[0], rtol=0, atol=5 * 0.06
+    )
+
+
+@pytest.mark.parametrize("bits", [1, 4, 16])
+@pytest.mark.parametrize("epsilon", [1e-12, 0.1, 2, 50, 1000])
+def test_what_a_response_leaves_of_a_bit_is_that_of_its_channel(bits: int, epsilon: float):
+    """Against the definition: the mean of a bit that is 1, over all words that may be told in place of it."""
+    words, grown = 2**bits, torch.tensor(epsilon, dtype=torch.float64).clamp(max=600).exp().item()
+    right = grown / (grown + words - 1)
+    wrong = (1 - right) / (words - 1)
+    # Half of all words have the bit: the right one and words / 2 - 1 others; the other half have not.
+    expected = right + wrong * (words / 2 - 1) - wrong * words / 2
+    left = models.left_of_bits(Code("c", epsilon=epsilon), bits)
+    assert left == pytest.approx(expected, rel=1e-6, abs=1e-15)
+    assert 0 < left <= 1
+
+
+def test_the_strongest_noise_gives_finite_embeddings(tmp_path: Path):
+    served = models.load(encoder(tmp_path / "c.safetensors", bits=16))
+    for noise in (",epsilon=0.000000000001", ",flip=0.49999999999999994"):
+        assert embedded(served, torch.ones(1, 16, dtype=torch.bool), noise).square().sum().isfinite()
+
+
 @pytest.mark.parametrize("network", ["fully-connected", "strided"])
 def test_on_its_reference_images_a_frozen_network_computes_what_it_does_in_a_batch(
     network: str, tmp_path: Path
@@ -210,7 +279,7 @@ def test_other_artefacts_are_not_served(tmp_path: Path):
     path = tmp_path / "m.safetensors"
     artefacts.save(path, {"x": torch.zeros(1)}, {"kind": "mask"})
     with pytest.raises(
-        ArtefactError, match="is a 'mask', and served are 'few-shot', 'meta' and 'private feature'"
+        ArtefactError, match="is a 'mask', and served are 'few-shot', 'meta', 'private feature' and 'code'"
     ):
         models.load(path)
 

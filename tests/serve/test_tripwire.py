@@ -10,9 +10,10 @@ from pictures import photographs, worst
 
 from sfumato import artefacts, images, wire
 from sfumato.dp.mechanisms import Noise, seeded_noise
-from sfumato.errors import DataError
+from sfumato.errors import DataError, SpecError
 from sfumato.learn.prototypes import Refusal
 from sfumato.protect import Protection, Release, parse
+from sfumato.protect.code import BitsRelease
 from sfumato.protect.feature import FeatureRelease
 from sfumato.protect.mask import Mask, untrained_masker
 from sfumato.protect.recognition import first_image
@@ -46,7 +47,8 @@ def refused(release: Release, spec: str) -> bool:
 
 
 def served(spec: str, shape: tuple[int, int, int] = (3, 24, 24), made_of: str | None = None) -> Served:
-    wanted = Demand(spec, made_of, None if spec.startswith("feature") else parse(spec))
+    kind = {"feature": "numbers", "code": "bits"}.get(spec.partition(":")[0], "pixels")
+    wanted = Demand(spec, made_of, parse(spec) if kind == "pixels" else None, kind=kind)
     return Served(
         *("m", "few-shot", (wanted,), shape, 4, Refusal(1.0, 0.95, 0.5)),
         prepare=lambda release, demand: release.values,
@@ -279,6 +281,80 @@ def test_a_feature_is_no_image_and_an_image_no_feature():
         demand_of(served("none"), wire.header(wire.encode(release)))
     with pytest.raises(NotProtectedError, match=r"takes releases of feature:.* and this is of pixels"):
         demand_of(served("feature:artefact=f.safetensors"), header("feature:artefact=f.safetensors"))
+
+
+CODE = "code:artefact=c.safetensors"
+
+
+def code_header(bits: int, spec: str = CODE, made_of: str = "a" * 64) -> wire.Header:
+    return wire.header(wire.encode(BitsRelease(torch.ones(1, bits, dtype=torch.bool), spec), made_of=made_of))
+
+
+@pytest.mark.parametrize("noise", ["", ",bits=4", ",flip=0.1", ",epsilon=2", ",bits=4,flip=0.25"])
+def test_a_code_of_the_artefact_passes_with_any_noise(noise: str):
+    model = served(CODE, made_of="a" * 64)
+    own = code_header(4, f"code:artefact=/another/name.safetensors{noise}")
+    assert demand_of(model, own).spec == CODE
+    check(BitsRelease(torch.ones(1, 4, dtype=torch.bool), own.spec), model.demands[0])
+
+
+@pytest.mark.parametrize("bits", [1, 3, 5, 64])
+def test_a_code_of_another_count_of_bits_is_refused(bits: int):
+    with pytest.raises(
+        NotProtectedError, match=f"a code of {bits} bits, and the model's have 4: use the art"
+    ):
+        demand_of(served(CODE, made_of="a" * 64), code_header(bits))
+
+
+def test_a_code_of_another_artefact_is_refused():
+    with pytest.raises(NotProtectedError, match="SHA-256 begins with aaaaaaaaaaaaaaaa"):
+        demand_of(served(CODE, made_of="a" * 64), code_header(4, made_of="b" * 64))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (",flip=0.5", "below 0.5"),
+        (",flip=0.1,epsilon=1", "leave one out"),
+        (",norm=1,noise=1", "makes bits, which have flip= or epsilon="),
+        (",bits=8", "bits=8, and .* makes 4 bits"),
+        (",numbers=4", "numbers=4, and .* makes 4 bits"),
+        (",flip=0.1,0.2", "names 2 protections"),
+        (",shy=1", "no parameter 'shy'"),
+    ],
+)
+def test_a_code_with_noise_that_cannot_be_is_refused(more: str, message: str):
+    with pytest.raises(SpecError, match=message):
+        demand_of(served(CODE, made_of="a" * 64), code_header(4, CODE + more))
+
+
+def test_a_word_of_too_many_bits_for_one_response_is_refused():
+    model = replace(served(CODE, made_of="a" * 64), dimension=17)
+    with pytest.raises(SpecError, match="epsilon=2 on 17 bits"):
+        demand_of(model, code_header(17, CODE + ",epsilon=2"))
+
+
+def test_the_file_that_a_release_names_is_not_opened(tmp_path: Path):
+    """Its spec is written by whoever sent it: a path on the server is no way to have it read."""
+    (tmp_path / "c.safetensors").mkdir()
+    spec = f"code:artefact={tmp_path}/c.safetensors"
+    model = served(CODE, made_of="a" * 64)
+    head = wire.BitsHeader(kind="bits", spec=spec, made_of="a" * 64, count=1, bits=4)
+    assert demand_of(model, head) == model.demands[0]
+
+
+def test_bits_numbers_and_images_are_not_taken_for_each_other():
+    numbers = FeatureRelease(torch.zeros(1, 4), CODE)
+    with pytest.raises(NotProtectedError, match=r"takes releases of code:.* and this is of feature"):
+        demand_of(served(CODE), wire.header(wire.encode(numbers)))
+    with pytest.raises(NotProtectedError, match=r"takes releases of code:.* and this is of pixels"):
+        demand_of(served(CODE), header(CODE))
+    with pytest.raises(NotProtectedError, match=r"takes releases of feature:.* and this is of bits"):
+        demand_of(served("feature:artefact=f"), code_header(4, "feature:artefact=f,noise=1"))
+    with pytest.raises(NotProtectedError, match=r"takes releases of code:.*: protect so"):
+        demand_of(served(CODE), code_header(4, "feature:artefact=c.safetensors,noise=1"))
+    with pytest.raises(DataError, match="is no plain image: send it in the release format"):
+        read_png(images.encode(worst()[0]), served(CODE), served(CODE).demands[0])
 
 
 @pytest.mark.parametrize(

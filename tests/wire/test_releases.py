@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from sfumato.errors import DataError
 from sfumato.protect import Release
+from sfumato.protect.code import BitsRelease
 from sfumato.protect.feature import FeatureRelease
-from sfumato.wire import ImageHeader, decode, digests, encode, header, portable
+from sfumato.wire import AnyRelease, BitsHeader, ImageHeader, decode, digests, encode, header, portable
 
 DIGEST = "0123456789abcdef" * 4
 
@@ -37,7 +38,12 @@ def feature(count: int = 2) -> FeatureRelease:
     return FeatureRelease(values, "feature:artefact=f.safetensors,noise=0.5")
 
 
-def read(data: bytes, *, most_images: int = 8, most_pixels: int = 10_000) -> Release | FeatureRelease:
+def code(count: int = 2, bits: int = 12) -> BitsRelease:
+    draw = torch.Generator().manual_seed(0)
+    return BitsRelease(torch.rand(count, bits, generator=draw) < 0.5, "code:artefact=c.safetensors,flip=0.1")
+
+
+def read(data: bytes, *, most_images: int = 8, most_pixels: int = 10_000) -> AnyRelease:
     return decode(data, most_images=most_images, most_pixels=most_pixels)
 
 
@@ -57,16 +63,17 @@ EACH = {
     "grey": pixels(channels=1),
     "masked": masked(),
     "feature": feature(),
+    "bits": code(),
 }
 
 
 @pytest.fixture(params=EACH)
-def release(request: pytest.FixtureRequest) -> Release | FeatureRelease:
-    found: Release | FeatureRelease = EACH[request.param]
+def release(request: pytest.FixtureRequest) -> AnyRelease:
+    found: AnyRelease = EACH[request.param]
     return found
 
 
-def test_a_release_comes_back_as_it_was_sent(release: Release | FeatureRelease):
+def test_a_release_comes_back_as_it_was_sent(release: AnyRelease):
     found = read(encode(release))
     assert type(found) is type(release)
     for name, value in vars(release).items():
@@ -99,6 +106,42 @@ def test_features_are_little_endian_numbers():
     assert data.endswith(struct.pack("<8f", *sent.values.flatten().tolist()))
 
 
+def test_codes_are_their_bits_eight_a_byte():
+    sent = code()
+    data = encode(sent, made_of=DIGEST)
+    assert said_of(data) == {
+        **{"kind": "bits", "spec": sent.spec, "made_of": DIGEST, "count": 2, "bits": 12},
+    }
+    text = "".join("".join("01"[int(bit)] for bit in row) + "0000" for row in sent.values)
+    assert data.endswith(int(text, 2).to_bytes(4, "big"))
+    assert isinstance(header(data), BitsHeader)
+
+
+def test_bytes_of_earlier_versions_are_read_as_before():
+    """Written out, and not encoded: what a device of an earlier version sends."""
+    head = (
+        b'{"spec":"feature:artefact=f.safetensors,noise=0.5","made_of":null,"count":1,"kind":"feature",'
+        b'"dimension":2,"dtype":"float32"}'
+    )
+    found = read(assembled(head, struct.pack("<2f", 1.5, -2)))
+    assert (found.kind, found.values.tolist()) == ("numbers", [[1.5, -2.0]])
+    head = (
+        b'{"spec":"pixelize:cell=2","made_of":null,"count":1,"kind":"pixels","channels":1,"size":[4,4],'
+        b'"cell":2}'
+    )
+    assert read(assembled(head, b"\1\2\3\4")).values.tolist() == [[[[1, 2], [3, 4]]]]
+
+
+@settings(max_examples=200, deadline=None)
+@given(bits=st.integers(1, 64), words=st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=8))
+def test_codes_of_any_bits_come_back_and_take_no_byte_more_than_they_need(bits: int, words: list[int]):
+    values = torch.tensor([[word >> place & 1 for place in range(bits)] for word in words]).bool()
+    data = encode(BitsRelease(values, "code:artefact=c.safetensors"))
+    assert torch.equal(read(data).values, values)
+    length = struct.unpack_from("<I", data, 5)[0]
+    assert len(data) - 9 - length == len(words) * -(-bits // 8)
+
+
 def test_the_header_is_read_without_the_images():
     found = header(encode(pixels(cell=2), made_of=DIGEST)[:-5])
     assert isinstance(found, ImageHeader)
@@ -121,7 +164,7 @@ def test_no_folder_of_a_device_travels(spec: str, travels: str):
     assert read(encode(masked(spec=spec))).spec == travels
 
 
-def test_an_image_has_one_digest_in_whatever_company_it_travels(release: Release | FeatureRelease):
+def test_an_image_has_one_digest_in_whatever_company_it_travels(release: AnyRelease):
     together = digests(release)
     assert together == [digests(release.rows([row]))[0] for row in range(2)]
     assert together == digests(read(encode(release)))
@@ -147,12 +190,12 @@ def test_no_image_is_no_release():
         encode(pixels(count=0))
 
 
-def test_bytes_after_the_last_packet_are_refused(release: Release | FeatureRelease):
+def test_bytes_after_the_last_packet_are_refused(release: AnyRelease):
     with pytest.raises(DataError, match="bytes of images, where the header says"):
         read(encode(release) + b"\0")
 
 
-def test_a_truncated_release_is_refused_wherever_it_ends(release: Release | FeatureRelease):
+def test_a_truncated_release_is_refused_wherever_it_ends(release: AnyRelease):
     data = encode(release)
     for length in range(len(data)):
         with pytest.raises(DataError):
@@ -212,6 +255,40 @@ def test_a_dimension_that_would_fill_the_memory_is_refused():
     said = said_of(encode(feature())) | {"dimension": (1 << 31) - 1}
     with pytest.raises(DataError, match="4294967294 pixels or numbers, where 10000 may come at once"):
         read(assembled(said))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bits": 0}, "bits.bits: Input should be greater than or equal to 1"),
+        ({"bits": 65}, "bits.bits: Input should be less than or equal to 64"),
+        ({"bits": 12.0}, "bits.bits: Input should be a valid integer"),
+        ({"bits": 17}, "4 bytes of images, where the header says 6"),
+        ({"bits": 8}, "4 bytes of images, where the header says 2"),
+        ({"count": 3}, "4 bytes of images, where the header says 6"),
+        ({"count": 9}, "a release of 9 images, where 8 may come at once"),
+        ({"dimension": 12}, "bits.dimension: Extra inputs are not permitted"),
+        ({"kind": "feature"}, "feature.dimension: Field required"),
+    ],
+)
+def test_a_header_of_codes_that_cannot_be_is_refused(change: dict[str, object], message: str):
+    sent = code()
+    with pytest.raises(DataError, match=message):
+        read(assembled(said_of(encode(sent)) | change, b"".join(sent.packed())))
+
+
+def test_bits_beyond_the_last_are_refused():
+    data = bytearray(encode(code()))
+    for place in (-1, -3):  # the last byte of each image has four bits of none
+        damaged = bytearray(data)
+        damaged[place] |= 1
+        with pytest.raises(DataError, match="a code of 12 bits has bits beyond the last: damaged"):
+            read(bytes(damaged))
+
+
+def test_more_bits_than_may_come_at_once_are_refused():
+    with pytest.raises(DataError, match="24 pixels or numbers, where 23 may come at once"):
+        read(encode(code()), most_pixels=23)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

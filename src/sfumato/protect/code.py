@@ -231,23 +231,27 @@ class Code:
             SpecError: noise for bits on numbers, or the other way round.
         """
         encoder = self._encoder
-        made = {"bits": encoder.bits, "numbers": None if encoder.bits is not None else encoder.dimension}
+        self.check_makes(bits=encoder.bits, numbers=None if encoder.bits is not None else encoder.dimension)
+
+    def check_makes(self, *, bits: int | None, numbers: int | None) -> None:
+        """Raise SpecError, as `check` does, where an encoder of so many bits or numbers cannot be meant."""
+        made = {"bits": bits, "numbers": numbers}
         for name, count in made.items():
             stated = getattr(self, name)
             if stated is not None and stated != count:
                 others = next(f"{value} {key}" for key, value in made.items() if value is not None)
                 raise SpecError(f"code: {name}={stated}, and {self.artefact} makes {others}: write these")
-        if encoder.bits is None and (self.flip is not None or self.epsilon is not None):
+        if bits is None and (self.flip is not None or self.epsilon is not None):
             raise SpecError(
                 f"code: {self.artefact} makes numbers, which have norm= and noise=, not flip= or epsilon="
             )
-        if encoder.bits is not None and self.norm is not None:
+        if bits is not None and self.norm is not None:
             raise SpecError(
                 f"code: {self.artefact} makes bits, which have flip= or epsilon=, not norm= and noise="
             )
-        if self.epsilon is not None and encoder.dimension > MOST_WORD:
+        if self.epsilon is not None and bits is not None and bits > MOST_WORD:
             raise SpecError(
-                f"code: epsilon={self.epsilon:g} on {encoder.dimension} bits: one response is over words of "
+                f"code: epsilon={self.epsilon:g} on {bits} bits: one response is over words of "
                 f"at most {MOST_WORD} bits: write flip=, which is for each bit"
             )
 

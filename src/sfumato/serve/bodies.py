@@ -10,8 +10,6 @@ from torch import Tensor
 from sfumato import wire
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import needs_extra
-from sfumato.protect.feature import FeatureRelease
-from sfumato.protect.release import Release
 from sfumato.serve import tripwire
 from sfumato.serve.config import ServiceConfig
 from sfumato.serve.models import Demand, Served
@@ -34,7 +32,7 @@ class Received:
     """What a body held, checked, and what the model takes of it."""
 
     model: Served
-    release: Release | FeatureRelease
+    release: wire.AnyRelease
     demand: Demand
     made_of: str | None
     inputs: Tensor
@@ -113,7 +111,7 @@ async def body(request: Request, share: Share, *, most: int, seconds: float) -> 
 
 def _read(data: bytes, kind: str, spec: str | None, model: Served, config: ServiceConfig) -> Received:
     made_of = None
-    release: Release | FeatureRelease
+    release: wire.AnyRelease
     if kind == PNG:
         if spec is None:
             raise Problem(422, "a PNG does not say how it was protected: add ?spec=")

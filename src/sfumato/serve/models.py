@@ -27,11 +27,14 @@ from sfumato.learn.prototypes import Refusal
 from sfumato.networks import Convolutional, FullyConnected, Strided
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import Protection, parse
+from sfumato.protect.code import KIND as CODE
+from sfumato.protect.code import BitsRelease, Code, load_encoder
 from sfumato.protect.feature import KIND as FEATURE
-from sfumato.protect.feature import FeatureRelease, load_extractor
+from sfumato.protect.feature import load_extractor
 from sfumato.protect.parameters import artefact_digest
 from sfumato.protect.release import Release, made_of
-from sfumato.wire import portable
+from sfumato.protect.spec import parse_as
+from sfumato.wire import AnyRelease, portable
 
 MOST_REFERENCE = 512  # reference images that statistics are taken from
 
@@ -40,7 +43,9 @@ _MEASURED_BATCH = 16
 _MEASURED_PIXELS = 1 << 20  # of a batch, of large images fewer
 _MEASURED_RUNS = 5
 
-Kind = Literal["few-shot", "meta", "private feature"]
+CODES = {CODE: Code}  # the protections that are codes, for parse_as
+
+Kind = Literal["few-shot", "meta", "private feature", "code"]
 
 
 @dataclass(frozen=True)
@@ -50,14 +55,16 @@ class Demand:
     Attributes:
         spec: as it travels, see sfumato.wire.portable.
         made_of: the digest of the artefact that the spec names; None where it names none, or nobody knows.
-        protection: None for a private feature, whose noise is the device's choice.
+        protection: None for a private feature or a code, whose noise is the device's choice.
         weight: of a support image in a prototype, see FewShotModel.weight.
+        kind: of the releases: "pixels", with or without a mask, "numbers" or "bits".
     """
 
     spec: str
     made_of: str | None
     protection: Protection | None
     weight: float = 1.0
+    kind: Literal["pixels", "numbers", "bits"] = "pixels"
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ class Served:
     shape: tuple[int, int, int]
     dimension: int
     refusal: Refusal | None
-    prepare: Callable[[Release | FeatureRelease, Demand], Tensor]
+    prepare: Callable[[AnyRelease, Demand], Tensor]
     run: Callable[[Tensor], Tensor]
     network: nn.Module | None = None
     by: str = "PyTorch"
@@ -99,7 +106,7 @@ def load(
     """Read an artefact for a server.
 
     Args:
-        path: of a few-shot, a meta or a private-feature model.
+        path: of a few-shot, a meta or a private-feature model, or of a code.
         name: for clients; None for that of the file.
         reference: the source of public images (see data.load), for a meta model, whose networks normalise a
             batch of images together: statistics are taken once, from these, and no answer depends on the
@@ -124,8 +131,11 @@ def load(
         return _meta(path, name, reference)
     if kind == FEATURE:
         return _feature(path, name)
+    if kind == CODE:
+        return _code(path, name)
     raise ArtefactError(
-        f"{path}: is a {kind!r}, and served are 'few-shot', 'meta' and {FEATURE!r}: name one of these"
+        f"{path}: is a {kind!r}, and served are 'few-shot', 'meta', {FEATURE!r} and {CODE!r}: name one of "
+        "these"
     )
 
 
@@ -241,7 +251,7 @@ def _few_shot(path: str | os.PathLike[str], name: str, size: tuple[int, int] | N
         for demand, protection in zip(demands, protections, strict=True)
     }
 
-    def prepare(release: Release | FeatureRelease, demand: Demand) -> Tensor:
+    def prepare(release: AnyRelease, demand: Demand) -> Tensor:
         assert isinstance(release, Release)
         seen = model.seen(release.images())
         if not model.conditions.keys:
@@ -290,7 +300,7 @@ def _meta(path: str | os.PathLike[str], name: str, reference: str | None) -> Ser
     released = protection.release(images[chosen], seeded_noise(0)).images()
     network = frozen(model, to_float(released))
 
-    def prepare(release: Release | FeatureRelease, demand: Demand) -> Tensor:
+    def prepare(release: AnyRelease, demand: Demand) -> Tensor:
         assert isinstance(release, Release)
         return to_float(release.images())
 
@@ -342,14 +352,56 @@ def frozen(model: meta.MetaModel, reference: Tensor) -> nn.Module:
 def _feature(path: str | os.PathLike[str], name: str) -> Served:
     extractor = load_extractor(os.fspath(path))
 
-    def prepare(release: Release | FeatureRelease, demand: Demand) -> Tensor:
+    def prepare(release: AnyRelease, demand: Demand) -> Tensor:
         return release.values
 
-    demand = Demand(f"feature:artefact={Path(path).name}", artefact_digest(os.fspath(path)), None)
+    demand = Demand(
+        f"feature:artefact={Path(path).name}", artefact_digest(os.fspath(path)), None, kind="numbers"
+    )
     dimension = len(extractor.network.covariance)
     return Served(
         name, "private feature", (demand,), extractor.shape, dimension, None, prepare, lambda values: values
     )
+
+
+def _code(path: str | os.PathLike[str], name: str) -> Served:
+    """Prototypes of codes: nothing is computed here but what is known of the noise."""
+    encoder = load_encoder(os.fspath(path))
+
+    def prepare(release: AnyRelease, demand: Demand) -> Tensor:
+        values = release.vectors()
+        if not isinstance(release, BitsRelease):
+            return values  # clipped numbers, whose noise has a mean of 0
+        return values / left_of_bits(parse_as(release.spec, CODES), values.shape[1])
+
+    demand = Demand(
+        f"{CODE}:artefact={Path(path).name}",
+        artefact_digest(os.fspath(path)),
+        None,
+        kind="numbers" if encoder.bits is None else "bits",
+    )
+    return Served(
+        name, "code", (demand,), encoder.shape, encoder.dimension, None, prepare, lambda values: values
+    )
+
+
+def left_of_bits(code: Code, bits: int) -> float:
+    """What noise leaves of a bit, written as 1 or -1, on average: divided by it, means are unbiased.
+
+    Source: Warner 1965. A bit that is flipped with a probability of p is 1 - 2p of itself, in expectation. A
+    word of b bits by randomised response at ε is told with a probability of (e^ε - 1) / (e^ε - 1 + 2^b), and
+    otherwise any word is, with a mean of 0 in each bit.
+
+    Args:
+        code: the protection; 1 without noise.
+        bits: b.
+    """
+    if code.flip is not None:
+        return 1 - 2 * code.flip
+    if code.epsilon is not None:
+        told = -math.expm1(-code.epsilon)  # both sides of the fraction times e^-ε, which does not overflow
+        return told / (told + math.exp(bits * math.log(2) - code.epsilon))
+    return 1.0
 
 
 def _made_of(protection: Protection) -> str | None:

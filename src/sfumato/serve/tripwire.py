@@ -11,12 +11,16 @@ most FALSE_ALARM to be refused, whatever it shows. studies/guard.py measures it.
 from sfumato.errors import DataError
 from sfumato.images import read, stored_size
 from sfumato.protect import Protection
-from sfumato.protect.feature import FeatureRelease
+from sfumato.protect.code import KIND as CODE
 from sfumato.protect.release import Release
-from sfumato.serve.models import Demand, Served
-from sfumato.wire import FeatureHeader, Header
+from sfumato.protect.spec import parse_as
+from sfumato.serve.models import CODES, Demand, Served
+from sfumato.wire import AnyRelease, BitsHeader, FeatureHeader, Header, ImageHeader
 
 FALSE_ALARM = 1e-6  # of one image, by all tests of its noise together
+
+# By Demand.kind.
+_HEADERS: dict[str, type] = {"pixels": ImageHeader, "numbers": FeatureHeader, "bits": BitsHeader}
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -30,6 +34,7 @@ def demand_of(served: Served, header: Header) -> Demand:
 
     Raises:
         NotProtectedError: none of them, or of another artefact, or of another size.
+        SpecError: a code with noise that codes of its kind do not have.
     """
     demand = demand_named(served, header.spec)
     if demand.made_of is not None and header.made_of != demand.made_of:
@@ -37,14 +42,10 @@ def demand_of(served: Served, header: Header) -> Demand:
             f"{header.spec} was released by another artefact than the model was made for: use the one whose "
             f"SHA-256 begins with {demand.made_of[:16]}"
         )
-    if isinstance(header, FeatureHeader) != (demand.protection is None):
+    if not isinstance(header, _HEADERS[demand.kind]):
         raise NotProtectedError(f"the model takes releases of {demand.spec}, and this is of {header.kind}")
-    if isinstance(header, FeatureHeader):
-        if header.dimension != served.dimension:
-            raise NotProtectedError(
-                f"a feature of {header.dimension} numbers, and the model's have {served.dimension}: use the "
-                "extractor of the model"
-            )
+    if not isinstance(header, ImageHeader):
+        _check_count(header, served, demand)
     elif (header.channels, *header.size) != served.shape:
         shape = (header.channels, *header.size)
         size, wanted = ("x".join(map(str, sides)) for sides in (shape, served.shape))
@@ -55,13 +56,27 @@ def demand_of(served: Served, header: Header) -> Demand:
 def demand_named(served: Served, spec: str) -> Demand:
     """The protection of a model that a spec names. Raises NotProtectedError where none is."""
     for demand in served.demands:
-        # Of a private feature, the noise is the device's choice.
-        if spec == demand.spec or (demand.protection is None and spec.startswith("feature:")):
+        # Of a private feature or a code, the noise is the device's choice.
+        family = demand.spec.partition(":")[0] + ":"
+        if spec == demand.spec or (demand.protection is None and spec.startswith(family)):
             return demand
     demanded = ", ".join(demand.spec for demand in served.demands)
     raise NotProtectedError(
         f"the model {served.name} takes releases of {demanded}: protect so, and name it so"
     )
+
+
+def _check_count(header: FeatureHeader | BitsHeader, served: Served, demand: Demand) -> None:
+    """Raise NotProtectedError for more or fewer numbers or bits than the model's, or as demand_of does."""
+    bits, numbers = (header.bits, None) if isinstance(header, BitsHeader) else (None, header.dimension)
+    count, name = bits or numbers, demand.spec.partition(":")[0]
+    if count != served.dimension:
+        raise NotProtectedError(
+            f"a {name} of {count} {demand.kind}, and the model's have {served.dimension}: use the artefact "
+            "of the model"
+        )
+    if name == CODE:
+        parse_as(header.spec, CODES).check_makes(bits=bits, numbers=numbers)
 
 
 def read_png(data: bytes, served: Served, demand: Demand) -> Release:
@@ -96,15 +111,15 @@ def read_png(data: bytes, served: Served, demand: Demand) -> Release:
     return release
 
 
-def check(release: Release | FeatureRelease, demand: Demand) -> None:
+def check(release: AnyRelease, demand: Demand) -> None:
     """Refuse what evidently was not protected as demanded, of a release that `demand_of` let through.
 
     Raises:
         NotProtectedError: it says what gives it away, and of which image.
     """
     protection = demand.protection
-    if protection is None or isinstance(release, FeatureRelease):
-        return  # any numbers may be a feature
+    if protection is None or not isinstance(release, Release):
+        return  # any numbers may be a feature, and any bits a code
     if release.cell != protection.cell:
         raise _refused(
             demand, f"it has a value for each {_square(release.cell)}, and not {_square(protection.cell)}"

@@ -8,6 +8,8 @@ from sfumato.files import portable
 if TYPE_CHECKING:
     from sfumato.wire.releases import (
         MEDIA_TYPE,
+        AnyRelease,
+        BitsHeader,
         FeatureHeader,
         Header,
         ImageHeader,
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MEDIA_TYPE",
+    "AnyRelease",
+    "BitsHeader",
     "FeatureHeader",
     "Header",
     "ImageHeader",

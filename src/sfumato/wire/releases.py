@@ -19,11 +19,14 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from sfumato.errors import DataError
 from sfumato.files import portable
-from sfumato.protect import feature, release
+from sfumato.protect import code, feature, release
+from sfumato.protect.code import MOST_BITS, BitsRelease
 from sfumato.protect.feature import FeatureRelease
 from sfumato.protect.release import Release
 
 MEDIA_TYPE = "application/vnd.sfumato.release"
+
+AnyRelease = Release | FeatureRelease | BitsRelease
 
 _PREFIX = struct.Struct("<4sBI")
 _MAGIC, _VERSION = b"SFMT", 1
@@ -66,7 +69,7 @@ class ImageHeader(_Header):
 
 
 class FeatureHeader(_Header):
-    """The header of private features.
+    """The header of numbers: of private features, or of a code.
 
     Attributes:
         dimension: d, how many numbers each has.
@@ -77,12 +80,23 @@ class FeatureHeader(_Header):
     dtype: Literal["float32"]
 
 
-Header = ImageHeader | FeatureHeader
+class BitsHeader(_Header):
+    """The header of codes of bits.
+
+    Attributes:
+        bits: b, how many each has.
+    """
+
+    kind: Literal["bits"]
+    bits: Annotated[int, Field(ge=1, le=MOST_BITS)]
+
+
+Header = ImageHeader | FeatureHeader | BitsHeader
 
 _READER: TypeAdapter[Header] = TypeAdapter(Annotated[Header, Field(discriminator="kind")])
 
 
-def encode(sent: Release | FeatureRelease, *, made_of: str | None = None) -> bytes:
+def encode(sent: AnyRelease, *, made_of: str | None = None) -> bytes:
     """The bytes in which a release travels.
 
     Args:
@@ -98,7 +112,7 @@ def encode(sent: Release | FeatureRelease, *, made_of: str | None = None) -> byt
     return b"".join([_PREFIX.pack(_MAGIC, _VERSION, len(text)), text, *sent.packed()])
 
 
-def digests(sent: Release | FeatureRelease, *, made_of: str | None = None) -> list[str]:
+def digests(sent: AnyRelease, *, made_of: str | None = None) -> list[str]:
     """What tells one released image from another: the SHA-256 of the bytes in which it would travel alone.
 
     Two are equal where protection, size and every released value are.
@@ -120,7 +134,7 @@ def header(data: bytes) -> Header:
     return _split(data)[0]
 
 
-def decode(data: bytes, *, most_images: int, most_pixels: int) -> Release | FeatureRelease:
+def decode(data: bytes, *, most_images: int, most_pixels: int) -> AnyRelease:
     """The release that `encode` made bytes of; its spec is as it travelled, see portable.
 
     Guarantees: any bytes give a release or a DataError; and no more memory is taken than most_pixels need,
@@ -129,7 +143,7 @@ def decode(data: bytes, *, most_images: int, most_pixels: int) -> Release | Feat
     Args:
         data: from anybody.
         most_images: N at most.
-        most_pixels: pixels of all originals together at most; of features, numbers.
+        most_pixels: pixels of all originals together at most; of features and codes, numbers or bits.
 
     Raises:
         DataError: damaged, of another program or version, too large, or with numbers that are not finite.
@@ -137,12 +151,15 @@ def decode(data: bytes, *, most_images: int, most_pixels: int) -> Release | Feat
     head, packets = _split(data)
     if head.count > most_images:
         raise DataError(f"a release of {head.count} images, where {most_images} may come at once: send fewer")
-    each = head.dimension if isinstance(head, FeatureHeader) else head.size[0] * head.size[1]
-    if head.count * each > most_pixels:
+    values = head.count * _values_of_one(head)
+    if values > most_pixels:
         raise DataError(
-            f"a release of {head.count * each} pixels or numbers, where {most_pixels} may come at once: send "
-            "fewer images, or smaller ones"
+            f"a release of {values} pixels or numbers, where {most_pixels} may come at once: send fewer "
+            "images, or smaller ones"
         )
+    if isinstance(head, BitsHeader):
+        cut = _cut(packets, [-(-head.bits // 8)] * head.count)
+        return code.unpack(cut, spec=head.spec, bits=head.bits)
     if isinstance(head, FeatureHeader):
         cut = _cut(packets, [4 * head.dimension] * head.count)
         found = feature.unpack(cut, spec=head.spec, dimension=head.dimension)
@@ -160,12 +177,14 @@ def decode(data: bytes, *, most_images: int, most_pixels: int) -> Release | Feat
         return release.unpack(_cut(packets, lengths), spec=head.spec, shape=shape)
     rows, columns = -(-height // head.cell), -(-width // head.cell)
     _cut(packets, [head.count * head.channels * rows * columns])
-    values = np.frombuffer(packets, np.uint8).reshape(head.count, head.channels, rows, columns)
-    return Release(torch.from_numpy(values.copy()), head.spec, head.size, head.cell)
+    cells = np.frombuffer(packets, np.uint8).reshape(head.count, head.channels, rows, columns)
+    return Release(torch.from_numpy(cells.copy()), head.spec, head.size, head.cell)
 
 
-def _header(sent: Release | FeatureRelease, made_of: str | None) -> Header:
+def _header(sent: AnyRelease, made_of: str | None) -> Header:
     spec, count = portable(sent.spec), len(sent.values)
+    if isinstance(sent, BitsRelease):
+        return BitsHeader(kind="bits", spec=spec, made_of=made_of, count=count, bits=sent.values.shape[1])
     if isinstance(sent, FeatureRelease):
         dimension = sent.values.shape[1]
         return FeatureHeader(
@@ -180,6 +199,17 @@ def _header(sent: Release | FeatureRelease, made_of: str | None) -> Header:
         size=sent.size,
         cell=sent.cell,
     )
+
+
+def _values_of_one(head: Header) -> int:
+    """How many pixels, numbers or bits an image has."""
+    match head:
+        case BitsHeader():
+            return head.bits
+        case FeatureHeader():
+            return head.dimension
+        case ImageHeader():
+            return head.size[0] * head.size[1]
 
 
 def _split(data: bytes) -> tuple[Header, memoryview]:
