@@ -158,6 +158,16 @@ def test_settings_that_name_files_leave_the_adversaries_of_their_table_in_sight(
     assert table <= frame
 
 
+@pytest.mark.parametrize("width", [360, 1200], ids=["telephone", "desk"])
+def test_a_page_of_everything_that_leaves_a_device_never_scrolls_sideways(browser, tmp_path, width):
+    study = synthetic.study_of_kinds()
+    synthetic.write_run(tmp_path / "kinds", study, synthetic.records(study))
+    open_at(browser, width, report.write(tmp_path / "kinds").as_uri())
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
 def test_it_prints_to_a_pdf_of_a_few_pages(browser, address):
     chromium.go_to(browser, address)
     printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True, "preferCSSPageSize": True})

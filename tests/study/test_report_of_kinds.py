@@ -1,6 +1,7 @@
 """The report of everything that leaves a device: pixels, shapes, numbers, bits and answers side by side."""
 
 import csv
+import dataclasses
 import io
 from typing import Any
 
@@ -10,6 +11,7 @@ from tests.study.test_report import Page, page_of
 
 from sfumato.study import report, vocabulary
 from sfumato.study.recommend import recommend
+from sfumato.study.report.charts.families import families
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +73,35 @@ def test_a_family_without_a_series_has_the_others(page):
         "Learned mask (keep = 0.1)",
     ):
         assert title in page.words
+
+
+def test_a_setting_is_labelled_by_what_it_says_of_itself():
+    specs = ["feature:noise=1,dimension=10", "feature:noise=1,dimension=10,norm=3"]
+    specs += ["dp-pix:cell=4,epsilon=3", "dp-pix:cell=4,epsilon=3,pixels=2"]
+    labels = {family.name: [*map(family.label, family.specs)] for family in families({"protections": specs})}
+    assert labels == {"feature": ["default", "3"], "dp-pix": ["default", "2"]}
+    specs.append("feature:noise=0,dimension=10")
+    (feature, _) = families({"protections": specs})
+    assert [*map(feature.label, feature.specs)] == ["1", "1, 3", "0"]
+
+
+@pytest.mark.parametrize("name", ["attack", "learner"])
+def test_a_line_of_the_vocabulary_is_all_that_a_new_one_needs(monkeypatch, name):
+    if name == "attack":
+        line = dataclasses.replace(
+            vocabulary.ATTACKS["reidentify-adaptive"], name="stare", term="They stare."
+        )
+        monkeypatch.setitem(vocabulary.ATTACKS, "stare", line)
+        record = synthetic.recent_attack("none", "stare", 0.3)
+    else:
+        line = dataclasses.replace(vocabulary.LEARNERS["protected"], name="stare", term="They stare.")
+        monkeypatch.setitem(vocabulary.LEARNERS, "stare", line)
+        record = synthetic.accuracy("answer", "stare", 0.3)
+    study = of_kinds(learners=["clean", *(["stare"] if name == "learner" else [])])
+    cells = [{key: record[key] for key in ("digest", "kind", "cell")}]
+    page = page_of({**study, "cells": cells}, [record])
+    assert "They stare." in page.text
+    assert "30.0%" in page.text
 
 
 def test_the_learner_of_answers_is_named_with_the_others(page):
@@ -218,7 +249,9 @@ def test_rebuilt_images_stand_beside_the_originals_with_their_measures():
     ]
     page = page_of(study, records)
     (row,) = page.table("Table of reconstruction")[1:]
-    assert row[:2] == ["feature: noise=0, dimension=10", "Feature inversion SSIM 0.38, PSNR 12.0 dB"]
+    setting, adversary, _, rebuilt = row
+    assert setting == "feature: noise=0, dimension=10"
+    assert (adversary, rebuilt) == ("Feature inversion", "SSIM 0.38, PSNR 12.0 dB")
     shown = [image["src"] for image in page.all("img")]
     assert shown == [*records[0]["result"]["originals"], *records[0]["result"]["pictures"]]
     assert vocabulary.RECONSTRUCTIONS["invert-feature"].term in page.text

@@ -75,13 +75,12 @@ class Family:
 
     def label(self, spec: str) -> str:
         """What tells a setting from the others of its family: "4", or "4, 3" where two parameters vary."""
-        values = parameters(spec)
+        values = {**self._words.defaults, **parameters(spec)}
+        if self.varying and not values.keys() & set(self.varying):
+            return "default"
         # Of a path the name tells enough, and all of it is in the tables.
         return ", ".join(
-            Path(values[key]).stem
-            if key in _FILES and key in values
-            else values.get(key, self._words.defaults.get(key, "default"))
-            for key in self.varying
+            Path(values[key]).stem if key in _FILES else values[key] for key in self.varying if key in values
         )
 
     def places(self) -> tuple[list[float], bool]:
