@@ -128,6 +128,90 @@ def test_a_large_gallery_refuses_by_the_number_of_examples_as_a_small_one_does(
     assert ask(Galleries(store), place, 4.0)[0].none_of_these is None
 
 
+# Ties, which codes of few bits have many of.
+
+SIGNS = [[float(word >> place & 1) * 2 - 1 for place in range(8)] for word in range(256)]
+
+
+@pytest.fixture
+def coded(sqlite_url: str):
+    """A store, a key, and a function that makes a classifier of the prototypes of each label."""
+    with Store(sqlite_url) as store:
+        store.create_tenant("museum")
+        key = store.create_key("museum", role="write", name="camera")[0]
+
+        def classifier(name: str, prototypes: dict[str, list[list[float]]]) -> str:
+            place = store.create_classifier("museum", name=name, model="m", by=key).id
+            for label, codes in prototypes.items():
+                examples = [
+                    Example(f"{label} {i}", np.array(each, np.float32)) for i, each in enumerate(codes)
+                ]
+                store.enrol("museum", place, label, examples, by=key)
+            return place
+
+        yield store, classifier
+
+
+def firsts(store: Store, place: str, queries: list[list[float]], top: int = 1) -> list[str]:
+    answers = Galleries(store).answer("museum", place, torch.tensor(queries), top=top, refusal=None)
+    return [answer.guesses[0].label for answer in answers]
+
+
+def test_each_class_at_equal_distance_is_named_as_often(coded):
+    store, classifier = coded
+    place = classifier("same", {label: [[1.0] * 8] for label in "abcd"})
+    counts = np.unique(firsts(store, place, SIGNS), return_counts=True)[1]
+    # Binomial, 256 draws of 1/4: mean 64, deviation 7.
+    assert len(counts) == 4
+    assert (abs(counts - 64) < 4 * 7).all()
+
+
+def test_a_tie_is_broken_the_same_way_when_asked_again_in_any_company_and_by_any_gallery(
+    coded, monkeypatch: pytest.MonkeyPatch
+):
+    store, classifier = coded
+    place = classifier("one", {label: [[1.0] * 8] for label in "abcd"})
+    other = classifier("other", {label: [[1.0] * 8] for label in "dbca"})
+    named = firsts(store, place, SIGNS)
+    assert firsts(store, place, SIGNS, top=3) == named
+    assert [firsts(store, place, [query])[0] for query in SIGNS] == named
+    assert firsts(store, other, SIGNS) == named
+    monkeypatch.setattr(gallery, "MANY", 2)
+    assert firsts(store, place, SIGNS) == named
+
+
+def test_a_nearer_class_is_named_before_all_that_tie_behind_it(coded):
+    store, classifier = coded
+    far = [[1.0] * 7 + [-1.0]]
+    place = classifier("near", {"a": far, "b": far, "near": [[1.0] * 8], "c": far})
+    answers = [
+        Galleries(store).answer("museum", place, torch.ones(1, 8), top=top, refusal=None)[0].guesses
+        for top in (1, 2, 4)
+    ]
+    assert [[guess.distance for guess in guesses] for guesses in answers] == [[0], [0, 4], [0, 4, 4, 4]]
+    assert [guesses[0].label for guesses in answers] == ["near"] * 3
+    assert answers[1][1] == answers[2][1]
+
+
+def test_distances_that_differ_by_rounding_alone_are_equal(coded):
+    """Means of three codes are thirds, which no float is: two that are as far must not be told apart."""
+    store, classifier = coded
+    draw = np.random.default_rng(0)
+    wins = 0
+    for number in range(40):
+        codes = draw.choice([-1.0, 1.0], (3, 8))
+        mirrored = codes[:, draw.permutation(8)]  # as far from a code of 1s as the first
+        place = classifier(str(number), {"a": codes.tolist(), "b": mirrored.tolist()})
+        wins += firsts(store, place, [[1.7] * 8]) == ["a"]
+    assert wins in (0, 40)  # the query and the labels decide, which are the same
+
+
+def test_classes_that_are_all_but_equally_far_are_in_order(coded):
+    store, classifier = coded
+    place = classifier("close", {"a": [[1.001, 0.0]], "b": [[1.0, 0.0]]})
+    assert firsts(store, place, [[0.0, 0.0], [9.0, 0.0], [-9.0, 0.0]]) == ["b", "a", "b"]
+
+
 # Several at once.
 
 

@@ -1,9 +1,16 @@
-"""The nearest classes of a query, among prototypes that are read anew whenever they changed."""
+"""The nearest classes of a query, among prototypes that are read anew whenever they changed.
+
+Codes of a few bits are often as far from several classes. Among these the order is drawn by a hash of the
+query and the labels: each comes first for as many queries, and a question that is asked again, in whatever
+company and of whichever server, has the same answer.
+"""
 
 import asyncio
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 import torch
@@ -20,6 +27,8 @@ with needs_extra("the server", "serve"):
 _MOST_BYTES = 1 << 30  # of prototypes kept
 _LOOKED_AT = 100  # prototypes of a gallery that is too large to keep, over which probabilities are taken
 _MOST_TOGETHER = 64  # queries, unless one question has more
+_ROUNDING = 1e-5  # of the squares that a logit is made of: what cancelling loses, and more
+_EQUAL = 1e-5  # by which distances of prototypes in float32 differ that are equal
 
 
 class Galleries:
@@ -41,8 +50,8 @@ class Galleries:
 
         A probability is the softmax of minus the squared Euclidean distances from the prototypes, over all
         classes: Snell et al. 2017, Eq. (2). From 100,000 classes on, the nearest are found by the store;
-        probabilities are then over the 100 nearest. An index may miss the nearest of all: then a query may be
-        refused that is of that class.
+        probabilities are then over the 100 nearest, and ties among these. An index may miss the nearest of
+        all: then a query may be refused that is of that class.
 
         Raises:
             NotFoundError: no such classifier.
@@ -59,8 +68,9 @@ class Galleries:
         if not gallery.labels:
             return [_answer([], None)] * len(queries)
         vectors = torch.from_numpy(gallery.vectors)
-        probabilities = prototype_logits(queries, vectors).softmax(1)
-        shares, rows = probabilities.topk(min(top, len(gallery.labels)))
+        logits = prototype_logits(queries, vectors)
+        rows = _nearest(queries, vectors, gallery.labels, logits, min(top, len(gallery.labels)))
+        shares = logits.softmax(1).gather(1, rows)
         # Not from the logits, whose large terms cancel.
         squared = (queries[:, None] - vectors[rows]).square().sum(-1)
         answers = []
@@ -103,8 +113,11 @@ class Galleries:
         self, tenant: str, classifier: str, queries: Tensor, top: int, refusal: Refusal | None
     ) -> list[ImageAnswer]:
         answers = []
-        for near in self._store.nearest(tenant, classifier, queries.numpy(), count=max(top, _LOOKED_AT)):
-            distances = np.array([neighbour.squared_euclidean for neighbour in near])
+        found = self._store.nearest(tenant, classifier, queries.numpy(), count=max(top, _LOOKED_AT))
+        for query, neighbours in zip(queries.numpy(), found, strict=True):
+            distances = np.array([neighbour.squared_euclidean for neighbour in neighbours])
+            order = _order(query, [neighbour.label for neighbour in neighbours], distances)
+            near, distances = [neighbours[row] for row in order], distances[order]
             shares = np.exp(distances.min(initial=np.inf) - distances)
             shares /= shares.sum()
             guesses = [
@@ -118,6 +131,39 @@ class Galleries:
                 refused = refusal.refuses(near[0].squared_euclidean, near[0].examples)
             answers.append(_answer(guesses, refused))
         return answers
+
+
+def _nearest(queries: Tensor, vectors: Tensor, labels: Sequence[str], logits: Tensor, count: int) -> Tensor:
+    """The rows of the nearest prototypes: (Q, D) queries, (K, D) vectors, (Q, K) logits -> (Q, count)."""
+    values, rows = logits.topk(min(count + 1, len(labels)))
+    rows = rows[:, :count]
+    # What is nearly as far by the logits, whose terms may be infinite, is looked at again.
+    slack = _ROUNDING * (queries.square().sum(1, keepdim=True) - values[:, -1:])
+    clear = (values[:, :-1] - values[:, 1:] > slack).all(1)
+    for number in (~clear).nonzero()[:, 0].tolist():
+        query = queries[number]
+        near = (~(logits[number] < values[number, count - 1] - slack[number])).nonzero()[:, 0]
+        squared = (query - vectors[near]).square().sum(-1)
+        order = _order(query.numpy(), [labels[row] for row in near.tolist()], squared.numpy())
+        rows[number] = near[order[:count]]
+    return rows
+
+
+def _order(query: np.ndarray, labels: Sequence[str], squared: np.ndarray) -> np.ndarray:
+    """The classes of these labels, the nearest first; ties at random, by a hash of query and label.
+
+    Args:
+        query: (D,).
+        labels, squared: of each class, and its squared distance from the query.
+    """
+    order = squared.argsort(kind="stable")
+    steps = squared[order[1:]] > squared[order[:-1]] * (1 + _EQUAL)
+    if steps.all():
+        return order
+    groups = [0, *steps.cumsum().tolist()]
+    seed = blake2b(query.tobytes()).digest()
+    drawn = [blake2b(labels[row].encode(), key=seed, digest_size=8).digest() for row in order]
+    return order[sorted(range(len(order)), key=lambda place: (groups[place], drawn[place]))]
 
 
 def _answer(guesses: list[GuessedClass], none_of_these: bool | None) -> ImageAnswer:
