@@ -10,11 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cloud import SIDE, photograph, running, untrained
+from cloud import SIDE, encoder, photograph, running, untrained
 from commands import SCRIPT, Command, Said, check_mistake
 
 from sfumato.device.ledger import Ledger
 from sfumato.protect import parse
+from sfumato.serve import models
 from sfumato.serve.models import Served
 from sfumato.serve.store import Store
 
@@ -181,6 +182,36 @@ def test_a_damaged_image_is_named_and_the_next_is_classified(
     assert said.out.startswith(f"{known}: ben")
     assert "failed:" in said.err
     assert "bad.png" in said.err
+
+
+FROM_ONE = "from 1 release (on average over people and noise)"
+NAMES = "of the times, whatever they know, somebody names the right one of"
+OF_5_BITS = f"at most 3.2% and 0.0032% {NAMES} 1,000 and 1,000,000 equally likely people {FROM_ONE}"
+OF_16_BITS = (
+    f"at most 6.6% {NAMES} 1,000,000 equally likely people {FROM_ONE}; nothing is proved of naming somebody "
+    "among 1,000 people"
+)
+
+
+@pytest.mark.parametrize(("bits", "words"), [(5, OF_5_BITS), (16, OF_16_BITS)])
+def test_codes_are_enrolled_and_classified_and_it_is_said_first_what_they_prove_of_naming(
+    command: Command, store: Store, key: str, photos: Path, bits: int, words: str
+):
+    path = encoder(photos.parent / "hats.safetensors", bits=bits)
+    spec = f"code:artefact={path}"
+    with running(store, [models.load(path)]) as url:
+        said = command("enrol", url, "people", photos, "--with", spec)
+        assert (said.code, said.err) == (0, f"{spec}: {words}\n")
+        assert said.out == "anna: 2 enrolled, 0 there already\nben: 1 enrolled, 0 there already\n"
+        said = command("classify", url, "people", photos / "ben" / "1.png", "--with", spec)
+        assert (said.code, said.err) == (0, f"{spec}: {words}\n")
+        assert re.fullmatch(r"\S+/1.png: (anna|ben) \d+\.\d%\n", said.out)
+        other = encoder(photos.parent / "other.safetensors", bits=bits, seed=1)
+        said = command(
+            "classify", url, "people", photos / "ben" / "1.png", "--with", f"code:artefact={other}"
+        )
+        assert "another artefact than hats was made for" in said.err
+        check_mistake(command("enrol", url, "people", photos, "--with", "code:artefact=gone"), "no such file")
 
 
 def test_a_key_may_lie_in_a_file_and_a_ledger_anywhere(

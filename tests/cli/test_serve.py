@@ -12,6 +12,7 @@ import httpx
 import pytest
 import safetensors.torch
 import torch
+from cloud import encoder
 from commands import Command
 
 from sfumato import artefacts, wire
@@ -54,6 +55,17 @@ def test_it_says_what_it_runs_and_where(command: Command, artefact: Path, monkey
     assert where.startswith("serving: http://127.0.0.1:")
     assert Path("s.db").exists()
     assert given[2] == service.ServiceConfig()
+
+
+def test_codes_are_served_from_the_artefact_of_their_encoder(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(service, "run", lambda *arguments, **_: None)
+    path = encoder(tmp_path / "hats.safetensors", bits=12)
+    said = command("serve", path, "--store", "sqlite:///s.db", "--port", "0")
+    assert (said.code, said.err) == (0, "")
+    first, *_ = said.out.splitlines()
+    assert first == "model: hats (code, 3x16x16, by PyTorch; takes code:artefact=hats.safetensors)"
 
 
 def test_weights_of_an_earlier_version_are_said_to_be_not_verified(

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from cloud import SIDE, encoder
 from torch import Tensor
 
+from sfumato import wire
 from sfumato.device import releasing
 from sfumato.device.budgets import Budget
 from sfumato.device.ledger import Ledger
@@ -16,6 +18,7 @@ from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import BudgetExceededError, ImageError, SpecError
 from sfumato.images import digest
 from sfumato.protect import Protection, Release, parse
+from sfumato.wire import AnyRelease
 
 NOISY = [
     "dp-pix:cell=4,epsilon=3",
@@ -342,6 +345,37 @@ def test_another_artefact_at_the_same_path_is_another_protection(ledger: Ledger,
     other = by(artefact(tmp_path / "trained.safetensors", b"other weights"), images, ledger)
     assert not torch.equal(first, other)
     assert ledger.summary().releases == 2
+
+
+@pytest.mark.parametrize(
+    ("size", "noise"),
+    [({"bits": 12}, "flip=0.45"), ({"bits": 12}, "epsilon=0.1"), ({"numbers": 6}, "norm=1,noise=1")],
+)
+def test_a_code_with_noise_is_kept_and_given_again_byte_for_byte(
+    ledger: Ledger, tmp_path: Path, size: dict[str, int], noise: str
+):
+    spec = f"code:artefact={encoder(tmp_path / 'c.safetensors', **size)},{noise}"
+    images = torch.randint(0, 256, (6, 3, SIDE, SIDE), dtype=torch.uint8)
+
+    def coded(images: Tensor) -> AnyRelease:
+        code = parse(spec, takes=["bits", "numbers"])
+        return releasing.release(code, images, ledger, folders=["/photos"] * len(images))
+
+    first = coded(images)
+    again = coded(images[[5, *range(6)]])
+    assert type(again) is type(first)
+    assert again.packed() == [first.packed()[row] for row in [5, *range(6)]]
+    assert wire.digests(again)[1:] == wire.digests(first)
+    assert ledger.summary().releases == 6
+    assert len(set(first.packed())) > 1
+
+
+def test_a_code_without_noise_is_charged_and_not_stored(ledger: Ledger, tmp_path: Path):
+    code = parse(f"code:artefact={encoder(tmp_path / 'c.safetensors', bits=12)}", takes=["bits"])
+    images = torch.randint(0, 256, (2, 3, SIDE, SIDE), dtype=torch.uint8)
+    for _ in range(2):
+        releasing.release(code, images, ledger, folders=["/photos"] * 2)
+    assert stored(ledger) == [None, None]
 
 
 def as_version_2(path: Path, specs: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from cloud import SIDE, photograph, running, untrained
+from cloud import SIDE, encoder, photograph, running, untrained
 from PIL import Image
 
 from sfumato import images, wire
@@ -28,10 +28,11 @@ from sfumato.device.budgets import Budget
 from sfumato.device.client import AsyncClient, Client, Demanded, Guess, ServiceError
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import BudgetExceededError, ConfigError, ImageError, SpecError
+from sfumato.dp.naming import sentence
+from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, ImageError, SpecError
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.private_feature import untrained as untrained_feature
-from sfumato.protect import parse
+from sfumato.protect import naming, parse
 from sfumato.protect.release import Release
 from sfumato.serve import models
 from sfumato.serve.app import create
@@ -475,7 +476,11 @@ def test_without_a_protection_images_leave_as_a_person_accepts_that_the_model_de
     for _ in range(2):
         device.enrol("anna", cloud.photos(0), classifier="vases")
     guarantee = str(parse(SPEC).guarantee((3, SIDE, SIDE)))
-    assert asked == [Demanded(HERE, "vases", SPEC, (3, SIDE, SIDE), guarantee)]
+    shape = (3, SIDE, SIDE)
+    words = sentence([naming.named(parse(SPEC), shape, candidates=n) for n in (1_000, 1_000_000)])
+    assert asked == [Demanded(HERE, "vases", SPEC, (3, SIDE, SIDE), guarantee, words)]
+    assert guarantee in str(asked[0])
+    assert str(asked[0]).endswith(f"; {words}")
     assert [wire.header(body).spec for body in cloud.wire.bodies()] == [SPEC, SPEC]
 
 
@@ -503,8 +508,9 @@ def test_a_demand_that_nobody_accepts_is_shown_with_both_cures_and_nothing_is_be
         one.client(protection=None).enrol("anna", one.photos(0))
     assert str(caught.value) == (
         f"{HERE} wants images of 3x16x16 for 'default', protected by {SPEC}: hides any 1 pixel at eps = 3 "
-        "(pure DP); the whole image only at eps = 768. Nobody agreed to that on this device, and nothing was "
-        f"sent: choose it with protection='{SPEC}' (--with {SPEC}), or accept it at a terminal"
+        "(pure DP); the whole image only at eps = 768; nothing is proved of naming somebody among 1,000 or "
+        "1,000,000 people. Nobody agreed to that on this device, and nothing was sent: choose it with "
+        f"protection='{SPEC}' (--with {SPEC}), or accept it at a terminal"
     )
     with pytest.raises(ConfigError, match="It was not accepted, and nothing was sent"):
         one.client(protection=None, accept=lambda demanded: False).enrol("anna", one.photos(0))
@@ -712,6 +718,143 @@ def test_of_two_models_of_features_a_classifier_is_begun_for_that_of_ones_own_ar
     device.enrol("anna", cloud.photos(0))
     assert [each.model for each in device.classifiers()] == ["b"]
     cloud.app.state.service.engine.close()
+
+
+# Codes.
+
+
+@pytest.fixture
+def codes(store: Store, tmp_path: Path) -> Iterator[Cloud]:
+    """A service for the codes of an artefact, which lies on the device under another name."""
+    encoder(tmp_path / "device" / "own.safetensors", bits=12)
+    made = Cloud(store, [models.load(encoder(tmp_path / "hats.safetensors", bits=12))], tmp_path)
+    yield made
+    made.app.state.service.engine.close()
+
+
+def own(codes: Cloud, noise: str = "") -> str:
+    return f"code:artefact={codes.folder}/device/own.safetensors{noise}"
+
+
+@pytest.mark.parametrize("noise", ["", ",flip=0.1", ",epsilon=8"])
+def test_codes_are_enrolled_classified_and_forgotten(codes: Cloud, noise: str):
+    device = codes.client(own(codes, noise))
+    anna, ben = codes.photos(0, 1)
+    assert device.enrol("anna", [anna]).new == 1
+    assert device.enrol("ben", [ben]).new == 1
+    first, second = device.classify(anna)
+    assert (first.label, second.label) == ("anna", "ben")
+    assert first.distance == 0.0  # noise is drawn once
+    assert device.forget("anna") == 1
+    assert [guess.label for guess in device.classify(anna)] == ["ben"]
+    (example,) = device.enrol("ben", [ben]).examples
+    assert device.forget_example(example) == 1
+    assert device.classes() == []
+    assert device.forget_classifier("default") == 0
+
+
+def test_of_each_image_two_bytes_leave_and_the_name_of_a_file(codes: Cloud):
+    codes.client(own(codes, ",flip=0.1")).enrol("anna", codes.photos(0, 1))
+    (sent,) = codes.wire.bodies()
+    head = wire.header(sent)
+    made_of = parse(own(codes), takes=["bits"]).made_of()
+    assert (head.kind, head.count, head.bits, head.made_of) == ("bits", 2, 12, made_of)
+    assert head.spec == "code:artefact=own.safetensors,flip=0.1"
+    assert sent.endswith(b"".join(wire.decode(sent, most_images=2, most_pixels=24).packed()))
+    assert len(sent) == 9 + int.from_bytes(sent[5:9], "little") + 2 * 2
+
+
+def test_a_code_of_one_image_is_one_release_in_any_batch_and_charged_once(codes: Cloud):
+    device = codes.client(own(codes, ",flip=0.45"))
+    photos = codes.photos(*range(8))
+    device.enrol("anna", photos)
+    assert device.enrol("anna", [photos[3], *photos]).new == 0
+    first, again = (wire.decode(each, most_images=9, most_pixels=999) for each in codes.wire.bodies())
+    assert torch.equal(again.values, first.values[[3, *range(8)]])
+    with Ledger(codes.ledger) as ledger:
+        assert (ledger.summary().images, ledger.summary().releases) == (8, 8)
+
+
+def test_codes_without_noise_are_those_of_the_encoder(codes: Cloud):
+    clean = torch.zeros(3, SIDE, SIDE, dtype=torch.uint8)
+    codes.client(own(codes)).enrol("anna", clean)
+    (sent,) = codes.wire.bodies()
+    expected = parse(own(codes), takes=["bits"]).release(clean[None], seeded_noise(0)).values
+    assert torch.equal(wire.decode(sent, most_images=1, most_pixels=12).values, expected)
+
+
+def test_nothing_of_a_code_leaves_beyond_a_budget(codes: Cloud):
+    with Ledger(codes.ledger) as ledger:
+        ledger.set_budget(Budget.parse("epsilon=20"))
+    device = codes.client(own(codes, ",flip=0.1"))  # 12 bits at an epsilon of 2.2 each
+    with pytest.raises(BudgetExceededError):
+        device.enrol("anna", codes.photos(0))
+    assert codes.wire.bodies() == []
+
+
+def test_codes_of_numbers_are_enrolled_and_classified(store: Store, tmp_path: Path):
+    path = encoder(tmp_path / "hats.safetensors", numbers=6)
+    cloud = Cloud(store, [models.load(path)], tmp_path)
+    device = cloud.client(f"code:artefact={path},norm=1,noise=0.06")
+    anna, ben = cloud.photos(0, 1)
+    device.enrol("anna", [anna])
+    device.enrol("ben", [ben])
+    assert [guess.label for guess in device.classify(ben)] == ["ben", "anna"]
+    assert wire.header(cloud.wire.bodies()[0]).spec == "code:artefact=hats.safetensors,norm=1,noise=0.06"
+    cloud.app.state.service.engine.close()
+
+
+def test_codes_of_another_artefact_or_of_none_are_refused_before_anything_is_charged(codes: Cloud):
+    other = encoder(codes.folder / "other" / "hats.safetensors", bits=12, seed=1)
+    with pytest.raises(ConfigError, match=r"another artefact than hats was made for"):
+        codes.client(f"code:artefact={other}").enrol("anna", codes.photos(0))
+    with pytest.raises(ConfigError, match="name your own copy of that artefact"):
+        codes.client(None).enrol("anna", codes.photos(0))
+    with pytest.raises(ConfigError, match=r"0 models take releases of dp-pix"):
+        codes.client(SPEC).enrol("anna", codes.photos(0))
+    with pytest.raises(ArtefactError, match="no such file"):
+        codes.client("code:artefact=missing.safetensors")
+    assert not codes.ledger.exists()
+    assert codes.wire.bodies() == []
+
+
+@pytest.mark.parametrize(
+    ("noise", "message"),
+    [
+        (",flip=0.5", "below 0.5"),
+        (",bits=8", "bits=8, and .* makes 12 bits"),
+        (",norm=1,noise=1", "makes bits, which have flip= or epsilon="),
+    ],
+)
+def test_a_code_that_cannot_be_is_refused_before_anything_is_charged(codes: Cloud, noise: str, message: str):
+    with pytest.raises(SpecError, match=message):
+        codes.client(own(codes, noise)).enrol("anna", codes.photos(0))
+    with Ledger(codes.ledger) as ledger:
+        assert ledger.summary().releases == 0
+    assert codes.wire.bodies() == []
+
+
+def test_a_feature_is_not_taken_for_a_code(codes: Cloud):
+    feature = extractor(codes.folder, "f.safetensors")
+    with pytest.raises(ConfigError, match="0 models take releases of feature"):
+        codes.client(f"feature:artefact={feature},noise=1").enrol("anna", codes.photos(0))
+
+
+def test_codes_go_over_a_network(store: Store, tmp_path: Path):
+    path = encoder(tmp_path / "hats.safetensors", bits=12)
+    secret = store.create_key("museum", role="write", name="device")[1]
+    photos = [photograph(tmp_path / "photos" / f"{number}.png", number) for number in range(6)]
+    spec = f"code:artefact={path},flip=0.01"
+    with (
+        running(store, [models.load(path)]) as url,
+        Client(url, key=secret, protection=spec, ledger=tmp_path / "ledger.db") as device,
+    ):
+        for number, photo in enumerate(photos):
+            device.enrol(f"class {number}", [photo])
+        guesses = device.classify_many(photos, top=1)
+        assert [each[0].distance for each in guesses] == [0.0] * 6
+        assert device.forget("class 0") == 1
+        assert len(device.classes()) == 5
 
 
 # When the service cannot, or will not.

@@ -14,7 +14,8 @@ CLASSIFIER = typer.Argument(help="Its name.")
 SPEC = typer.Option(
     "--with",
     metavar="SPEC",
-    help="As dp-pix:cell=8,epsilon=3 (default: as chosen or accepted before; a terminal is asked).",
+    help="As dp-pix:cell=8,epsilon=3 or code:artefact=FILE (default: as chosen or accepted before; a "
+    "terminal is asked).",
 )
 KEY_FILE = typer.Option(help="A file with the key and nothing else (default: the variable SFUMATO_KEY).")
 LEDGER = typer.Option(help="The ledger of this device (default: the user's own).")
@@ -64,21 +65,29 @@ def connect(
 ) -> "Client":
     """A client with the key of a file or of the environment; never of an argument, which others can see.
 
-    At a terminal a person is asked about a protection that nobody has agreed to.
+    At a terminal a person is asked about a protection that nobody has agreed to. What a code proves of naming
+    the person on an image is said before anything is sent.
     """
     import sys
 
     from sfumato.device.client import Client
+    from sfumato.device.demands import naming_words, parsed
     from sfumato.device.ledger import default_path
     from sfumato.errors import ConfigError
+    from sfumato.files import printable
+    from sfumato.protect.code import Code, load_encoder
 
     key = os.environ.get("SFUMATO_KEY") if key_file is None else key_file.read_text(errors="replace").strip()
     if key is None:
         raise ConfigError("there is no key: name its file with --key-file, or set the variable SFUMATO_KEY")
+    protection = None if spec is None else parsed(spec)
+    if isinstance(protection, Code):
+        naming = naming_words(protection, load_encoder(protection.artefact).shape)
+        typer.echo(printable(f"{protection.spec}: {naming}"), err=True)
     return Client(
         url,
         key=key,
-        protection=spec,
+        protection=protection,
         accept=_accept if sys.stdin.isatty() and sys.stderr.isatty() else None,
         ledger=ledger or default_path(),
         insecure=insecure,

@@ -11,7 +11,7 @@ def serve(
         list[str],
         typer.Argument(
             metavar="ARTEFACT...",
-            help="Few-shot, meta or private-feature models; NAME=ARTEFACT names one for clients.",
+            help="Few-shot, meta or private-feature models, or codes; NAME=ARTEFACT names one for clients.",
         ),
     ],
     store: Annotated[

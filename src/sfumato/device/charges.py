@@ -33,8 +33,8 @@ class Charge:
         spec: the protection, see sfumato.device.tables.protection_key.
         shape: (C, H, W) of the original.
         guarantee: m, or None for the protection's own -> what is proved, or None.
-        release: the values as bytes, (C, h, w) uint8 or (d,) float32 of a private feature; None where
-            asking again gives the same anyway.
+        release: the values as bytes, (C, h, w) uint8 or (d,) float32 of a private feature, (b,) bool of a
+            code; None where asking again gives the same anyway.
         folder: where the image lies, for the budgets of folders; see scopes.folder_name for a URL.
         person: who is in it, for the budgets of people; None where nobody says.
         fingerprint: by which near copies are told; None where it has none, or the ledger knows the image.

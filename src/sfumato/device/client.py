@@ -116,8 +116,8 @@ class _Service(ABC, Generic[_Transport]):
             key: the secret that `sfumato keys create` printed.
             protection: a spec, or a protection; None for what was chosen or accepted before for this service
                 and classifier, as the ledger has it. Clear images are sent only where "none" is asked for;
-                a private feature is named with its noise, such as
-                "feature:artefact=f.safetensors,noise=0.5".
+                a private feature or a code is named with its noise, such as
+                "feature:artefact=f.safetensors,noise=0.5" or "code:artefact=c.safetensors,flip=0.1".
             accept: asked where there is no protection and nothing was accepted before: whether images may
                 leave as the model demands. True pins that. None never accepts. AsyncClient calls it, and
                 `failed` of enrol, in another thread.
@@ -131,6 +131,7 @@ class _Service(ABC, Generic[_Transport]):
         Raises:
             ConfigError: an address, a key or a number that cannot be.
             SpecError: a malformed spec.
+            ArtefactError: the artefact of a code cannot be read.
         """
         self._conversation = Conversation(
             url,

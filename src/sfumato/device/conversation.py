@@ -276,7 +276,7 @@ class Conversation:
                 if failed is None:
                     raise
                 failed(source, error)
-        # A private feature is charged, kept and given out as the release of an image is.
+        # A private feature or a code is charged, kept and given out as the release of an image is.
         protection = cast(Protection, subject.protection)
         try:
             released = self._charged(protection, read, person)

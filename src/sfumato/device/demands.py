@@ -11,18 +11,24 @@ from datetime import UTC, datetime
 
 from sfumato import wire
 from sfumato.device.ledger import Ledger, Pin
+from sfumato.dp.naming import sentence
 from sfumato.errors import ConfigError, SpecError
 from sfumato.files import printable
 from sfumato.protect import Protection, parse
+from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
+from sfumato.protect.naming import named
 from sfumato.protect.release import Trained
 from sfumato.wire.messages import ModelInfo
 
-Protecting = Protection | Feature
+Protecting = Protection | Feature | Code
+
+PEOPLE = (1_000, 1_000_000)  # equally likely ones, among whom it is said what is proved of naming somebody
 
 _MOST_WORDS = 500  # characters of the server's words in a message
 _OF = " of images of "  # between spec and size in a pin
-_OF_FILES = {"mask": "artefact", "feature": "artefact", "outside": "index"}  # which their specs name
+# Which their specs name.
+_OF_FILES = {"mask": "artefact", "feature": "artefact", "code": "artefact", "outside": "index"}
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class Demanded:
         spec: the protection.
         shape: (C, H, W), to which images are cut and resized first: the same cells tell more of a larger one.
         guarantee: what a release is proved to hide, in words.
+        naming: what is proved of naming who is on an image, in words.
     """
 
     url: str
@@ -42,11 +49,12 @@ class Demanded:
     spec: str
     shape: tuple[int, int, int]
     guarantee: str
+    naming: str
 
     def __str__(self) -> str:
         return (
             f"{self.url} wants images of {size_words(self.shape)} for {self.classifier!r}, protected by "
-            f"{self.spec}: {self.guarantee}"
+            f"{self.spec}: {self.guarantee}; {self.naming}"
         )
 
 
@@ -108,7 +116,8 @@ class Policy:
             raise ConfigError(f"the model {takes(model)}: choose one of them as protection")
         protection = demand(model, model.specs[0])
         proved = str(protection.guarantee(model.shape) or "nothing is proved of it")
-        demanded = Demanded(self.url, classifier, protection.spec, model.shape, proved)
+        naming = naming_words(protection, model.shape)
+        demanded = Demanded(self.url, classifier, protection.spec, model.shape, proved, naming)
         if self.accept is None:
             raise ConfigError(
                 f"{demanded}. Nobody agreed to that on this device, and nothing was sent: choose it with "
@@ -131,9 +140,19 @@ class Policy:
 
 
 def parsed(spec: str) -> Protecting:
-    """The protection that a person wrote, a private feature among them. Raises SpecError."""
-    protection: Protecting = parse(spec, takes=("pixels", "shape", "numbers"))
+    """The protection that a person wrote, private features and codes among them.
+
+    Raises:
+        SpecError: a malformed spec.
+        ArtefactError: the artefact of a code cannot be read.
+    """
+    protection: Protecting = parse(spec, takes=("pixels", "shape", "numbers", "bits"))
     return protection
+
+
+def naming_words(protection: Protecting, shape: tuple[int, int, int]) -> str:
+    """What is proved of naming the person on a (C, H, W) image, for PEOPLE. Errors are those of `named`."""
+    return sentence([named(protection, shape, candidates=candidates) for candidates in PEOPLE])
 
 
 def demand(model: ModelInfo, spec: str) -> Protection:
@@ -178,10 +197,15 @@ def number_of(protection: Protecting, model: ModelInfo) -> int | None:
     """Which of a model's protections this is; None where it is none of them."""
     spec = wire.portable(protection.spec)
     for number, taken in enumerate(model.specs):
-        # Of a private feature, noise and norm are the device's choice; made_of says whether it is that one.
-        if taken == spec or (isinstance(protection, Feature) and taken.startswith("feature:")):
+        # Of a private feature or a code, noise is the device's choice; made_of says whether it is that one.
+        if taken == spec or (isinstance(protection, Feature | Code) and _family(taken) == _family(spec)):
             return number
     return None
+
+
+def _family(spec: str) -> str:
+    """The name that a spec begins with."""
+    return spec.partition(":")[0]
 
 
 def takes(model: ModelInfo) -> str:

@@ -120,7 +120,7 @@ def check_differs(protection: Protection, images: Tensor, released: Release) -> 
 
     Args:
         images: (N, C, H, W) uint8, the originals.
-        released: of them. A private feature is no image, and equals none.
+        released: of them. A private feature or a code is no image, and equals none.
     """
     if protection.draws_noise or protection.spec == "none" or not isinstance(released, Release):
         return
