@@ -32,7 +32,7 @@ _AS = {
     "answer": "answers",
 }
 _CURES = {
-    "bits": "compare it with others in a study, or read it with protect.parse(spec, takes=['bits'])",
+    "bits": "give it to sfumato.serve.Client, or read it with protect.parse(spec, takes=['bits'])",
     "numbers": "give it to sfumato.serve.Client, or put it on a device with `sfumato export`",
     "answer": "compare it with others in a study, or read it with protect.parse(spec, takes=['answer'])",
 }
