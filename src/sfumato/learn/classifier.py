@@ -31,8 +31,7 @@ from sfumato.learn.augmentation import apply, augmented, check_policy, mixup
 from sfumato.learn.cards import Names, Precision, Spec, load_model, protection_of, published, training_card
 from sfumato.learn.classes import classes_of, codes_of
 from sfumato.learn.inputs import check_shape
-from sfumato.networks import Conv4, ConvNet8, DenseNet, LeNet, Predictor, ResNet
-from sfumato.networks.conv4 import check_size
+from sfumato.networks.classifiers import CLASSIFIERS as NETWORKS
 from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
 from sfumato.proportions import wilson
@@ -44,24 +43,6 @@ _CHECKPOINT = "classifier checkpoint"
 _BATCH = 256
 
 OPTIMISERS = ("adam", "sgd")
-
-
-def _conv4(shape: tuple[int, int, int], classes: int) -> nn.Module:
-    channels, height, width = shape
-    check_size(torch.empty(0, *shape), 4)
-    return nn.Sequential(Conv4(channels), nn.Linear(64 * (height // 16) * (width // 16), classes))
-
-
-NETWORKS: dict[str, Callable[[tuple[int, int, int], int], nn.Module]] = {
-    "predictor": Predictor,
-    "conv4": _conv4,
-    "lenet": LeNet,
-    "convnet8": ConvNet8,
-    "resnet20": partial(ResNet, depth=20),
-    "resnet50": partial(ResNet, depth=50),
-    "resnet152": partial(ResNet, depth=152),
-    "densenet": DenseNet,
-}
 
 
 @dataclass(frozen=True, kw_only=True)

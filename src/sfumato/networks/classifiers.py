@@ -33,5 +33,5 @@ CLASSIFIERS: dict[str, Callable[[tuple[int, int, int], int], nn.Module]] = {
     "densenet": DenseNet,
 }
 
-# The number of channels -> (N, C, H, W) float images to (N, D) embeddings.
-ENCODERS: dict[str, Callable[[int], nn.Module]] = {"conv4": Conv4, "resnet12": ResNet12}
+# The number of channels, and how often maps are halved -> (N, C, H, W) float images to (N, D) embeddings.
+ENCODERS: dict[str, Callable[..., nn.Module]] = {"conv4": Conv4, "resnet12": ResNet12}

@@ -19,11 +19,11 @@ from torch.nn import functional
 from sfumato import artefacts
 from sfumato.dp import naming
 from sfumato.dp.mechanisms import Noise
-from sfumato.errors import ArtefactError, DataError, SpecError
-from sfumato.images import check_batch, to_float
+from sfumato.errors import ArtefactError, DataError
+from sfumato.images import to_float
 from sfumato.networks.classifiers import CLASSIFIERS, ENCODERS
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
-from sfumato.protect.parameters import artefact_digest, canonical, check_path
+from sfumato.protect.parameters import artefact_digest, canonical, check_path, check_trained_on
 
 KIND = "answers"  # of the artefact
 
@@ -256,14 +256,8 @@ class Answer:
             SpecError: images of another size than the classifier was trained on.
             ArtefactError: as load_answerer does.
         """
-        check_batch(images)
         answerer = self._answerer
-        if tuple(images.shape[1:]) != answerer.shape:
-            size, wanted = ("x".join(map(str, shape)) for shape in (images.shape[1:], answerer.shape))
-            raise SpecError(
-                f"answer: {self.artefact} was trained on {wanted} images, and these are {size}: resize them, "
-                "or train a classifier on images like these"
-            )
+        check_trained_on("answer", self.artefact, "a classifier", images, answerer.shape)
         rows = [int(answerer(to_float(image)).argmax(1)) for image in images.split(1)]
         return AnswerRelease(torch.tensor(rows, dtype=torch.int64), answerer.classes, self.spec)
 

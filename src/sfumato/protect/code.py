@@ -20,14 +20,20 @@ from sfumato import artefacts
 from sfumato.dp import naming
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
-from sfumato.dp.naming import discrete_mu
 from sfumato.errors import ArtefactError, DataError, SpecError
-from sfumato.images import check_batch, to_float
+from sfumato.images import to_float
 from sfumato.networks.classifiers import ENCODERS
 from sfumato.networks.code import CodeNetwork, untrained_code_network
 from sfumato.networks.weights import no_larger_than, take_weights
-from sfumato.protect.feature import GRID, FeatureRelease, clipped_noisy
-from sfumato.protect.parameters import artefact_digest, canonical, check_bounds, check_path, check_pixels
+from sfumato.protect.feature import GRID, FeatureRelease, clipped_noisy, proved_of_clipped_noisy
+from sfumato.protect.parameters import (
+    artefact_digest,
+    canonical,
+    check_bounds,
+    check_path,
+    check_pixels,
+    check_trained_on,
+)
 
 KIND = "code"  # of the artefact
 MOST_BITS = 64
@@ -270,15 +276,9 @@ class Code:
             SpecError: images of another size than the encoder was trained on, or as `check` does.
             ArtefactError: as load_encoder does.
         """
-        check_batch(images)
         self.check()
         encoder = self._encoder
-        if tuple(images.shape[1:]) != encoder.shape:
-            size, wanted = ("x".join(map(str, shape)) for shape in (images.shape[1:], encoder.shape))
-            raise SpecError(
-                f"code: {self.artefact} was trained on {wanted} images, and these are {size}: resize them, "
-                "or train an encoder on images like these"
-            )
+        check_trained_on("code", self.artefact, "an encoder", images, encoder.shape)
         rows = [encoder.network(to_float(image)) for image in images.split(1)]
         numbers = torch.cat(rows) if rows else torch.empty(0, encoder.dimension)
         if encoder.bits is not None:
@@ -297,15 +297,7 @@ class Code:
         """
         count = 1 if pixels is None else check_pixels("code", pixels)
         if self.noise is not None and self.norm is not None:
-            rho = float(2 * Fraction(str(self.norm)) ** 2 / Fraction(str(self.noise)))
-            return Guarantee(
-                definition="concentrated",
-                value=rho,
-                pixels=count,
-                whole_image=rho,
-                source="discrete Gaussian: Canonne, Kamath & Steinke 2020, Thm. 4",
-                centre=discrete_mu(radius=self.norm, variance=self.noise, step=1 / GRID),
-            )
+            return proved_of_clipped_noisy(norm=self.norm, variance=self.noise, pixels=count)
         if self.flip is None and self.epsilon is None:
             return None
         epsilon = self.epsilon

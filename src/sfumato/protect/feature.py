@@ -22,10 +22,17 @@ from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.dp.naming import discrete_mu
 from sfumato.errors import ArtefactError, DataError, SpecError
-from sfumato.images import check_batch, to_float
+from sfumato.images import to_float
 from sfumato.networks import TinyDarknet, cut
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
-from sfumato.protect.parameters import artefact_digest, canonical, check_bounds, check_path, check_pixels
+from sfumato.protect.parameters import (
+    artefact_digest,
+    canonical,
+    check_bounds,
+    check_path,
+    check_pixels,
+    check_trained_on,
+)
 
 KIND = "private feature"  # of the artefact
 
@@ -181,6 +188,27 @@ def clipped_noisy(features: Tensor, noise: Noise, *, norm: float, variance: floa
     return torch.as_tensor((whole + drawn).double() / GRID).float()
 
 
+def proved_of_clipped_noisy(*, norm: float, variance: float, pixels: int) -> Guarantee:
+    """What is proved of numbers that `clipped_noisy` made: ρ-zCDP, ρ = 2·norm² / variance, of any two images.
+
+    The middle of the ball is half as far from each image as two may be from each other, and noise around it
+    is the reference for `naming`.
+
+    Args:
+        norm, variance: of `clipped_noisy`.
+        pixels: how many may differ. The number does not depend on it.
+    """
+    rho = float(2 * Fraction(str(norm)) ** 2 / Fraction(str(variance)))
+    return Guarantee(
+        definition="concentrated",
+        value=rho,
+        pixels=pixels,
+        whole_image=rho,
+        source="discrete Gaussian: Canonne, Kamath & Steinke 2020, Thm. 4",
+        centre=discrete_mu(radius=norm, variance=variance, step=1 / GRID),
+    )
+
+
 @dataclass(frozen=True)
 class Extractor:
     """A trained device side.
@@ -304,14 +332,8 @@ class Feature:
             SpecError: images of another size than the extractor was trained on.
             ArtefactError: as load_extractor does.
         """
-        check_batch(images)
         extractor = self._extractor
-        if tuple(images.shape[1:]) != extractor.shape:
-            found, wanted = ("x".join(map(str, each)) for each in (images.shape[1:], extractor.shape))
-            raise SpecError(
-                f"feature: {self.artefact} was trained on {wanted} images, and these are {found}: "
-                "resize them, or train an extractor on images like these"
-            )
+        check_trained_on("feature", self.artefact, "an extractor", images, extractor.shape)
         network = extractor.network
         rows = [network(to_float(image)) for image in images.split(1)]
         features = torch.cat(rows) if rows else torch.empty(0, len(network.covariance))
@@ -324,10 +346,7 @@ class Feature:
         return FeatureRelease(values, self.spec)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
-        """ρ-zCDP with ρ = 2·norm² / noise, between any two images; None without `norm` or without noise.
-
-        The middle of the ball is half as far from each image as two may be from each other, and noise around
-        it is the reference for `naming`.
+        """See proved_of_clipped_noisy; None without `norm` or without noise.
 
         Args:
             shape: of the image; the number does not depend on it.
@@ -337,15 +356,7 @@ class Feature:
         if self.norm is None or not self.noise:
             return None
         count = 1 if pixels is None else check_pixels("feature", pixels)
-        rho = float(2 * Fraction(str(self.norm)) ** 2 / Fraction(str(self.noise)))
-        return Guarantee(
-            definition="concentrated",
-            value=rho,
-            pixels=count,
-            whole_image=rho,
-            source="discrete Gaussian: Canonne, Kamath & Steinke 2020, Thm. 4",
-            centre=discrete_mu(radius=self.norm, variance=self.noise, step=1 / GRID),
-        )
+        return proved_of_clipped_noisy(norm=self.norm, variance=self.noise, pixels=count)
 
     def suspicious(self, release: FeatureRelease, *, false_alarm: float, made_of: str | None = None) -> None:
         """None: any numbers may be a feature. See Protection.suspicious."""

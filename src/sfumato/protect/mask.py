@@ -16,10 +16,10 @@ from torch import Tensor
 from sfumato import artefacts
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, SpecError
-from sfumato.images import check_batch, to_float
+from sfumato.images import to_float
 from sfumato.networks import UNet
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
-from sfumato.protect.parameters import artefact_digest, canonical, check_path, check_shown
+from sfumato.protect.parameters import artefact_digest, canonical, check_path, check_shown, check_trained_on
 from sfumato.protect.release import Release
 
 KIND = "mask"  # of the artefact
@@ -213,15 +213,9 @@ class Mask:
 
     def release(self, images: Tensor, noise: Noise) -> Release:
         """See Protection.release. Raises ArtefactError as load_masker does."""
-        check_batch(images)
         masker = self._masker
-        channels, height, width = images.shape[1:]
-        if (channels, height, width) != masker.shape:
-            wanted = "x".join(map(str, masker.shape))
-            raise SpecError(
-                f"mask: {self.artefact} was trained on {wanted} images, and these are "
-                f"{channels}x{height}x{width}: resize them, or train a mask on images like these"
-            )
+        check_trained_on("mask", self.artefact, "a mask", images, masker.shape)
+        _, height, width = masker.shape
         keep = masker.keep if self.keep is None else self.keep
         check_shown("mask", keep)
         count = pixels_shown(keep, (height, width))

@@ -101,6 +101,27 @@ def check_path(name: str, key: str, path: str) -> None:
         )
 
 
+def check_trained_on(
+    name: str, artefact: str, trained: str, images: Tensor, shape: tuple[int, int, int]
+) -> None:
+    """Raise SpecError unless (N, C, H, W) images are of the (C, H, W) that an artefact was trained on.
+
+    Args:
+        name: of the protection.
+        artefact: its path.
+        trained: what to train anew, as "a mask".
+        images: to be released.
+        shape: of the training images.
+    """
+    check_batch(images)
+    if tuple(images.shape[1:]) != shape:
+        size, wanted = ("x".join(map(str, sides)) for sides in (images.shape[1:], shape))
+        raise SpecError(
+            f"{name}: {artefact} was trained on {wanted} images, and these are {size}: resize them, or train "
+            f"{trained} on images like these"
+        )
+
+
 def artefact_digest(path: str) -> str:
     """The SHA-256 of a file that a spec only names; see release.made_of. Raises ArtefactError."""
     try:

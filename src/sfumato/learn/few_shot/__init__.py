@@ -11,7 +11,6 @@ it is told of and weighs support images by.
 """
 
 from sfumato.learn.few_shot.config import (
-    ENCODERS,
     FS_PIC_CELEBA,
     FS_PIC_MINIIMAGENET,
     FS_PIC_OMNIGLOT,
@@ -22,7 +21,6 @@ from sfumato.learn.few_shot.testing import Accuracy, evaluate
 from sfumato.learn.few_shot.training import Batch, Training, fs_pic_loss, train
 
 __all__ = [
-    "ENCODERS",
     "FS_PIC_CELEBA",
     "FS_PIC_MINIIMAGENET",
     "FS_PIC_OMNIGLOT",

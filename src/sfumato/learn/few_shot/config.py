@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, did_you_mean
-from sfumato.networks import Conv4, ResNet12
+from sfumato.networks.classifiers import ENCODERS
 from sfumato.precision import resolve
-
-ENCODERS = {"conv4": Conv4, "resnet12": ResNet12}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,9 @@ from sfumato.errors import ArtefactError, ConfigError
 from sfumato.images import to_float, to_uint8
 from sfumato.learn.cards import Precision, Share, Spec, describing, protection_of, published
 from sfumato.learn.conditions import Conditions
-from sfumato.learn.few_shot.config import ENCODERS, FewShotConfig
+from sfumato.learn.few_shot.config import FewShotConfig
 from sfumato.networks import DnCNN
+from sfumato.networks.classifiers import ENCODERS
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.precision import autocast, resolve
 from sfumato.protect import Protection, enlarge
