@@ -40,6 +40,26 @@ class Shape:
         return f"{self.way}-way {self.shot}-shot"
 
 
+def largest(codes: Tensor, *, way: int, shot: int, queries: int) -> tuple[int, int, int]:
+    """Way, shot and queries, each made smaller where the classes have too few images.
+
+    The way is lowered to the number of classes with two images or more, then shot and queries to what so many
+    classes have. With fewer than two such classes, all stays: the sampler says what is missing.
+
+    Args:
+        codes: (n,) int64 class of each image.
+        way, shot, queries: that are wanted.
+    """
+    _, counts = codes.unique(return_counts=True)
+    counts = counts[counts >= 2].sort(descending=True).values
+    way = min(way, len(counts))
+    if way < 2:
+        return 2, shot, queries
+    most = int(counts[way - 1])
+    shot = min(shot, most - 1)
+    return way, shot, min(queries, most - shot)
+
+
 class Sampler:
     """Draws episodes: classes without replacement, then images within each, all equally likely.
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.attack.restore import RestorationConfig
 from sfumato.data.labelled import LabelledImages
-from sfumato.episodes import Shape
+from sfumato.episodes import Shape, largest
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.learn.classifier import ClassifierConfig
@@ -99,7 +100,7 @@ class StudyConfig:
             trained on releases, and "classifier-shape", which sees of a mask which pixels it shows.
         attacks: of ATTACKS. "reidentify-denoised" is always among them where the static adversary and the
             denoised learner are: the service has the denoiser, which undoes part of the protection. Who
-            restores undoes the protection by a network of his own; how much comes back is measured as well.
+            restores undoes the protection by a network of their own; how much comes back is measured as well.
         measures: of "ssim", "psnr" and "mse"; and "face-similarity", by the adversary's recogniser, which is
             measured only where it is named.
         training: how the classifiers are trained; a denoiser only stands in front of "denoised".
@@ -264,8 +265,7 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
 def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
     """The study with episodes no larger than the classes of `data` allow; larger ones are made smaller.
 
-    A way is lowered to the number of classes with two images or more, then shot and queries to what so
-    so many classes have. A task that is meta-learned has a way and shot that the training images have, too.
+    See episodes.largest. A task that is meta-learned has a way and shot that the training images have, too.
     """
     task, training, meta = config.task, config.training, config.meta
     way, shot, queries = _fitting(data.split("test"), task, task.way, task.shot, task.queries)
@@ -288,13 +288,8 @@ def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
 
 def _fitting(data: LabelledImages, task: Task, way: int, shot: int, queries: int) -> tuple[int, int, int]:
     label = data.label(task.target)
-    codes, counts = label.codes.unique(return_counts=True)
+    codes = label.codes
     if task.classes is not None:
-        counts = counts[[label.names[code] in task.classes for code in codes.tolist()]]
-    counts = counts[counts >= 2].sort(descending=True).values
-    way = min(way, len(counts))
-    if way < 2:
-        return 2, shot, queries  # the sampler says what is missing
-    each = int(counts[way - 1])
-    shot = min(shot, each - 1)
-    return way, shot, min(queries, each - shot)
+        wanted = [number for number, name in enumerate(label.names) if name in task.classes]
+        codes = codes[torch.isin(codes, torch.tensor(wanted))]
+    return largest(codes, way=way, shot=shot, queries=queries)

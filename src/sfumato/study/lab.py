@@ -30,8 +30,6 @@ from sfumato.study.records import source_of
 from sfumato.study.streams import MEASURED, Releases
 from sfumato.study.vocabulary import LEARNERS
 
-_KINDS = {**kinds.KINDS, **kinds.ACROSS}
-
 
 @dataclass(frozen=True)
 class Progress:
@@ -163,7 +161,7 @@ class Lab:
         """Of all that decides the result of a cell; the name of its record."""
         shared = {"results": RESULTS, "cell": asdict(cell), "data": self.data.digest}
         shared |= self.made_of(self.config.specs if cell.kind == "transfer" else [cell.protection])
-        return digest_of({**shared, **_KINDS[cell.kind].settings(self, cell)})
+        return digest_of({**shared, **kinds.ALL[cell.kind].settings(self, cell)})
 
     def training_settings(self) -> dict[str, Any]:
         """All of the study that decides a few-shot model, beside its protection and seed."""
@@ -186,7 +184,7 @@ class Lab:
 
     def measure(self, cell: Cell) -> dict[str, Any]:
         """The result of a cell. Raises BusyError where another process is making what it needs."""
-        result: dict[str, Any] = _KINDS[cell.kind].measure(self, cell)
+        result: dict[str, Any] = kinds.ALL[cell.kind].measure(self, cell)
         return result
 
     def description(self, cells: list[dict[str, Any]]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from sfumato.errors import DataError
 from sfumato.files import parse_json, whole
-from sfumato.study.kinds import ACROSS, KINDS
+from sfumato.study.kinds import ALL
 from sfumato.study.kinds.common import Model
 
 CONTENT = "content_sha256"  # the key of the digest
@@ -90,7 +90,7 @@ def _of_kind(kind: str, result: type[Model]) -> type[Record]:
     )
 
 
-_TYPES = {kind: _of_kind(kind, module.Result) for kind, module in {**KINDS, **ACROSS}.items()}
+_TYPES = {kind: _of_kind(kind, module.Result) for kind, module in ALL.items()}
 _READER: pydantic.TypeAdapter[Record] = pydantic.TypeAdapter(
     Annotated[reduce(or_, _TYPES.values()), Field(discriminator="kind")]  # type: ignore[arg-type]
 )

@@ -12,8 +12,10 @@ from sfumato.images import digest
 from sfumato.protect import Protection, Release, parse
 from sfumato.protect.release import IMAGES, KINDS, Trained, kind_of
 
-# Streams of noise, one for every use; learners and kinds of cells have more of their own, from 5 up.
+# Streams of noise, one for every use: of similarity, adversaries, learners, and what a release tells.
 MEASURED, GALLERY, PROBES, OTHERS, RESTORED = range(5)
+NUMBERS_TESTED, CLASSIFIER_TRAINED, CLASSIFIER_VALIDATED, CLASSIFIER_TESTED = range(5, 9)
+TELLING, TOLD = 9, 10
 
 
 class Remembering:
@@ -63,21 +65,20 @@ class Remembering:
 
 
 class Releases:
-    """The protections of a study. State: the last trained one, and what it released.
+    """The protections of a study. State: the last one, with what it has read and released.
 
     One is enough, since the cells of a setting follow each other. Its artefact must not change meanwhile.
     """
 
     def __init__(self) -> None:
-        self._last: Remembering | None = None
+        self._last: tuple[str, Any] | None = None
 
     def protection(self, spec: str) -> Any:
         """The protection that a spec names; one of images that was trained releases each image once."""
-        protection: Any = parse(spec, takes=KINDS)
-        trained = isinstance(protection, Trained) and kind_of(protection) in IMAGES
-        if protection.draws_noise or not trained:
-            return protection
-        last = self._last
-        if last is None or last.spec != protection.spec:
-            last = self._last = Remembering(protection)
-        return last
+        if self._last is None or self._last[0] != spec:
+            protection: Any = parse(spec, takes=KINDS)
+            trained = isinstance(protection, Trained) and kind_of(protection) in IMAGES
+            if trained and not protection.draws_noise:
+                protection = Remembering(protection)
+            self._last = spec, protection
+        return self._last[1]

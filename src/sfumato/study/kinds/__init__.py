@@ -40,6 +40,7 @@ KINDS: dict[str, ModuleType] = {
 }
 # Those that compare protections, after all others.
 ACROSS: dict[str, ModuleType] = {"transfer": transfer}
+ALL: dict[str, ModuleType] = {**KINDS, **ACROSS}
 
 
 def cells(config: "StudyConfig") -> list["Cell"]:

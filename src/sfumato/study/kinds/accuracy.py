@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pydantic
 
 from sfumato.study.cells import Cell
-from sfumato.study.kinds.common import Model, learners_of, module
+from sfumato.study.kinds.common import Model, learners_of, module, not_taken
 from sfumato.study.vocabulary import LEARNERS, release_kind
 
 if TYPE_CHECKING:
@@ -86,11 +86,9 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
 
 def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
     """Learners that cannot take what is released."""
-    kind = release_kind(spec)
-    if spec == "none" or kind == "answer":
+    if spec == "none" or release_kind(spec) == "answer":
         return {}
-    taken = {name: LEARNERS[name].releases for name in config.learners}
-    return {f"the learner {name!r}": kinds for name, kinds in taken.items() if kind not in kinds}
+    return not_taken("learner", LEARNERS, config.learners, spec)
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:

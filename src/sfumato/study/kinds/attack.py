@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from sfumato.study.cells import Cell
-from sfumato.study.kinds.common import Model, attacks_of, module
-from sfumato.study.vocabulary import ATTACKS, release_kind
+from sfumato.study.kinds.common import Model, attacks_of, module, not_taken
+from sfumato.study.vocabulary import ATTACKS
 
 if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig
@@ -53,9 +53,7 @@ def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
     """Attacks that cannot be made on what is released."""
     if spec == "none" or config.task.sensitive is None:
         return {}
-    taken = {name: ATTACKS[name].releases for name in config.attacks}
-    kind = release_kind(spec)
-    return {f"the attack {name!r}": kinds for name, kinds in taken.items() if kind not in kinds}
+    return not_taken("attack", ATTACKS, config.attacks, spec)
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """What the kinds of cells share."""
 
 import re
+from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pydantic
 
@@ -100,6 +101,20 @@ def views_of(config: "StudyConfig", spec: str) -> list[str]:
     if any(ATTACKS[name].view == "restored" for name in attacks_of(config, spec)):
         views.append("restored")
     return views
+
+
+def not_taken(what: str, table: Mapping[str, Any], names: list[str], spec: str) -> dict[str, tuple[str, ...]]:
+    """Those that cannot take what a protection releases. -> what each is called: the releases that it takes.
+
+    Args:
+        what: they are, as "learner".
+        table: of the vocabulary.
+        names: that the study has of it.
+        spec: of the protection.
+    """
+    kind = release_kind(spec)
+    taken = {name: table[name].releases for name in names}
+    return {f"the {what} {name!r}": kinds for name, kinds in taken.items() if kind not in kinds}
 
 
 def has_shape(spec: str) -> bool:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from sfumato.study.cells import Cell
-from sfumato.study.kinds.common import Model, Picture, module
+from sfumato.study.kinds.common import Model, Picture, module, not_taken
 from sfumato.study.vocabulary import RECONSTRUCTIONS, release_kind
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
     """Attacks that cannot be made on what is released."""
     if spec == "none":
         return {}
-    taken = {name: RECONSTRUCTIONS[name].releases for name in config.reconstructions}
-    kind = release_kind(spec)
-    return {f"the reconstruction {name!r}": kinds for name, kinds in taken.items() if kind not in kinds}
+    return not_taken("reconstruction", RECONSTRUCTIONS, config.reconstructions, spec)
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig
     from sfumato.study.lab import Lab
 
-_KNOWN, _ASKED = 9, 10  # streams of releases
 _IMAGES = 1500  # of each side at most
 _COMPONENTS = 100  # numbers that a release is reduced to
 
@@ -61,13 +60,14 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Learn each label from what travelled, and test on other images."""
     from sfumato.learn import vectors
     from sfumato.study.learners.classifier import judged
+    from sfumato.study.streams import TELLING, TOLD
 
     labels = {}
     train = lab.data.split("train")
     known = train.rows(lab.shuffled(len(train), cell.seed)[:_IMAGES])
     asked = lab.test.rows(lab.shuffled(len(lab.test), cell.seed + 1)[:_IMAGES])
-    reduce = _Reduced(lab.released(cell, known.images, _KNOWN).vectors())
-    of_known, of_asked = reduce.known, reduce(lab.released(cell, asked.images, _ASKED).vectors())
+    reduce = _Reduced(lab.released(cell, known.images, TELLING).vectors())
+    of_known, of_asked = reduce.known, reduce(lab.released(cell, asked.images, TOLD).vectors())
     for name in lab.data.labels:
         learned_rows, asked_rows = (_of_the_task(lab, part, name) for part in (known, asked))
         known_codes, codes = known.label(name).codes[learned_rows], asked.label(name).codes[asked_rows]

@@ -10,12 +10,11 @@ from sfumato.learn.classes import classes_of, codes_of
 from sfumato.proportions import wilson
 from sfumato.study.cells import Cell, changed
 from sfumato.study.models import with_checkpoint
+from sfumato.study.streams import CLASSIFIER_TESTED, CLASSIFIER_TRAINED, CLASSIFIER_VALIDATED
 from sfumato.study.vocabulary import IMAGES, LEARNERS, release_kind
 
 if TYPE_CHECKING:
     from sfumato.study.lab import Lab
-
-_TRAINED, _VALIDATED, _TESTED = 6, 7, 8  # streams of releases
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
@@ -109,10 +108,10 @@ def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
         codes = codes_of(part, target, classes, "classifier")
         return lab.released(cell, part.images, stream).vectors(), codes
 
-    held = None if lab.validation is None else labelled(lab.validation, _VALIDATED)
-    model = vectors.train(*labelled(lab.train, _TRAINED), validation=held, seed=cell.seed)
+    held = None if lab.validation is None else labelled(lab.validation, CLASSIFIER_VALIDATED)
+    model = vectors.train(*labelled(lab.train, CLASSIFIER_TRAINED), validation=held, seed=cell.seed)
     taken = time.perf_counter() - start
-    tested, codes = labelled(lab.asked, _TESTED)
+    tested, codes = labelled(lab.asked, CLASSIFIER_TESTED)
     accuracy = judged(model.classify(tested), codes, cell.protection)
     return over_images(accuracy) | {
         "model": model.name,

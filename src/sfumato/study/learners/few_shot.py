@@ -13,12 +13,11 @@ from sfumato.errors import DataError
 from sfumato.learn import few_shot, prototypes
 from sfumato.study.cells import Cell, changed
 from sfumato.study.models import with_checkpoint
+from sfumato.study.streams import NUMBERS_TESTED
 from sfumato.study.vocabulary import IMAGES, release_kind
 
 if TYPE_CHECKING:
     from sfumato.study.lab import Lab
-
-_TESTED = 5  # stream of the releases that numbers are tested on
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
@@ -96,9 +95,10 @@ def over_episodes(accuracy: few_shot.Accuracy) -> dict[str, Any]:
 def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Prototypes of the numbers that travelled, each scaled by its spread over training images."""
     task, start = lab.config.task, time.perf_counter()
-    training = lab.released(cell, lab.train.images[lab.shuffled(len(lab.train), cell.seed)[:2000]], _TESTED)
+    rows = lab.shuffled(len(lab.train), cell.seed)[:2000]
+    training = lab.released(cell, lab.train.images[rows], NUMBERS_TESTED)
     spread, mean = torch.std_mean(training.vectors(), dim=0)
-    released = lab.released(cell, lab.asked.images, _TESTED, 1).vectors()
+    released = lab.released(cell, lab.asked.images, NUMBERS_TESTED, 1).vectors()
     vectors = (released - mean) / spread.clamp(min=1e-6)
     taken = time.perf_counter() - start
     result = over_episodes(_episodes_of(lab, cell, vectors, task.shot))

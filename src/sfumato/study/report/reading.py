@@ -10,7 +10,7 @@ import pydantic
 from sfumato.errors import DataError
 from sfumato.files import portable
 from sfumato.study.estimates import Study
-from sfumato.study.kinds import ACROSS, KINDS
+from sfumato.study.kinds import ALL
 from sfumato.study.records import Record, parse, read_json
 from sfumato.study.vocabulary import ATTACKS
 
@@ -70,7 +70,7 @@ def typed(content: Mapping[str, Any]) -> Record:
 
 def is_known(kind: str, attack: str | None) -> bool:
     """Whether this version knows what a cell is of; attacks on people have names of its vocabulary."""
-    return kind in {**KINDS, **ACROSS} and (kind != "attack" or attack is None or attack in ATTACKS)
+    return kind in ALL and (kind != "attack" or attack is None or attack in ATTACKS)
 
 
 def _names(specs: Sequence[str]) -> dict[str, str]:

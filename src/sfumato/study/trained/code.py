@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sfumato.data.labelled import LabelledImages
-from sfumato.episodes import Sampler
+from sfumato.episodes import Sampler, largest
 from sfumato.errors import ConfigError, SpecError
 from sfumato.learn import code
 from sfumato.protect.code import Code
@@ -104,23 +104,16 @@ def _fitting(
     data: LabelledImages, validation: LabelledImages | None, target: str, codes: code.CodeConfig
 ) -> code.CodeConfig:
     """The settings with episodes no larger than the classes of the images allow."""
-    way, shot, queries = _largest(data, target, codes.way, codes.shot, codes.queries)
+    way, shot, queries = largest(
+        data.label(target).codes, way=codes.way, shot=codes.shot, queries=codes.queries
+    )
     codes = replace(codes, way=way, shot=shot, queries=queries)
     if validation is None:
         return codes
-    way, shot, queries = _largest(
-        validation, target, codes.validation_way, codes.validation_shot, codes.validation_queries
+    way, shot, queries = largest(
+        validation.label(target).codes,
+        way=codes.validation_way,
+        shot=codes.validation_shot,
+        queries=codes.validation_queries,
     )
     return replace(codes, validation_way=way, validation_shot=shot, validation_queries=queries)
-
-
-def _largest(data: LabelledImages, target: str, way: int, shot: int, queries: int) -> tuple[int, int, int]:
-    """Way, shot and queries, each made smaller where the classes have too few images."""
-    _, counts = data.label(target).codes.unique(return_counts=True)
-    counts = counts[counts >= 2].sort(descending=True).values
-    if len(counts) < 2:
-        return way, shot, queries  # the sampler says what is missing
-    way = min(way, len(counts))
-    most = int(counts[way - 1])
-    shot = min(shot, most - 1)
-    return way, shot, min(queries, most - shot)
