@@ -54,16 +54,20 @@ def test_a_code_learns_hats_that_it_has_never_seen(people: data.LabelledImages):
     assert accuracy.mean - accuracy.half_width > 0.4
 
 
-def test_a_stopped_training_ends_with_the_same_encoder(people: data.LabelledImages, tmp_path: Path):
+@pytest.mark.parametrize("pretraining_epochs", [0, 2])
+def test_a_stopped_training_ends_with_the_same_encoder(
+    people: data.LabelledImages, tmp_path: Path, pretraining_epochs: int
+):
     class Stop(Exception):  # noqa: N818
         pass
 
     def stop(done: int, planned: int) -> None:
-        if done > 3:  # in the second epoch
+        if done > 6:  # in the third epoch
             raise Stop
 
-    config = CodeConfig(**QUICK, bits=4, against=0.5)
-    settings: dict[str, Any] = {"sensitive": ["identity"], "checkpoint": tmp_path / "checkpoint"}
+    settings: dict[str, Any] = QUICK | {"epochs": 4, "pretraining_epochs": pretraining_epochs}
+    config = CodeConfig(**settings, bits=4, against=0.5)
+    settings = {"sensitive": ["identity"], "checkpoint": tmp_path / "checkpoint"}
     whole = trained(people, config, sensitive=["identity"])
     with pytest.raises(Stop):
         trained(people, config, progress=stop, **settings)
@@ -76,6 +80,18 @@ def test_the_checkpoint_of_another_code_is_refused(people: data.LabelledImages, 
     trained(people, CodeConfig(**QUICK, bits=4), checkpoint=tmp_path / "checkpoint")
     with pytest.raises(ArtefactError, match="the checkpoint of another run"):
         trained(people, CodeConfig(**QUICK, bits=5), checkpoint=tmp_path / "checkpoint")
+
+
+def test_an_encoder_that_has_learned_to_classify_needs_fewer_episodes(people: data.LabelledImages):
+    accuracies = []
+    for pretraining_epochs in (0, 20):
+        epochs = {"epochs": pretraining_epochs + 3, "pretraining_epochs": pretraining_epochs}
+        config = CodeConfig(**QUICK | epochs | {"way": 8, "shot": 3, "queries": 3}, bits=8)
+        shape = Shape(way=3, shot=3, queries=3)
+        model = trained(people, config)
+        accuracies.append(code.evaluate(model, people.split("test"), shape, target="headwear", episodes=400))
+    without, after = accuracies
+    assert after.mean - after.half_width > without.mean + without.half_width
 
 
 # Losses
@@ -135,6 +151,7 @@ def test_the_loss_of_codes_that_tell_the_classes_is_less(people: data.LabelledIm
         ({"bits": 4, "norm": 1, "noise": 1}, "norm and noise are of numbers"),
         ({"numbers": 4, "flip": 0.1}, "flip is of bits"),
         ({"bits": 4, "way": 1}, "way"),
+        ({"bits": 4, "epochs": 3, "pretraining_epochs": 3}, "pretraining_epochs=3: from 0 to 2"),
         ({"bits": 4, "against": -1}, "against=-1: at least 0"),
         ({"bits": 4, "encoder": "conv5"}, "did you mean 'conv4'"),
     ],

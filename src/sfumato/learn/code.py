@@ -51,6 +51,8 @@ class CodeConfig:
         encoder: a name of networks.classifiers.ENCODERS.
         side: images are shrunk to this height and width first; None for not.
         way, shot, queries: N, K and Q of a training episode.
+        pretraining_epochs: the first so many epochs train the encoder to classify the training classes, in
+            batches of as many images as an episode has; 0 for none.
         epochs: at most so many; `episodes_per_epoch` episodes each.
         patience: epochs without a better validation accuracy before training stops.
         validation_way, validation_shot, validation_queries, validation_episodes: how that is measured.
@@ -72,6 +74,7 @@ class CodeConfig:
     way: int = 20
     shot: int = 5
     queries: int = 5
+    pretraining_epochs: int = 0
     epochs: int = 60
     episodes_per_epoch: int = 25
     patience: int = 12
@@ -104,6 +107,10 @@ class CodeConfig:
         for name, bound in {**least, "validation_episodes": 2}.items():
             if getattr(self, name) < bound:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least {bound}")
+        if not 0 <= self.pretraining_epochs < self.epochs:
+            raise ConfigError(
+                f"pretraining_epochs={self.pretraining_epochs}: from 0 to {self.epochs - 1}, below epochs"
+            )
         for name in ("balance", "against"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ConfigError(f"{name}={getattr(self, name):g}: at least 0, for none")
@@ -169,6 +176,10 @@ class CodeModel(nn.Module):
         numbers: Tensor = self.network(to_float(images).contiguous(memory_format=torch.channels_last))
         return numbers
 
+    def encoded(self, images: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 -> (N, D) float32, what the encoder gives."""
+        return self.network.encode(to_float(images).contiguous(memory_format=torch.channels_last))
+
     @torch.no_grad()
     def codes(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32 as a receiver computes with them, without noise."""
@@ -229,20 +240,29 @@ def train(
     label = data.label(target)
     sampler = Sampler(label, config.episode)
     model = untrained(data, config, target=target, sensitive=sensitive, validation=validation, seed=seed)
-    run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card)
+    classes, class_of = label.codes.unique(return_inverse=True)
+    pretraining = _pretraining_head(model, data, len(classes), config)
+    run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, beside=pretraining)
     judge = None if validation is None else _Judge(validation, config, target)
     secrets = {name: data.label(name).codes.unique(return_inverse=True)[1] for name in sensitive}
     draw = torch.Generator()
 
     def batches(epoch: int) -> Iterator[Tensor]:
-        """(N, K + Q) rows of an episode."""
+        """(N, K + Q) rows of an episode; in pretraining (B,) rows of a batch."""
         draw.manual_seed(seed_of(seed, epoch))
         run.set_rate(config.learning_rate * 0.5 ** (epoch // config.halve_every))
+        size = config.way * (config.shot + config.queries)
         for _ in range(config.episodes_per_epoch):
-            yield sampler.draw(1, draw)[0]
+            if epoch < config.pretraining_epochs:
+                yield torch.randint(len(data), (size,), generator=draw)
+            else:
+                yield sampler.draw(1, draw)[0]
 
     def step(rows: Tensor) -> Tensor:
         images = augmented(data.images[rows.flatten()], draw, flips=config.flips, shifts=config.shifts)
+        if rows.ndim == 1:
+            guesses = model.encoded(images) @ pretraining["classifier"].T
+            return run.minimise(functional.cross_entropy(guesses, class_of[rows], label_smoothing=0.1))
         numbers = model.numbers(images)
         loss = episode_loss(model, numbers, config, draw)
         for name, codes in secrets.items():
@@ -258,6 +278,7 @@ def train(
         steps=config.episodes_per_epoch,
         judge=None if judge is None else lambda: judge.accuracy(model),
         patience=config.patience,
+        patient_from=config.pretraining_epochs,
         checkpoint=checkpoint,
         progress=progress,
     )
@@ -309,6 +330,17 @@ def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: to
     if config.balance and config.bits is not None:
         loss = loss + config.balance * unbalanced(numbers)
     return loss
+
+
+def _pretraining_head(
+    model: CodeModel, data: LabelledImages, classes: int, config: CodeConfig
+) -> nn.ParameterDict:
+    """The layer of pretraining, which starts at 0; empty where there is none."""
+    if not config.pretraining_epochs:
+        return nn.ParameterDict()
+    with torch.no_grad():
+        size = model.eval().encoded(data.images[:1]).shape[1]
+    return nn.ParameterDict({"classifier": torch.zeros(classes, size)})
 
 
 def coded(numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:

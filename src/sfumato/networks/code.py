@@ -29,13 +29,18 @@ class CodeNetwork(nn.Module):
         self.norm = nn.BatchNorm1d(dimension, affine=False)
         self.side = side
 
-    def forward(self, images: Tensor) -> Tensor:
-        """The numbers of float images, from -1 to 1. What follows the encoder is computed in float32."""
+    def encode(self, images: Tensor) -> Tensor:
+        """(N, D) float32 of float images: what the encoder gives, before the code."""
         if self.side is not None:
             images = functional.interpolate(
                 images, (self.side, self.side), mode="bilinear", align_corners=False, antialias=True
             )
-        outputs = self.encoder(images).float()
+        outputs: Tensor = self.encoder(images).float()
+        return outputs
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The numbers of float images, from -1 to 1. What follows the encoder is computed in float32."""
+        outputs = self.encode(images)
         with torch.autocast(outputs.device.type, enabled=False):
             return torch.tanh(self.norm(self.project(outputs)))
 
