@@ -1,6 +1,8 @@
 """Drawn hats on photographs: real people, and a task of many classes that is not who they are."""
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +16,6 @@ from sfumato.data import _hats as drawn
 from sfumato.data._people import SCENE
 from sfumato.data.hats import put_on
 from sfumato.errors import ConfigError, DataError, SfumatoError
-
-LFW = Path("runs/data/lfw/table.csv")
 
 
 @pytest.fixture(scope="module")
@@ -319,12 +319,13 @@ def test_more_images_than_the_memory_may_hold_are_refused(people: Path, monkeypa
 # Real photographs
 
 
-@pytest.mark.skipif(not LFW.is_file(), reason=f"{LFW} is not there: python studies/unpack.py lfw makes it")
-def test_hats_on_labelled_faces_in_the_wild(tmp_path: Path):
+def test_hats_on_labelled_faces_in_the_wild(shared_data: Path, tmp_path: Path):
     """One photograph in eight."""
-    header, *rows = LFW.read_text().splitlines()
-    path = tmp_path / "table.csv"
-    path.write_text("\n".join([header, *(f"{LFW.parent.resolve()}/{row}" for row in rows[::8])]))
+    unpack = [sys.executable, "studies/unpack.py", "lfw", str(shared_data), str(tmp_path / "lfw")]
+    subprocess.run(unpack, check=True, capture_output=True)
+    header, *rows = (tmp_path / "lfw/table.csv").read_text().splitlines()
+    path = tmp_path / "lfw/eighth.csv"
+    path.write_text("\n".join([header, *rows[::8]]))
     source, data = table(path), hats(path, headwear=160)
     assert {name: len(part) for name, part in data.splits.items()} == {
         name: len(part) * (3 if name == "train" else 1) for name, part in source.splits.items()
