@@ -1,0 +1,204 @@
+"""Who is on a release, by probabilistic linear discriminant analysis of its values.
+
+Source: the two-covariance model of Brümmer & de Villiers 2010 (Prince & Elder 2007; Sizov, Lee & Kinnunen 2014
+compare the variants). A person has a point y ~ N(μ, B), and each photograph of them a value x ~ N(y, W): B is
+how people differ, W how photographs of one person do. Both are learned from people whom nobody looks for; the
+ratio of two likelihoods then says whether a probe shows a person of the gallery.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sfumato.errors import DataError
+
+DIMENSIONS = (10, 20, 40, 80, 160, 320)  # principal components, among which the data chooses
+_STEPS = 100  # of expectation-maximisation
+_RISE = 1e-5  # of the log-likelihood of a photograph, below which it has converged
+# The least that photographs of one person differ in any direction, as a share of the mean variance; and
+# people, as a share of what their photographs do: where this starts at 0 it would stay there.
+_FLOOR, _LEAST = 1e-6, 1e-4
+_OVERSAMPLED, _ITERATIONS = 20, 4  # of the search for principal components
+
+
+@dataclass(frozen=True)
+class PLDA:
+    """A trained model, in the coordinates in which W = 1 and B is diagonal.
+
+    Attributes:
+        mean: (D,) float64, μ.
+        axes: (D, d) float64, from values to coordinates: principal components, then both covariances
+            diagonalised at once.
+        between: (d,) float64, the diagonal of B.
+    """
+
+    mean: Tensor
+    axes: Tensor
+    between: Tensor
+
+    def coordinates(self, values: Tensor) -> Tensor:
+        """(..., D) values -> (..., d) float64, with W = 1 and B diagonal."""
+        return (values.double() - self.mean) @ self.axes
+
+    def log_ratios(self, gallery: Tensor, identities: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
+        """ln p(x | the photographs of a person in the gallery) - ln p(x), for every probe and person.
+
+        n photographs with the mean x̄ leave of the person's point the posterior N(n·b·x̄, b), b = B/(1 + n·B),
+        with μ = 0. A probe of theirs has the variance b + 1 around it; one of anybody has B + 1 around 0.
+
+        Args:
+            gallery: (R, n, D) values of R releases of each known photograph, which are averaged: they are
+                one photograph each.
+            identities: (n,) int64, any codes.
+            probes: (m, D).
+
+        Returns:
+            the codes, (I,) ascending, and (m, I) float64.
+        """
+        people, counts, means, _ = _grouped(self.coordinates(gallery).mean(0), identities)
+        x = self.coordinates(probes)  # (m, d)
+        posterior = self.between / (1 + counts[:, None] * self.between)  # (I, d)
+        centre, variance = counts[:, None] * posterior * means, posterior + 1
+        # Σ (x - c)² / v, multiplied out: (m, I, d) numbers may be too many.
+        theirs = x.square() @ (1 / variance).T - 2 * x @ (centre / variance).T
+        theirs = theirs + (centre.square() / variance + variance.log()).sum(1)
+        anybody = (x.square() / (self.between + 1) + (self.between + 1).log()).sum(1, keepdim=True)
+        return people, (anybody - theirs) / 2
+
+
+def trainable(values: Tensor, identities: Tensor) -> bool:
+    """Whether there is something to learn: two people, two photographs of one, and values that differ."""
+    people = len(identities.unique())
+    return 2 <= people < len(identities) and bool((values != values[0, 0]).any())
+
+
+def train(values: Tensor, identities: Tensor, *, dimensions: int | None = None) -> PLDA:
+    """Fit the model by maximum likelihood, on people whom nobody looks for.
+
+    Expectation-maximisation, from the moments of both covariances: people have unequal numbers of
+    photographs, for which no closed form is known; where they are equal it starts at the closed form.
+
+    Args:
+        values: (R, N, D) finite values of R releases of each photograph. In each release everybody counts
+            as a person of their own: the noise of a photograph's releases differs, and the photograph does
+            not, so that together they would look as if photographs of one person hardly differed.
+        identities: (N,) int64, any codes.
+        dimensions: principal components that are kept; None for those of DIMENSIONS by which a model of
+            half of the people names most photographs of the other half.
+
+    Raises:
+        DataError: values that are no finite numbers, or nothing to learn; see trainable.
+    """
+    if not values.isfinite().all():
+        raise DataError("values that are no finite numbers: leave these images out")
+    if not trainable(values, identities):
+        raise DataError(
+            f"{len(identities)} photographs of {len(identities.unique())} people: at least 2 people are "
+            "needed, 2 photographs of one, and values that are not all equal"
+        )
+    flat = values.flatten(0, 1)
+    components = principal_components(flat, dimensions or max(DIMENSIONS))  # (D, d)
+    centre = flat.mean(0)
+    coordinates = ((values - centre) @ components).double()
+    if dimensions is None:
+        dimensions = _chosen(coordinates, identities)
+    mean, axes, between = _fitted(coordinates[..., :dimensions], identities)
+    components = components[:, :dimensions].double()
+    return PLDA(centre.double() + components @ mean, components @ axes, between)
+
+
+def principal_components(values: Tensor, count: int) -> Tensor:
+    """The directions in which (N, D) values vary most, at most `count`. -> (D, d) orthonormal, d <= count.
+
+    By subspace iteration (Halko, Martinsson & Tropp 2011, Algorithm 4.4) from fixed directions: the same
+    values give the same components. Directions without variance are left out.
+    """
+    centred = values - values.mean(0)
+    width = min(count + _OVERSAMPLED, *values.shape)
+    start = torch.randn(values.shape[1], width, generator=torch.Generator().manual_seed(0))
+    basis = start.to(values.dtype)
+    for _ in range(_ITERATIONS):
+        basis = torch.linalg.qr(centred.T @ (centred @ basis)).Q
+    _, lengths, turn = torch.linalg.svd(centred @ basis, full_matrices=False)
+    kept = int((lengths[:count] > lengths[0] * 1e-5).sum())  # they descend
+    components: Tensor = (basis @ turn.T)[:, :kept]
+    return components
+
+
+def _chosen(coordinates: Tensor, identities: Tensor) -> int:
+    """How many principal components name people best on whom the model was not trained.
+
+    Every second person is named, every second photograph of them; the other ones are their gallery.
+    """
+    most = coordinates.shape[2]
+    candidates = sorted({min(dimensions, most) for dimensions in DIMENSIONS})
+    looked_for = torch.isin(identities, identities.unique()[1::2])
+    second = torch.zeros_like(looked_for)
+    second[identities.argsort(stable=True)[1::2]] = True
+    gallery = looked_for & ~second
+    probes = looked_for & second & torch.isin(identities, identities[gallery])
+    others = coordinates[:, ~looked_for], identities[~looked_for]
+    if len(candidates) == 1 or not trainable(*others) or not probes.any():
+        return most
+
+    def right(dimensions: int) -> float:
+        model = PLDA(*_fitted(others[0][..., :dimensions], others[1]))
+        known, asked = coordinates[:, gallery, :dimensions], coordinates[0, probes, :dimensions]
+        people, ratios = model.log_ratios(known, identities[gallery], asked)
+        return (people[ratios.argmax(1)] == identities[probes]).double().mean().item()
+
+    return max(candidates, key=right)  # the fewest of several that are equal
+
+
+def _grouped(values: Tensor, identities: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Codes of people, ascending, how many values each has, their means, and which mean each row has."""
+    people, rows, counts = identities.unique(return_inverse=True, return_counts=True)
+    sums = values.new_zeros(len(people), values.shape[1]).index_add(0, rows, values)
+    return people, counts, sums / counts[:, None], rows
+
+
+def _fitted(values: Tensor, identities: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The two-covariance model of (R, N, d) values, by maximum likelihood. -> mean, axes, between; see PLDA.
+
+    All covariances of a step are in the coordinates in which those of the step before are diagonal.
+    """
+    releases = torch.arange(len(values))[:, None]
+    _, counts, means, rows = _grouped(
+        values.flatten(0, 1), (identities.unique(return_inverse=True)[1] * len(values) + releases).flatten()
+    )
+    photographs, people, dimensions = len(rows), len(counts), values.shape[2]
+    n = counts[:, None].double()  # (I, 1)
+    mean = means.mean(0)
+    inner = values.flatten(0, 1) - means[rows]
+    scatter = inner.T @ inner  # (d, d), of photographs of one person
+    floor = _FLOOR * (means[rows] - mean + inner).square().mean() * torch.eye(dimensions).double()
+    within = scatter / (photographs - people) + floor
+    between = (means - mean).T @ (means - mean) / people - within * people / photographs
+    axes, before = torch.eye(dimensions).double(), float("-inf")
+    for _ in range(_STEPS):
+        turn, variances = _diagonalised(within, between)
+        axes = axes @ turn
+        z, inside = (means - mean) @ axes, axes.T @ scatter @ axes  # (I, d), (d, d)
+        spread = 1 + n * variances
+        likelihood = photographs * axes.slogdet().logabsdet - inside.trace() / 2
+        likelihood -= (n * z.square() / spread + spread.log()).sum() / 2
+        if likelihood.item() / photographs - before < _RISE:
+            break
+        before = likelihood.item() / photographs
+        points, left = n * variances / spread * z, variances / spread  # posterior means and variances, (I, d)
+        shift = points.mean(0)
+        mean = mean + torch.linalg.solve(axes.T, shift)
+        between = ((points - shift).T @ (points - shift) + left.sum(0).diag()) / people
+        rest = n.sqrt() * (z - points)
+        within = (inside + rest.T @ rest + (n * left).sum(0).diag()) / photographs + axes.T @ floor @ axes
+    return mean, axes, variances
+
+
+def _diagonalised(within: Tensor, between: Tensor) -> tuple[Tensor, Tensor]:
+    """T and b with Tᵀ·W·T = 1 and Tᵀ·B·T = diag(b), b at least _LEAST. Two (d, d) -> (d, d), (d,)."""
+    factor = torch.linalg.cholesky(within)
+    half = torch.linalg.solve_triangular(factor, between, upper=False)
+    whitened = torch.linalg.solve_triangular(factor, half.T, upper=False)
+    variances, vectors = torch.linalg.eigh((whitened + whitened.T) / 2)
+    return torch.linalg.solve_triangular(factor.T, vectors, upper=True), variances.clamp(min=_LEAST)

@@ -1,0 +1,207 @@
+"""PLDA against dense Gaussian densities, the closed form of balanced data, and limits that are known."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import block_diag
+from scipy.stats import multivariate_normal
+from torch import Tensor
+
+from sfumato.attack import plda
+from sfumato.errors import DataError
+
+
+def photographs(
+    counts: list[int], *, dimensions: int = 5, between: float = 1.0, seed: int = 0
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(1, N, d) values of people by the model, who they are, and its two covariances."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw, dtype=torch.float64)
+
+    roots = [normal(dimensions, dimensions) * size for size in (between, 1.0)]
+    identities = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    people = normal(len(counts), dimensions) @ roots[0].T + 3
+    values = people[identities] + normal(len(identities), dimensions) @ roots[1].T
+    return values[None], identities, roots[0] @ roots[0].T, roots[1] @ roots[1].T
+
+
+def covariances(model: plda.PLDA) -> tuple[np.ndarray, np.ndarray]:
+    """B and W in the coordinates of the values, of a model that kept all dimensions."""
+    back = torch.linalg.inv(model.axes)
+    return (back.T @ model.between.diag() @ back).numpy(), (back.T @ back).numpy()
+
+
+def dense_log_ratio(gallery: np.ndarray, probe: np.ndarray, mean: np.ndarray, b: np.ndarray, w: np.ndarray):
+    """ln p(gallery, probe of one person) - ln p(gallery) - ln p(probe), by densities of stacked vectors."""
+
+    def log_density(rows: np.ndarray) -> float:
+        n = len(rows)
+        covariance = np.kron(np.ones((n, n)), b) + block_diag(*[w] * n)
+        return multivariate_normal.logpdf(rows.ravel(), np.tile(mean, n), covariance)
+
+    return log_density(np.vstack([gallery, probe])) - log_density(gallery) - log_density(probe[None])
+
+
+def test_the_ratio_is_that_of_dense_gaussian_densities_for_any_number_of_photographs():
+    values, identities, _, _ = photographs([4, 7, 2, 9] * 15)
+    model = plda.train(values, identities, dimensions=5)
+    gallery, names, _, _ = photographs([1, 3, 8], seed=1)
+    probes = photographs([6], seed=2)[0][0]
+    people, ratios = model.log_ratios(gallery, names, probes)
+    b, w = covariances(model)
+    expected = [
+        [
+            dense_log_ratio(gallery[0][names == who].numpy(), probe, model.mean.numpy(), b, w)
+            for who in people.tolist()
+        ]
+        for probe in probes.numpy()
+    ]
+    np.testing.assert_allclose(ratios.numpy(), expected, rtol=1e-8, atol=1e-8)
+
+
+def test_equal_numbers_of_photographs_give_the_closed_form():
+    """W = S_w / (I·(n - 1)) and B = S_b / I - W / n, where that is positive."""
+    values, identities, _, _ = photographs([6] * 40)
+    model = plda.train(values, identities, dimensions=5)
+    rows = values[0].reshape(40, 6, 5).numpy()
+    inner = (rows - rows.mean(1, keepdims=True)).reshape(-1, 5)
+    w = inner.T @ inner / (40 * 5)
+    b = np.cov(rows.mean(1).T, bias=True) - w / 6
+    ours = covariances(model)
+    np.testing.assert_allclose(ours[1], w, rtol=0.01, atol=0.01)
+    np.testing.assert_allclose(ours[0], b, rtol=0.01, atol=0.01)
+
+
+def test_unequal_numbers_give_the_covariances_that_the_people_were_drawn_from():
+    values, identities, between, within = photographs([1, 2, 3, 5, 12] * 800)
+    b, w = covariances(plda.train(values, identities, dimensions=5))
+    # 4,000 people: an entry of B is off by about √(2 / 4,000) = 2% of its diagonal.
+    np.testing.assert_allclose(b, between, atol=0.1 * between.diagonal().max())
+    np.testing.assert_allclose(w, within, atol=0.05 * within.diagonal().max())
+
+
+def test_no_other_covariances_nearby_are_more_likely():
+    values, identities, _, _ = photographs([1, 2, 6, 3] * 10, dimensions=2)
+    model = plda.train(values, identities, dimensions=2)
+    b, w = covariances(model)
+    mean = model.mean.numpy()
+
+    def log_likelihood(mean: np.ndarray, b: np.ndarray, w: np.ndarray) -> float:
+        total = 0.0
+        for who in identities.unique().tolist():
+            rows = values[0][identities == who].numpy()
+            covariance = np.kron(np.ones((len(rows),) * 2), b) + block_diag(*[w] * len(rows))
+            total += multivariate_normal.logpdf(rows.ravel(), np.tile(mean, len(rows)), covariance)
+        return total
+
+    best = log_likelihood(mean, b, w)
+    for change in (0.9, 1.1):
+        assert log_likelihood(mean, b * change, w) < best
+        assert log_likelihood(mean, b, w * change) < best
+        assert log_likelihood(mean * change, b, w) < best
+
+
+def test_photographs_that_differ_alike_in_all_directions_give_the_nearest_mean():
+    """W = 1, and as many photographs of each person: the most likely is the nearest."""
+    draw = torch.Generator().manual_seed(0)
+    people = 3 * torch.randn(40, 6, generator=draw, dtype=torch.float64)
+    identities = torch.arange(40).repeat_interleave(200)
+    noise = torch.randn(1, 8000, 6, generator=draw, dtype=torch.float64)
+    model = plda.train(people[identities] + noise, identities, dimensions=6)
+    probes = people.repeat(25, 1) + torch.randn(1000, 6, generator=draw, dtype=torch.float64)
+    gallery = people[identities] + noise
+    names, ratios = model.log_ratios(gallery, identities, probes)
+    means = gallery[0].reshape(40, 200, 6).mean(1)
+    nearest = torch.cdist(probes, means).argmin(1)
+    # W is estimated within 2%: of probes between two people a few may differ.
+    assert (names[ratios.argmax(1)] == nearest).double().mean() >= 0.99
+
+
+def test_people_who_are_alike_leave_nothing_to_tell():
+    values, identities, _, _ = photographs([8] * 100, between=1e-6)
+    gallery, names, _, _ = photographs([8] * 20, between=1e-6, seed=1)
+    _, ratios = plda.train(values, identities).log_ratios(gallery, names, gallery[0])
+    assert ratios.abs().max() < 2
+
+
+def test_a_shift_or_a_scale_of_any_number_changes_no_ratio():
+    values, identities, _, _ = photographs([3, 5] * 30)
+    gallery, names, _, _ = photographs([4] * 10, seed=1)
+    probes = gallery[0] + 0.5
+    scale = torch.tensor([0.5, 2.0, 1.0, 3.0, 1.5]).double()
+    plain = plda.train(values, identities, dimensions=5).log_ratios(gallery, names, probes)[1]
+    scaled = plda.train(values * scale - 4, identities, dimensions=5).log_ratios(
+        gallery * scale - 4, names, probes * scale - 4
+    )[1]
+    torch.testing.assert_close(plain, scaled, rtol=1e-2, atol=1e-2)
+
+
+def test_a_photograph_released_twice_is_still_one_photograph():
+    """Two equal releases of each say no more than one does, in training and in the gallery."""
+    values, identities, _, _ = photographs([3, 5] * 30)
+    gallery, names, _, _ = photographs([4] * 10, seed=1)
+    once = plda.train(values, identities).log_ratios(gallery, names, gallery[0])
+    twice = plda.train(values.repeat(2, 1, 1), identities).log_ratios(
+        gallery.repeat(2, 1, 1), names, gallery[0]
+    )
+    torch.testing.assert_close(once[1], twice[1], rtol=1e-3, atol=1e-3)
+
+
+def test_the_number_of_components_is_that_which_names_people_who_are_held_out():
+    """Identity lies in the first of 40 directions; the others are large, and of 12 photographs a person."""
+    draw = torch.Generator().manual_seed(0)
+    identities = torch.arange(24).repeat_interleave(12)
+    values = torch.randn(1, 288, 40, generator=draw, dtype=torch.float64)
+    values[..., :8] += 6 * torch.randn(24, 8, generator=draw, dtype=torch.float64)[identities]
+    assert plda.train(values, identities).between.numel() in (10, 20)
+    late = values.clone()
+    late[..., :8] *= 0.1  # the directions with identity vary least, and come last
+    assert plda.train(late, identities).between.numel() == 40
+
+
+def test_components_are_those_of_an_exact_decomposition():
+    draw = torch.Generator().manual_seed(0)
+    values = torch.randn(300, 60, generator=draw, dtype=torch.float64) * (0.8 ** torch.arange(60)).double()
+    ours = plda.principal_components(values, 10)
+    exact = torch.linalg.svd(values - values.mean(0), full_matrices=False).Vh[:10].T
+    torch.testing.assert_close(ours @ ours.T, exact @ exact.T, atol=1e-4, rtol=0)
+    torch.testing.assert_close(ours.T @ ours, torch.eye(10).double())
+
+
+def test_directions_without_variance_are_no_components():
+    values = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)) @ torch.ones(4, 30)
+    assert plda.principal_components(values, 20).shape == (30, 1)
+
+
+def test_people_whose_releases_never_differ_are_told_apart():
+    """W is 0 there: it has a floor, and everybody is named."""
+    people = torch.randn(30, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    identities = torch.arange(30).repeat_interleave(4)
+    names, ratios = plda.train(people[identities][None], identities).log_ratios(
+        people[None], torch.arange(30), people
+    )
+    assert names[ratios.argmax(1)].tolist() == list(range(30))
+
+
+def test_training_repeats_and_moves_no_global_state():
+    values, identities, _, _ = photographs([3, 5] * 30)
+    before = torch.random.get_rng_state()
+    one, two = (plda.train(values, identities) for _ in range(2))
+    assert torch.equal(one.axes, two.axes)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("values", "identities", "message"),
+    [
+        (torch.tensor([[[1.0], [2.0], [float("nan")]]]), [0, 0, 1], "no finite numbers"),
+        (torch.rand(1, 3, 2), [0, 0, 0], "3 photographs of 1 people: at least 2 people"),
+        (torch.rand(1, 3, 2), [0, 1, 2], "2 photographs of one"),
+        (torch.ones(1, 3, 2), [0, 0, 1], "values that are not all equal"),
+    ],
+)
+def test_nothing_to_learn_is_said(values: Tensor, identities: list[int], message: str):
+    with pytest.raises(DataError, match=message):
+        plda.train(values, torch.tensor(identities))
