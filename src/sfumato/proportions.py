@@ -3,8 +3,12 @@
 import math
 
 
-def wilson(hits: int, trials: int) -> tuple[float, float]:
-    """95% interval of a proportion. Wilson 1927: right also near 0, where a safe setting should be."""
+def wilson(hits: float, trials: int) -> tuple[float, float]:
+    """95% interval of a proportion. Wilson 1927: right also near 0, where a safe setting should be.
+
+    A trial may be a hit in part, as the mean of several draws: its variance is smaller than that of one which
+    is a hit or none, so that the interval is too wide rather than too narrow.
+    """
     z = 1.959964
     share = hits / trials
     centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)

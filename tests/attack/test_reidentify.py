@@ -1,14 +1,16 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 from torch import nn
 from torch.nn import functional
 
 from sfumato.assess.recognition import identification
+from sfumato.attack import plda
 from sfumato.attack.reidentify import (
     RECOGNISERS,
     AdversaryConfig,
+    by_values,
     reidentify,
     split_gallery,
     train_recogniser,
@@ -132,6 +134,66 @@ def test_codes_may_have_gaps_and_come_in_any_order():
         columns = torch.searchsorted(two.identities, other)
         # The order of rows decides where the machine's solver stops.
         torch.testing.assert_close(two.similarities[:, columns], one.similarities, atol=2e-3, rtol=1e-3)
+
+
+def portraits_as_values(people, each, *, first=0, releases=2, noise=0.1, numbers=20):
+    """(R, N, D) noisy values of photographs of people, who differ in a few directions, and who they are."""
+    draw = torch.Generator().manual_seed(first)
+    shared = torch.Generator().manual_seed(99)
+    directions = torch.randn(4, numbers, generator=shared) / numbers**0.5
+    nuisances = 3 * torch.randn(8, numbers, generator=shared) / numbers**0.5
+    codes = torch.arange(first, first + people).repeat_interleave(each)
+    points = torch.randn(people, 4, generator=draw) @ directions
+    clear = points[codes - first] + torch.randn(len(codes), 8, generator=draw) @ nuisances
+    return clear + noise * torch.randn(releases, len(codes), numbers, generator=draw), codes
+
+
+def attacked_values(numbers=20, each=4):
+    """What each adversary on values finds, of the people of a gallery: its name -> a share of probes."""
+    others, names = portraits_as_values(60, 8, numbers=numbers)
+    values, codes = portraits_as_values(30, 2 * each, first=100, numbers=numbers)
+    gallery, probes = values[:, ::2], values[0, 1::2]
+    found = by_values(gallery, codes[::2], probes, plda.train(others, names))
+    return {
+        guesses.classifier: identification(guesses.similarities, guesses.identities, codes[1::2].clone()).top1
+        for guesses in found
+    }
+
+
+@pytest.mark.parametrize("numbers", [20, 200])  # few, and more than the 80 that a discriminant is given
+def test_who_learned_from_other_people_names_more_than_who_has_a_gallery_alone(numbers):
+    top1 = attacked_values(numbers)
+    assert list(top1) == ["svm", "1-nn", "mean", "discriminant", "rbf", "plda", "plda-rbf"]
+    alone = max(top1[name] for name in ("svm", "1-nn", "mean", "discriminant", "rbf"))
+    assert min(top1["plda"], top1["plda-rbf"]) > alone
+    assert alone > 4 / 30  # chance is 1 / 30
+
+
+def test_without_other_people_the_gallery_alone_is_used():
+    values, codes = portraits_as_values(10, 4)
+    found = by_values(values[:, ::2], codes[::2], values[0, 1::2])
+    assert [guesses.classifier for guesses in found] == ["svm", "1-nn", "mean", "discriminant", "rbf"]
+
+
+@pytest.mark.parametrize("people", [2, 30])
+def test_the_machine_with_a_gaussian_kernel_agrees_with_the_library_used_directly(people):
+    values, codes = portraits_as_values(people, 12)
+    gallery, probes = values[:, ::2], values[0, 1::2]
+    (ours,) = [guesses for guesses in by_values(gallery, codes[::2], probes) if guesses.classifier == "rbf"]
+    known, names = gallery.flatten(0, 1).double().numpy(), codes[::2].repeat(2).numpy()
+    first, second = np.triu_indices(len(known), 1)
+    width = np.median(((known[first] - known[second]) ** 2).sum(1))
+    theirs = SVC(C=10, gamma=1 / width).fit(known, names).predict(probes.double().numpy())
+    share = identification(ours.similarities, ours.identities, codes[1::2].clone()).top1
+    assert share == pytest.approx((theirs == codes[1::2].numpy()).mean(), abs=0.005)
+    assert share > 2 / people or people == 2
+
+
+def test_values_that_are_all_equal_name_nobody():
+    gallery, codes = torch.ones(1, 24, 100), torch.arange(6).repeat_interleave(4)
+    for guesses in by_values(gallery, codes, torch.ones(12, 100)):
+        assert guesses.similarities.isfinite().all()
+        assert len(guesses.similarities.unique(dim=0)) == 1
 
 
 def test_double_precision_gives_the_same_guesses():

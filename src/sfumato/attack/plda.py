@@ -1,9 +1,9 @@
 """Who is on a release, by probabilistic linear discriminant analysis of its values.
 
-Source: the two-covariance model of Brümmer & de Villiers 2010 (Prince & Elder 2007; Sizov, Lee & Kinnunen 2014
-compare the variants). A person has a point y ~ N(μ, B), and each photograph of them a value x ~ N(y, W): B is
-how people differ, W how photographs of one person do. Both are learned from people whom nobody looks for; the
-ratio of two likelihoods then says whether a probe shows a person of the gallery.
+Source: the two-covariance model of Brümmer & de Villiers 2010, after Prince & Elder 2007; Sizov, Lee & Kinnunen
+2014 compare it with others. A person has a point y ~ N(μ, B), and each photograph of them values x ~ N(y, W):
+B is how people differ, W how photographs of one person do. Both are learned from people whom nobody looks for;
+the ratio of two likelihoods then says whether a probe shows a person of the gallery.
 """
 
 from dataclasses import dataclass
@@ -109,10 +109,10 @@ def train(values: Tensor, identities: Tensor, *, dimensions: int | None = None) 
 
 
 def principal_components(values: Tensor, count: int) -> Tensor:
-    """The directions in which (N, D) values vary most, at most `count`. -> (D, d) orthonormal, d <= count.
+    """The directions in which (N, D) values vary most, at most `count`. -> (D, d) orthonormal.
 
     By subspace iteration (Halko, Martinsson & Tropp 2011, Algorithm 4.4) from fixed directions: the same
-    values give the same components. Directions without variance are left out.
+    values give the same components. Directions without variance are left out, but for the first.
     """
     centred = values - values.mean(0)
     width = min(count + _OVERSAMPLED, *values.shape)
@@ -121,7 +121,7 @@ def principal_components(values: Tensor, count: int) -> Tensor:
     for _ in range(_ITERATIONS):
         basis = torch.linalg.qr(centred.T @ (centred @ basis)).Q
     _, lengths, turn = torch.linalg.svd(centred @ basis, full_matrices=False)
-    kept = int((lengths[:count] > lengths[0] * 1e-5).sum())  # they descend
+    kept = max(1, int((lengths[:count] > lengths[0] * 1e-5).sum()))  # they descend
     components: Tensor = (basis @ turn.T)[:, :kept]
     return components
 

@@ -9,12 +9,14 @@ the caller, who passes released images, never a protection.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.attack.feature_identity import log_posteriors
+from sfumato.attack.plda import PLDA, principal_components
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
 from sfumato.images import to_float
 from sfumato.networks import Conv4, InceptionResnetV1, MobileFaceNet
@@ -289,3 +291,66 @@ def by_numbers(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> t
         shares = counts / places.bincount(minlength=len(people))
         guesses.append(Guesses("table", people, shares[rows[len(gallery) :]]))
     return tuple(guesses)
+
+
+_FEW_NUMBERS = 80  # that linear classifiers and discriminants of a gallery alone are fitted on
+_COST = 10.0  # C of the support vector machine with a Gaussian kernel
+_COMPARED = 1000  # values whose distances say how wide the kernel is
+_AT_ONCE = 256  # probes whose margins of every two people are held
+
+
+def by_values(
+    gallery: Tensor, identities: Tensor, probes: Tensor, model: PLDA | None = None
+) -> tuple[Guesses, ...]:
+    """Name every probe by the values that travelled: cells of pixels, numbers of a feature, bits of a code.
+
+    All that `by_numbers` does, on principal components of the gallery where values are many; a support vector
+    machine with a Gaussian kernel ("rbf"); and by what other people's releases teach: the likelihood ratios
+    of PLDA ("plda"), and the same machine in the coordinates of PLDA ("plda-rbf"), each of them weighted by
+    the share of its variance that is who it is.
+
+    Args:
+        gallery: (R, n, D) finite values of R releases of each photograph of known people.
+        identities: (n,) int64.
+        probes: (m, D).
+        model: trained on releases of other people; None where there are none.
+
+    Raises:
+        MissingExtraError: scikit-learn is not installed.
+    """
+    known, names = gallery.flatten(0, 1), identities.repeat(len(gallery))
+    few, few_probes = known, probes
+    if known.shape[1] > _FEW_NUMBERS:
+        components, centre = principal_components(known, _FEW_NUMBERS), known.mean(0)
+        few, few_probes = (known - centre) @ components, (probes - centre) @ components
+    guesses = [*by_numbers(few, names, few_probes), Guesses("rbf", *_by_kernel(known, names, probes))]
+    if model is not None:
+        people, ratios = model.log_ratios(gallery, identities, probes)
+        guesses.append(Guesses("plda", people, ratios.float()))
+        weights = (model.between / (1 + model.between)).sqrt()
+        known, probes = (model.coordinates(values) * weights for values in (known, probes))
+        guesses.append(Guesses("plda-rbf", *_by_kernel(known, names, probes)))
+    return tuple(guesses)
+
+
+def _by_kernel(gallery: Tensor, identities: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
+    """People, and the (m, I) margins of a support vector machine with the kernel exp(-|x - y|² / width).
+
+    The width is the median of |x - y|² over the gallery; each two people have a machine of their own.
+    """
+    with needs_extra("re-identification", "study"):
+        from sklearn.svm import SVC
+
+    gallery, probes = gallery.double(), probes.double()
+    width = torch.pdist(gallery[:: -(-len(gallery) // _COMPARED)]).square().median()
+    width = torch.where(width > 0, width, 1.0)
+
+    def kernel(values: Tensor) -> Any:
+        return (-torch.cdist(values, gallery).square() / width).exp().numpy()
+
+    people = identities.unique()
+    machine = SVC(C=_COST, kernel="precomputed").fit(kernel(gallery), identities.numpy())
+    margins = torch.cat(
+        [torch.from_numpy(machine.decision_function(kernel(part))) for part in probes.split(_AT_ONCE)]
+    ).float()
+    return people, torch.stack([-margins, margins], 1) if len(people) == 2 else margins
