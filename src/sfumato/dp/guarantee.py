@@ -1,6 +1,7 @@
 """What a release hides, with its number, its unit and its source: never more than is proved."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
 from statistics import NormalDist
@@ -140,6 +141,46 @@ class Guarantee:
             f"hides {unit} at {symbol} = {rounded_up(self.value)} ({kind}); "
             f"the whole image only at {symbol} = {rounded_up(self.whole_image)}"
         )
+
+
+def proof_of(
+    guarantees: Sequence[Guarantee], information: naming.Information, *, releases: int
+) -> naming.Proof:
+    """What is proved of n releases in every term that adds up over unlike ones: see naming.composed.
+
+    Of each term the least of all guarantees, converted where a theorem leads there. "approximate" leads
+    nowhere: of it nothing is taken. p(y|x) <= e^ε q(y), so that no more than ε leaks, and no more than there
+    are outputs.
+
+    Args:
+        guarantees: of one release; for any numbers of pixels, since only `whole_image` and `centre` count.
+        information: of one release.
+        releases: n >= 0, of any images of one person, each with fresh noise.
+
+    Raises:
+        ConfigError: releases below 0.
+    """
+
+    def least(definition: Definition) -> float:
+        return min((_whole_as(guarantee, definition) for guarantee in guarantees), default=math.inf)
+
+    centres = [guarantee.centre for guarantee in guarantees if guarantee.centre is not None]
+    epsilon, mu = least("pure"), min([least("gaussian"), *centres])
+    return naming.Proof(
+        releases=releases,
+        leakage=min(information.leakage, information.outputs, epsilon / math.log(2) * _UP),
+        epsilon=epsilon,
+        mu=mu,
+        rho=min(least("concentrated"), _gaussian_to_concentrated(mu, 0)),
+    )
+
+
+def _whole_as(guarantee: Guarantee, definition: Definition) -> float:
+    """The number between any two images in other terms; infinite where no theorem leads there."""
+    try:
+        return guarantee.to(definition).whole_image
+    except ConfigError:
+        return math.inf
 
 
 def rounded_up(value: float) -> str:

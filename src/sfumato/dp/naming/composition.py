@@ -1,0 +1,142 @@
+"""Releases of one person by DIFFERENT protections: what all of them together prove of naming."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+
+from sfumato.dp.naming.bound import UP, Bound, Prior, best_guess, checked_number, least
+from sfumato.dp.naming.centre import concentrated, gaussian, pure
+
+_LEAKAGE = "maximal leakage, added up: Issa, Wagner & Kamath 2020"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Information:
+    """The most that ONE release tells of its image, in bits; infinite where it is not known.
+
+    Attributes:
+        outputs: log2 of the number of different releases that there are.
+        leakage: the maximal leakage, log2 Σ_y max_x p(y|x); without noise it is `outputs`.
+
+    Raises:
+        ConfigError: less than 0.
+    """
+
+    outputs: float = math.inf
+    leakage: float = math.inf
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            checked_number(field.name, getattr(self, field.name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What is proved of each of n releases, in every term that adds up; infinite where nothing is.
+
+    Attributes:
+        releases: n >= 0, each with fresh noise.
+        leakage: of one release, in bits: log2 Σ_y max_x p(y|x).
+        epsilon, mu, rho: of one release, of any image against ONE reference.
+
+    Raises:
+        ConfigError: less than 0.
+    """
+
+    releases: int
+    leakage: float = math.inf
+    epsilon: float = math.inf
+    mu: float = math.inf
+    rho: float = math.inf
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            checked_number(field.name, getattr(self, field.name))
+
+
+def composed(prior: Prior, proofs: Sequence[Proof]) -> Bound:
+    """Releases of one person by unlike protections: each by its leakage or by its differential privacy.
+
+    Proof: let the releases be y = (y_1, y_2), of images x_1 and x_2 of the person. With the maximal leakage L
+    in place of its logarithm, P(y_1 | x_1) <= L·Q_1(y_1) for Q_1(y) = max_x P(y|x) / L, which is a
+    distribution and the same for all people. So any event A has P_i(A) <= L·(Q_1 x P_i)(A), where only y_2
+    still depends on the person, and Σ π_i P_i(A_i) is at most L times the bound of the rest (`gaussian` has
+    its proof, with Q_1 x Q_2 as the reference). Leakages add up in bits; ε adds (Dwork & Roth 2014, Theorem
+    3.14), μ in squares (Dong, Roth & Su 2022, Corollary 3.3), ρ adds (Bun & Steinke 2016, Lemma 1.7). Any
+    choice of what counts by its leakage holds: tried are those in the order of what they save.
+
+    Source: the above; Issa, Wagner & Kamath 2020, arXiv:1807.07878, for leakages. An average over people,
+    images, outputs and noise. It holds for protections that were chosen before the first release. Of many
+    releases by ONE protection with noise, its own bound may be smaller.
+
+    Args:
+        prior: π, or the priors of all people.
+        proofs: one for each protection.
+
+    Raises:
+        ConfigError: a prior out of range.
+    """
+    best_guess(prior)
+    made = [proof for proof in proofs if proof.releases]
+    bounds = [
+        bound
+        for cost, private in ((_epsilon, _by_epsilon), (_mu_squared, _by_mu), (_rho, _by_rho))
+        for leaking, noisy in _splits(made, cost)
+        for bound in (_product(leaking, private(prior, noisy), noisy=bool(noisy)),)
+    ]
+    return least(Bound(1.0, "nothing is proved"), *bounds)
+
+
+_Cost = Callable[[Proof], float]
+
+
+def _epsilon(proof: Proof) -> float:
+    return proof.epsilon
+
+
+def _mu_squared(proof: Proof) -> float:
+    return proof.mu * proof.mu
+
+
+def _rho(proof: Proof) -> float:
+    return proof.rho
+
+
+def _splits(proofs: Sequence[Proof], cost: _Cost) -> Iterator[tuple[list[Proof], list[Proof]]]:
+    """Ways to count some proofs by leakage and the others by privacy, as far as each has them; maybe none."""
+    if any(math.isinf(proof.leakage) and math.isinf(cost(proof)) for proof in proofs):
+        return
+    noisy = [proof for proof in proofs if math.isinf(proof.leakage)]
+    leaking = [proof for proof in proofs if math.isinf(cost(proof))]
+    both = [proof for proof in proofs if proof not in noisy and proof not in leaking]
+    both.sort(key=lambda proof: cost(proof) / proof.leakage if proof.leakage else math.inf)
+    for count in range(len(both) + 1):
+        yield leaking + both[count:], noisy + both[:count]
+
+
+def _product(leaking: Sequence[Proof], rest: Bound, *, noisy: bool) -> Bound:
+    """The bound of the rest, times the factor of what counts by its leakage."""
+    if not leaking:
+        return rest
+    bits = math.fsum(proof.releases * proof.leakage for proof in leaking)
+    source = f"{_LEAKAGE}; {rest.source}" if noisy else _LEAKAGE
+    if bits >= -math.log2(rest.chance):
+        return Bound(1.0, source)
+    return Bound(min(1.0, rest.chance * 2**bits * (1 + UP)), source)
+
+
+def _by_epsilon(prior: Prior, proofs: Sequence[Proof]) -> Bound:
+    total = math.fsum(proof.releases * proof.epsilon for proof in proofs)
+    together = pure(prior, epsilon=total)
+    if len({proof.epsilon for proof in proofs}) != 1:
+        return together
+    releases = sum(proof.releases for proof in proofs)
+    return least(together, pure(prior, epsilon=proofs[0].epsilon, releases=releases))
+
+
+def _by_mu(prior: Prior, proofs: Sequence[Proof]) -> Bound:
+    return gaussian(prior, mu=math.sqrt(math.fsum(proof.releases * _mu_squared(proof) for proof in proofs)))
+
+
+def _by_rho(prior: Prior, proofs: Sequence[Proof]) -> Bound:
+    return concentrated(prior, rho=math.fsum(proof.releases * proof.rho for proof in proofs))
