@@ -665,10 +665,10 @@ def test_a_ledger_of_a_later_version_is_refused_and_left_as_it_was(ledger: Ledge
     ledger.charge([charge()])
     ledger.close()
     with sqlite3.connect(ledger.path) as database:
-        database.execute("pragma user_version = 4")
+        database.execute("pragma user_version = 5")
     database.close()
     before = content(ledger.path)
-    with pytest.raises(LedgerError, match="a ledger of version 4, not 3: upgrade sfumato"):
+    with pytest.raises(LedgerError, match="a ledger of version 5, not 4: upgrade sfumato"):
         Ledger(ledger.path)
     assert content(ledger.path) == before
 

@@ -305,7 +305,9 @@ def as_version_1(path: Path) -> None:
     with sqlite3.connect(path) as database:
         database.execute("pragma journal_mode = wal")
         database.executescript(OF_VERSION_1)
-        database.executemany("insert into terms values (?, ?, ?, ?, ?, ?)", kept["terms"])
+        database.executemany(
+            "insert into terms values (?, ?, ?, ?, ?, ?)", [row[:6] for row in kept["terms"]]
+        )
         database.executemany(
             "insert into charges values (?, ?, ?, ?, ?)", [row[:5] for row in kept["charges"]]
         )

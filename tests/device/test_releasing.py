@@ -383,6 +383,8 @@ def as_version_2(path: Path, specs: dict[str, str]) -> None:
     database = sqlite3.connect(path, isolation_level=None)
     for now, before in specs.items():
         database.execute("update terms set spec = ? where spec = ?", (before, now))
+    for column in ("outputs", "leakage", "averaged"):  # of version 4
+        database.execute(f"alter table terms drop column {column}")
     database.execute("pragma user_version = 2")
     database.close()
 

@@ -10,9 +10,11 @@ from typing import NamedTuple
 from sfumato.device.budgets import NO_LIMIT, Budget
 from sfumato.device.scopes import EVERY_PERSON, is_folder, is_named_person
 from sfumato.device.tables import insert_budget
-from sfumato.dp.guarantee import Guarantee
+from sfumato.dp.guarantee import Guarantee, proof_of
+from sfumato.dp.naming import Information, Proof
 from sfumato.errors import BudgetExceededError
 
+RELEASES = "case when averaged then 1 else count(*) end"  # of charges that are grouped by their terms
 WITHIN = "(path = ? or substr(path, 1, ?) = ?)"  # of the paths of folders; see within
 
 
@@ -35,7 +37,30 @@ class Limited(NamedTuple):
     counted: bool
 
 
-Proof = Callable[[int | None], Guarantee | None]  # m, or None for the protection's own -> what is proved
+class Terms(NamedTuple):
+    """What is proved of the releases of a spec, by the number of its row.
+
+    Attributes:
+        number: of the row.
+        guarantees: for its own number of pixels, and for others that were asked for.
+        information: of one release.
+        averaged: whether all of its charges are for one release, of the average of their images.
+    """
+
+    number: int
+    guarantees: list[Guarantee]
+    information: Information
+    averaged: bool
+
+
+class Selection(NamedTuple):
+    """A query for digests of images, and its values."""
+
+    query: str
+    values: Sequence[object]
+
+
+Proving = Callable[[int | None], Guarantee | None]  # m, or None for the protection's own -> what is proved
 
 
 class Accounts:
@@ -57,50 +82,77 @@ class Accounts:
         }
 
     def terms(
-        self, spec: str, shape: tuple[int, int, int], proof: Proof, pixels: set[int]
-    ) -> tuple[int, list[Guarantee]]:
-        """The row of a spec and shape, and what is proved of it for its own and for these pixels."""
+        self,
+        spec: str,
+        shape: tuple[int, int, int],
+        proof: Proving,
+        pixels: set[int],
+        *,
+        information: Information,
+        averaged: bool,
+    ) -> Terms:
+        """The row of a spec and shape, with what is proved of it for its own and for these pixels."""
         key = (spec, *shape)
         row = self._database.execute(
-            "select id, guarantees from terms where spec = ? and channels = ? and height = ? and width = ?",
+            "select id, guarantees, outputs, leakage from terms "
+            "where spec = ? and channels = ? and height = ? and width = ?",
             key,
         ).fetchone()
         known = [] if row is None else _guarantees(row[1])
         missing: list[int | None] = [*sorted(pixels - {guarantee.pixels for guarantee in known})]
-        if row is not None and not (known and missing):
-            return row[0], known
+        if row is not None and not (known and missing) and _information(*row[2:]) == information:
+            return Terms(row[0], known, information, averaged)
         for m in [None, *missing] if row is None else missing:
             guarantee = proof(m)
             if guarantee is not None and guarantee not in known:
                 known.append(guarantee)
         text = json.dumps([asdict(guarantee) for guarantee in known])
         cursor = self._database.execute(
-            "insert into terms (spec, channels, height, width, guarantees) values (?, ?, ?, ?, ?)"
-            "on conflict do update set guarantees = excluded.guarantees returning id",
-            (*key, text),
+            "insert into terms (spec, channels, height, width, guarantees, outputs, leakage, averaged) "
+            "values (?, ?, ?, ?, ?, ?, ?, ?) on conflict do update set guarantees = excluded.guarantees, "
+            "outputs = excluded.outputs, leakage = excluded.leakage returning id",
+            (*key, text, _finite(information.outputs), _finite(information.leakage), averaged),
         )
-        return cursor.fetchone()[0], known
+        return Terms(cursor.fetchone()[0], known, information, averaged)
 
     def spent_on(self, picture: int, budget: Budget) -> float:
         """The sum over all releases of a picture. Infinite where nothing is proved of one of them."""
-        return self._sum("select image from images where picture = ?", (picture,), budget)
+        return self._sum(of_picture(picture), budget)
 
     def spent_in(self, scope: bytes, budget: Budget) -> float:
         """The sum over all releases of pictures that lie in a folder, or show a person, each counted once."""
-        pictures = (
-            "select picture from images join places on places.image = images.image join folders on "
-            f"folders.id = folder where {WITHIN}"
-        )
-        return self._sum(f"select image from images where picture in ({pictures})", within(scope), budget)
+        return self._sum(lying_in(scope), budget)
 
-    def _sum(self, images: str, values: Sequence[object], budget: Budget) -> float:
-        """The sum over all releases of the images that a query gives."""
-        rows = self._database.execute(
-            "select guarantees, count(*) from charges join terms on terms.id = terms "
-            f"where image in ({images}) group by terms.id",
-            values,
+    def _sum(self, images: Selection, budget: Budget) -> float:
+        """The sum over all releases of some images."""
+        return math.fsum(
+            count * _cost_or_infinity(budget, guarantees, information)
+            for guarantees, information, count in self._released(images)
         )
-        return math.fsum(count * _cost_or_infinity(budget, _guarantees(text)) for text, count in rows)
+
+    def proofs_in(self, scope: bytes) -> list[Proof]:
+        """What is proved of the releases of pictures that lie in a folder, or show a person."""
+        return [
+            proof_of(guarantees, information, releases=count)
+            for guarantees, information, count in self._released(lying_in(scope))
+        ]
+
+    def _released(self, images: Selection) -> Iterator[tuple[list[Guarantee], Information, int]]:
+        """What is proved of each release of some images by each spec, and how many there are."""
+        rows = self._database.execute(
+            f"select guarantees, outputs, leakage, {RELEASES} from charges join terms on terms.id = terms "
+            f"where image in ({images.query}) group by terms.id",
+            images.values,
+        )
+        for text, outputs, leakage, count in rows:
+            yield _guarantees(text), _information(outputs, leakage), count
+
+    def counts(self, terms: Terms, images: Selection) -> bool:
+        """Whether a release is counted for some images already: an average that was charged for another."""
+        if not terms.averaged:
+            return False
+        query = f"select 1 from charges where terms = ? and image in ({images.query}) limit 1"
+        return self._database.execute(query, (terms.number, *images.values)).fetchone() is not None
 
     def kept(self, limited: Limited) -> float:
         """What is kept as spent of the budget of a folder; 0 of others, which are added up when asked."""
@@ -134,6 +186,20 @@ class Accounts:
                 insert_budget(self._database, scope, counted, NO_LIMIT, 0.0)
 
 
+def of_picture(picture: int) -> Selection:
+    """The images that show one picture."""
+    return Selection("select image from images where picture = ?", (picture,))
+
+
+def lying_in(scope: bytes) -> Selection:
+    """The images of pictures that lie in a folder, or show a person."""
+    pictures = (
+        "select picture from images join places on places.image = images.image join folders on "
+        f"folders.id = folder where {WITHIN}"
+    )
+    return Selection(f"select image from images where picture in ({pictures})", within(scope))
+
+
 def of_people(people: Iterable[bytes], budgets: dict[Limited, Budget]) -> Iterator[tuple[bytes, Budget]]:
     """The budgets that hold for people: their own, or that of every person."""
     for scope in people:
@@ -150,8 +216,18 @@ def _guarantees(text: str) -> list[Guarantee]:
         raise DamagedError(f"damaged ({error})") from error
 
 
-def _cost_or_infinity(budget: Budget, guarantees: Sequence[Guarantee]) -> float:
+def _information(outputs: float | None, leakage: float | None) -> Information:
+    return Information(
+        outputs=math.inf if outputs is None else outputs, leakage=math.inf if leakage is None else leakage
+    )
+
+
+def _finite(bits: float) -> float | None:
+    return bits if math.isfinite(bits) else None
+
+
+def _cost_or_infinity(budget: Budget, guarantees: Sequence[Guarantee], information: Information) -> float:
     try:
-        return budget.cost(guarantees)
+        return budget.cost(guarantees, information)
     except BudgetExceededError:
         return math.inf

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sfumato.dp.guarantee import SYMBOLS, Guarantee, rounded_up
+from sfumato.dp.naming import NOTHING_KNOWN, Information
 from sfumato.errors import BudgetExceededError, ConfigError
 
 
@@ -21,23 +22,28 @@ class Budget:
     "releases" counts different releases, whatever is proved of them. It proves nothing: it stops who asks
     for the same image again and again, under specs that differ in the last digit, to average the noise away.
 
+    "bits" adds up the information of releases by counting: log2 of how many different ones there are, so that
+    n codes of b bits cost n·b and an answer of k classes costs log2 k. After B bits, nobody names the right
+    one of N equally likely people with a chance above 2^B / N (sfumato.dp.naming). Noise makes it no cheaper.
+
     Attributes:
         definition: what is added up.
-        amount: the sum that may be reached: ε, μ^2, ρ, or a number of releases; infinite lifts the default.
+        amount: the sum that may be reached: ε, μ^2, ρ, bits, or a number of releases; infinite lifts the
+            default.
         pixels: m of the neighbours.
         words: the budget as it was written.
     """
 
-    definition: Literal["pure", "gaussian", "concentrated", "releases"]
+    definition: Literal["pure", "gaussian", "concentrated", "bits", "releases"]
     amount: float
     pixels: int
     words: str
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
-        """Read "releases=5", "epsilon=10", "epsilon=10,delta=1e-6", "mu=2" or "rho=1".
+        """Read "releases=5", "bits=64", "epsilon=10", "epsilon=10,delta=1e-6", "mu=2" or "rho=1".
 
-        All but the first may have ",pixels=4" behind them.
+        All but the first two may have ",pixels=4" behind them.
 
         Raises:
             ConfigError: another key, a number that is not above 0, or a delta that is not below 1.
@@ -54,8 +60,9 @@ class Budget:
             if key in values:
                 raise ConfigError(f"budget {text!r}: {key} is there twice: {_FORMS}")
             values[key] = value
-        if "releases" in values and "pixels" in values:
-            raise ConfigError(f"budget {text!r}: a number of releases is for no number of pixels: {_FORMS}")
+        for key, meaning in (("releases", "a number of releases"), ("bits", "a number of bits")):
+            if key in values and "pixels" in values:
+                raise ConfigError(f"budget {text!r}: {meaning} is for no number of pixels: {_FORMS}")
         for key in ("pixels", "releases"):
             if not values.get(key, 1.0).is_integer():
                 raise ConfigError(f"budget {text!r}: {key}={values[key]:g} is not a whole number")
@@ -63,6 +70,8 @@ class Budget:
         match sorted(values):
             case ["releases"]:
                 parsed: tuple[Any, float] = ("releases", values["releases"])
+            case ["bits"]:
+                parsed = ("bits", values["bits"])
             case ["epsilon"]:
                 parsed = ("pure", values["epsilon"])
             case ["mu"]:
@@ -77,14 +86,25 @@ class Budget:
             raise ConfigError(f"budget {text!r} is so small that nothing fits it: {_FORMS}")
         return cls(definition=parsed[0], amount=parsed[1], pixels=int(pixels), words=text.replace(" ", ""))
 
-    def cost(self, guarantees: Sequence[Guarantee]) -> float:
+    def cost(self, guarantees: Sequence[Guarantee], information: Information = NOTHING_KNOWN) -> float:
         """What a release adds to the sum, by the best of the guarantees that are known of it.
+
+        Args:
+            guarantees: of the release.
+            information: of the release, for a budget in bits.
 
         Raises:
             BudgetExceededError: nothing is proved of it, or nothing that could be added up here.
         """
         if self.definition == "releases":
             return 1.0
+        if self.definition == "bits":
+            if math.isinf(information.outputs):
+                raise BudgetExceededError(
+                    "its outputs are not counted, so that no budget in bits can hold it: release a code of "
+                    "bits or an answer, or set a budget of releases=5 in its place"
+                )
+            return information.outputs
         if not guarantees:
             raise BudgetExceededError("nothing is proved of it, so that no budget can hold it")
         costs = []
@@ -112,8 +132,14 @@ class Budget:
                 f"may have {self}: ask for one that was made before, or set a larger budget with `sfumato "
                 "ledger budget`"
             )
-        symbol = SYMBOLS[self.definition] + "^2" * (self.definition == "gaussian")
         left = max(0.0, self.amount - spent)
+        if self.definition == "bits":
+            return (
+                f"this release costs {rounded_up(cost)} bits, and {left:.4g} of {self.amount:.4g} are left "
+                f"for {subject}: release fewer images, choose a code of fewer bits, or set a larger budget "
+                "with `sfumato ledger budget`"
+            )
+        symbol = SYMBOLS[self.definition] + "^2" * (self.definition == "gaussian")
         return (
             f"this release costs {symbol} = {rounded_up(cost)}, and {left:.4g} of {self.amount:.4g} is left "
             f"for {subject} ({self}): ask for more noise, or set a larger budget with `sfumato ledger budget`"
@@ -122,6 +148,8 @@ class Budget:
     def __str__(self) -> str:
         if self.definition == "releases":
             return "no limit" if math.isinf(self.amount) else f"at most {self.amount:.0f} different releases"
+        if self.definition == "bits":
+            return f"at most {self.amount:.10g} bits"
         return f"{self.words} for any {self.pixels} pixel{'s' * (self.pixels > 1)}"
 
 
@@ -130,7 +158,7 @@ NO_LIMIT = Budget(definition="releases", amount=math.inf, pixels=1, words="none"
 _MOST = 1e18  # for the numbers of a budget, so that nothing that is done with them overflows
 _FORMS = (
     "write epsilon=10, epsilon=10,delta=1e-6, mu=2 or rho=1, and pixels=4 behind it for 4 pixels; or "
-    "releases=5"
+    "bits=64, or releases=5"
 )
 
 

@@ -7,7 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sfumato.device.accounts import Accounts, DamagedError, Limited, of_people
+from sfumato.device.accounts import (
+    Accounts,
+    DamagedError,
+    Limited,
+    Selection,
+    Terms,
+    lying_in,
+    of_people,
+    of_picture,
+)
 from sfumato.device.budgets import Budget
 from sfumato.device.near_copies import Fingerprint
 from sfumato.device.pictures import NearCopies, Pictures
@@ -21,6 +30,7 @@ from sfumato.device.scopes import (
 )
 from sfumato.device.tables import digest_of_release
 from sfumato.dp.guarantee import Guarantee
+from sfumato.dp.naming import NOTHING_KNOWN, Information
 from sfumato.errors import BudgetExceededError
 
 
@@ -38,6 +48,9 @@ class Charge:
         folder: where the image lies, for the budgets of folders; see scopes.folder_name for a URL.
         person: who is in it, for the budgets of people; None where nobody says.
         fingerprint: by which near copies are told; None where it has none, or the ledger knows the image.
+        information: what the release tells at most, in bits.
+        averaged: whether it is of the average of all images that are charged with this spec. Then each of
+            them pays for it, and a folder or a person once for all.
     """
 
     image: bytes
@@ -48,6 +61,8 @@ class Charge:
     folder: str | os.PathLike[str]
     person: str | None = None
     fingerprint: Fingerprint | None = None
+    information: Information = NOTHING_KNOWN
+    averaged: bool = False
 
 
 class Charged(NamedTuple):
@@ -105,9 +120,16 @@ class Charges:
             DamagedError: the ledger is.
         """
         pixels = {budget.pixels for budget in budgets.values()}
-        terms, guarantees = self._accounts.terms(charge.spec, charge.shape, charge.guarantee, pixels)
+        terms = self._accounts.terms(
+            charge.spec,
+            charge.shape,
+            charge.guarantee,
+            pixels,
+            information=charge.information,
+            averaged=charge.averaged,
+        )
         row = self._database.execute(
-            "select release, digest from charges where image = ? and terms = ?", (charge.image, terms)
+            "select release, digest from charges where image = ? and terms = ?", (charge.image, terms.number)
         ).fetchone()
         picture = self._pictures.see(charge.image, charge.fingerprint, mode)
         if row is not None:
@@ -121,12 +143,12 @@ class Charges:
                 "near-copies charge`",
                 cause="a near copy of an image that was released before",
             )
-        self._spend(charge, picture, folder, budgets, guarantees)
+        self._spend(charge, picture, folder, budgets, terms)
         self._database.execute("update images set releases = releases + 1 where image = ?", (charge.image,))
         release = charge.release if self._keep_releases else None
         self._database.execute(
             "insert into charges (image, terms, time, release, digest) values (?, ?, ?, ?, ?)",
-            (charge.image, terms, time.time(), release, digest_of_release(charge.image, release)),
+            (charge.image, terms.number, time.time(), release, digest_of_release(charge.image, release)),
         )
         return charge.release, True
 
@@ -136,24 +158,27 @@ class Charges:
         picture: int,
         folder: bytes,
         budgets: dict[Limited, Budget],
-        guarantees: list[Guarantee] | None,
+        terms: Terms | None,
     ) -> None:
         """Write down where an image lies, and what its release adds to the budgets that it concerns.
 
         Args:
-            guarantees: what is proved of the release; None where it was charged before, and adds nothing but
-                what it brings along to a folder, or to a person, for whom it is new.
+            terms: what is proved of the release; None where it was charged before, and adds nothing but what
+                it brings along to a folder, or to a person, for whom it is new.
 
         Raises:
             BudgetExceededError: a budget would be passed.
         """
-        new = guarantees is not None
+        accounts, pictures = self._accounts, self._pictures
 
-        def added(scope: bytes, budget: Budget, spent: float, brought: float, subject: str) -> float:
+        def added(scope: bytes, budget: Budget, spent: float, brought: float, images: Selection) -> float:
             """What is spent with this release. Raises BudgetExceededError if that is more than the budget."""
             cause = f"over the budget of {kind_of(scope)}: {budget}"
+            subject = "this image" if scope == EVERY_IMAGE else described(scope)
             try:
-                cost = brought + (0.0 if guarantees is None else budget.cost(guarantees))
+                cost = brought
+                if terms is not None and not accounts.counts(terms, images):
+                    cost += budget.cost(terms.guarantees, terms.information)
             except BudgetExceededError as error:
                 message = f"{charge.spec}: {error} (budget of {subject}: {budget})"
                 raise BudgetExceededError(message, cause=cause) from error
@@ -161,21 +186,20 @@ class Charges:
                 raise BudgetExceededError(f"{charge.spec}: {refusal}", cause=cause)
             return spent + cost
 
-        accounts, pictures = self._accounts, self._pictures
         for limited, budget in budgets.items():
             scope = limited.scope
-            if scope == EVERY_IMAGE and new:
-                added(scope, budget, accounts.spent_on(picture, budget), 0.0, "this image")
+            if scope == EVERY_IMAGE and terms is not None:
+                added(scope, budget, accounts.spent_on(picture, budget), 0.0, of_picture(picture))
             elif is_folder(scope) and ((known := pictures.lies_in(scope, picture)) or covers(scope, folder)):
                 # A picture that is new to a folder brings along what was released of it elsewhere.
                 brought = 0.0 if known else accounts.spent_on(picture, budget)
-                spent = added(scope, budget, accounts.kept(limited), brought, described(scope))
+                spent = added(scope, budget, accounts.kept(limited), brought, lying_in(scope))
                 accounts.keep(limited, spent)
         named = [] if charge.person is None else [person_scope(charge.person)]
         people = pictures.lay(charge.image, picture, [folder, *named])
         for scope, budget in of_people(people, budgets):
-            if new or scope in named:
-                added(scope, budget, accounts.spent_in(scope, budget), 0.0, described(scope))
+            if terms is not None or scope in named:
+                added(scope, budget, accounts.spent_in(scope, budget), 0.0, lying_in(scope))
 
     def _check_releases(self, image: bytes) -> None:
         """Raise DamagedError where a release of an image is not found that was charged."""

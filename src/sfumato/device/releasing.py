@@ -15,6 +15,7 @@ from sfumato.device.tables import protection_key
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ImageError
 from sfumato.images import check_batch, digest
+from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
 from sfumato.protect.release import Protection, Release, made_of
 
@@ -79,7 +80,7 @@ def charged_release(
             name: values.contiguous().numpy().tobytes()
             for name, values in zip(fresh, released.values, strict=True)
         }
-    seen = _fingerprints(ledger, digests, images)
+    seen, tells = _fingerprints(ledger, digests, images), information(protection)
     charged = ledger.charge(
         [
             Charge(
@@ -91,6 +92,7 @@ def charged_release(
                 folder=folder,
                 person=person,
                 fingerprint=seen.get(name),
+                information=tells,
             )
             for name, folder, person in zip(digests, folders, people or [None] * len(digests), strict=True)
         ]

@@ -14,7 +14,7 @@ from sfumato.databases import Marks, transaction
 from sfumato.device.budgets import Budget
 from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON
 
-MARKS = Marks(application=0x5346554D, version=3)  # "SFUM": a ledger
+MARKS = Marks(application=0x5346554D, version=4)  # "SFUM": a ledger
 PAGE = 16384  # releases are large: twice as fast as 4096
 
 # What a new ledger allows, until somebody says otherwise: of an image, and of all images of one person.
@@ -53,6 +53,9 @@ create table terms (
     id integer primary key,
     spec text not null, channels integer not null, height integer not null, width integer not null,
     guarantees text not null,  -- JSON: what a release is proved to hide, for one or more numbers of pixels
+    outputs real,  -- bits: log2 of how many different releases there are; null where they are not counted
+    leakage real,  -- bits: the maximal leakage of one; null where none is proved
+    averaged integer not null default 0,  -- 1: ONE release, of the average of all images that are charged
     unique (spec, channels, height, width)
 );
 create table charges (
@@ -138,8 +141,10 @@ def upgrade(database: sqlite3.Connection) -> None:
         version = databases.marks_of(database).version
         if version < 2:
             _from_1_to_2(database)
-        if version < 3:  # another process may have been first
+        if version < 3:
             _from_2_to_3(database)
+        if version < 4:  # another process may have been first
+            _from_3_to_4(database)
         database.execute(f"pragma user_version = {MARKS.version}")
 
 
@@ -192,3 +197,9 @@ def _from_2_to_3(database: sqlite3.Connection) -> None:
                 "delete from terms where id = ? and not exists (select 1 from charges where terms = ?)",
                 (number, number),
             )
+
+
+def _from_3_to_4(database: sqlite3.Connection) -> None:
+    """Bits: what a release tells is known of earlier ones once their protection is charged again."""
+    for column in ("outputs real", "leakage real", "averaged integer not null default 0"):
+        database.execute(f"alter table terms add column {column}")

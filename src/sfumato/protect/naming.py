@@ -1,8 +1,32 @@
 """What releases of any protection prove of naming the person on them: the least of all bounds that apply."""
 
+import math
 from typing import Any
 
 from sfumato.dp import naming
+
+_RARE = 1e-290  # a prior so small that a bound is its factor times the prior
+
+
+def information(protection: Any) -> naming.Information:
+    """The most that one release of a protection tells of its image, in bits.
+
+    What is counted is the logarithm of its `outputs`, where it has them. Its maximal leakage is the least of
+    the factors by which its `bounds` multiply a small prior: each holds for every y and x, p(y|x) <= L·q(y),
+    so that the factors of several releases multiply (see sfumato.dp.naming.composed). Of pixels nothing is
+    counted.
+
+    Args:
+        protection: see sfumato.protect.
+
+    Raises:
+        ArtefactError: the protection's artefact cannot be read.
+    """
+    outputs = getattr(protection, "outputs", None)
+    counted = math.inf if outputs is None else math.log2(outputs)
+    bounds = protection.bounds(_RARE) if hasattr(protection, "bounds") else []
+    factors = [bound.chance / _RARE for bound in bounds if bound.chance < 1]
+    return naming.Information(outputs=counted, leakage=min([counted, *map(math.log2, factors)]))
 
 
 def named(

@@ -17,12 +17,13 @@ Releases are those of one person, of the same image or of different ones, with f
 
 from sfumato.dp.naming.bound import Bound, Prior, least
 from sfumato.dp.naming.centre import approximate, concentrated, discrete_mu, gaussian, pure
-from sfumato.dp.naming.composition import Information, Proof, composed
+from sfumato.dp.naming.composition import NOTHING_KNOWN, Information, Proof, composed
 from sfumato.dp.naming.outputs import counting, exact, flipped_bits, leakage, randomised_response
 from sfumato.dp.naming.statement import Naming, prior_of, sentence, stated
 from sfumato.dp.naming.volumes import discrete, gaussian_ball, gaussian_cube
 
 __all__ = [
+    "NOTHING_KNOWN",
     "Bound",
     "Information",
     "Naming",

@@ -30,6 +30,9 @@ class Information:
             checked_number(field.name, getattr(self, field.name))
 
 
+NOTHING_KNOWN = Information()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Proof:
     """What is proved of each of n releases, in every term that adds up; infinite where nothing is.

@@ -1,0 +1,293 @@
+"""Budgets in bits: what releases tell by counting, added up for images, folders and people."""
+
+import itertools
+import math
+import sqlite3
+from pathlib import Path
+
+import pytest
+import torch
+from cloud import SIDE, encoder
+from torch import Tensor
+
+from sfumato.device import releasing
+from sfumato.device.budgets import Budget
+from sfumato.device.ledger import Charge, Ledger
+from sfumato.dp.guarantee import Guarantee
+from sfumato.dp.naming import Information
+from sfumato.errors import BudgetExceededError, ConfigError
+from sfumato.networks.classifiers import CLASSIFIERS
+from sfumato.networks.weights import initial_weights
+from sfumato.protect import answer, parse
+from sfumato.protect.answer import Answerer
+
+
+@pytest.fixture
+def ledger(tmp_path: Path):
+    """A new ledger, without the budgets that it begins with."""
+    with Ledger(tmp_path / "ledger.db") as opened:
+        opened.set_budget(None)
+        opened.set_budget(None, person="")
+        yield opened
+
+
+@pytest.fixture
+def photographs() -> Tensor:
+    """(6, 3, SIDE, SIDE) uint8 of noise, no two alike."""
+    return torch.randint(
+        0, 256, (6, 3, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+
+
+def classifier(path: Path, classes: str) -> Path:
+    """The artefact of a classifier that was never trained."""
+    with initial_weights(0):
+        network = CLASSIFIERS["conv4"]((3, SIDE, SIDE), len(classes))
+    answerer = Answerer(network, classes=tuple(classes), shape=(3, SIDE, SIDE)).eval()
+    answer.save(path, answerer, network="conv4", card={})
+    return path
+
+
+def charge(
+    image: str,
+    bits: float = 16.0,
+    *,
+    spec: str = "code",
+    person: str | None = None,
+    folder: str = "/photos",
+    epsilon: float | None = None,
+    averaged: bool = False,
+) -> Charge:
+    """A release of so many bits."""
+
+    def proving(pixels: int | None) -> Guarantee | None:
+        if epsilon is None:
+            return None
+        return Guarantee(
+            definition="pure", value=epsilon, pixels=pixels or 1, whole_image=epsilon, source="a proof"
+        )
+
+    return Charge(
+        image=image.encode(),
+        spec=spec,
+        shape=(3, 8, 8),
+        guarantee=proving,
+        release=None,
+        folder=folder,
+        person=person,
+        information=Information(outputs=bits, leakage=bits),
+        averaged=averaged,
+    )
+
+
+BITS_64 = Budget.parse("bits=64")
+
+
+# In words.
+
+
+@pytest.mark.parametrize(
+    ("words", "amount", "shown"),
+    [
+        ("bits=64", 64, "at most 64 bits"),
+        (" bits=6.5 ", 6.5, "at most 6.5 bits"),
+        ("bits=1e6", 1e6, "at most 1000000 bits"),
+    ],
+)
+def test_a_budget_in_bits_is_read_from_words_and_shown_in_words(words: str, amount: float, shown: str):
+    budget = Budget.parse(words)
+    assert (budget.definition, budget.amount) == ("bits", amount)
+    assert str(budget) == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("bits=0", "'bits=0' is not KEY=NUMBER above 0: write epsilon=10"),
+        ("bits=-1", "'bits=-1' is not KEY=NUMBER above 0"),
+        ("bits=nan", "'bits=nan' is not KEY=NUMBER above 0"),
+        ("bits=64,pixels=4", "a number of bits is for no number of pixels"),
+        ("bits=64,epsilon=1", "or bits=64, or releases=5"),
+        ("bits=64,releases=5", "or bits=64, or releases=5"),
+        ("bit=64", "or bits=64, or releases=5"),
+    ],
+)
+def test_a_malformed_budget_in_bits_is_refused_by_message(words: str, message: str):
+    with pytest.raises(ConfigError) as raised:
+        Budget.parse(words)
+    assert message in str(raised.value)
+
+
+# What a release costs.
+
+
+@pytest.mark.parametrize(("spec", "bits"), [("code", 12), ("code,flip=0.1", 12), ("code,epsilon=2", 12)])
+def test_a_code_costs_its_bits_whatever_its_noise(
+    ledger: Ledger, photographs: Tensor, tmp_path: Path, spec: str, bits: int
+):
+    name, _, noise = spec.partition(",")
+    artefact = encoder(tmp_path / "c.safetensors", bits=12)
+    code = parse(f"{name}:artefact={artefact}{',' * bool(noise)}{noise}", takes=["bits"])
+    releasing.release(code, photographs[:3], ledger, folders=["/photos"] * 3, people=["anna"] * 3)
+    assert ledger.set_budget(BITS_64, person="anna") == 3 * bits
+
+
+def test_an_answer_of_three_classes_costs_log2_of_three_bits(
+    ledger: Ledger, photographs: Tensor, tmp_path: Path
+):
+    protection = parse(f"answer:artefact={classifier(tmp_path / 'a.safetensors', 'xyz')}", takes=["answer"])
+    releasing.release(protection, photographs[:2], ledger, folders=["/photos"] * 2)
+    assert ledger.set_budget(BITS_64, folder="/photos") == pytest.approx(2 * math.log2(3))
+
+
+@pytest.mark.parametrize("spec", ["dp-pix:cell=4,epsilon=3", "blur:radius=2", "code"])
+def test_what_is_not_counted_is_refused_with_the_cure(
+    ledger: Ledger, photographs: Tensor, tmp_path: Path, spec: str
+):
+    if spec == "code":
+        spec = f"code:artefact={encoder(tmp_path / 'c.safetensors', numbers=4)},norm=1,noise=0.1"
+    protection = parse(spec, takes=["pixels", "numbers"])
+    ledger.set_budget(BITS_64, person="anna")
+    with pytest.raises(BudgetExceededError) as raised:
+        releasing.release(protection, photographs[:1], ledger, folders=["/photos"], people=["anna"])
+    assert str(raised.value).endswith(
+        ": its outputs are not counted, so that no budget in bits can hold it: release a code of bits or an "
+        "answer, or set a budget of releases=5 in its place (budget of the person or class anna: at most 64 "
+        "bits)"
+    )
+    assert ledger.summary().releases == 0
+
+
+def test_what_a_code_costs_in_epsilon_stays_as_it_is(ledger: Ledger):
+    ledger.charge([charge("a", 16, epsilon=2.0, person="anna")])
+    assert ledger.set_budget(Budget.parse("epsilon=10"), person="anna") == 2
+    assert ledger.set_budget(Budget.parse("releases=10"), person="anna") == 1
+    assert ledger.set_budget(Budget.parse("bits=20"), person="anna") == 16
+
+
+# Sums and refusals.
+
+
+def test_n_codes_of_a_person_cost_n_times_their_bits_and_no_more_leave_than_fit(ledger: Ledger):
+    ledger.set_budget(BITS_64, person="anna")
+    ledger.charge([charge(f"{i}", person="anna") for i in range(4)])
+    with pytest.raises(BudgetExceededError) as raised:
+        ledger.charge([charge("4", person="anna")])
+    assert str(raised.value) == (
+        "code: this release costs 16 bits, and 0 of 64 are left for the person or class anna: release fewer "
+        "images, choose a code of fewer bits, or set a larger budget with `sfumato ledger budget`"
+    )
+    ledger.charge([charge("4", person="ben")])
+
+
+def test_an_image_has_so_many_bits_for_all_its_releases(ledger: Ledger):
+    ledger.set_budget(Budget.parse("bits=20"))
+    ledger.charge([charge("a", 16), charge("b", 16), charge("a", 3, spec="other")])
+    with pytest.raises(BudgetExceededError, match=r"costs 1.59 bits, and 1 of 20 are left for this image"):
+        ledger.charge([charge("a", math.log2(3), spec="answer")])
+
+
+def test_a_folder_adds_up_what_its_images_tell(ledger: Ledger):
+    ledger.set_budget(Budget.parse("bits=40"), folder="/photos")
+    ledger.charge([charge("a", folder="/photos/anna"), charge("b", folder="/photos/ben")])
+    with pytest.raises(BudgetExceededError, match=r"costs 16 bits, and 8 of 40 are left for /photos"):
+        ledger.charge([charge("c", folder="/photos/ben")])
+    ledger.charge([charge("c", folder="/elsewhere")])
+
+
+def test_every_person_has_the_budget_of_every_person(ledger: Ledger):
+    ledger.set_budget(Budget.parse("bits=16"), person="")
+    ledger.charge([charge("a", person="anna"), charge("b", person="ben")])
+    with pytest.raises(BudgetExceededError, match="0 of 16 are left for the person or class ben"):
+        ledger.charge([charge("c", person="ben")])
+
+
+def test_the_same_code_again_costs_nothing(ledger: Ledger):
+    ledger.set_budget(Budget.parse("bits=16"), person="anna")
+    for _ in range(3):
+        ledger.charge([charge("a", person="anna")])
+    assert [limit.spent for limit in ledger.summary().budgets] == [16]
+
+
+def test_a_budget_in_bits_stands_beside_a_number_of_releases_and_takes_the_place_of_epsilon(ledger: Ledger):
+    for words in ("epsilon=3", "releases=5", "bits=64"):
+        ledger.set_budget(Budget.parse(words), person="anna")
+    assert [limit.budget.words for limit in ledger.summary().budgets] == ["bits=64", "releases=5"]
+
+
+def test_a_budget_in_bits_is_there_when_the_ledger_is_opened_again(ledger: Ledger):
+    ledger.set_budget(BITS_64, folder="/photos")
+    ledger.charge([charge("a")])
+    ledger.close()
+    with Ledger(ledger.path) as again:
+        assert [(limit.budget, limit.spent) for limit in again.summary().budgets] == [(BITS_64, 16)]
+        with pytest.raises(BudgetExceededError, match="costs 60 bits, and 48 of 64 are left"):
+            again.charge([charge("b", 60, spec="other")])
+
+
+def test_a_copy_of_a_ledger_knows_the_bits(ledger: Ledger, tmp_path: Path):
+    ledger.charge([charge("a", person="anna")])
+    ledger.copy_without_releases(tmp_path / "copy.db")
+    with Ledger(tmp_path / "copy.db") as copy:
+        assert copy.set_budget(BITS_64, person="anna") == 16
+
+
+# Of version 3, which knew no bits.
+
+
+def as_version_3(path: Path) -> None:
+    """Turn a ledger into what the version before would have written."""
+    database = sqlite3.connect(path, isolation_level=None)
+    for column in ("outputs", "leakage", "averaged"):
+        database.execute(f"alter table terms drop column {column}")
+    database.execute("pragma user_version = 3")
+    database.close()
+
+
+def test_a_ledger_of_version_3_keeps_its_charges_and_knows_their_bits_once_the_code_is_charged_again(
+    ledger: Ledger,
+):
+    ledger.charge([charge("a", epsilon=2.0, person="anna")])
+    ledger.set_budget(Budget.parse("epsilon=5"), person="anna")
+    before = ledger.summary()
+    ledger.close()
+    as_version_3(ledger.path)
+    with Ledger(ledger.path) as upgraded:
+        assert upgraded.summary() == before
+        assert upgraded.set_budget(BITS_64, person="anna") == math.inf
+        upgraded.charge([charge("b", epsilon=2.0)])  # the same code, of another image
+        assert upgraded.set_budget(BITS_64, person="anna") == 16
+
+
+# One release of the average of several images.
+
+
+def test_an_average_costs_a_person_and_a_folder_once_and_each_of_its_images(ledger: Ledger):
+    ledger.charge(
+        [charge(name, spec="code of a, b and c", person="anna", averaged=True) for name in ("a", "b", "c")]
+    )
+    assert ledger.set_budget(BITS_64, person="anna") == 16
+    assert ledger.set_budget(BITS_64, folder="/photos") == 16
+    assert ledger.set_budget(Budget.parse("releases=9"), person="anna") == 1
+    for name in ("a", "b", "c"):
+        assert ledger.spent_on(name.encode(), BITS_64) == 16
+
+
+@pytest.mark.parametrize("scope", [{"person": "anna"}, {"folder": "/photos"}])
+def test_an_average_fits_a_budget_that_holds_it_once(ledger: Ledger, scope: dict[str, str]):
+    ledger.set_budget(Budget.parse("bits=16"), **scope)
+    group = [charge(f"{i}", spec="code of five", person="anna", averaged=True) for i in range(5)]
+    ledger.charge(group)
+    ledger.charge(group)
+    assert [limit.spent for limit in ledger.summary().budgets] == [16]
+    other = [charge(f"{i}", spec="code of four", person="anna", averaged=True) for i in range(4)]
+    with pytest.raises(BudgetExceededError, match="costs 16 bits, and 0 of 16 are left"):
+        ledger.charge(other)
+
+
+def test_an_image_is_in_no_more_averages_than_its_budget_allows(ledger: Ledger):
+    ledger.set_budget(Budget.parse("releases=2"))
+    for names in itertools.islice(itertools.combinations("abcd", 3), 2):
+        ledger.charge([charge(name, spec=f"code of {names}", averaged=True) for name in names])
+    with pytest.raises(BudgetExceededError, match="this image has 2 different releases already"):
+        ledger.charge([charge(name, spec="code of all", averaged=True) for name in "abcd"])
