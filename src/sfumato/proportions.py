@@ -3,7 +3,7 @@
 import math
 
 
-def wilson(hits: float, trials: int) -> tuple[float, float]:
+def wilson(hits: float, trials: float) -> tuple[float, float]:
     """95% interval of a proportion. Wilson 1927: right also near 0, where a safe setting should be.
 
     A trial may be a hit in part, as the mean of several draws: its variance is smaller than that of one which

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from results_page.reading import RESULTS, Record, checked
 from sfumato.dp.guarantee import SYMBOLS, Definition, rounded_up
-from sfumato.study import estimates, recommend, records, report
+from sfumato.study import estimates, frontier, recommend, records, report
 
 R = TypeVar("R", bound=Record)
 DRAWN = ("pictures", "embeddings")  # large, and for the report alone
@@ -128,9 +128,9 @@ class Study:
         return float(sum(record.seconds for record in self.records if kind in (None, record.kind)))
 
     @cached_property
-    def settings(self) -> list[recommend.Setting]:
+    def settings(self) -> list[frontier.Setting]:
         """Each protection with its best learner and its strongest adversary."""
-        return recommend.frontier(self.file, self.records)
+        return frontier.frontier(self.file, self.records)
 
     @cached_property
     def recommendation(self) -> recommend.Recommendation:

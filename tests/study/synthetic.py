@@ -98,7 +98,12 @@ def study(
         },
         "protections": list(PROTECTIONS),
         "learners": ["clean", "protected", "denoised"],
-        "attacks": ["reidentify-static", "reidentify-adaptive"],
+        "attacks": [
+            "reidentify-static",
+            "reidentify-adaptive",
+            "reidentify-restored-adaptive",
+            "reidentify-values",
+        ],
         "measures": ["ssim", "psnr", "mse"],
         "recommend": {"reidentification_at_most": 0.1},
         "seeds": [0],
@@ -312,8 +317,9 @@ def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random
                 "denoised": static**2,
                 "denoised-adaptive": 0.97 * adaptive,
                 "restored": static**1.5,
-                "restored-adaptive": 0.94 * adaptive,
+                "restored-adaptive": 0.99 * adaptive,
                 "shape": adaptive,
+                "values": adaptive,
             }[cell["attack"].removeprefix("reidentify-")]
             value = round(CHANCE + (0.68 - CHANCE) * (1 - share) * draw.uniform(0.95, 1.0), 4)
             if not recent:
@@ -323,6 +329,7 @@ def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random
                 return recent_attack(protection, cell["attack"], value, seed=seed)
             seen = {
                 "shape": 0.0,
+                "values": 0.0,
                 "released": 1 - static,
                 "denoised": 1 - static**2,
                 "restored": 1 - static**1.5,

@@ -3,9 +3,10 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sfumato.study.hits import Hits, hits_of
 from sfumato.study.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import ATTACKS, CLASSIFIERS, IDENTIFIERS, LEARNERS, release_kind
@@ -33,17 +34,41 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Risk:
-    """How often one adversary, with their best classifier, names the right identity."""
+    """How often one adversary, with their best classifier, names the right identity.
+
+    Attributes:
+        attack, classifier: who.
+        top1: how often.
+        chance: of the best guess without looking.
+        identities: how many people there were to name.
+        named: classifier -> its hits; of those whose probes are recorded for all seeds.
+    """
 
     attack: str
     classifier: str
     top1: Estimate
     chance: float
+    identities: int
+    named: Mapping[str, Hits] = field(default_factory=dict)
 
     @property
     def adversary(self) -> str:
         """In words: "adaptive adversary, linear classifier"."""
         return f"{ATTACKS[self.attack].words}, {classifier_in_words(self.classifier)}"
+
+    def upper_end(self, error: float) -> float:
+        """What their share exceeds with this probability at most; of old records the end of the interval."""
+        return max((hits.upper_end(error) for hits in self.named.values()), default=self.top1.high)
+
+    def of_half(self, number: int) -> "Risk":
+        """The same on one half of the people, by the classifier that is the strongest there."""
+        if not self.named:
+            return self
+        halves = {name: hits.half(number) for name, hits in self.named.items()}
+        strongest = max(halves, key=lambda name: halves[name].share)
+        hits = halves[strongest]
+        top1 = Estimate(hits.share, *hits.interval, seeds=1)
+        return replace(self, classifier=strongest, top1=top1, named=halves)
 
 
 def accuracies(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Estimate]:
@@ -52,6 +77,25 @@ def accuracies(study: Study, records: Iterable[Record]) -> dict[tuple[str, str],
     for record in belonging(study, records, "accuracy"):
         values[record.cell.protection, record.cell.learner or ""].append(interval_of(record.result))
     return {key: over_seeds(intervals) for key, intervals in values.items()}
+
+
+def accuracy_halves(
+    study: Study, records: Iterable[Record]
+) -> dict[tuple[str, str], tuple[Estimate, Estimate]]:
+    """(protection, learner) -> accuracy on two halves of the test images, of those recorded for all seeds."""
+    results: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for record in belonging(study, records, "accuracy"):
+        results[record.cell.protection, record.cell.learner or ""].append(record.result)
+    return {
+        key: (_of_half(seeds, 0), _of_half(seeds, 1))
+        for key, seeds in results.items()
+        if all(result.halves for result in seeds)
+    }
+
+
+def _of_half(results: Sequence[Any], number: int) -> Estimate:
+    halves = [result.halves[number] for result in results]
+    return over_seeds([(half.accuracy, half.low, half.high) for half in halves])
 
 
 def interval_of(result: Any) -> tuple[float, float, float]:
@@ -67,12 +111,14 @@ def risks(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Risk
     results: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for record in belonging(study, records, "attack"):
         results[record.cell.protection, record.cell.attack or ""].append(record.result)
-    strongest = {}
+    measured = {}
     for (protection, attack), seeds in results.items():
         classifier, top1 = strongest_score(seeds)
         chance = statistics.fmean(result.chance for result in seeds)
-        strongest[protection, attack] = Risk(attack, classifier, top1, chance)
-    return strongest
+        measured[protection, attack] = Risk(
+            attack, classifier, top1, chance, seeds[0].identities, hits_of(seeds)
+        )
+    return measured
 
 
 def strongest_score(results: Iterable[Any]) -> tuple[str, Estimate]:
@@ -193,9 +239,10 @@ def belonging(study: Study, records: Iterable[Record], kind: str | None = None) 
 
 
 def classifier_in_words(name: str) -> str:
-    """ "svm, trained further" -> "SVM classifier, recogniser trained further"."""
+    """ "svm, trained further" -> "SVM classifier, recogniser trained further"; "plda, on 4x4 means" alike."""
     kind, _, how = name.partition(", ")
-    return f"{IDENTIFIERS.get(kind, kind)} classifier" + (f", recogniser {how}" if how else "")
+    how = f"recogniser {how}" if how == "trained further" else how
+    return f"{IDENTIFIERS.get(kind, kind)} classifier" + (f", {how}" if how else "")
 
 
 def learner_in_words(name: str) -> str:

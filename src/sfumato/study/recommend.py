@@ -2,10 +2,12 @@
 
 A setting is judged by its strongest adversary and by its best learner. What a recommendation promises is
 no more than was measured: a bound on what THESE adversaries found, beside what is proved, if anything is.
+How a setting is chosen without luck is said in sfumato.study.choice.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sfumato.dp.guarantee import rounded_up
 from sfumato.study.estimates import (
@@ -13,41 +15,21 @@ from sfumato.study.estimates import (
     Risk,
     Study,
     accuracies,
-    attacks_on,
-    cell_name,
-    cells_of,
-    episodic,
+    clean_learner,
+    guessing,
     learner_in_words,
-    learners_of,
-    missing,
     percent,
     proofs,
-    risks,
 )
+from sfumato.study.frontier import Setting, frontier, not_tried_on
 from sfumato.study.kinds import proved
 from sfumato.study.records import Record
-from sfumato.study.vocabulary import ADAPTIVE, LEARNERS
 
+ERROR = 0.05  # how often a study may recommend a setting whose risk is above the bound
 
-@dataclass(frozen=True)
-class Setting:
-    """A protection with its best learner and its strongest adversary.
-
-    Attributes:
-        protection: the spec.
-        learner: which learner was best; None where no accuracy is recorded.
-        accuracy: the accuracy of that learner.
-        risk: the strongest of the attacks that ran; None where none did.
-        complete: whether all attacks of the study ran, with all seeds; where not, `risk` is too low.
-        on_frontier: no other complete setting is at least as good in both and better in one.
-    """
-
-    protection: str
-    learner: str | None
-    accuracy: Estimate | None
-    risk: Risk | None
-    complete: bool
-    on_frontier: bool
+# What a clean learner must learn at least of all that there is above guessing, so that there is something to
+# keep; and the share of it that a useful setting keeps at least.
+_LEARNED, _USEFUL = 1 / 3, 1 / 2
 
 
 @dataclass(frozen=True)
@@ -56,6 +38,8 @@ class Recommendation:
 
     Attributes:
         setting: the recommended one.
+        accuracy, risk: its figures, on the test images and people that had no part in the choice where the
+            records have them apart; None without a setting.
         runner_up: the next most accurate setting under the bound.
         bound: the highest re-identification that the study accepts; None where it names none.
         headline: one line: "recommended: SPEC", or that and why there is none.
@@ -67,6 +51,8 @@ class Recommendation:
     bound: float | None
     headline: str
     details: tuple[str, ...]
+    accuracy: Estimate | None = None
+    risk: Risk | None = None
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -74,117 +60,135 @@ class Recommendation:
         return (self.headline, *self.details)
 
 
-def frontier(study: Study, records: Sequence[Record], attacks: Sequence[str] | None = None) -> list[Setting]:
-    """Every protection of the study, in its order, with its best learner and its strongest adversary.
-
-    Ordinary classifiers count where there are no others, and those of shapes never: they are no service.
-
-    Args:
-        study: the loaded study.json.
-        records: its loaded records; those of other protections or seeds do not count.
-        attacks: only these adversaries; None for all.
-    """
-    accuracy, risk = accuracies(study, records), risks(study, records)
-    absent = set(missing(study, records))
-    settings = []
-    for protection in study["protections"]:
-        learners = [
-            name
-            for name in learners_of(study, protection)
-            if (protection, name) in accuracy and _counts(study, name)
-        ]
-        learner = max(learners, key=lambda name: accuracy[protection, name].value, default=None)
-        # Nobody need adapt to clear images: the static adversary stands for all.
-        every = attacks is None or protection == "none"
-        wanted = [name for name in attacks_on(study, protection) if every or name in (attacks or ())]
-        planned = [
-            cell_name(entry)
-            for entry in cells_of(study, "attack", protection)
-            if entry["cell"]["attack"] in wanted
-        ]
-        made = [risk[protection, attack] for attack in wanted if (protection, attack) in risk]
-        settings.append(
-            Setting(
-                protection=protection,
-                learner=learner,
-                accuracy=accuracy[protection, learner] if learner else None,
-                risk=max(made, key=lambda risk: risk.top1.value, default=None),
-                complete=bool(planned) and absent.isdisjoint(planned),
-                on_frontier=False,
-            )
-        )
-    judged = [setting for setting in settings if setting.complete and setting.accuracy and setting.risk]
-    return [
-        replace(
-            setting,
-            on_frontier=setting in judged and not any(_beats(other, setting) for other in judged),
-        )
-        for setting in settings
-    ]
-
-
-def _counts(study: Study, learner: str) -> bool:
-    """Whether the accuracy of a learner is one of the study's task, by a service that can be run."""
-    words = LEARNERS.get(learner)
-    return words is None or (words.of_service and not (episodic(study) and words.knows_classes))
-
-
-def _beats(setting: Setting, other: Setting) -> bool:
-    if not (setting.accuracy and setting.risk and other.accuracy and other.risk):
-        return False
-    gain = setting.accuracy.value - other.accuracy.value
-    relief = other.risk.top1.value - setting.risk.top1.value
-    return gain >= 0 and relief >= 0 and (gain > 0 or relief > 0)
-
-
 def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
-    """The most accurate setting whose strongest re-identification is at or under the study's bound.
+    """The most accurate useful setting of which it is shown that nobody is named more often than accepted.
 
-    There is none, and the reason is given, where the study has no bound, no secret or no attacks; where
-    the secret is the task itself (an adaptive adversary then has at least the task's accuracy, so that no
-    setting is both useful and safe against them); or where every setting is above the bound. A setting
-    with attacks that did not run is never recommended.
+    It is shown by proof, or where the upper end of each adversary's interval is at or under the study's
+    bound, with all settings of the study allowed for. Settings that a proof keeps come before all others. A
+    setting is useful where it keeps half of what the clean learner has over guessing. The choice is made on
+    one half of the people and test images, and the figures that are stated are those of the other.
+
+    There is none, and the reason is given, where the study has no bound, no secret or no attacks; where the
+    secret is the task itself (an adaptive adversary then has at least the task's accuracy, so that no setting
+    is both useful and safe against them); where the clean learner has learned next to nothing; or where no
+    setting is shown to keep the bound. A setting with attacks that did not run is never recommended, nor one
+    that an adversary was not tried on who must be (vocabulary.Attack.needed).
     """
     bound = (study.get("recommend") or {}).get("reidentification_at_most")
     settings = frontier(study, records)
-    reason = _no_recommendation(study, settings, bound)
+    reason = _no_recommendation(study, records, settings, bound)
     if reason:
         return Recommendation(None, None, bound, f"no recommendation: {reason[0]}", tuple(reason[1:]))
     assert bound is not None  # that would have been a reason
-    # Among equal accuracies the lower risk; among equal risks the order of the study.
-    safe = sorted(
-        (entry for entry in _known(settings) if entry[1].top1.value <= bound),
-        key=lambda entry: (-entry[0].value, entry[1].top1.value),
-    )
-    accuracy, risk, best = safe[0]
+    choice = _Choice(study, records, bound)
+    best, *others = choice.ranked(_known(settings))
+    accuracy, risk = best.accuracy_on(1), best.risk_on(1)
+    assert accuracy is not None  # it is known
+    assert risk is not None
     details = [
         f"Accuracy {_with_interval(accuracy)}, {learner_in_words(best.learner or '')}; "
-        f"strongest re-identification {_risk_in_words(risk)}, where at most {percent(bound)} is accepted."
+        f"strongest re-identification {_risk_in_words(risk)}.",
+        choice.shown(best),
     ]
-    if len(safe) > 1 and accuracy.overlaps(safe[1][0]):
+    if best.halves and any(hits.apart for hits in risk.named.values()):
+        details.append("One half of the people and test images chose it; these figures are of the other.")
+    second = others[0] if others else None
+    if second and second.accuracy and second.risk and accuracy.overlaps(second.accuracy):
         details.append(
-            f"Its accuracy cannot be told from the runner-up's: {safe[1][2].protection} has "
-            f"{_with_interval(safe[1][0])}, and re-identification {percent(safe[1][1].top1.value)}."
+            f"Its accuracy cannot be told from the runner-up's: {second.protection} has "
+            f"{_with_interval(second.accuracy)}, and re-identification {percent(second.risk.top1.value)}."
         )
-    if risk.top1.high > bound:
-        details.append(
-            f"Its re-identification is under the bound by estimate only: the interval reaches "
-            f"{percent(risk.top1.high)}."
-        )
-    # The setting is complete, so that all of its attacks ran; clear images there is no adapting to.
-    if best.protection != "none" and set(ADAPTIVE).isdisjoint(attacks_on(study, best.protection)):
-        details.append("No adaptive adversary was tried, who is the one to fear: the risk may be higher.")
     details.append(_proved_in_words(proofs(study, records).get(best.protection)))
+    if left_out := not_tried_on(study, best.protection):
+        details.append(f"Adversaries of this library that were not tried on it: {', '.join(left_out)}.")
     return Recommendation(
         best,
-        safe[1][2] if len(safe) > 1 else None,
+        second,
         bound,
         f"recommended: {best.protection}",
         (*details, *_not_considered(settings)),
+        accuracy,
+        risk,
     )
 
 
-def _no_recommendation(study: Study, settings: Sequence[Setting], bound: float | None) -> list[str]:
+class _Choice:
+    """How settings are ranked. State: none that changes."""
+
+    def __init__(self, study: Study, records: Sequence[Record], bound: float) -> None:
+        self._bound = bound
+        self._settings = len(study["protections"])
+        self._proofs = proofs(study, records)
+        self._least = least_useful(study, records)
+
+    def ranked(self, settings: Sequence[Setting]) -> list[Setting]:
+        """Those that are useful and shown to keep the bound, the best first."""
+        kept = [each for each in settings if self._is_useful(each) and self._keeps(each)]
+        return sorted(kept, key=self._rank)  # of equal ones the order of the study
+
+    def upper_end(self, setting: Setting) -> float:
+        """The upper end of the strongest adversary, with all settings of the study allowed for."""
+        return setting.upper_end(ERROR / self._settings)
+
+    def shown(self, setting: Setting) -> str:
+        """How it is shown that a setting keeps the bound, in a sentence."""
+        if (proof := self._proved(setting)) is not None:
+            return (
+                f"At most {percent(self._bound)} is accepted; it is proved that nobody names more than "
+                f"{rounded_up(100 * proof.at_most)}% of {proof.candidates:,} equally likely people."
+            )
+        return (
+            f"At most {percent(self._bound)} is accepted; the upper end for all adversaries is "
+            f"{percent(self.upper_end(setting))} (95% confidence, all settings of the study allowed for)."
+        )
+
+    def _rank(self, setting: Setting) -> tuple[bool, float, float]:
+        risk = setting.risk_on(0)
+        accuracy = setting.accuracy_on(0)
+        assert accuracy is not None  # it is known
+        assert risk is not None
+        return self._proved(setting) is None, -accuracy.value, risk.top1.value
+
+    def _is_useful(self, setting: Setting) -> bool:
+        accuracy = setting.accuracy_on(0)
+        return accuracy is not None and accuracy.value >= self._least
+
+    def _keeps(self, setting: Setting) -> bool:
+        return self._proved(setting) is not None or self.upper_end(setting) <= self._bound
+
+    def _proved(self, setting: Setting) -> proved.Naming | None:
+        """What proves that nobody is named more often than accepted, among as many people as there were."""
+        proof, people = self._proofs.get(setting.protection), setting.risk and setting.risk.identities
+        if proof is None or not people:
+            return None
+        fitting = [each for each in proof.naming if each.candidates <= people and each.at_most <= self._bound]
+        return max(fitting, key=lambda naming: naming.candidates, default=None)
+
+
+def least_useful(study: Study, records: Sequence[Record]) -> float:
+    """The accuracy from which a setting is useful: half way from guessing to the clean learner."""
+    clean = accuracies(study, records).get(("none", clean_learner(study)))
+    chance = guessing(study, records) or 0.0
+    return chance if clean is None else chance + _USEFUL * (clean.value - chance)
+
+
+def nothing_to_keep(study: Study, records: Sequence[Record]) -> list[str]:
+    """That clear images tell next to nothing of the target, and what would help; empty where they do."""
+    clean = accuracies(study, records).get(("none", clean_learner(study)))
+    chance = guessing(study, records)
+    if clean is None or chance is None or clean.value - chance >= _LEARNED * (1 - chance):
+        return []
+    return [
+        f"there is nothing to keep: on clear images the classifier is right in {percent(clean.value)} of "
+        f"cases, and guessing in {percent(chance)}",
+        "What helps: more images of each class, larger images, fewer or clearer classes, longer training, or "
+        "an encoder that was trained before. Compare protections when clear images work.",
+    ]
+
+
+def _no_recommendation(
+    study: Study, records: Sequence[Record], settings: Sequence[Setting], bound: float | None
+) -> list[str]:
     """Why there is none: a headline, and details; empty where there is one."""
     sensitive = study["task"].get("sensitive")
     if not sensitive:
@@ -197,34 +201,58 @@ def _no_recommendation(study: Study, settings: Sequence[Setting], bound: float |
             "Static and adaptive adversaries are shown apart; to get a recommendation, name a task that "
             "differs from the secret.",
         ]
+    if reason := nothing_to_keep(study, records):
+        return reason
     if not any(setting.risk for setting in settings):
         return ["no attack is recorded, so that the risk is unknown: run the study's attacks"]
     if bound is None:
         return ["the study sets no bound: add recommend: {reidentification_at_most: 0.1} to its file"]
-    known = _known(settings)
+    known = [each for each in _known(settings) if each.protection != "none"]
+    choice = _Choice(study, records, bound)
+    if choice.ranked(_known(settings)):
+        return []
     if not known:
-        return ["no setting has both an accuracy and all of its attacks recorded", *_not_considered(settings)]
-    _, risk, lowest = min(known, key=lambda entry: entry[1].top1.value)
-    if risk.top1.value > bound:
         return [
-            f"no setting keeps the strongest re-identification at or under {percent(bound)}",
-            f"The lowest is {lowest.protection}, at {_risk_in_words(risk)}.",
+            "no setting has an accuracy and all adversaries that must be tried on it",
             *_not_considered(settings),
         ]
-    return []
+    least = least_useful(study, records)
+    useful = [each for each in known if each.accuracy and each.accuracy.value >= least]
+    if not useful:
+        return [
+            f"no setting keeps half of what clear images have over guessing, {percent(least)} accuracy",
+            *_not_considered(settings),
+        ]
+    nearest = min(useful, key=choice.upper_end)
+    assert nearest.risk is not None  # it is known
+    return [
+        f"no useful setting is shown to keep re-identification at or under {percent(bound)}",
+        f"The nearest is {nearest.protection}, at {_risk_in_words(nearest.risk)}; its upper end is "
+        f"{percent(choice.upper_end(nearest))} (95% confidence, all settings of the study allowed for).",
+        *_not_considered(settings),
+    ]
 
 
-def _known(settings: Sequence[Setting]) -> list[tuple[Estimate, Risk, Setting]]:
+def _known(settings: Sequence[Setting]) -> list[Setting]:
     """The settings of which all is known that they are judged by."""
-    judged = [(setting.accuracy, setting.risk, setting) for setting in settings if setting.complete]
-    return [(accuracy, risk, setting) for accuracy, risk, setting in judged if accuracy and risk]
+    return [each for each in settings if each.complete and each.accuracy and each.risk and not each.untried]
 
 
 def _not_considered(settings: Sequence[Setting]) -> list[str]:
-    names = [setting.protection for setting in settings if not (setting.complete and setting.accuracy)]
-    if not names:
-        return []
-    return [f"Not considered, since records are missing: {', '.join(names)}."]
+    """Settings that are not judged, a sentence for each reason."""
+    sentences = []
+    names = [each.protection for each in settings if not (each.complete and each.accuracy)]
+    if names:
+        sentences.append(f"Not considered, since records are missing: {', '.join(names)}.")
+    untried: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for each in settings:
+        if each.untried and each.protection not in names:
+            untried[each.untried].append(each.protection)
+    sentences += [
+        f"Not considered, since the study leaves out {' and '.join(attacks)}: {', '.join(specs)}."
+        for attacks, specs in untried.items()
+    ]
+    return sentences
 
 
 def _with_interval(estimate: Estimate) -> str:

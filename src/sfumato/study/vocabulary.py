@@ -252,6 +252,7 @@ VIEWS: dict[str, View] = _named(
             (PIXELS, SHAPE, NUMBERS),
         ),
         View("shape", " on the mask's shape", ", on the shape alone", "shape alone"),
+        View("values", " on the values that travelled", ", on values", "values", RELEASES),
     ]
 )
 
@@ -268,6 +269,7 @@ class Attack:
         look: of their series.
         method: the module of sfumato.study.attacks that makes it.
         default: whether a study has it that names no attacks.
+        needed: the kinds of releases of which none is recommended where it was not tried.
     """
 
     name: str
@@ -277,6 +279,7 @@ class Attack:
     look: Look
     method: str = "reidentify"
     default: bool = False
+    needed: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -345,6 +348,8 @@ ATTACKS: dict[str, Attack] = _named(
             "The adaptive one <em>on restored images</em> lets such a network undo the protection of their "
             "own photographs as well.",
             Look(SKY, "P", (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5))),
+            default=True,
+            needed=IMAGES,
         ),
         # Whose own photographs have no mask has no shapes to compare.
         Attack(
@@ -354,6 +359,18 @@ ATTACKS: dict[str, Attack] = _named(
             "The adaptive one <em>on the shape alone</em> is shown which pixels a mask reveals, and not what "
             "they are.",
             Look(BLACK, "X", (0, (1.5, 1.5))),
+        ),
+        Attack(
+            "reidentify-values",
+            "values",
+            True,
+            "The adaptive one <em>on values</em> has no network: they learn what tells people apart from the "
+            "cells, numbers or bits that travelled of others, by PLDA (Brümmer & de Villiers 2010) and by "
+            "support vector machines.",
+            Look(BROWN, "h", (0, (2, 1))),
+            "values",
+            default=True,
+            needed=RELEASES,
         ),
     ]
 )
@@ -368,6 +385,9 @@ IDENTIFIERS = {
     "mean": "nearest-mean",
     "discriminant": "discriminant",
     "table": "table",
+    "rbf": "Gaussian-kernel SVM",
+    "plda": "PLDA",
+    "plda-rbf": "PLDA and Gaussian-kernel SVM",
 }
 
 

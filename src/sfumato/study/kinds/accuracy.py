@@ -45,6 +45,14 @@ class Promise(Model):
         return self
 
 
+class Half(Model):
+    """An accuracy on one half of the test images, with its 95% interval."""
+
+    accuracy: float
+    low: float
+    high: float
+
+
 class Result(Model):
     """An accuracy with its interval: over episodes, or over test images.
 
@@ -53,6 +61,7 @@ class Result(Model):
         half_width, episodes: half of its 95% interval over so many episodes; of learners of new classes.
         low, high, images, chance: its 95% interval over so many test images, and how often it is right to
             name the commonest class; of learners that know the classes.
+        halves: the same on two halves of the test images; None in records of earlier versions.
         privacy: what a model promises to the images that it was trained on.
         operations: multiply-adds of a query.
     """
@@ -67,6 +76,7 @@ class Result(Model):
     train_seconds: float | None = None
     precision: str | None = None
     operations: int | None = None
+    halves: tuple[Half, Half] | None = None
     privacy: Promise | None = None
 
     @pydantic.model_validator(mode="after")

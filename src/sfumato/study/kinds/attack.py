@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class Score(Model):
-    """How often one way to compare releases is right; top-1 with its 95% interval over probes."""
+    """How often one way to compare releases is right; top-1 with its 95% interval over probes.
+
+    `hits` are those of each of the result's people; None in records of earlier versions.
+    """
 
     classifier: str
     top1: float
@@ -22,6 +25,7 @@ class Score(Model):
     high: float
     top5: float | None = None
     top10: float | None = None
+    hits: tuple[float, ...] | None = None
 
 
 class Result(Model):
@@ -32,6 +36,7 @@ class Result(Model):
         chance: of the best guess without looking.
         identities: how many people there are to name.
         gallery, probes: photographs that are known, and that are to be named.
+        people: how many of the probes show each person, in the order of their names.
         faces_found: the share of probes in which a detector found a face.
     """
 
@@ -40,6 +45,7 @@ class Result(Model):
     identities: int
     gallery: int | None = None
     probes: int | None = None
+    people: tuple[int, ...] | None = None
     faces_found: float | None = None
     verification_auc: float | None = None
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig
     from sfumato.study.lab import Lab
 
-CANDIDATES = (100, 10_000, 1_000_000)  # equally likely people, among whom somebody is to be named
+CANDIDATES = (100, 10_000, 1_000_000)  # equally likely people, beside as many as the test images show
 
 
 class Naming(Model):
@@ -45,7 +45,7 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the result, beside cell, data and artefacts."""
-    return {"shape": list(lab.test.images.shape[1:])}
+    return {"shape": list(lab.test.images.shape[1:]), "people": _people(lab)}
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
@@ -57,7 +57,8 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     released = lab.released(cell, lab.test.images[:1])
     channels, height, width = lab.test.images.shape[1:]
     shape = (channels, height, width)
-    namings = [(candidates, named(protection, shape, candidates=candidates)) for candidates in CANDIDATES]
+    among = sorted({*CANDIDATES, *_people(lab)})
+    namings = [(candidates, named(protection, shape, candidates=candidates)) for candidates in among]
     return {
         "release": kind_of(protection),
         "bytes_per_image": released.bytes_per_image,
@@ -69,3 +70,9 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
             if naming.chance < 1
         ],
     }
+
+
+def _people(lab: "Lab") -> list[int]:
+    """How many people there are to name on the test images, where there is somebody to name."""
+    sensitive = lab.config.task.sensitive
+    return [] if sensitive is None else [len(lab.test.label(sensitive).codes.unique())]

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from sfumato.files import write_rows
 from sfumato.study.estimates import Study, belonging, episodic
-from sfumato.study.recommend import Setting, frontier
+from sfumato.study.frontier import Setting, frontier
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import CLASSIFIERS
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from sfumato.study.estimates import Estimate, Study, risks
-from sfumato.study.recommend import frontier, recommend
+from sfumato.study.frontier import frontier
+from sfumato.study.recommend import recommend
 from sfumato.study.records import Record
 from sfumato.study.report import charts
 from sfumato.study.report.sections.section import Section, legend

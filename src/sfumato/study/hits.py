@@ -1,0 +1,101 @@
+"""How often people were named, person by person, and how sure that is.
+
+Whoever takes the best of many settings takes lucky ones, too. So a setting is under a bound where the upper
+end of its interval is, with all settings of the study allowed for; and what chooses among settings is
+measured on one half of the people, and stated on the other. See sfumato.study.recommend.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sfumato.proportions import wilson
+
+
+@dataclass(frozen=True)
+class Hits:
+    """How often one way to compare releases named people rightly, added up over seeds.
+
+    Attributes:
+        hits, probes: (P,) of each person, in the order of the study; of records of earlier versions, which do
+            not have them apart, of all people together.
+        seeds: how many.
+    """
+
+    hits: tuple[float, ...]
+    probes: tuple[float, ...]
+    seeds: int
+
+    @property
+    def apart(self) -> bool:
+        """Whether people are."""
+        return len(self.probes) > 1
+
+    @property
+    def share(self) -> float:
+        """Of all probes."""
+        return sum(self.hits) / sum(self.probes)
+
+    def half(self, number: int) -> "Hits":
+        """Of every second person, from the first (0) or from the second (1); of all where nobody is apart."""
+        if not self.apart:
+            return self
+        return Hits(self.hits[number::2], self.probes[number::2], self.seeds)
+
+    @property
+    def trials(self) -> float:
+        """How many independent trials are as sure as these are.
+
+        Photographs of one person are named together or not at all, and seeds ask for the same people: the
+        variance is that between people (the ratio estimator of a cluster sample: Cochran 1977, Sec. 9.7), and
+        a seed adds none. A person counts as one trial at least, a photograph as one at most.
+        """
+        most, people, share = sum(self.probes) / self.seeds, len(self.probes), self.share
+        if not self.apart or not 0 < share < 1:
+            return most
+        pairs = zip(self.hits, self.probes, strict=True)
+        spread = sum((hits - share * probes) ** 2 for hits, probes in pairs)
+        variance = people / (people - 1) * spread / sum(self.probes) ** 2
+        if variance <= share * (1 - share) / most:
+            return most
+        return max(share * (1 - share) / variance, float(min(people, most)))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of 95% for the share, by Wilson's formula for `trials`."""
+        return wilson(self.share * self.trials, self.trials)
+
+    def upper_end(self, error: float) -> float:
+        """What the true share exceeds with this probability at most: Clopper & Pearson 1934, of `trials`."""
+        from scipy.stats import beta  # type: ignore[import-untyped]
+
+        trials = self.trials
+        hits = self.share * trials
+        return 1.0 if hits >= trials else float(beta.ppf(1 - error, hits + 1, trials - hits))
+
+
+def hits_of(results: Sequence[Any]) -> dict[str, Hits]:
+    """Classifier -> its hits over seeds; of those that all seeds have, with the number of probes.
+
+    Args:
+        results: of one attack on one protection, one a seed; see study.kinds.attack.Result.
+    """
+    scores = [{score.classifier: score for score in result.scores} for result in results]
+    if not all(result.probes for result in results):
+        return {}
+    named = {}
+    for classifier in scores[0]:
+        own = [seed[classifier] for seed in scores if classifier in seed]
+        if len(own) < len(results):
+            continue
+        pairs = list(zip(own, results, strict=True))
+        apart = len({result.people for result in results}) == 1 and all(score.hits for score in own)
+        hits = [score.hits if apart else (score.top1 * result.probes,) for score, result in pairs]
+        probes = [result.people if apart else (result.probes,) for result in results]
+        named[classifier] = Hits(_added(hits), _added(probes), len(results))
+    return named
+
+
+def _added(counts: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """The sums over seeds, person by person."""
+    return tuple(float(sum(of_one)) for of_one in zip(*counts, strict=True))
