@@ -37,9 +37,10 @@ from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.data import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.edge.export import SIDES, export
+from sfumato.edge.export import export
 from sfumato.edge.profile import profile
 from sfumato.edge.runtime import session
+from sfumato.edge.sides import SIDES
 from sfumato.episodes import seed_of
 from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureConfig, FeatureModel

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from commands import Command
-from devices import pictures, remember_graphs, write_feature, write_mask
+from devices import pictures, remember_graphs, write_code, write_feature, write_mask
 
 from sfumato import images
 from sfumato.edge import profile
@@ -45,6 +45,20 @@ def test_a_feature_is_exported_and_said_to_be_without_noise(command: Command, tm
     assert exported == f"exported: f.onnx ({size:,} bytes, float32)"
     (output,) = session(tmp_path / "f.onnx").get_outputs()
     assert (output.name, output.shape) == ("feature", [1, 3])
+
+
+def test_a_code_is_exported_and_said_to_release_bits_alone(command: Command, tmp_path: Path):
+    write_code(tmp_path / "c.safetensors", shape=SHAPE, bits=16)
+    said = command("export", "c.safetensors")
+    assert (said.code, said.err) == (0, "")
+    _, difference, bits, release, noise, exported = said.out.splitlines()
+    assert difference.startswith("largest difference of a number of a code from PyTorch: ")
+    assert bits == "bits that differ: 0% of all"
+    assert release == "release: which numbers are above 0, and not the numbers"
+    assert noise == "noise: not in the graph: draw it on the device, before the code leaves"
+    assert exported.startswith("exported: c.onnx (")
+    (output,) = session(tmp_path / "c.onnx").get_outputs()
+    assert (output.name, output.shape) == ("numbers", [1, 16])
 
 
 def test_an_int8_mask_is_checked_on_the_test_split(command: Command, tmp_path: Path, table: str):

@@ -12,6 +12,7 @@ from sfumato import artefacts
 from sfumato.edge import graphs
 from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureConfig
+from sfumato.networks.code import untrained_code_network
 from sfumato.protect import mask as masks
 
 SHAPE = (3, 18, 20)
@@ -53,6 +54,20 @@ def write_feature(
     private_feature.settle(model, images, batch=32)
     model.device.covariance.copy_(torch.eye(dimension) / 2)
     model.save(path)
+    return path
+
+
+def write_code(
+    path: Path, *, shape: tuple[int, int, int] = SHAPE, side: int | None = None, **size: int
+) -> Path:
+    """An encoder whose batch norms have seen pictures; `size` is bits=12, say, or numbers=6."""
+    dimension = sum(size.values())
+    network = untrained_code_network("conv4", shape, dimension=dimension, side=side, seed=0)
+    with torch.no_grad():
+        for seed in range(30):
+            network(pictures(32, seed=seed, shape=shape).float() / 255)
+    card = {"kind": "code", "config": {"encoder": "conv4", "side": side, **size}, "shape": list(shape)}
+    artefacts.save(path, {f"network.{name}": each for name, each in network.state_dict().items()}, card)
     return path
 
 

@@ -21,7 +21,8 @@ import torch
 from devices import SHAPE, pictures, write_feature, write_mask
 
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.edge.export import MOST_NUMBERS, export
+from sfumato.edge.export import export
+from sfumato.edge.sides import MOST_NUMBERS
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask
 

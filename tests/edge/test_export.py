@@ -11,18 +11,20 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from devices import CLASSES, SHAPE, pictures, write_feature, write_mask
+from devices import CLASSES, SHAPE, pictures, write_code, write_feature, write_mask
 from torch import Tensor
 
 import sfumato
 from sfumato import artefacts
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.edge import graphs
-from sfumato.edge.export import MOST_NUMBERS, MOST_SCORES, Exported, export
+from sfumato.edge.export import Exported, export
 from sfumato.edge.runtime import session
+from sfumato.edge.sides import MOST_CODES, MOST_NUMBERS, MOST_SCORES
 from sfumato.errors import ArtefactError, ConfigError, DataError, ImageError, MissingExtraError
 from sfumato.learn import private_feature
 from sfumato.protect import parse
+from sfumato.protect.code import Code, load_encoder, signs
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import load_masker, pixel_scores, top_pixels
 
@@ -83,6 +85,21 @@ def int8_mask(mask: Made) -> Made:
 @pytest.fixture(scope="module")
 def int8_feature(feature: Made) -> Made:
     return made(feature.artefact, "feature8.onnx", int8=True, calibration=pictures(16, seed=2))
+
+
+@pytest.fixture(scope="module")
+def bits(folder: Path) -> Made:
+    return made(write_code(folder / "bits.safetensors", bits=12), "bits.onnx")
+
+
+@pytest.fixture(scope="module")
+def numbers(folder: Path) -> Made:
+    return made(write_code(folder / "numbers.safetensors", side=16, numbers=6), "numbers.onnx")
+
+
+@pytest.fixture(scope="module")
+def int8_bits(bits: Made) -> Made:
+    return made(bits.artefact, "bits8.onnx", int8=True, calibration=pictures(16, seed=2))
 
 
 # Masks
@@ -165,16 +182,92 @@ def test_a_cloud_side_decides_as_pytorch_does_for_any_number_of_features(feature
     assert cloud.exported.decisions == 1
 
 
+# Codes
+
+
+def test_the_signs_of_an_exported_code_are_the_release_without_noise(bits: Made):
+    images = pictures(40, seed=3)
+    release = Code(str(bits.artefact)).release(images, seeded_noise(0))
+    assert release.values.float().mean(0).min() < 0.5 < release.values.float().mean(0).max()
+    found = bits.run(images)
+    assert list(found) == ["numbers"]
+    assert torch.equal(signs(found["numbers"]), release.values)
+
+
+def test_an_exported_code_of_numbers_is_the_release_without_noise(numbers: Made):
+    images = pictures(20, seed=3)  # of 18x20 pixels, which the graph itself shrinks to 16x16
+    release = Code(str(numbers.artefact)).release(images, seeded_noise(0))
+    assert release.values.std(0).min() > 0.01  # what is compared differs from image to image
+    torch.testing.assert_close(numbers.run(images)["numbers"], release.values, atol=MOST_CODES, rtol=0)
+
+
+def test_a_code_is_checked_by_its_numbers_and_by_its_bits(bits: Made, numbers: Made):
+    assert 0 <= bits.exported.difference <= MOST_CODES
+    assert (bits.exported.images, bits.exported.bits, bits.exported.pixels) == (6, 0, None)
+    assert numbers.exported.difference <= MOST_CODES
+    assert numbers.exported.bits is None
+
+
+def moved_code(folder: Path, monkeypatch: pytest.MonkeyPatch, *, number: float, by: float) -> Path:
+    """A code of two bits, the first number of which is one for all images, whose graph is off by so much."""
+    path = write_code(folder / "constant.safetensors", bits=2)
+    tensors, card = artefacts.load(path, kind="code")
+    tensors["network.project.weight"][0] = 0
+    tensors["network.project.bias"][0] = number
+    tensors["network.norm.running_mean"][0] = 0
+    tensors["network.norm.running_var"][0] = 1
+    artefacts.save(path, tensors, card)
+    model = graphs.code_graph(load_encoder(str(path)))
+    (linear,) = [node for node in model.graph.node if node.op_type == "Gemm"]
+    (bias,) = [each for each in model.graph.initializer if each.name == linear.input[2]]
+    moved = onnx.numpy_helper.to_array(bias) + np.float32([by, 0])
+    bias.CopyFrom(onnx.numpy_helper.from_array(moved, bias.name))
+    monkeypatch.setattr(graphs, "to_onnx", lambda *words: model)
+    return path
+
+
+def test_a_bit_that_rounding_may_turn_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = moved_code(tmp_path, monkeypatch, number=0.3 * MOST_CODES, by=-0.6 * MOST_CODES)
+    exported = export(path, tmp_path / "c.onnx", check=pictures())
+    assert exported.bits == 0.5  # one of two, of every image
+    assert exported.difference == pytest.approx(0.6 * MOST_CODES, rel=0.05)
+
+
+@pytest.mark.parametrize("number", [0.5 * MOST_CODES, 0.5], ids=["a bit turns", "none does"])
+def test_a_code_whose_numbers_are_further_off_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: float
+):
+    # What is refused is the difference: a bit that turns within it was nearer to 0 than that.
+    path = moved_code(tmp_path, monkeypatch, number=number, by=-2 * MOST_CODES)
+    with pytest.raises(ArtefactError, match=r"onnxruntime differs from PyTorch by 0.000\d+ on the check"):
+        export(path, tmp_path / "c.onnx", check=pictures())
+    assert not (tmp_path / "c.onnx").exists()
+
+
+def test_an_int8_code_reports_its_difference_and_the_share_of_bits_that_turn(bits: Made, int8_bits: Made):
+    images = pictures(6, seed=1)  # those it was checked on
+    exact, found = (each.run(images)["numbers"] for each in (bits, int8_bits))
+    assert int8_bits.exported.difference == pytest.approx(float((exact - found).abs().max()), abs=1e-5)
+    assert int8_bits.exported.bits == pytest.approx(float((signs(exact) != signs(found)).double().mean()))
+    assert MOST_CODES < int8_bits.exported.difference < 1
+    assert 0 < int8_bits.exported.bits < 0.5
+
+
+def test_a_code_has_no_cloud_side(bits: Made, tmp_path: Path):
+    with pytest.raises(ConfigError, match="is a 'code', which has no cloud side: export its device side"):
+        export(bits.artefact, tmp_path / "c.onnx", check=pictures(), side="cloud")
+
+
 # One image, one file, nothing else
 
 
-def test_a_batch_of_two_is_refused_by_a_device_side(mask: Made, feature: Made, int8_feature: Made):
-    for each in (mask, feature, int8_feature):
+def test_a_batch_of_two_is_refused_by_a_device_side(mask, feature, int8_feature, bits, numbers):
+    for each in (mask, feature, int8_feature, bits, numbers):
         with pytest.raises(Exception, match="invalid dimensions for input: images"):
             session(each.exported.path).run(None, {"images": pictures(2).numpy()})
 
 
-def test_the_card_says_what_the_file_is(mask: Made, feature: Made, cloud: Made, int8_mask: Made):
+def test_the_card_says_what_the_file_is(mask, feature, cloud, int8_mask, bits, numbers):
     common = {"shape": list(SHAPE), "precision": "float32", "version": sfumato.__version__}
     of_mask, of_feature = (hashlib.sha256(each.artefact.read_bytes()).hexdigest() for each in (mask, feature))
     assert mask.card == {
@@ -205,6 +298,12 @@ def test_the_card_says_what_the_file_is(mask: Made, feature: Made, cloud: Made, 
         "noise": "none: the device has drawn it",
     }
     assert int8_mask.card == mask.card | {"precision": "int8"}
+    of_bits, of_numbers = (hashlib.sha256(each.artefact.read_bytes()).hexdigest() for each in (bits, numbers))
+    noise = "not in the graph: draw it on the device, before the code leaves"
+    code = {**common, "kind": "code", "side": "device", "noise": noise}
+    release = "which numbers are above 0, and not the numbers"
+    assert bits.card == {**code, "artefact": of_bits, "bits": 12, "release": release}
+    assert numbers.card == {**code, "artefact": of_numbers, "numbers": 6, "release": "the numbers"}
 
 
 def test_a_file_tells_nothing_of_the_machine_that_wrote_it(mask: Made, cloud: Made, int8_feature: Made):
@@ -214,9 +313,13 @@ def test_a_file_tells_nothing_of_the_machine_that_wrote_it(mask: Made, cloud: Ma
             assert word not in written
 
 
-def test_nothing_but_the_files_is_left(folder: Path, mask, feature, cloud, int8_mask, int8_feature):
-    names = {"mask.onnx", "mask8.onnx", "feature.onnx", "feature8.onnx", "cloud.onnx"}
-    assert {each.name for each in folder.iterdir()} == names | {"mask.safetensors", "feature.safetensors"}
+def test_nothing_but_the_files_is_left(
+    folder: Path, mask, feature, cloud, int8_mask, int8_feature, bits, numbers, int8_bits
+):
+    written = {"mask8", "feature8", "cloud", "bits8"}
+    artefacts = {"mask", "feature", "bits", "numbers"}
+    names = {f"{name}.onnx" for name in written | artefacts} | {f"{name}.safetensors" for name in artefacts}
+    assert {each.name for each in folder.iterdir()} == names
 
 
 # int8
@@ -305,7 +408,7 @@ def test_an_artefact_that_is_missing_damaged_or_foreign_is_refused(tmp_path: Pat
         "gone": "gone: no such file",
         "text": "text: damaged or not a .safetensors file",
         "cut": "cut: damaged or not a .safetensors file",
-        "other": "other: is a 'few-shot', and what can be exported is a 'mask' or a 'private feature'",
+        "other": "other: is a 'few-shot', and what can be exported is a 'mask', a 'private feature' or a 'co",
         "no-weights": "no-weights: damaged: the weights do not fit the networks of its card: it lacks down",
         "half": "half: damaged, or of another version: config.widths in its card: Field required",
         "whole": "keep=0.0001 of 18x20 pixels is less than one",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from devices import CLASSES, SHAPE, WIDTHS, pictures, write_feature, write_mask
+from devices import CLASSES, SHAPE, WIDTHS, pictures, write_code, write_feature, write_mask
 
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.edge import graphs
@@ -14,6 +14,7 @@ from sfumato.edge.runtime import session
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import private_feature
 from sfumato.protect import parse
+from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
 
 
@@ -24,7 +25,13 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def costs(folder: Path) -> list[Cost]:
-    return profile([write_mask(folder / "m.safetensors"), write_feature(folder / "f.safetensors")], images=20)
+    paths = [
+        write_mask(folder / "m.safetensors"),
+        write_feature(folder / "f.safetensors"),
+        write_code(folder / "b.safetensors", bits=16),
+        write_code(folder / "n.safetensors", numbers=6),
+    ]
+    return profile(paths, images=20)
 
 
 def convolution(inputs: int, outputs: int, side: int) -> int:
@@ -32,22 +39,28 @@ def convolution(inputs: int, outputs: int, side: int) -> int:
     return inputs * outputs * side**2 + 2 * outputs
 
 
-def test_a_mask_has_one_line_and_a_feature_two(costs: list[Cost]):
-    assert [each.part for each in costs] == ["mask", "device, cut at conv2", "whole"]
-    assert [Path(each.artefact).name for each in costs] == ["m.safetensors", *["f.safetensors"] * 2]
+def test_a_mask_and_a_code_have_one_line_and_a_feature_two(costs: list[Cost]):
+    parts = ["mask", "device, cut at conv2", "whole", "code of 16 bits", "code of 6 numbers"]
+    assert [each.part for each in costs] == parts
+    assert [Path(each.artefact).stem for each in costs] == ["m", "f", "f", "b", "n"]
 
 
 def test_bytes_are_those_that_a_release_has(costs: list[Cost], folder: Path):
-    mask, device, whole = costs
+    mask, device, whole, bits, numbers = costs
     released = parse(f"mask:artefact={folder / 'm.safetensors'}").release(pictures(1), seeded_noise(0))
     assert mask.bytes == len(released.packed()[0]) == math.ceil(18 * 20 / 8) + 3 * 90
-    numbers = Feature(str(folder / "f.safetensors"), noise=1.0).release(pictures(1), seeded_noise(0))
-    assert device.bytes == len(numbers.packed()[0]) == 4 * 3
+    feature = Feature(str(folder / "f.safetensors"), noise=1.0).release(pictures(1), seeded_noise(0))
+    assert device.bytes == len(feature.packed()[0]) == 4 * 3
     assert whole.bytes == 0
+    codes = [
+        Code(str(folder / name)).release(pictures(1), seeded_noise(0))
+        for name in ("b.safetensors", "n.safetensors")
+    ]
+    assert [bits.bytes, numbers.bytes] == [len(each.packed()[0]) for each in codes] == [2, 4 * 6]
 
 
 def test_parameters_are_those_of_the_layers_added_up(costs: list[Cost]):
-    mask, device, whole = costs
+    mask, device, whole, bits, _ = costs
     first = convolution(3, 4, 3) + convolution(4, 4, 3)
     below = convolution(4, 8, 3) + convolution(8, 8, 3)
     assert mask.parameters == first + below + convolution(8 + 4, 4, 3) + convolution(4, 4, 3) + (4 + 1)
@@ -64,9 +77,12 @@ def test_parameters_are_those_of_the_layers_added_up(costs: list[Cost]):
     cloud = 4 * between + stages + (WIDTHS[6] + 1) * outputs
     assert whole.parameters == device.parameters + cloud
 
+    encoder = convolution(3, 64, 3) + 3 * convolution(64, 64, 3)
+    assert bits.parameters == encoder + (64 + 1) * 16
+
 
 def test_the_whole_model_is_at_least_its_device_side(costs: list[Cost]):
-    _, device, whole = costs
+    _, device, whole, _, _ = costs
     assert whole.parameters >= device.parameters
     assert whole.bytes < device.bytes < math.prod(SHAPE)
 

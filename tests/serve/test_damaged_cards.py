@@ -22,7 +22,7 @@ from torch import Tensor
 import sfumato
 from sfumato import artefacts
 from sfumato.assess.semsim import SemSim
-from sfumato.edge import graphs
+from sfumato.edge import sides
 from sfumato.errors import ArtefactError
 from sfumato.learn import adversarial_mask, classifier, few_shot, meta, private_feature
 from sfumato.learn.adversarial_mask import MaskConfig
@@ -83,7 +83,7 @@ def mask_kind() -> Kind:
     made = adversarial_mask.untrained(card, config, seed=0)
     return Kind(
         *("mask", made.state_dict(), card),
-        (adversarial_mask.load, lambda path: load_masker(str(path)), lambda path: graphs.read(str(path))),
+        (adversarial_mask.load, lambda path: load_masker(str(path)), lambda path: sides.read(str(path))),
     )
 
 
@@ -96,7 +96,7 @@ def feature_kind() -> Kind:
         *("private feature", made.state_dict(), card),
         (
             *(private_feature.load, models.load),
-            *(lambda path: load_extractor(str(path)), lambda path: graphs.read(str(path))),
+            *(lambda path: load_extractor(str(path)), lambda path: sides.read(str(path))),
         ),
     )
 

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from sfumato import images, protect, wire
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.edge.export import MOST_NUMBERS, export
+from sfumato.edge.export import export
+from sfumato.edge.sides import MOST_NUMBERS
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask
 from sfumato.protect.parameters import artefact_digest

@@ -15,7 +15,9 @@ def _commands() -> None:
 
 @app.command("profile")
 def profile(
-    artefacts: Annotated[list[Path], typer.Argument(help="Of masks or private features, of any cuts.")],
+    artefacts: Annotated[
+        list[Path], typer.Argument(help="Of masks, private features or codes, of any cuts.")
+    ],
     images: Annotated[int, typer.Option(min=2, help="Images to time.")] = 200,
     json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each row.")] = False,
 ) -> None:

@@ -15,7 +15,7 @@ _SOURCE = "faces, glyphs, omniglot:DIR, folder:DIR or table:FILE"
 
 
 def export(
-    artefact: Annotated[Path, typer.Argument(help="Of a mask or a private feature.")],
+    artefact: Annotated[Path, typer.Argument(help="Of a mask, a private feature or a code.")],
     destination: Annotated[
         Path | None,
         typer.Argument(metavar="[DST]", help="The .onnx file to write (default: beside the artefact)."),
@@ -29,16 +29,17 @@ def export(
         str | None, typer.Option(metavar="DATA", help="The training split is like what the device will see.")
     ] = None,
 ) -> None:
-    """Export a mask or a private feature as ONNX, checked number by number against PyTorch.
+    """Export a mask, a private feature or a code as ONNX, checked number by number against PyTorch.
 
-    A feature is exported WITHOUT noise: whoever runs the file draws it on the device. Nothing is written
+    A feature or a code is exported WITHOUT noise: whoever runs the file draws it on the device. The file of a
+    code computes the numbers whose signs are its bits. Nothing is written
     where the file would compute something else; in int8 the difference is printed. Without --check, the
     images to check on are noise.
     """
-    from sfumato.edge import graphs
+    from sfumato.edge import sides
     from sfumato.edge.export import export as export_side
 
-    shape = graphs.read(str(artefact)).shape
+    shape = sides.read(str(artefact)).shape
     suffix = ".onnx" if side == "device" else f"-{side}.onnx"
     exported = export_side(
         artefact,
@@ -50,13 +51,17 @@ def export(
     )
     of = "noise, drawn here: name data with --check" if check is None else f"{check}, test split"
     print(f"checked on {exported.images} images of {of}")
-    mask, cloud = exported.pixels is not None, side == "cloud"
-    what = "score" if mask else "logit" if cloud else "number of a feature"
-    print(f"largest difference of a {what} from PyTorch: {exported.difference:.2g}")
+    units = {"mask": "score", "private feature": "number of a feature", "code": "number of a code"}
+    unit = "logit" if side == "cloud" else units[exported.card["kind"]]
+    print(f"largest difference of a {unit} from PyTorch: {exported.difference:.2g}")
     if exported.pixels is not None:
         print(f"pixels chosen otherwise: {100 * exported.pixels:.3g}% of all")
+    if exported.bits is not None:
+        print(f"bits that differ: {100 * exported.bits:.3g}% of all")
     if exported.decisions is not None:
         print(f"class decisions that stay: {100 * exported.decisions:.1f}%")
+    if "release" in exported.card:
+        print(f"release: {exported.card['release']}")
     print(f"noise: {exported.card['noise']}")
     print(f"exported: {exported.path} ({exported.bytes:,} bytes, {exported.card['precision']})")
 

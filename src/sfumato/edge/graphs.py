@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from sfumato import artefacts
 from sfumato.errors import ArtefactError, needs_extra
 from sfumato.images import to_float
 from sfumato.learn.private_feature import FeatureModel
-from sfumato.protect import feature as features
-from sfumato.protect import mask as masks
+from sfumato.protect.code import Encoder
 from sfumato.protect.feature import Extractor
 from sfumato.protect.mask import Masker, pixels_shown
 
@@ -30,22 +28,6 @@ EXTRA = ("exporting", "edge")
 SCORES = "scores"  # the output of a mask's graph that only checks read
 
 _OPSET = 18  # in which torch.onnx writes graphs, without a conversion
-
-
-def read(artefact: str) -> Masker | Extractor:
-    """The masker or extractor of an artefact.
-
-    Raises:
-        ArtefactError: damaged, not written by sfumato, or of a kind that has no device side.
-    """
-    kind = artefacts.read_card(artefact).get("kind")
-    if kind == masks.KIND:
-        return masks.load_masker(artefact)
-    if kind == features.KIND:
-        return features.load_extractor(artefact)
-    raise ArtefactError(
-        f"{artefact}: is a {kind!r}, and what can be exported is a {masks.KIND!r} or a {features.KIND!r}"
-    )
 
 
 def mask_graph(masker: Masker) -> "ModelProto":
@@ -71,6 +53,11 @@ def mask_graph(masker: Masker) -> "ModelProto":
 def device_graph(extractor: Extractor) -> "ModelProto":
     """`images` (1, C, H, W) uint8 -> `feature` (1, d) float32, without noise. Raises: see to_onnx."""
     return to_onnx(_Extracting(extractor.network), _image(extractor.shape), "images", ["feature"])
+
+
+def code_graph(encoder: Encoder) -> "ModelProto":
+    """`images` (1, C, H, W) uint8 -> `numbers` (1, d) float32, of a code. Raises: see to_onnx."""
+    return to_onnx(_Extracting(encoder.network), _image(encoder.shape), "images", ["numbers"])
 
 
 def cloud_graph(model: FeatureModel) -> "ModelProto":

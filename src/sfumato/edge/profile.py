@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from sfumato.edge import graphs
+from sfumato.edge import graphs, sides
 from sfumato.edge.graphs import SCORES
 from sfumato.edge.runtime import EXTRA
 from sfumato.errors import ConfigError, DataError, needs_extra
 from sfumato.learn import private_feature
-from sfumato.protect.mask import Masker, pixels_shown
+from sfumato.protect.feature import KIND as FEATURE
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -34,8 +34,8 @@ class Cost:
 
     Attributes:
         artefact: its path.
-        part: "mask"; "device", up to the private feature, with the layer of the cut; or "whole", the
-            device and the cloud side together.
+        part: "mask"; "device", up to the private feature, with the layer of the cut; "whole", that and the
+            cloud side together; or "code", with its size.
         milliseconds: the median over images.
         low: the 10th percentile of these.
         high: the 90th.
@@ -58,12 +58,12 @@ class Cost:
 def profile(artefacts: Sequence[str | os.PathLike[str]], *, images: int = 200) -> list[Cost]:
     """What each artefact costs on one core in onnxruntime, in float32.
 
-    A mask has one line. A private feature has two: its device side, and the whole model, as it would be
-    without a cloud. Each is measured in a fresh child process, which imports onnxruntime and not PyTorch, on
-    seeded noise: neither network does other work for other images.
+    A mask and a code have one line. A private feature has two: its device side, and the whole model, as it
+    would be without a cloud. Each is measured in a fresh child process, which imports onnxruntime and not
+    PyTorch, on seeded noise: no network does other work for other images.
 
     Args:
-        artefacts: of kind "mask" or "private feature", of any cuts.
+        artefacts: of kind "mask", "private feature" or "code", of any cuts.
         images: to time, at least 2, after ten that are not timed.
 
     Raises:
@@ -82,19 +82,11 @@ def profile(artefacts: Sequence[str | os.PathLike[str]], *, images: int = 200) -
         import onnxruntime  # noqa: F401, which the child needs, and could not say so in a line
     costs = []
     for artefact in [os.fspath(each) for each in artefacts]:
-        source = graphs.read(artefact)
-        if isinstance(source, Masker):
-            channels, height, width = source.shape
-            count = pixels_shown(source.keep, (height, width))
-            sent = -(-height * width // 8) + channels * count  # as Release.packed has it
-            graph = graphs.without(graphs.mask_graph(source), SCORES)
-            costs.append(_cost(artefact, "mask", graph, source.network, sent=sent, images=images))
-        else:
+        side = sides.read(artefact)
+        graph = graphs.without(side.graph(), SCORES)
+        costs.append(_cost(artefact, side.part, graph, side.network, sent=side.bytes, images=images))
+        if side.kind == FEATURE:
             model = private_feature.load(artefact)
-            part = f"device, cut at {model.card['config']['cut']}"
-            sent = 4 * source.network.encoder.out_features
-            graph = graphs.device_graph(source)
-            costs.append(_cost(artefact, part, graph, source.network, sent=sent, images=images))
             costs.append(_cost(artefact, "whole", graphs.whole_graph(model), model, sent=0, images=images))
     return costs
 

@@ -1,0 +1,269 @@
+"""What can be exported of an artefact: a graph, what a card says of it, how far a file is from PyTorch."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from sfumato import artefacts
+from sfumato.edge import graphs
+from sfumato.edge.graphs import SCORES
+from sfumato.edge.runtime import session
+from sfumato.errors import ArtefactError, ConfigError, did_you_mean
+from sfumato.images import to_float
+from sfumato.learn import private_feature
+from sfumato.learn.private_feature import FeatureModel
+from sfumato.protect import code as codes
+from sfumato.protect import feature as features
+from sfumato.protect import mask as masks
+from sfumato.protect.code import signs
+from sfumato.protect.mask import Masker, pixel_scores, pixels_shown, reveal
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+SIDES = ("device", "cloud")
+
+MOST_NUMBERS = 1e-3  # of a feature, whose variance is 1 over training images, and of a logit
+MOST_SCORES = 1e-4  # of scores between 0 and 1
+MOST_CODES = 1e-4  # of the numbers of a code, from -1 to 1
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far a file is from PyTorch: see export.Exported, whose `difference` is `largest`."""
+
+    largest: float
+    pixels: float | None = None
+    bits: float | None = None
+    decisions: float | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file that is to be compared with PyTorch.
+
+    Attributes:
+        file: its bytes.
+        model: its graph, with the outputs that only checks read.
+        int8: whether it computes in 8 bits.
+    """
+
+    file: bytes
+    model: "ModelProto"
+    int8: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One side of an artefact.
+
+    Attributes:
+        kind: of the artefact.
+        part: what it is, in a table.
+        shape: (C, H, W) of the images.
+        network: whose parameters are counted.
+        bytes: what travels of an image.
+        card: what a file's card says of this side alone.
+        graph: makes its graph, see sfumato.edge.graphs.
+        compare: a file and (N, C, H, W) uint8 images -> how far it is from PyTorch. Raises ArtefactError
+            where outputs contradict each other.
+        most: the largest difference that is allowed in float32.
+    """
+
+    kind: str
+    part: str
+    shape: tuple[int, int, int]
+    network: nn.Module
+    bytes: int
+    card: Mapping[str, Any]
+    graph: Callable[[], "ModelProto"]
+    compare: Callable[[Written, Tensor], Difference]
+    most: float
+
+
+def read(artefact: str, side: str = "device") -> Side:
+    """A side of an artefact.
+
+    Args:
+        artefact: of kind "mask", "private feature" or "code".
+        side: "device", or "cloud" of a private feature.
+
+    Raises:
+        ArtefactError: damaged, not written by sfumato, or of a kind that has no device side.
+        ConfigError: a side that is none, or that the artefact has not.
+    """
+    if side not in SIDES:
+        raise ConfigError(f"no side {side!r}: {did_you_mean(side, SIDES)}")
+    kind = str(artefacts.read_card(artefact).get("kind"))
+    if kind not in _DEVICES:
+        first, second, third = _DEVICES
+        raise ArtefactError(
+            f"{artefact}: is a {kind!r}, and what can be exported is a {first!r}, a {second!r} or a {third!r}"
+        )
+    if side == "device":
+        return _DEVICES[kind](artefact)
+    if kind != features.KIND:
+        raise ConfigError(f"{artefact}: is a {kind!r}, which has no cloud side: export its device side")
+    return _cloud(artefact)
+
+
+def _mask(artefact: str) -> Side:
+    masker = masks.load_masker(artefact)
+    channels, height, width = masker.shape
+    count = pixels_shown(masker.keep, (height, width))
+    return Side(
+        kind=masks.KIND,
+        part="mask",
+        shape=masker.shape,
+        network=masker.network,
+        bytes=-(-height * width // 8) + channels * count,  # as Release.packed has it
+        card={"keep": masker.keep, "pixels": count, "noise": "none: a mask has none"},
+        graph=lambda: graphs.mask_graph(masker),
+        compare=lambda written, check: _compare_masks(masker, count, written, check),
+        most=MOST_SCORES,
+    )
+
+
+def _feature(artefact: str) -> Side:
+    extractor = features.load_extractor(artefact)
+    network = extractor.network
+    dimension = network.encoder.out_features
+
+    def compare(written: Written, check: Tensor) -> Difference:
+        """In 8 bits, also by the decisions of the artefact's own cloud side."""
+        numbers, expected = _run(written.file, check)["feature"], _numbers(network, check)
+        if not written.int8:
+            return Difference(_largest(numbers, expected))
+        model = private_feature.load(artefact)
+        ours, theirs = (list(model.attributes(rows).values()) for rows in (numbers, expected))
+        return Difference(_largest(numbers, expected), decisions=_agreement(ours, theirs))
+
+    return Side(
+        kind=features.KIND,
+        part=f"device, cut at {artefacts.read_card(artefact)['config']['cut']}",
+        shape=extractor.shape,
+        network=network,
+        bytes=4 * dimension,
+        card={
+            "dimension": dimension,
+            "covariance": network.covariance.tolist(),
+            "noise": "not in the graph: draw it on the device, before the feature leaves",
+        },
+        graph=lambda: graphs.device_graph(extractor),
+        compare=compare,
+        most=MOST_NUMBERS,
+    )
+
+
+def _cloud(artefact: str) -> Side:
+    model = private_feature.load(artefact)
+    channels, height, width = model.card["shape"]
+    return Side(
+        kind=features.KIND,
+        part="cloud",
+        shape=(channels, height, width),
+        network=model.cloud,
+        bytes=0,
+        card={
+            "dimension": model.device.encoder.out_features,
+            "classes": model.classes,
+            "noise": "none: the device has drawn it",
+        },
+        graph=lambda: graphs.cloud_graph(model),
+        compare=lambda written, check: _compare_logits(model, written, _numbers(model.device, check)),
+        most=MOST_NUMBERS,
+    )
+
+
+def _code(artefact: str) -> Side:
+    encoder = codes.load_encoder(artefact)
+    bits, dimension = encoder.bits, encoder.dimension
+
+    def compare(written: Written, check: Tensor) -> Difference:
+        """Of bits, also by the share of them that turn.
+
+        Where two numbers have other signs, 0 lies between them: both are as near to 0 as they are to each
+        other. So a bit turns only of a number that is within the difference, which is bounded, of 0.
+        """
+        numbers, expected = _run(written.file, check)["numbers"], _numbers(encoder.network, check)
+        turned = (signs(numbers) != signs(expected)).double().mean()
+        return Difference(_largest(numbers, expected), bits=None if bits is None else float(turned))
+
+    return Side(
+        kind=codes.KIND,
+        part=f"code of {dimension} {'numbers' if bits is None else 'bits'}",
+        shape=encoder.shape,
+        network=encoder.network,
+        bytes=4 * dimension if bits is None else -(-bits // 8),  # as packed has them
+        card={
+            "numbers" if bits is None else "bits": dimension,
+            "release": "the numbers" if bits is None else "which numbers are above 0, and not the numbers",
+            "noise": "not in the graph: draw it on the device, before the code leaves",
+        },
+        graph=lambda: graphs.code_graph(encoder),
+        compare=compare,
+        most=MOST_CODES,
+    )
+
+
+_DEVICES: Mapping[str, Callable[[str], Side]] = {
+    masks.KIND: _mask,
+    features.KIND: _feature,
+    codes.KIND: _code,
+}
+
+
+def _compare_masks(masker: Masker, count: int, written: Written, check: Tensor) -> Difference:
+    """Of scores; and the share of pixels that are chosen otherwise.
+
+    Raises ArtefactError where the file shows another number of pixels, or other values.
+    """
+    expected = pixel_scores(masker.network, check)
+    scores = _run(written.model.SerializeToString(), check)[SCORES]
+    release = _run(written.file, check)
+    values, shown = release["values"], release["shown"]
+    if (shown.sum((1, 2, 3)) != count).any() or not torch.equal(values, check * shown):
+        raise ArtefactError(
+            f"onnxruntime does not show exactly {count} pixels as they are: nothing was written"
+        )
+    _, chosen = reveal(check, expected, count=count)
+    return Difference(_largest(scores, expected), pixels=float((shown != chosen).double().mean()))
+
+
+def _compare_logits(model: FeatureModel, written: Written, numbers: Tensor) -> Difference:
+    """Of logits; and the share of equal class decisions."""
+    logits = session(written.file).run(graphs.logit_names(model), {"feature": numbers.numpy()})
+    ours, theirs = list(map(torch.from_numpy, logits)), list(model.attributes(numbers).values())
+    return Difference(_largest(torch.cat(ours, 1), torch.cat(theirs, 1)), decisions=_agreement(ours, theirs))
+
+
+def _run(model: bytes, images: Tensor) -> dict[str, Tensor]:
+    """Each output of a device's graph, for (N, C, H, W) images that go through it one by one."""
+    opened = session(model)
+    outputs = [output.name for output in opened.get_outputs()]
+    rows = [opened.run(outputs, {"images": image.numpy()}) for image in images.split(1)]
+    columns = zip(*rows, strict=True)
+    return {
+        output: torch.cat([torch.from_numpy(part) for part in parts])
+        for output, parts in zip(outputs, columns, strict=True)
+    }
+
+
+@torch.no_grad()
+def _numbers(network: nn.Module, images: Tensor) -> Tensor:
+    """(N, d), as a release has them without noise: each image by itself."""
+    return torch.cat([network(to_float(image)) for image in images.split(1)])
+
+
+def _largest(ours: Tensor, theirs: Tensor) -> float:
+    """The largest difference; NaN where there is one."""
+    return float((ours.double() - theirs.double()).abs().max())
+
+
+def _agreement(ours: list[Tensor], theirs: list[Tensor]) -> float:
+    """The share of class decisions, over images and targets, that two sets of logits lead to alike."""
+    same = [a.argmax(1) == b.argmax(1) for a, b in zip(ours, theirs, strict=True)]
+    return float(torch.stack(same).double().mean())
