@@ -41,33 +41,40 @@ def test_what_is_proved_of_naming_people_has_a_line(command):
     said = command("audit", "dp-pix:cell=4,epsilon=0.02", *SMALL)
     # The whole image is at eps = 64 * 0.02 = 1.28, and e^1.28 is 3.597.
     assert said.out.splitlines()[1:] == [
-        "dp-pix:cell=4,epsilon=0.02: at most 3.6%, 0.36% and 0.00036% of the times, whatever they know, "
-        "somebody names the right one of 100, 1,000 and 1,000,000 equally likely people from 1 release (on "
-        "average over people and noise)"
+        "dp-pix:cell=4,epsilon=0.02: after 1 release nobody, whatever they know, names the right one of 100 "
+        "equally likely people more than 3.6% of the time, or of 1,000 more than 0.36%, or of 1,000,000 more "
+        "than 0.00036% (on average over people and noise, so that a rare release may name its own person; "
+        "pure DP from a centre: Kairouz, Oh & Viswanath 2015, Thm. 3.3)"
     ]
 
 
 def test_pixels_that_prove_something_only_among_many_people_say_so(command):
     said = command("audit", "dp-pix:cell=4,epsilon=0.12", *SMALL)
     assert said.out.splitlines()[1] == (
-        "dp-pix:cell=4,epsilon=0.12: at most 0.22% of the times, whatever they know, somebody names the "
-        "right one of 1,000,000 equally likely people from 1 release (on average over people and noise); "
-        "nothing is proved of naming somebody among 100 or 1,000 people"
+        "dp-pix:cell=4,epsilon=0.12: after 1 release nobody, whatever they know, names the right one of "
+        "1,000,000 equally likely people more than 0.22% of the time (on average over people and noise, so "
+        "that a rare release may name its own person; pure DP from a centre: Kairouz, Oh & Viswanath 2015, "
+        "Thm. 3.3); among 100 or 1,000 people nothing is proved"
     )
 
 
 def test_where_nothing_is_proved_of_naming_the_line_says_so(command):
     said = command("audit", "dp-pix:cell=4,epsilon=3", *SMALL)
-    assert said.out.splitlines()[1] == (
-        "dp-pix:cell=4,epsilon=3: nothing is proved of naming somebody among 100, 1,000 or 1,000,000 people"
-    )
+    assert said.out.splitlines()[1] == ("dp-pix:cell=4,epsilon=3: nothing is proved of who it shows")
 
 
 def test_without_a_guarantee_nothing_is_proved_of_naming(command):
     said = command("audit", "blur:radius=1", *SMALL)
-    assert said.out.splitlines()[1] == (
-        "blur:radius=1: nothing is proved of naming the person on a released image"
-    )
+    assert said.out.splitlines()[1] == ("blur:radius=1: nothing is proved of who it shows")
+
+
+def test_several_releases_of_one_person_prove_less(command):
+    said = command("audit", "dp-pix:cell=4,epsilon=0.02", *SMALL, "--releases", "3")
+    line = said.out.splitlines()[1]
+    assert ": after 3 releases nobody" in line
+    assert float(line.split(" more than ")[1].split("%")[0]) > 3.6
+    said = command("audit", "dp-pix:cell=4,epsilon=3", *SMALL, "--releases", "3")
+    assert said.out.splitlines()[1] == "dp-pix:cell=4,epsilon=3: nothing is proved of who they show"
 
 
 def test_a_shape_that_is_none_is_refused(command):

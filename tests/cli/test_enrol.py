@@ -184,12 +184,18 @@ def test_a_damaged_image_is_named_and_the_next_is_classified(
     assert "bad.png" in said.err
 
 
-FROM_ONE = "from 1 release (on average over people and noise)"
-NAMES = "of the times, whatever they know, somebody names the right one of"
-OF_5_BITS = f"at most 3.2% and 0.0032% {NAMES} 1,000 and 1,000,000 equally likely people {FROM_ONE}"
+NOBODY = "after 1 release nobody, whatever they know, names the right one of"
+AVERAGE = (
+    "(on average over people and noise, so that a rare release may name its own person; counting of outputs: "
+    "Smith 2009, Thm. 1)"
+)
+OF_5_BITS = (
+    f"{NOBODY} 1,000 equally likely people more than 3.2% of the time, or of 1,000,000 more than 0.0032% "
+    f"{AVERAGE}"
+)
 OF_16_BITS = (
-    f"at most 6.6% {NAMES} 1,000,000 equally likely people {FROM_ONE}; nothing is proved of naming somebody "
-    "among 1,000 people"
+    f"{NOBODY} 1,000,000 equally likely people more than 6.6% of the time {AVERAGE}; among 1,000 people "
+    "nothing is proved"
 )
 
 

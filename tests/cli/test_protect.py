@@ -79,7 +79,7 @@ def test_a_folder_is_protected_and_said_to_be(protect: Command, home: Path, tmp_
     first, *rest = said.out.splitlines()
     assert re.fullmatch(r"protected 3 images with dp-pix:cell=4,epsilon=3 \([0-9.]+ s\)", first)
     assert rest == [
-        f"3 of 3x20x17: {parse(SPEC).guarantee((3, 20, 17))}",
+        f"3 of 3x20x17: {parse(SPEC).guarantee((3, 20, 17))}; nothing is proved of who it shows",
         f"charged 3 new releases; ledger: {home / 'ledger.db'}",
         NEW_LEDGER,
         "manifest: out/manifest.json",
@@ -224,7 +224,7 @@ def test_one_image_says_what_is_proved_and_whether_it_was_charged(
     protect: Command, home: Path, tmp_path: Path
 ):
     (tmp_path / "in.png").write_bytes(encoded())
-    proved = f"{SPEC}: {parse(SPEC).guarantee((3, 20, 17))}"
+    proved = f"{SPEC}: {parse(SPEC).guarantee((3, 20, 17))}; nothing is proved of who it shows"
     ledger = f"ledger: {home / 'ledger.db'}"
     assert protect("in.png", "a.png").err.splitlines() == [proved, f"charged; {ledger}", NEW_LEDGER]
     assert protect("in.png", "b.png").err.splitlines() == [
@@ -237,8 +237,31 @@ def test_one_image_says_what_is_proved_and_whether_it_was_charged(
 def test_of_a_protection_that_proves_nothing_that_is_said(protect: Command, tmp_path: Path):
     (tmp_path / "in.png").write_bytes(encoded())
     assert protect("in.png", "a.png", spec="blur:radius=2").err.startswith(
-        "blur:radius=2: nothing is proved\n"
+        "blur:radius=2: nothing is proved of its pixels; nothing is proved of who it shows\n"
     )
+
+
+def test_where_noise_hides_whole_images_it_is_said_how_rarely_people_are_named(
+    protect: Command, tmp_path: Path
+):
+    (tmp_path / "photos").mkdir()
+    for number in range(3):
+        (tmp_path / "photos" / f"{number}.png").write_bytes(encoded(number))
+    line = next(
+        line
+        for line in protect("photos", "out", spec="dp-pix:cell=10,epsilon=0.01").out.splitlines()
+        if line.startswith("3 of 3x20x17: ")
+    )
+    # The whole image is at eps = 340 * 0.01 = 3.4, and e^3.4 is 29.97; after three, at most e^10.2 = 26,903.
+    one, all_of_one_person = line.split("; if all are of one person, ")
+    assert one.endswith(
+        "; after 1 release nobody, whatever they know, names the right one of 1,000 equally likely people "
+        "more than 3% of the time, or of 1,000,000 more than 0.003% (on average over people and noise, so "
+        "that a rare release may name its own person; pure DP from a centre: Kairouz, Oh & Viswanath 2015, "
+        "Thm. 3.3)"
+    )
+    assert all_of_one_person.startswith("after 3 releases nobody, whatever they know, names the right one")
+    assert float(all_of_one_person.split(" of 1,000,000 ")[1].split("more than ")[1].split("%")[0]) > 0.003
 
 
 def test_one_image_goes_into_a_folder_under_its_own_name(protect: Command, tmp_path: Path):

@@ -505,37 +505,45 @@ def naming(chance: float, candidates: int | None, releases: int = 1, prior: floa
 
 def test_the_sentence_of_five_bits():
     assert str(naming(counting(1 / 369, outputs=32).chance, 369)) == (
-        "at most 8.7% of the times, whatever they know, somebody names the right one of 369 equally likely "
-        "people from 1 release (on average over people and noise)"
+        "after 1 release nobody, whatever they know, names the right one of 369 equally likely people more "
+        "than 8.7% of the time (on average over people and noise, so that a rare release may name its own "
+        "person)"
     )
 
 
 def test_the_sentence_of_a_prior_and_of_several_releases():
     assert str(naming(0.5, None, releases=1_200)) == (
-        "at most 50% of the times, whatever they know, somebody names the right person, guessed beforehand "
-        "with at most 3%, from 1,200 releases (on average over people and noise)"
+        "after 1,200 releases nobody, whatever they know, names the person, whom the best guess beforehand "
+        "names 3% of the time, more than 50% of the time (on average over people and noise, so that a rare "
+        "release may name its own person)"
     )
 
 
 @pytest.mark.parametrize("chance", [1.0, 0.999])
 def test_where_a_bound_says_nothing_the_sentence_says_so(chance):
-    assert str(naming(chance, 369)) == "nothing is proved of naming somebody among 369 people"
-    assert str(naming(chance, None)) == (
-        "nothing is proved of naming a person who is guessed beforehand with at most 3%"
-    )
+    assert str(naming(chance, 369)) == "nothing is proved of who it shows"
+    assert str(naming(chance, None)) == "nothing is proved of who it shows"
+    assert sentence([naming(chance, 369, 2), naming(1.0, 10**6, 2)]) == "nothing is proved of who they show"
 
 
 def test_one_sentence_on_several_numbers_of_people():
     assert sentence([naming(1.0, 100), naming(0.5, 1_000), naming(0.0005, 1_000_000)]) == (
-        "at most 50% and 0.05% of the times, whatever they know, somebody names the right one of 1,000 and "
-        "1,000,000 equally likely people from 1 release (on average over people and noise); nothing is "
-        "proved of naming somebody among 100 people"
+        "after 1 release nobody, whatever they know, names the right one of 1,000 equally likely people more "
+        "than 50% of the time, or of 1,000,000 more than 0.05% (on average over people and "
+        "noise, so that a rare release may name its own person); among 100 people nothing is proved"
+    )
+
+
+def test_the_sentence_names_each_theorem_once():
+    namings = [replace(naming(0.1, 10**k), source=source) for k, source in ((3, "A"), (4, "B"), (6, "A"))]
+    assert "(on average over people and noise, so that a rare release may name its own person; A; B)" in (
+        sentence(namings)
     )
 
 
 @given(st.floats(-12, math.log10(0.998)).map(lambda exponent: 10**exponent))
 def test_a_percentage_in_plain_words_is_never_below_the_chance(chance):
-    shown = float(str(naming(chance, 369)).removeprefix("at most ").split("%")[0]) / 100
+    shown = float(str(naming(chance, 369)).partition(" more than ")[2].split("%")[0]) / 100
     assert chance * (1 - 2e-8) <= shown <= chance * 1.11
     assert shown < 1
 

@@ -508,8 +508,8 @@ def test_a_demand_that_nobody_accepts_is_shown_with_both_cures_and_nothing_is_be
         one.client(protection=None).enrol("anna", one.photos(0))
     assert str(caught.value) == (
         f"{HERE} wants images of 3x16x16 for 'default', protected by {SPEC}: hides any 1 pixel at eps = 3 "
-        "(pure DP); the whole image only at eps = 768; nothing is proved of naming somebody among 1,000 or "
-        "1,000,000 people. Nobody agreed to that on this device, and nothing was sent: choose it with "
+        "(pure DP); the whole image only at eps = 768; nothing is proved of who it shows. "
+        "Nobody agreed to that on this device, and nothing was sent: choose it with "
         f"protection='{SPEC}' (--with {SPEC}), or accept it at a terminal"
     )
     with pytest.raises(ConfigError, match="It was not accepted, and nothing was sent"):

@@ -20,19 +20,22 @@ def audit(
     ] = None,
     trials: Annotated[int, typer.Option(help="More show more of what is given away.")] = 100_000,
     confidence: Annotated[float, typer.Option(help="The bound holds with this probability.")] = 0.99,
+    releases: Annotated[
+        int, typer.Option(min=1, help="Of one person: what so many prove of who is on them.")
+    ] = 1,
     seed: Annotated[
         int, typer.Option(help="Of the coins between neighbours; the noise is always fresh.")
     ] = 0,
 ) -> None:
     """Tell neighbouring images apart by what is released, and prove how well: at least eps, mu or rho.
 
-    Ends with 1 where a bound is above what is stated. It can convict a protection, never acquit it.
+    A second line says what is proved of who is on the released images, if anything. Ends with 1 where a bound is above what is stated. It can convict a protection, never acquit it.
     """
     from sfumato import protect
     from sfumato.dp.audit import AuditConfig, audit
     from sfumato.dp.mechanisms import fresh_noise
-    from sfumato.dp.naming import sentence
     from sfumato.errors import ConfigError
+    from sfumato.protect.naming import naming_words
 
     try:
         channels, height, width = map(int, shape.split("x"))
@@ -57,10 +60,8 @@ def audit(
         if result.convicted:
             convicted.append(protection.spec)
             continue  # what follows from a guarantee that does not hold is not worth a line
-        if stated is None:
-            print(f"{protection.spec}: nothing is proved of naming the person on a released image")
-        else:
-            print(f"{protection.spec}: {sentence([stated.naming(candidates=n) for n in _CANDIDATES])}")
+        naming = naming_words(protection, (channels, height, width), releases=releases, among=_CANDIDATES)
+        print(f"{protection.spec}: {naming}")
     for broken in convicted:
         print(f"{broken} gives away more than it states: do not release with it, and report this as a bug")
     if convicted:

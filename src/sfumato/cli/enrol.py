@@ -71,11 +71,12 @@ def connect(
     import sys
 
     from sfumato.device.client import Client
-    from sfumato.device.demands import naming_words, parsed
+    from sfumato.device.demands import parsed
     from sfumato.device.ledger import default_path
     from sfumato.errors import ConfigError
     from sfumato.files import printable
     from sfumato.protect.code import Code, load_encoder
+    from sfumato.protect.naming import naming_words
 
     key = os.environ.get("SFUMATO_KEY") if key_file is None else key_file.read_text(errors="replace").strip()
     if key is None:

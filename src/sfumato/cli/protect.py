@@ -123,7 +123,7 @@ def _many(
     did = "would protect" if dry_run else "protected"
     print(f"{did} {outcome.shapes.total():,} images with {protection.spec} ({seconds:.1f} s)")
     for shape, count in outcome.shapes.most_common(_SHOWN):
-        print(f"{count:,} of {'x'.join(map(str, shape))}: {_proved(protection, shape)}")
+        print(f"{count:,} of {'x'.join(map(str, shape))}: {_proved(protection, shape, count)}")
     if len(outcome.shapes) > _SHOWN:
         print(f"{len(outcome.shapes) - _SHOWN} more sizes: see the manifest")
     print(f"{'would charge' if dry_run else 'charged'} {outcome.charged:,} new releases; ledger: {ledger}")
@@ -180,15 +180,21 @@ def _one(
     else:
         with whole(target) as temporary:
             temporary.write_bytes(encoded)
-    print(f"{protection.spec}: {_proved(protection, shape)}", file=sys.stderr)
+    print(f"{protection.spec}: {_proved(protection, shape, 1)}", file=sys.stderr)
     charged = "charged" if new else "released before, and given again for nothing"
     print(f"{charged}; ledger: {ledger}", file=sys.stderr)
     if begun:
         print(_begun(), file=sys.stderr)
 
 
-def _proved(protection: "Protection", shape: tuple[int, int, int]) -> str:
-    return str(protection.guarantee(shape) or "nothing is proved")
+def _proved(protection: "Protection", shape: tuple[int, int, int], count: int) -> str:
+    """What a release is proved to hide of its pixels, and of who it shows: one, or all of one person."""
+    from sfumato.protect.naming import PEOPLE, guarantee_words, named, naming_words
+
+    words = f"{guarantee_words(protection, shape)}; {naming_words(protection, shape)}"
+    if count > 1 and named(protection, shape, candidates=max(PEOPLE)).proves:
+        words += f"; if all are of one person, {naming_words(protection, shape, releases=count)}"
+    return words
 
 
 def _begun() -> str:

@@ -11,19 +11,16 @@ from datetime import UTC, datetime
 
 from sfumato import wire
 from sfumato.device.ledger import Ledger, Pin
-from sfumato.dp.naming import sentence
 from sfumato.errors import ConfigError, SpecError
 from sfumato.files import printable
 from sfumato.protect import Protection, parse
 from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
-from sfumato.protect.naming import named
+from sfumato.protect.naming import guarantee_words, naming_words
 from sfumato.protect.release import Trained
 from sfumato.wire.messages import ModelInfo
 
 Protecting = Protection | Feature | Code
-
-PEOPLE = (1_000, 1_000_000)  # equally likely ones, among whom it is said what is proved of naming somebody
 
 _MOST_WORDS = 500  # characters of the server's words in a message
 _OF = " of images of "  # between spec and size in a pin
@@ -41,7 +38,7 @@ class Demanded:
         spec: the protection.
         shape: (C, H, W), to which images are cut and resized first: the same cells tell more of a larger one.
         guarantee: what a release is proved to hide, in words.
-        naming: what is proved of naming who is on an image, in words.
+        naming: what is proved of who is on an image, in words.
     """
 
     url: str
@@ -115,9 +112,9 @@ class Policy:
         if len(model.specs) != 1:
             raise ConfigError(f"the model {takes(model)}: choose one of them as protection")
         protection = demand(model, model.specs[0])
-        proved = str(protection.guarantee(model.shape) or "nothing is proved of it")
-        naming = naming_words(protection, model.shape)
-        demanded = Demanded(self.url, classifier, protection.spec, model.shape, proved, naming)
+        shape, spec = model.shape, protection.spec
+        proved, naming = guarantee_words(protection, shape), naming_words(protection, shape)
+        demanded = Demanded(self.url, classifier, spec, shape, proved, naming)
         if self.accept is None:
             raise ConfigError(
                 f"{demanded}. Nobody agreed to that on this device, and nothing was sent: choose it with "
@@ -148,11 +145,6 @@ def parsed(spec: str) -> Protecting:
     """
     protection: Protecting = parse(spec, takes=("pixels", "shape", "numbers", "bits"))
     return protection
-
-
-def naming_words(protection: Protecting, shape: tuple[int, int, int]) -> str:
-    """What is proved of naming the person on a (C, H, W) image, for PEOPLE. Errors are those of `named`."""
-    return sentence([named(protection, shape, candidates=candidates) for candidates in PEOPLE])
 
 
 def demand(model: ModelInfo, spec: str) -> Protection:

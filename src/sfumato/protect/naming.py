@@ -1,9 +1,12 @@
 """What releases of any protection prove of naming the person on them: the least of all bounds that apply."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from sfumato.dp import naming
+
+PEOPLE = (1_000, 1_000_000)  # equally likely ones, among whom it is said what is proved of naming somebody
 
 _RARE = 1e-290  # a prior so small that a bound is its factor times the prior
 
@@ -62,3 +65,20 @@ def named(
         stated = guarantee.naming(candidates=candidates, prior=prior, releases=releases)
         bounds.append(naming.Bound(stated.chance, stated.source))
     return naming.stated(naming.least(*bounds), candidates=candidates, prior=prior, releases=releases)
+
+
+def naming_words(
+    protection: Any, shape: tuple[int, int, int], *, releases: int = 1, among: Iterable[int] = PEOPLE
+) -> str:
+    """What is proved of who is on n released (C, H, W) images of one person, in a sentence.
+
+    Args:
+        protection, shape, releases: see `named`, also for the errors.
+        among: numbers of equally likely people.
+    """
+    return naming.sentence([named(protection, shape, candidates=n, releases=releases) for n in among])
+
+
+def guarantee_words(protection: Any, shape: tuple[int, int, int]) -> str:
+    """What a release of a (C, H, W) image is proved to hide of its pixels, in words."""
+    return str(protection.guarantee(shape) or "nothing is proved of its pixels")

@@ -28,27 +28,38 @@ class Naming:
     releases: int
     source: str
 
+    @property
+    def proves(self) -> bool:
+        """Whether the chance is low enough to be worth a sentence."""
+        return self.chance < _NOTHING
+
     def __str__(self) -> str:
-        if self.candidates is not None:
-            return sentence([self])
-        guessed = f"guessed beforehand with at most {_percent(self.prior)}"
-        if self.chance >= _NOTHING:
-            return f"nothing is proved of naming a person who is {guessed}"
-        return f"{_times([self])} the right person, {guessed}, {_from(self)}"
+        return sentence([self])
 
 
 def sentence(namings: Sequence[Naming]) -> str:
-    """One sentence on several numbers of equally likely people, for the same number of releases."""
-    nothing = [naming for naming in namings if naming.chance >= _NOTHING]
-    proved = [naming for naming in namings if naming.chance < _NOTHING]
-    parts = []
-    if proved:
-        people = _listed([f"{naming.candidates:,}" for naming in proved], "and")
-        parts.append(f"{_times(proved)} the right one of {people} equally likely people {_from(proved[0])}")
+    """What is proved after the same releases of one person, for several numbers of people, in a sentence.
+
+    It says of what the chance is an average, and names the theorems.
+    """
+    nothing = [naming for naming in namings if not naming.proves]
+    proved = [naming for naming in namings if naming.proves]
+    several = namings[0].releases != 1
+    if not proved:
+        return f"nothing is proved of who {'they show' if several else 'it shows'}"
+    first, *others = proved
+    text = (
+        f"after {first.releases:,} release{'s' * several} nobody, whatever they know, names "
+        f"{_subject(first)} more than {_percent(first.chance)} of the time"
+    )
+    text += "".join(f", or of {other.candidates:,} more than {_percent(other.chance)}" for other in others)
+    caveat = "on average over people and noise, so that a rare release may name its own person"
+    sources = dict.fromkeys(naming.source for naming in proved if naming.source)
+    text += f" ({'; '.join([caveat, *sources])})"
     if nothing:
-        people = _listed([f"{naming.candidates:,}" for naming in nothing], "or")
-        parts.append(f"nothing is proved of naming somebody among {people} people")
-    return "; ".join(parts)
+        people = " or ".join(f"{naming.candidates:,}" for naming in nothing)
+        text += f"; among {people} people nothing is proved"
+    return text
 
 
 def prior_of(candidates: int | None, prior: Prior | None) -> Prior:
@@ -69,18 +80,10 @@ def stated(bound: Bound, *, candidates: int | None, prior: Prior | None, release
     )
 
 
-def _times(namings: Sequence[Naming]) -> str:
-    chances = _listed([_percent(naming.chance) for naming in namings], "and")
-    return f"at most {chances} of the times, whatever they know, somebody names"
-
-
-def _from(naming: Naming) -> str:
-    releases = f"{naming.releases:,} release{'s' * (naming.releases != 1)}"
-    return f"from {releases} (on average over people and noise)"
-
-
-def _listed(words: Sequence[str], conjunction: str) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {conjunction} {words[-1]}"
+def _subject(naming: Naming) -> str:
+    if naming.candidates is not None:
+        return f"the right one of {naming.candidates:,} equally likely people"
+    return f"the person, whom the best guess beforehand names {_percent(naming.prior)} of the time,"
 
 
 def _percent(chance: float) -> str:
