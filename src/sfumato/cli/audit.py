@@ -29,7 +29,9 @@ def audit(
 ) -> None:
     """Tell neighbouring images apart by what is released, and prove how well: at least eps, mu or rho.
 
-    A second line says what is proved of who is on the released images, if anything. Ends with 1 where a bound is above what is stated. It can convict a protection, never acquit it.
+    A second line says what is proved of who is on the released images, if anything.
+
+    Ends with 1 where a bound is above what is stated. It can convict a protection, never acquit it.
     """
     from sfumato import protect
     from sfumato.dp.audit import AuditConfig, audit

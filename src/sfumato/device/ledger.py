@@ -12,9 +12,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import platformdirs
 
@@ -26,9 +24,12 @@ from sfumato.device.budgets import Budget
 from sfumato.device.charges import Charge, Charged, Charges
 from sfumato.device.near_copies import Fingerprint
 from sfumato.device.pictures import NearCopies, Pictures
-from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON, folder_name, is_named_person, person_scope
+from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON, folder_name, scope_of
+from sfumato.device.summary import Limit, Pin, Summary, summarised
 from sfumato.device.tables import DEFAULT_BUDGETS, MARKS
 from sfumato.device.witness import Witness
+from sfumato.dp import naming
+from sfumato.dp.naming import Naming
 from sfumato.errors import ConfigError, LedgerError
 
 __all__ = [
@@ -48,33 +49,6 @@ __all__ = [
 def default_path() -> Path:
     """Where this user's ledger lies when no other is named."""
     return platformdirs.user_data_path("sfumato") / "ledger.db"
-
-
-class Limit(NamedTuple):
-    """A budget, what it is for, and what is spent of it: 0 where it is for every image or every person."""
-
-    scope: bytes
-    budget: Budget
-    spent: float
-
-
-class Pin(NamedTuple):
-    """The protection that a service may have, and since when (seconds since 1970)."""
-
-    spec: str
-    since: float
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What a ledger holds: distinct images, the pictures that they show, releases, budgets and pins."""
-
-    images: int
-    pictures: int
-    releases: int
-    specs: dict[str, int]
-    budgets: list[Limit]
-    pins: dict[tuple[str, str], Pin]
 
 
 class Ledger:
@@ -326,13 +300,7 @@ class Ledger:
         Raises:
             ConfigError: both a folder and a person.
         """
-        if folder is not None and person is not None:
-            raise ConfigError("a budget is of a folder or of a person: name one of them")
-        scope = EVERY_IMAGE
-        if folder is not None:
-            scope = folder_name(folder)
-        elif person is not None:
-            scope = person_scope(person)
+        scope = scope_of(folder, person)
         with self._changing():
             if budget is None:
                 self._accounts.lift(scope)
@@ -375,30 +343,48 @@ class Ledger:
     def summary(self) -> Summary:
         """What the ledger holds."""
         with self._errors():
-            images, releases = self._database.execute(
-                "select count(distinct image), count(*) from charges"
-            ).fetchone()
-            (pictures,) = self._database.execute(
-                "select count(distinct picture) from images where image in (select image from charges)"
-            ).fetchone()
-            specs = self._database.execute(
-                "select spec, count(*) from charges join terms on terms.id = terms "
-                "group by spec order by spec"
-            ).fetchall()
-            limits = []
-            for limited, budget in self._accounts.budgets().items():
-                if is_named_person(limited.scope):
-                    spent = self._accounts.spent_in(limited.scope, budget)
-                else:
-                    spent = self._accounts.kept(limited)
-                limits.append(Limit(limited.scope, budget, spent))
-            pins = {
-                (service, classifier): Pin(spec, since)
-                for service, classifier, spec, since in self._database.execute(
-                    "select * from pins order by service, classifier"
-                )
-            }
-        return Summary(images, pictures, releases, dict(specs), limits, pins)
+            return summarised(self._database, self._accounts)
+
+    def people(self) -> list[str]:
+        """Who is on the images that the ledger knows, as far as somebody said so."""
+        with self._errors():
+            return self._pictures.people()
+
+    def namings(
+        self,
+        candidates: Sequence[int],
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        person: str | None = None,
+    ) -> list[Naming]:
+        """What all releases so far prove of naming a person, or who is on all images of a folder.
+
+        Those of near copies count, wherever they lie. Unlike releases are composed (see dp.naming.composed),
+        from what was known of their protections when they were charged.
+
+        Args:
+            candidates: numbers of equally likely people: a statement for each.
+            folder: which one, or the URL of one.
+            person: who.
+
+        Raises:
+            ConfigError: both a folder and a person, or neither; or a number below 1.
+        """
+        scope = scope_of(folder, person)
+        if scope in (EVERY_IMAGE, EVERY_PERSON):
+            raise ConfigError("what is proved of naming is of one person or folder: name one of them")
+        with self._errors():
+            proofs = self._accounts.proofs_in(scope)
+        releases = sum(proof.releases for proof in proofs)
+        return [
+            naming.stated(
+                naming.composed(naming.prior_of(count, None), proofs),
+                candidates=count,
+                prior=None,
+                releases=releases,
+            )
+            for count in candidates
+        ]
 
     def copy_without_releases(self, path: Path) -> None:
         """Write a copy in which every charge is kept but no release: to find out what a run would cost."""

@@ -90,6 +90,15 @@ class Pictures:
         )
         return [path for (path,) in rows]
 
+    def people(self) -> list[str]:
+        """Who is in any of them, by name."""
+        rows = self._database.execute(
+            "select distinct path from places join folders on folders.id = folder "
+            "where substr(path, 1, ?) = ? order by path",
+            (len(EVERY_PERSON), EVERY_PERSON),
+        )
+        return [path.removeprefix(EVERY_PERSON).decode("utf-8", "surrogateescape") for (path,) in rows]
+
     def lies_in(self, scope: bytes, picture: int) -> bool:
         """Whether a picture was seen before somewhere in this folder."""
         query = (

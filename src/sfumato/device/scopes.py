@@ -9,6 +9,8 @@ import re
 import unicodedata
 from pathlib import Path
 
+from sfumato.errors import ConfigError
+
 EVERY_IMAGE = b""
 EVERY_PERSON = b"person:"
 
@@ -16,6 +18,19 @@ EVERY_PERSON = b"person:"
 def person_scope(name: str) -> bytes:
     """The scope of the images of one person, which is no folder: these begin with a slash or have "://"."""
     return EVERY_PERSON + unicodedata.normalize("NFC", name).encode("utf-8", "surrogateescape")
+
+
+def scope_of(folder: str | os.PathLike[str] | None, person: str | None) -> bytes:
+    """The scope of a folder or URL, or of a person ("" for every person); of every image without either.
+
+    Raises:
+        ConfigError: both.
+    """
+    if folder is not None and person is not None:
+        raise ConfigError("a folder and a person are both named: name one of them")
+    if folder is not None:
+        return folder_name(folder)
+    return EVERY_IMAGE if person is None else person_scope(person)
 
 
 def described(scope: bytes) -> str:
