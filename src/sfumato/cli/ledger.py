@@ -1,9 +1,12 @@
 """`sfumato ledger`: what this device has released, and within which budgets."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from sfumato.device.budgets import Budget
 
 app = typer.Typer(help="What this device has released, and its privacy budgets.", no_args_is_help=True)
 
@@ -16,15 +19,10 @@ def show(path: Annotated[Path | None, _PATH] = None) -> None:
     import math
     from datetime import UTC, datetime
 
-    from sfumato.device import witness
-    from sfumato.device.ledger import Ledger, default_path
+    from sfumato.device.ledger import Ledger
     from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON, described
-    from sfumato.errors import LedgerError
 
-    path = path or default_path()
-    if not path.exists():
-        witness.refuse_to_begin(path, witness.read(path))
-        raise LedgerError(f"{path}: no ledger yet: the first `sfumato protect` begins one")
+    path = _existing(path)
     with Ledger(path) as ledger:
         summary = ledger.summary()
         near_copies = ledger.near_copies
@@ -36,15 +34,69 @@ def show(path: Annotated[Path | None, _PATH] = None) -> None:
     for limit in summary.budgets:
         words = f"budget of {described(limit.scope)}: {limit.budget}"
         if math.isinf(limit.spent):
-            print(f"{words}; nothing is left, since nothing is proved of a release that was made there")
+            print(f"{words}; nothing is left, since {limit.budget.unheld} that was made there")
         elif limit.scope in (EVERY_IMAGE, EVERY_PERSON) or math.isinf(limit.budget.amount):
             print(words)
         else:
-            print(f"{words}; {limit.spent:.4g} of {limit.budget.amount:.4g} is spent")
+            print(f"{words}; {_spent(limit.budget, limit.spent)}")
     print(f"near copies of an image: {_NEAR_COPIES[near_copies]}")
     for (service, classifier), pin in summary.pins.items():
         day = datetime.fromtimestamp(pin.since, UTC).date()
         print(f"pinned: {service} gets {pin.spec} for {classifier} (since {day})")
+
+
+def _existing(path: Path | None) -> Path:
+    """The path of a ledger that is there. Raises LedgerError otherwise."""
+    from sfumato.device import witness
+    from sfumato.device.ledger import default_path
+    from sfumato.errors import LedgerError
+
+    path = path or default_path()
+    if not path.exists():
+        witness.refuse_to_begin(path, witness.read(path))
+        raise LedgerError(f"{path}: no ledger yet: the first `sfumato protect` begins one")
+    return path
+
+
+def _spent(budget: "Budget", spent: float) -> str:
+    return f"{spent:.4g} of {budget.amount:.4g} is spent"
+
+
+@app.command()
+def naming(
+    person: Annotated[
+        str | None, typer.Option(help="Who (default: each person or class that the ledger knows).")
+    ] = None,
+    folder: Annotated[
+        str | None, typer.Option(help="In place of a person: whoever is on all images below it, or a URL.")
+    ] = None,
+    among: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Equally likely people (default: 1,000 and 1,000,000); may be repeated."),
+    ] = None,
+    path: Annotated[Path | None, _PATH] = None,
+) -> None:
+    """Say what is proved of naming a person from all their releases so far, whatever somebody knows.
+
+    A person is a label that images were enrolled under, or a sub-folder of `sfumato protect --people`; images
+    that were only classified are counted in their folders. Of pixels as papers release them nothing is
+    proved; codes of few bits and answers prove something.
+    """
+    from sfumato.device.ledger import Ledger
+    from sfumato.device.scopes import described, scope_of
+    from sfumato.dp.naming import sentence
+    from sfumato.errors import LedgerError
+    from sfumato.files import printable
+    from sfumato.protect.naming import PEOPLE
+
+    path = _existing(path)
+    with Ledger(path) as ledger:
+        everybody = ledger.people() if person is None and folder is None else [person]
+        if not everybody:
+            raise LedgerError(f"{path}: knows of nobody by name: name a folder with --folder")
+        for name in everybody:
+            namings = ledger.namings(among or PEOPLE, folder=folder, person=name)
+            print(f"{printable(described(scope_of(folder, name)))}: {sentence(namings)}")
 
 
 _NEAR_COPIES = {
@@ -59,7 +111,8 @@ def budget(
     words: Annotated[
         str,
         typer.Argument(
-            metavar="BUDGET", help="releases=5, epsilon=10, epsilon=10,delta=1e-6, mu=2, rho=1, or none."
+            metavar="BUDGET",
+            help="releases=5, bits=64, epsilon=10, epsilon=10,delta=1e-6, mu=2, rho=1, or none.",
         ),
     ],
     folder: Annotated[
@@ -74,9 +127,10 @@ def budget(
 ) -> None:
     """Set the most that releases may cost: of each image, of all in a folder together, or of all of a person.
 
-    releases=5 counts different releases of an image and its near copies. The other budgets are for what is
-    proved, between neighbours that differ in any 1 pixel; write epsilon=10,pixels=16 for any 16. With "none"
-    the limits are lifted.
+    releases=5 counts different releases of an image and its near copies. bits=64 is for codes and answers:
+    one of 16 bits costs 16, and after 64 bits in all nobody names one of N people with a chance above 2^64 /
+    N. The other budgets are for what is proved, between neighbours that differ in any 1 pixel; write
+    epsilon=10,pixels=16 for any 16. With "none" the limits are lifted.
     """
     import math
 
@@ -103,11 +157,11 @@ def budget(
         print(f"budget of {subject}: {limit}")
     elif math.isinf(spent):
         print(
-            f"budget of {subject}: {limit}. Nothing more can be released there: something was released "
-            "already of which nothing is proved, such as a blur. A number of releases (releases=5) limits it"
+            f"budget of {subject}: {limit}. Nothing more can be released there, since {limit.unheld} that "
+            "was made there, such as a blur. A number of releases (releases=5) limits it"
         )
     else:
-        print(f"budget of {subject}: {limit}; {spent:.4g} of {limit.amount:.4g} is spent")
+        print(f"budget of {subject}: {limit}; {_spent(limit, spent)}")
 
 
 @app.command("near-copies")

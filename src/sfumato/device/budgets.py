@@ -145,6 +145,13 @@ class Budget:
             f"for {subject} ({self}): ask for more noise, or set a larger budget with `sfumato ledger budget`"
         )
 
+    @property
+    def unheld(self) -> str:
+        """Why no budget of this kind holds what it is spent on infinitely, in words."""
+        if self.definition == "bits":
+            return "nobody counts the outputs of a release"
+        return "nothing is proved of a release"
+
     def __str__(self) -> str:
         if self.definition == "releases":
             return "no limit" if math.isinf(self.amount) else f"at most {self.amount:.0f} different releases"

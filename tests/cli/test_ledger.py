@@ -1,0 +1,109 @@
+"""`sfumato ledger`: budgets in bits, and what is proved of naming people, in words."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from cloud import SIDE, encoder
+from commands import Command, check_mistake
+
+from sfumato.device import releasing
+from sfumato.device.ledger import Ledger
+from sfumato.protect import parse
+
+NOBODY = "nobody, whatever they know, names the right one of"
+AVERAGE = "(on average over people and noise, so that a rare release may name its own person; "
+LEAKAGE = "maximal leakage, added up: Issa, Wagner & Kamath 2020)"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A ledger by which two codes of 4 bits of Anna left, and one and a blurred image of Ben."""
+    path = tmp_path / "ledger.db"
+    code = parse(f"code:artefact={encoder(tmp_path / 'c.safetensors', bits=4)}", takes=["bits"])
+    images = torch.randint(0, 256, (4, 3, SIDE, SIDE), dtype=torch.uint8)
+    with Ledger(path) as ledger:
+        people = ["anna", "anna", "ben"]
+        releasing.release(code, images[:3], ledger, folders=["/photos"] * 3, people=people)
+        releasing.release(parse("blur:radius=2"), images[3:], ledger, folders=["/elsewhere"], people=["ben"])
+    return path
+
+
+def test_a_budget_in_bits_is_set_shown_and_lifted(command: Command, path: Path):
+    said = command("ledger", "budget", "bits=64", "--person", "anna", "--ledger", path)
+    assert said.out == "budget of the person or class anna: at most 64 bits; 8 of 64 is spent\n"
+    assert said.out in command("ledger", "show", "--ledger", path).out
+    said = command("ledger", "budget", "bits=16", "--ledger", path)
+    assert said.out == "budget of every image: at most 16 bits\n"
+    said = command("ledger", "budget", "none", "--person", "anna", "--ledger", path)
+    assert said.out == "no budget for the person or class anna\n"
+
+
+def test_of_what_is_not_counted_a_budget_in_bits_holds_nothing_more_and_says_why(
+    command: Command, path: Path
+):
+    said = command("ledger", "budget", "bits=64", "--person", "ben", "--ledger", path)
+    assert said.out == (
+        "budget of the person or class ben: at most 64 bits. Nothing more can be released there, since "
+        "nobody counts the outputs of a release that was made there, such as a blur. A number of releases "
+        "(releases=5) limits it\n"
+    )
+    assert (
+        "budget of the person or class ben: at most 64 bits; nothing is left, since nobody counts the "
+        "outputs of a release that was made there\n"
+    ) in command("ledger", "show", "--ledger", path).out
+
+
+def test_what_all_releases_of_each_person_prove_of_naming_them_is_said(command: Command, path: Path):
+    said = command("ledger", "naming", "--ledger", path)
+    assert said.code == 0
+    assert said.out.splitlines() == [
+        f"the person or class anna: after 2 releases {NOBODY} 1,000 equally likely people more than 26% of "
+        f"the time, or of 1,000,000 more than 0.026% {AVERAGE}{LEAKAGE}",
+        "the person or class ben: nothing is proved of who they show",
+    ]
+
+
+def test_among_how_many_people_may_be_said(command: Command, path: Path):
+    said = command(
+        "ledger", "naming", "--person", "anna", "--among", "369", "--among", "50", "--ledger", path
+    )
+    assert said.out == (
+        f"the person or class anna: after 2 releases {NOBODY} 369 equally likely people more than 70% of the time {AVERAGE}{LEAKAGE}; among 50 people nothing is "
+        "proved\n"
+    )
+
+
+def test_whoever_is_on_all_images_of_a_folder_is_named_from_all_of_them(command: Command, path: Path):
+    said = command("ledger", "naming", "--folder", "/photos", "--among", "1000000", "--ledger", path)
+    assert said.out == (
+        f"/photos: after 3 releases {NOBODY} 1,000,000 equally likely people more than 0.41% of the time {AVERAGE}{LEAKAGE}\n"
+    )
+
+
+def test_a_person_of_whom_nothing_was_released_is_guessed_as_beforehand(command: Command, path: Path):
+    said = command("ledger", "naming", "--person", "carla", "--among", "1000", "--ledger", path)
+    assert said.out.startswith("the person or class carla: after 0 releases nobody, whatever they know")
+    assert "more than 0.1% of the time" in said.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--person", "anna", "--folder", "/photos"), "a folder and a person are both named: name one"),
+        (("--person", ""), "what is proved of naming is of one person or folder: name one of them"),
+    ],
+)
+def test_naming_is_of_one_person_or_one_folder(
+    command: Command, path: Path, arguments: tuple[str, ...], message: str
+):
+    check_mistake(command("ledger", "naming", *arguments, "--ledger", path), message)
+
+
+def test_a_ledger_that_knows_nobody_by_name_says_what_to_name(command: Command, tmp_path: Path):
+    Ledger(tmp_path / "ledger.db").close()
+    check_mistake(
+        command("ledger", "naming", "--ledger", tmp_path / "ledger.db"),
+        "knows of nobody by name: name a folder with --folder",
+    )
+    check_mistake(command("ledger", "naming", "--ledger", tmp_path / "gone.db"), "no ledger yet")
