@@ -1,8 +1,10 @@
-"""Exported masks and private features of 64x64 colour images, against PyTorch's own releases, on one core.
+"""Exported masks, private features and codes of 64x64 colour images, against PyTorch's releases, on one core.
 
     OMP_NUM_THREADS=1 python benchmarks/edge.py
 
 Both release one image at a time. Wanted: 200 images a second through the mask of the default width, or more.
+A code of 16 bits, exported, is timed as it leaves, with its signs packed, beside dp-pix and that mask, and
+the bytes that each of them sends of an image are counted.
 """
 
 import tempfile
@@ -10,31 +12,43 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import torch
 from timing import Line, in_turn, show
 
 from sfumato import artefacts
-from sfumato.dp.mechanisms import seeded_noise
+from sfumato.dp.mechanisms import fresh_noise, seeded_noise
 from sfumato.edge.export import export
 from sfumato.edge.runtime import session
 from sfumato.learn import private_feature
 from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.learn.private_feature import FeatureConfig
+from sfumato.networks.code import untrained_code_network
+from sfumato.protect import code as codes
 from sfumato.protect import mask as masks
+from sfumato.protect import parse
+from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask
 
 SHAPE = (3, 64, 64)
 IMAGES = 64
 LEAST = 200  # images a second, through the mask of the default width
+CODE = "code of 16 bits"
+DP_PIX = "dp-pix:cell=8,epsilon=0.5"
+
+
+def noise_images() -> torch.Tensor:
+    """(IMAGES, C, H, W) uint8."""
+    images = torch.randint(0, 256, (IMAGES, *SHAPE), generator=torch.Generator().manual_seed(0))
+    return images.to(torch.uint8)
 
 
 def compare(
-    words: str, artefact: Path, protection: Mask | Feature, *, seconds: float, limit: float | None
+    words: str, artefact: Path, protection: Mask | Feature | Code, *, seconds: float, limit: float | None
 ) -> Iterator[Line]:
     """An exported artefact, in float32 and in 8 bits, beside PyTorch's release; and the bytes of both."""
-    images = torch.randint(0, 256, (IMAGES, *SHAPE), generator=torch.Generator().manual_seed(0))
-    images = images.to(torch.uint8)
+    images = noise_images()
     exact = export(artefact, artefact.with_suffix(".onnx"), check=images[:8])
     small = export(
         artefact, artefact.with_suffix(".8.onnx"), check=images[:8], int8=True, calibration=images[8:]
@@ -54,6 +68,37 @@ def compare(
     yield turns.rates(f"{words}, exported, int8", one=1, **each)
     sizes = {"ours": small.bytes / 1000, "other": exact.bytes / 1000, "ratio": small.bytes / exact.bytes}
     yield Line(name=f"{words}, file, int8", **sizes, unit="kB", against="float32", lower=True)
+
+
+def beside(code: Path, mask: Path, *, seconds: float) -> Iterator[Line]:
+    """An exported code beside dp-pix and an exported mask: images a second, and what travels of one."""
+    images = noise_images()
+    rows = [{"images": image.numpy()} for image in images.split(1)]
+    encoder, masker = (session(path.with_suffix(".onnx")) for path in (code, mask))
+    dp_pix, noise = parse(DP_PIX), fresh_noise()
+    turns = in_turn(
+        lambda: [np.packbits(encoder.run(None, row)[0] > 0).tobytes() for row in rows],
+        lambda: [dp_pix.release(image, noise).packed() for image in images.split(1)],
+        lambda: [masker.run(None, row) for row in rows],
+        seconds=seconds,
+    )
+    sent = [
+        len(protection.release(images[:1], noise).packed()[0])
+        for protection in (Code(str(code)), dp_pix, Mask(str(mask)))
+    ]
+    for other, against in ((1, DP_PIX), (2, f"{mask.stem}, exported")):
+        yield turns.rates(
+            f"{CODE} beside {against}", against=against, other=other, count=IMAGES, unit="images a second"
+        )
+        sizes = {"ours": sent[0], "other": sent[other], "ratio": sent[0] / sent[other]}
+        yield Line(name=f"{CODE} beside {against}, sent", **sizes, unit="bytes", against=against, lower=True)
+
+
+def write_code(path: Path) -> None:
+    """An untrained encoder."""
+    network = untrained_code_network("conv4", SHAPE, dimension=16, seed=0)
+    card = {"kind": codes.KIND, "shape": list(SHAPE), "config": {"encoder": "conv4", "bits": 16}}
+    artefacts.save(path, {f"network.{name}": each for name, each in network.state_dict().items()}, card)
 
 
 def write_mask(path: Path, *, width: int) -> None:
@@ -86,6 +131,10 @@ def lines(short: bool) -> Iterator[Line]:
             write_feature(artefact, cut=cut)
             feature = Feature(str(artefact), noise=0.0)
             yield from compare(f"feature, cut at {cut}", artefact, feature, seconds=seconds, limit=None)
+        artefact = Path(folder) / "code.safetensors"
+        write_code(artefact)
+        yield from compare(CODE, artefact, Code(str(artefact)), seconds=seconds, limit=None)
+        yield from beside(artefact, Path(folder) / "mask16.safetensors", seconds=seconds)
 
 
 def main() -> None:
