@@ -69,7 +69,8 @@ def test_among_how_many_people_may_be_said(command: Command, path: Path):
         "ledger", "naming", "--person", "anna", "--among", "369", "--among", "50", "--ledger", path
     )
     assert said.out == (
-        f"the person or class anna: after 2 releases {NOBODY} 369 equally likely people more than 70% of the time {AVERAGE}{LEAKAGE}; among 50 people nothing is "
+        f"the person or class anna: after 2 releases {NOBODY} 369 equally likely people more than 70% of "
+        f"the time {AVERAGE}{LEAKAGE}; among 50 people nothing is "
         "proved\n"
     )
 
@@ -77,7 +78,8 @@ def test_among_how_many_people_may_be_said(command: Command, path: Path):
 def test_whoever_is_on_all_images_of_a_folder_is_named_from_all_of_them(command: Command, path: Path):
     said = command("ledger", "naming", "--folder", "/photos", "--among", "1000000", "--ledger", path)
     assert said.out == (
-        f"/photos: after 3 releases {NOBODY} 1,000,000 equally likely people more than 0.41% of the time {AVERAGE}{LEAKAGE}\n"
+        f"/photos: after 3 releases {NOBODY} 1,000,000 equally likely people more than 0.41% of the time "
+        f"{AVERAGE}{LEAKAGE}\n"
     )
 
 

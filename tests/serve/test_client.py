@@ -33,6 +33,7 @@ from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, Imag
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.private_feature import untrained as untrained_feature
 from sfumato.protect import naming, parse
+from sfumato.protect.naming import naming_words
 from sfumato.protect.release import Release
 from sfumato.serve import models
 from sfumato.serve.app import create
@@ -734,6 +735,18 @@ def codes(store: Store, tmp_path: Path) -> Iterator[Cloud]:
 
 def own(codes: Cloud, noise: str = "") -> str:
     return f"code:artefact={codes.folder}/device/own.safetensors{noise}"
+
+
+def test_a_service_says_of_its_models_what_is_proved_of_who_a_release_shows(codes: Cloud, cloud: Cloud):
+    (model,) = codes.client(None).models()
+    assert model.naming == [naming_words(parse(own(codes), takes=["bits"]), model.shape)]
+    assert (
+        "names the right one of 1,000,000 equally likely people more than 0.41% of the time"
+        in (model.naming[0])
+    )
+    assert {words for model in cloud.client().models() for words in model.naming} == {
+        "nothing is proved of who it shows"
+    }
 
 
 @pytest.mark.parametrize("noise", ["", ",flip=0.1", ",epsilon=8"])

@@ -24,6 +24,7 @@ from sfumato.edge.export import export
 from sfumato.edge.sides import MOST_NUMBERS
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask
+from sfumato.protect.naming import naming_words
 from sfumato.protect.parameters import artefact_digest
 
 pytestmark = chromium.MARKS
@@ -272,6 +273,15 @@ def test_a_demand_that_protects_nothing_is_refused(page: Any, spec: str):
     assert page.text("guarantee") == "pictures cannot be protected so here"
     assert not page.find("actions").is_displayed()
     assert page.count("#pictures canvas") == 1  # the original alone
+
+
+def test_what_is_proved_of_who_a_release_shows_is_said_as_the_service_says_it(page: Any):
+    spec = "dp-pix:cell=4,epsilon=3"
+    words = naming_words(protect.parse(spec), (3, SIZE, SIZE))
+    page.connect(model(spec) | {"naming": [words]})
+    assert page.text("naming") == words == "nothing is proved of who it shows"
+    page.slide("epsilon", by=2)
+    assert page.text("naming") == ""  # of what is for looking only
 
 
 def test_the_guarantee_is_shown_before_the_first_picture_leaves_and_agreed_to_by_sending_it(page: Any):

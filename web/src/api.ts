@@ -8,6 +8,7 @@ export interface Model {
   name: string;
   kind: string;
   specs: string[]; // the protections that it was trained for
+  naming?: string[]; // of each, what is proved of who a release shows
   made_of: (string | null)[]; // of each, the SHA-256 of the artefact that it names
   shape: [number, number, number];
 }

@@ -6,11 +6,12 @@ import { PageError, messageOf } from "./errors";
 import type { Image, Shape } from "./image";
 import { Ledger } from "./ledger";
 import { freshBits } from "./noise/samplers";
-import { exported } from "./onnx";
+import { codeSizeOf, exported } from "./onnx";
 import { paint, read } from "./pictures";
 import { demanded, pin, pinned } from "./pins";
+import type { CodeSize } from "./protect/code";
 import { sentence } from "./protect/guarantee";
-import { type Protection, type Release, seen } from "./protect/release";
+import { type Protection, type Release, seen, written } from "./protect/release";
 import { EXAMPLES, nameOf, parse, sliders, valueIn, withValue } from "./protect/spec";
 
 const SERVER: string = import.meta.env.VITE_SERVER;
@@ -45,7 +46,12 @@ function made<K extends keyof HTMLElementTagNameMap>(
 
 /** Whether a protection needs an exported artefact. */
 function external(spec: string): boolean {
-  return ["mask", "feature"].includes(nameOf(spec));
+  return nameOf(spec) === "mask" || hasOwnNoise(spec);
+}
+
+/** Whether the noise of a protection is the user's choice, and no matter of the server's. */
+function hasOwnNoise(spec: string): boolean {
+  return ["feature", "code"].includes(nameOf(spec));
 }
 
 const select = (id: string) => element<HTMLSelectElement>(id);
@@ -59,6 +65,7 @@ class Page {
   private pictures: Picture[] = [];
   private spec = EXAMPLES[0];
   private exportedFile: Blob | null = null;
+  private codeSize: CodeSize | null = null; // by the encoder of a code in that file
   private protection: Protection | null = parse(this.spec);
   private undo: (() => Promise<void>) | null = null;
   private drawing = 0;
@@ -191,7 +198,7 @@ class Page {
     select("kinds").replaceChildren(
       ...specs.map((each) => made("option", { value: each }, model ? each : nameOf(each))),
     );
-    this.exportedFile = null;
+    this.exportedFile = this.codeSize = null;
     input("exported").value = "";
     const { pictures } = this;
     const images = await Promise.all(pictures.map((each) => read(each.file, shape)));
@@ -205,7 +212,11 @@ class Page {
 
   private async open(file: Blob | null): Promise<void> {
     this.exportedFile = file;
-    await this.setSpec(this.spec);
+    try {
+      this.codeSize = file && (await codeSizeOf(file));
+    } finally {
+      await this.setSpec(this.spec);
+    }
   }
 
   private async setSpec(spec: string): Promise<void> {
@@ -236,17 +247,23 @@ class Page {
     return this.model?.made_of[select("kinds").selectedIndex] ?? null;
   }
 
-  /** Whether what this spec makes is what the model was trained for; the noise of a feature is the user's choice. */
+  /** Whether what this spec makes is what the model was trained for. */
   private get fits(): boolean {
+    const { spec } = this;
     const specs = this.model?.specs ?? [];
-    return nameOf(this.spec) === "feature"
-      ? specs.some((each) => nameOf(each) === "feature")
-      : specs.includes(this.spec);
+    return hasOwnNoise(spec) ? specs.some((each) => nameOf(each) === nameOf(spec)) : specs.includes(spec);
   }
 
-  /** How pictures would leave; the noise of a feature is the user's own, and no matter of the server's. */
+  /** How pictures would leave, but for noise that is the user's own. */
   private get demand(): string {
     return demanded(external(this.spec) ? select("kinds").value : this.spec, this.shape);
+  }
+
+  /** What is proved of who a release shows, as the service says; "" of a setting that it does not demand. */
+  private get naming(): string {
+    const specs = this.model?.specs ?? [];
+    const number = specs.indexOf(this.spec);
+    return this.model?.naming?.[number] ?? "";
   }
 
   private get pinned(): string | null {
@@ -265,7 +282,7 @@ class Page {
   private listSliders(): void {
     const row = element("parameters");
     row.querySelectorAll(".slider").forEach((each) => each.remove());
-    for (const { key, steps } of sliders(this.spec)) {
+    for (const { key, steps } of sliders(this.spec, this.codeSize)) {
       const value = valueIn(this.spec, key) ?? Infinity;
       const most = key === "cell" ? Math.min(this.shape.height, this.shape.width) : Infinity;
       const all = [...new Set([...steps, value])].filter((each) => each <= most).sort((a, b) => a - b);
@@ -289,7 +306,14 @@ class Page {
   }
 
   private async slide(key: string, value: number): Promise<void> {
+    const all = sliders(this.spec, this.codeSize).filter((each) => each.key !== key);
+    const others = () => all.map((each) => valueIn(this.spec, each.key)).join();
+    const before = others();
     this.spec = withValue(this.spec, key, value);
+    if (others() !== before) {
+      this.listSliders();
+      element(`slider-${key}`).focus();
+    }
     await this.protect();
   }
 
@@ -325,6 +349,7 @@ class Page {
       : external(this.spec)
         ? "choose the exported artefact to protect pictures"
         : "pictures cannot be protected so here";
+    element("naming").textContent = this.naming;
     element("mismatch").hidden = !this.model || this.fits;
     const { changed } = this;
     element("changed").hidden = !changed;
@@ -365,7 +390,7 @@ class Page {
         { className: "pair" },
         figure(picture.image, `${picture.name}, original`, "original"),
         ...(view ? [figure(view, `${picture.name}, protected`, "protected")] : []),
-        ...(release && !view ? [made("p", {}, `leaves as ${release.packet.length / 4} numbers`)] : []),
+        ...(release && !view ? [made("p", {}, `leaves as ${written(release)}`)] : []),
       ),
       made("div", { className: "caption" }, made("span", {}, picture.name), remove),
       ...(picture.answer ? [guesses(picture.answer)] : []),

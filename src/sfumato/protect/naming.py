@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from sfumato.dp import naming
@@ -30,6 +31,22 @@ def information(protection: Any) -> naming.Information:
     bounds = protection.bounds(_RARE) if hasattr(protection, "bounds") else []
     factors = [bound.chance / _RARE for bound in bounds if bound.chance < 1]
     return naming.Information(outputs=counted, leakage=min([counted, *map(math.log2, factors)]))
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A protection of which nothing is known but how many different releases it has; None for not that."""
+
+    outputs: int | None
+
+    def guarantee(self, shape: tuple[int, int, int]) -> None:
+        """None: no differential privacy."""
+
+    def bounds(self, prior: naming.Prior, releases: int = 1) -> list[naming.Bound]:
+        """What is proved of naming somebody, by counting."""
+        return (
+            [] if self.outputs is None else [naming.counting(prior, outputs=self.outputs, releases=releases)]
+        )
 
 
 def named(

@@ -58,6 +58,8 @@ class ModelInfo(_Message):
 
     Attributes:
         specs: the protections that it takes releases of.
+        naming: of each, what is proved of who one release shows, in words; noise that a device adds by its
+            own choice may prove more.
         made_of: of each, the SHA-256 of the artefact that it names; null where none is named or known.
         shape: channels, height and width of images.
         dimension: of embeddings.
@@ -68,6 +70,7 @@ class ModelInfo(_Message):
     name: str
     kind: str
     specs: list[str]
+    naming: list[str] = []
     made_of: list[str | None]
     shape: tuple[int, int, int]
     dimension: int

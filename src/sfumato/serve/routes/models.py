@@ -1,9 +1,10 @@
 """The models that a server runs."""
 
 from sfumato.errors import needs_extra
+from sfumato.protect.naming import Counted, naming_words
 from sfumato.serve import problems
 from sfumato.serve.access import Reader
-from sfumato.serve.models import Served
+from sfumato.serve.models import Demand, Served
 from sfumato.serve.service import Serving
 from sfumato.wire.messages import ModelInfo
 
@@ -23,8 +24,15 @@ def _describe(model: Served) -> ModelInfo:
         name=model.name,
         kind=model.kind,
         specs=[demand.spec for demand in model.demands],
+        naming=[_naming(model, demand) for demand in model.demands],
         made_of=[demand.made_of for demand in model.demands],
         shape=model.shape,
         dimension=model.dimension,
         refused=None if model.refusal is None else model.refusal.refused,
     )
+
+
+def _naming(model: Served, demand: Demand) -> str:
+    """What is proved of who a release shows; of a feature or a code without noise, which devices choose."""
+    counted = Counted(2**model.dimension if demand.kind == "bits" else None)
+    return naming_words(demand.protection or counted, model.shape)
