@@ -38,6 +38,7 @@ SETTINGS = {
         "denoiser_width": 4,
     },
     "adversary": {"steps": 3, "adaptive_steps": 2, "batch": 16, "gallery": 6, "probes": 3, "copies": 2},
+    "restoration": {"steps": 2, "batch": 4},
 }
 
 
@@ -61,9 +62,9 @@ def test_every_cell_has_one_record(finished):
     kinds = [record["kind"] for record in records.values()]
     # none: clean; two protections: clean, protected, denoised.
     assert kinds.count("accuracy") == 1 + 2 * 3
-    # none: static; two protections: static, adaptive, and static on denoised images.
-    assert kinds.count("attack") == 1 + 2 * 3
-    assert kinds.count("similarity") == 1 + 2 * 2
+    # none: static; two protections: static, adaptive, on restored images, on values, and static on denoised.
+    assert kinds.count("attack") == 1 + 2 * 5
+    assert kinds.count("similarity") == 1 + 2 * 3
     assert kinds.count("embeddings") == 1 + 2 * 2
     assert kinds.count("pictures") == 3
     study = json.loads((finished / "study.json").read_text())
@@ -184,6 +185,8 @@ def test_an_attack_records_each_classifier_the_pairs_and_no_faces_where_nobody_l
     attacks = [r for r in records_of(finished).values() if r["kind"] == "attack"]
     assert {record["cell"]["attack"].endswith("-adaptive") for record in attacks} == {True, False}
     for record in attacks:
+        if grid.ATTACKS[record["cell"]["attack"]].view == "values":
+            continue
         found, known = record["result"], ["svm", "1-nn", "mean"]
         # Who adapts trains his recogniser further, and keeps the one he had.
         further = [
@@ -196,6 +199,32 @@ def test_an_attack_records_each_classifier_the_pairs_and_no_faces_where_nobody_l
         assert 0 <= found["verification_auc"] <= 1
         assert 0 <= found["tar_at_far_1e-3"] <= 1
         assert found["faces_found"] is None
+
+
+def test_an_attack_records_whom_each_classifier_names(finished):
+    codes = cartoons().split("test").label("identity").codes
+    for record in records_of(finished).values():
+        if record["kind"] != "attack":
+            continue
+        result = record["result"]
+        assert result["people"] == [3] * len(codes.unique())  # probes of each
+        for score in result["scores"]:
+            assert all(0 <= hits <= 3 for hits in score["hits"])
+            assert sum(score["hits"]) / result["probes"] == pytest.approx(score["top1"])
+
+
+def test_an_adversary_on_values_sees_cells_and_means_over_squares(finished):
+    results = {
+        r["cell"]["protection"]: r["result"]
+        for r in records_of(finished).values()
+        if r["kind"] == "attack" and r["cell"]["attack"] == "reidentify-values"
+    }
+    assert set(results) == {"blur:radius=1", "dp-pix:cell=4,epsilon=3"}
+    known = {"svm", "1-nn", "mean", "discriminant", "rbf", "plda", "plda-rbf"}
+    for result in results.values():
+        assert {score["classifier"] for score in result["scores"]} == known
+        assert (result["gallery"], result["probes"], result["identities"]) == (6 * 6, 6 * 3, 6)
+        assert result["learned_from"] == 14 * 9  # all training images
 
 
 def test_accuracy_records_the_operations_of_a_query(finished):

@@ -73,6 +73,8 @@ def log_posteriors(
     with warnings.catch_warnings():
         # It is trained for so many epochs, and not until nothing changes.
         warnings.simplefilter("ignore", ConvergenceWarning)
+        # Of some people there is one photograph, which does not vary.
+        warnings.filterwarnings("ignore", message="Only one sample available")
         fitted = make_pipeline(StandardScaler(), model).fit(features.double().numpy(), identities.numpy())
     found = fitted.predict_proba(test_features.double().numpy())
     # No chance is 0: a class that a softmax rounded away is at the end of the list, and no more.

@@ -1,9 +1,9 @@
 """Who is on a release, by probabilistic linear discriminant analysis of its values.
 
-Source: the two-covariance model of Brümmer & de Villiers 2010, after Prince & Elder 2007; Sizov, Lee & Kinnunen
-2014 compare it with others. A person has a point y ~ N(μ, B), and each photograph of them values x ~ N(y, W):
-B is how people differ, W how photographs of one person do. Both are learned from people whom nobody looks for;
-the ratio of two likelihoods then says whether a probe shows a person of the gallery.
+Source: the two-covariance model of Brümmer & de Villiers 2010, after Prince & Elder 2007; Sizov, Lee &
+Kinnunen 2014 compare it with others. A person has a point y ~ N(μ, B), and each photograph of them has values
+x ~ N(y, W): B is how people differ, W how photographs of one person do. Both are learned from people whom
+nobody looks for. The ratio of two likelihoods then says whether a probe shows a person of the gallery.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ from sfumato.errors import DataError
 
 DIMENSIONS = (10, 20, 40, 80, 160, 320)  # principal components, among which the data chooses
 _STEPS = 100  # of expectation-maximisation
-_RISE = 1e-5  # of the log-likelihood of a photograph, below which it has converged
+# Of the log-likelihood of a photograph, below which it has converged: at last, and to choose by.
+_RISE, _ROUGH_RISE = 1e-4, 1e-2
 # The least that photographs of one person differ in any direction, as a share of the mean variance; and
 # people, as a share of what their photographs do: where this starts at 0 it would stay there.
 _FLOOR, _LEAST = 1e-6, 1e-4
@@ -31,11 +32,14 @@ class PLDA:
         axes: (D, d) float64, from values to coordinates: principal components, then both covariances
             diagonalised at once.
         between: (d,) float64, the diagonal of B.
+        held_out: the share of photographs that a model of half of the people named rightly among the other
+            half; 0 where that was not tried.
     """
 
     mean: Tensor
     axes: Tensor
     between: Tensor
+    held_out: float = 0.0
 
     def coordinates(self, values: Tensor) -> Tensor:
         """(..., D) values -> (..., d) float64, with W = 1 and B diagonal."""
@@ -101,11 +105,12 @@ def train(values: Tensor, identities: Tensor, *, dimensions: int | None = None) 
     components = principal_components(flat, dimensions or max(DIMENSIONS))  # (D, d)
     centre = flat.mean(0)
     coordinates = ((values - centre) @ components).double()
+    held_out = 0.0
     if dimensions is None:
-        dimensions = _chosen(coordinates, identities)
+        dimensions, held_out = _chosen(coordinates, identities)
     mean, axes, between = _fitted(coordinates[..., :dimensions], identities)
     components = components[:, :dimensions].double()
-    return PLDA(centre.double() + components @ mean, components @ axes, between)
+    return PLDA(centre.double() + components @ mean, components @ axes, between, held_out)
 
 
 def principal_components(values: Tensor, count: int) -> Tensor:
@@ -126,8 +131,8 @@ def principal_components(values: Tensor, count: int) -> Tensor:
     return components
 
 
-def _chosen(coordinates: Tensor, identities: Tensor) -> int:
-    """How many principal components name people best on whom the model was not trained.
+def _chosen(coordinates: Tensor, identities: Tensor) -> tuple[int, float]:
+    """How many principal components name people best on whom the model was not trained, and how well.
 
     Every second person is named, every second photograph of them; the other ones are their gallery.
     """
@@ -139,16 +144,18 @@ def _chosen(coordinates: Tensor, identities: Tensor) -> int:
     gallery = looked_for & ~second
     probes = looked_for & second & torch.isin(identities, identities[gallery])
     others = coordinates[:, ~looked_for], identities[~looked_for]
-    if len(candidates) == 1 or not trainable(*others) or not probes.any():
-        return most
+    if not trainable(*others) or not probes.any():
+        return most, 0.0
 
     def right(dimensions: int) -> float:
-        model = PLDA(*_fitted(others[0][..., :dimensions], others[1]))
+        model = PLDA(*_fitted(others[0][..., :dimensions], others[1], rise=_ROUGH_RISE))
         known, asked = coordinates[:, gallery, :dimensions], coordinates[0, probes, :dimensions]
         people, ratios = model.log_ratios(known, identities[gallery], asked)
         return (people[ratios.argmax(1)] == identities[probes]).double().mean().item()
 
-    return max(candidates, key=right)  # the fewest of several that are equal
+    shares = {dimensions: right(dimensions) for dimensions in candidates}
+    best = max(shares, key=lambda dimensions: shares[dimensions])  # the fewest of several that are equal
+    return best, shares[best]
 
 
 def _grouped(values: Tensor, identities: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -158,7 +165,7 @@ def _grouped(values: Tensor, identities: Tensor) -> tuple[Tensor, Tensor, Tensor
     return people, counts, sums / counts[:, None], rows
 
 
-def _fitted(values: Tensor, identities: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _fitted(values: Tensor, identities: Tensor, *, rise: float = _RISE) -> tuple[Tensor, Tensor, Tensor]:
     """The two-covariance model of (R, N, d) values, by maximum likelihood. -> mean, axes, between; see PLDA.
 
     All covariances of a step are in the coordinates in which those of the step before are diagonal.
@@ -183,7 +190,7 @@ def _fitted(values: Tensor, identities: Tensor) -> tuple[Tensor, Tensor, Tensor]
         spread = 1 + n * variances
         likelihood = photographs * axes.slogdet().logabsdet - inside.trace() / 2
         likelihood -= (n * z.square() / spread + spread.log()).sum() / 2
-        if likelihood.item() / photographs - before < _RISE:
+        if likelihood.item() / photographs - before < rise:
             break
         before = likelihood.item() / photographs
         points, left = n * variances / spread * z, variances / spread  # posterior means and variances, (I, d)

@@ -296,7 +296,7 @@ def by_numbers(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> t
 _FEW_NUMBERS = 80  # that linear classifiers and discriminants of a gallery alone are fitted on
 _COST = 10.0  # C of the support vector machine with a Gaussian kernel
 _COMPARED = 1000  # values whose distances say how wide the kernel is
-_AT_ONCE = 256  # probes whose margins of every two people are held
+_AT_ONCE = 512  # probes whose margins of every two people are held
 
 
 def by_values(
@@ -334,7 +334,7 @@ def by_values(
 
 
 def _by_kernel(gallery: Tensor, identities: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
-    """People, and the (m, I) margins of a support vector machine with the kernel exp(-|x - y|² / width).
+    """People, and the (m, I) scores of a support vector machine with the kernel exp(-|x - y|² / width).
 
     The width is the median of |x - y|² over the gallery; each two people have a machine of their own.
     """
@@ -349,8 +349,17 @@ def _by_kernel(gallery: Tensor, identities: Tensor, probes: Tensor) -> tuple[Ten
         return (-torch.cdist(values, gallery).square() / width).exp().numpy()
 
     people = identities.unique()
-    machine = SVC(C=_COST, kernel="precomputed").fit(kernel(gallery), identities.numpy())
-    margins = torch.cat(
-        [torch.from_numpy(machine.decision_function(kernel(part))) for part in probes.split(_AT_ONCE)]
-    ).float()
-    return people, torch.stack([-margins, margins], 1) if len(people) == 2 else margins
+    machine = SVC(C=_COST, kernel="precomputed", decision_function_shape="ovo")
+    machine.fit(kernel(gallery), identities.numpy())
+    first, second = torch.triu_indices(len(people), len(people), 1)
+    scores = []
+    for part in probes.split(_AT_ONCE):
+        margins = torch.from_numpy(machine.decision_function(kernel(part))).reshape(len(part), -1)
+        # Each pair has a vote; among as many votes the sum of the margins decides, as in scikit-learn. Of two
+        # people alone it has the margin of the second.
+        margins = margins if len(people) > 2 else -margins
+        votes, sums = margins.new_zeros(2, len(part), len(people))
+        votes.index_add_(1, first, (margins > 0).double()).index_add_(1, second, (margins < 0).double())
+        sums.index_add_(1, first, margins).index_add_(1, second, -margins)
+        scores.append(votes + sums / (3 * (sums.abs() + 1)))
+    return people, torch.cat(scores).float()

@@ -1,7 +1,6 @@
 """Re-identification in a study: whom adversaries know, what they see, and how often they are right."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from sfumato.assess import recognition
 from sfumato.attack import reidentify
+from sfumato.study.attacks.scores import outcome, score
 from sfumato.study.cells import Cell, changed
 from sfumato.study.learners import few_shot
 from sfumato.study.streams import GALLERY, PROBES
@@ -62,17 +62,9 @@ def of_vectors(lab: "Lab", cell: Cell, seen: Callable[[Any], Tensor]) -> dict[st
     names, truth = codes[gallery].repeat(copies), codes[probes]
     asked = seen(lab.released(cell, people.images[probes], PROBES))
     scores = [
-        {"classifier": guesses.classifier, **asdict(_identified(guesses, truth))}
-        for guesses in reidentify.by_numbers(known.double(), names, asked.double())
+        score(guesses, truth) for guesses in reidentify.by_numbers(known.double(), names, asked.double())
     ]
-    return {
-        "scores": scores,
-        "chance": recognition.chance(truth),
-        "identities": len(names.unique()),
-        "gallery": len(gallery),
-        "probes": len(probes),
-        "faces_found": None,
-    }
+    return {**outcome(scores, names, truth, gallery=len(gallery)), "faces_found": None}
 
 
 def _of_images(lab: "Lab", cell: Cell, kind: Attack) -> dict[str, Any]:
@@ -104,14 +96,10 @@ def _of_images(lab: "Lab", cell: Cell, kind: Attack) -> dict[str, Any]:
     for suffix, recogniser in recognisers.items():
         embedded, embedded_probes = recogniser.embed(known), recogniser.embed(asked)
         for guesses in reidentify.reidentify(embedded, names, embedded_probes, weight=weight):
-            scores.append({"classifier": guesses.classifier + suffix, **asdict(_identified(guesses, truth))})
+            scores.append(score(guesses, truth, words=suffix))
         verified.append(_verified(embedded, names, embedded_probes, truth))
     return {
-        "scores": scores,
-        "chance": recognition.chance(truth),
-        "identities": len(names.unique()),
-        "gallery": len(gallery),
-        "probes": len(probes),
+        **outcome(scores, names, truth, gallery=len(gallery)),
         **max(verified, key=lambda verification: verification["verification_auc"]),
         "faces_found": None if faces is None else faces.rate,
     }
@@ -146,10 +134,6 @@ class _Shown:
             case _:
                 shown: Tensor = released.images()
                 return shown
-
-
-def _identified(guesses: reidentify.Guesses, truth: Tensor) -> Any:
-    return recognition.identification(guesses.similarities, guesses.identities, truth)
 
 
 def _verified(gallery: Tensor, names: Tensor, probes: Tensor, truth: Tensor) -> dict[str, float]:

@@ -1,0 +1,142 @@
+"""Adversaries on the values that travelled: cells, pixels and shapes, numbers, bits or the answer.
+
+They know the protection, as the adaptive adversary does, and have no network: they learn from releases of the
+training people what tells people apart, and compare the probes with releases of the gallery.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sfumato.attack import plda, reidentify
+from sfumato.attack.table import MOST_OUTPUTS, by_table
+from sfumato.proportions import wilson
+from sfumato.study.attacks.scores import hits, outcome, score
+from sfumato.study.cells import Cell
+from sfumato.study.streams import GALLERY, OTHERS, PROBES
+from sfumato.study.vocabulary import IMAGES, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.study.lab import Lab
+
+_VERSION = 1  # raised when the same adversaries would find more or less
+_NUMBERS = 2048  # of an image at most: of larger ones means over squares, which named no fewer people
+_SQUARE = 4  # whose means are looked at as well, where noise falls on every pixel
+_LEARNED = 20_000  # releases at most that are learned from
+_REDRAWN = 16  # releases of each photograph that a table counts
+
+_Reading = Callable[[Any], Tensor]  # a release -> (N, D) numbers
+
+
+def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """What decides the figures of the attack."""
+    adversary = lab.config.adversary
+    return {
+        "sensitive": lab.adversaries.sensitive,
+        "values": _VERSION,
+        **{name: getattr(adversary, name) for name in ("gallery", "probes", "copies")},
+    }
+
+
+def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
+    """Look for everybody on releases, and say how often that works; see attack.Result."""
+    adversaries = lab.adversaries
+    gallery, probes = adversaries.dealt(cell.seed)
+    people = adversaries.people
+    codes = people.label(adversaries.sensitive).codes
+    names, truth = codes[gallery], codes[probes]
+    known = _released(lab, cell, people.images[gallery], GALLERY, lab.config.adversary.copies)
+    asked = _released(lab, cell, people.images[probes], PROBES, 1)
+    learned, others = _learned(lab, cell)
+    words, reading, model = _learner(learned, others, _readings(lab, cell, asked[0]))
+    known_values = torch.stack([reading(released) for released in known])
+    scores = [
+        score(guesses, truth, words=words)
+        for guesses in reidentify.by_values(known_values, names, reading(asked[0]), model)
+    ]
+    if 0 < (getattr(lab.protection(cell), "outputs", None) or 0) <= MOST_OUTPUTS:
+        # It takes the place of the one that counts a gallery's few copies.
+        scores = [entry for entry in scores if entry["classifier"] != "table"]
+        scores.append(_exact(lab, cell, people.images, (gallery, probes), codes))
+    return {**outcome(scores, names, truth, gallery=len(gallery)), "learned_from": len(others)}
+
+
+def _released(lab: "Lab", cell: Cell, images: Tensor, stream: int, copies: int) -> list[Any]:
+    """So many releases of the images, as the other adversaries have them; without noise all are one."""
+    copies = copies if lab.protection(cell).draws_noise else 1
+    return [lab.released(cell, images, stream, number) for number in range(copies)]
+
+
+def _learned(lab: "Lab", cell: Cell) -> tuple[list[Any], Tensor]:
+    """Releases of the training people, and who they are; where there are too many, of some of the people."""
+    others = lab.adversaries.others
+    codes = others.label(lab.adversaries.sensitive).codes
+    people, rows, counts = codes.unique(return_inverse=True, return_counts=True)
+    order = lab.shuffled(len(people), cell.seed)
+    kept = order[counts[order].cumsum(0) <= _LEARNED]
+    rows = torch.isin(rows, kept).nonzero().flatten()
+    copies = max(1, min(lab.config.adversary.copies, _LEARNED // max(1, len(rows))))
+    return _released(lab, cell, others.images[rows], OTHERS, copies), codes[rows]
+
+
+def _learner(
+    learned: list[Any], others: Tensor, readings: dict[str, _Reading]
+) -> tuple[str, _Reading, plda.PLDA | None]:
+    """The way to read a release by which most people are named who were held out: its words, it, its model.
+
+    The first, and no model, where nothing can be learned.
+    """
+    models = {}
+    for words, reading in readings.items():
+        values = torch.stack([reading(released) for released in learned])
+        if not plda.trainable(values, others):
+            return words, reading, None
+        models[words] = plda.train(values, others)
+    best = max(models, key=lambda words: models[words].held_out)
+    return best, readings[best], models[best]
+
+
+def _readings(lab: "Lab", cell: Cell, released: Any) -> dict[str, _Reading]:
+    """The ways to read a release as numbers: what a classifier's name says of it, and the way.
+
+    Noise on every pixel is read as means over squares as well, in which most of it is gone.
+    """
+    if release_kind(cell.protection) not in IMAGES:
+        return {"": lambda released: released.vectors()}
+    channels, height, width = _planes(released).shape[1:]
+    side = next(side for side in range(1, height + width) if channels * height * width <= _NUMBERS * side**2)
+    readings = {"" if side == 1 else f", on {side}x{side} means": _means(side)}
+    if lab.protection(cell).draws_noise and released.cell == 1 and side < _SQUARE < min(height, width):
+        readings[f", on {_SQUARE}x{_SQUARE} means"] = _means(_SQUARE)
+    return readings
+
+
+def _planes(released: Any) -> Tensor:
+    """(N, C, h, w) float32 values from 0 to 1; of a mask, a channel more that says what is shown."""
+    values: Tensor = released.values.float() / 255
+    return values if released.shown is None else torch.cat([values, released.shown.float()], 1)
+
+
+def _means(side: int) -> _Reading:
+    """Means over squares of that side, which are cut at the border."""
+    return lambda released: functional.avg_pool2d(
+        _planes(released), side, ceil_mode=True, count_include_pad=False
+    ).flatten(1)
+
+
+def _exact(
+    lab: "Lab", cell: Cell, images: Tensor, dealt: tuple[Tensor, Tensor], codes: Tensor
+) -> dict[str, Any]:
+    """The score of the exact table, with its 95% interval over probes: a probe's releases count as one."""
+    gallery, probes = (
+        torch.stack([released.vectors() for released in _released(lab, cell, images[rows], stream, _REDRAWN)])
+        for rows, stream in zip(dealt, (GALLERY, PROBES), strict=True)
+    )
+    truth = codes[dealt[1]]
+    table = by_table(gallery, codes[dealt[0]], probes, truth)
+    low, high = wilson(table.right.sum().item(), len(truth))
+    shares = {"top1": table.top1, "low": low, "high": high, "in_sample": table.in_sample}
+    return {"classifier": "table", **shares, "hits": hits(table.right, truth)}
