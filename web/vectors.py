@@ -19,10 +19,11 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from sfumato import protect
+from sfumato import protect, wire
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import SpecError
 from sfumato.images import digest
+from sfumato.protect.code import BitsRelease, bits_of, words_of
 from sfumato.protect.feature import clipped_noisy, noisy
 from sfumato.protect.parameters import BOUNDS
 from sfumato.protect.release import Release
@@ -92,6 +93,7 @@ def vectors() -> Iterator[Vector]:
     yield from _protected()
     yield from _noise()
     yield from _features()
+    yield from _codes()
     yield from _masks()
     yield from _digits()
     yield from _words()
@@ -189,6 +191,41 @@ def _features() -> Iterator[Vector]:
                 "bits": recorder.drawn(),
                 "answer": found[0].tolist(),
             }
+
+
+def _codes() -> Iterator[Vector]:
+    """Bits as they leave, as they are and with lies, which often tie; and the bytes that they travel in."""
+    generator = torch.Generator().manual_seed(0)
+    for seed, count in enumerate((1, 5, 8, 12, 16, 64)):
+        flags = torch.rand(1, count, generator=generator) < 0.5
+        plain = {"kind": "code", "bits": count, "flags": flags[0].int().tolist()}
+        release = BitsRelease(flags, "code:artefact=c")
+        yield {**plain, "noise": "", "drawn": "", "answer": _text(release.packed()[0])}
+        yield {**plain, "kind": "code on the wire", "answer": _text(wire.encode(release, made_of="a" * 64))}
+        for flip in ("0.1", "0.25", "0.49"):
+            probability = Fraction(flip)
+            recorder = Recorder(seed, (int(probability * 65536),))
+            turned = flags ^ recorder.noise().flips((1, count), probability=probability)
+            packet = BitsRelease(turned, "").packed()[0]
+            yield {**plain, "noise": f"flip={flip}", "drawn": recorder.drawn(), "answer": _text(packet)}
+        if count > 16:
+            continue
+        for epsilon in ("0.3", "2", "9"):
+            lie = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon)) / (2**count - 1))
+            recorder = Recorder(seed, _ties([lie]))
+            words = recorder.noise().other_words(words_of(flags), outputs=2**count, epsilon=Fraction(epsilon))
+            packet = BitsRelease(bits_of(words, bits=count), "").packed()[0]
+            yield {**plain, "noise": f"epsilon={epsilon}", "drawn": recorder.drawn(), "answer": _text(packet)}
+    for seed, count in enumerate((300, 40_000)):  # the second in more than one chunk
+        recorder = Recorder(seed, (6553,))
+        found = recorder.noise().flips((count,), probability=Fraction("0.1"))
+        given = {"probability": ["1", "10"], "count": count, "bits": recorder.drawn()}
+        yield {"kind": "flips", **given, "answer": found.int().tolist()}
+        words = torch.randint(0, 1000, (count,), generator=generator)
+        recorder = Recorder(seed, _ties([1 / (1 + mpmath.exp(5) / 999)]))
+        told = recorder.noise().other_words(words, outputs=1000, epsilon=Fraction(5))
+        given = {"words": words.tolist(), "outputs": 1000, "epsilon": ["5", "1"], "bits": recorder.drawn()}
+        yield {"kind": "other words", **given, "answer": told.tolist()}
 
 
 def _masks() -> Iterator[Vector]:

@@ -4,12 +4,21 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { messageOf } from "./src/errors";
 import { type Image, type Shape, digest } from "./src/image";
 import { type Fraction, expDigits, fraction, logisticDigits, upperTailDigits } from "./src/noise/exact";
-import { type Bits, discreteGaussian, freshBits, laplace, roundedGaussian } from "./src/noise/samplers";
+import {
+  type Bits,
+  discreteGaussian,
+  flips,
+  freshBits,
+  laplace,
+  otherWords,
+  roundedGaussian,
+} from "./src/noise/samplers";
+import { CodeNoise } from "./src/protect/code";
 import { clippedNoisy, noisy } from "./src/protect/feature";
 import { sentence } from "./src/protect/guarantee";
 import { BOUNDS } from "./src/protect/parameters";
-import { packed } from "./src/protect/release";
-import { parse } from "./src/protect/spec";
+import { type Release, packed, packedBits } from "./src/protect/release";
+import { parse, valuesOf, withValue } from "./src/protect/spec";
 import { fit, grey } from "./src/resize";
 import { encode } from "./src/wire";
 
@@ -40,6 +49,10 @@ function exact([numerator, denominator]: [string, string]): Fraction {
   return fraction(BigInt(numerator), BigInt(denominator));
 }
 
+function codeNoise(unit: "bits" | "numbers", count: number, noise: string): CodeNoise {
+  return new CodeNoise({ unit, count }, valuesOf(`code:${noise}`));
+}
+
 const ANSWERS: Record<string, (words: Words) => unknown> = {
   protect: async (words) => text((await parse(words.spec).release(image(words), recorded(words.bits))).packet),
   laplace: ({ count, scale, bits }) => [...laplace(count, exact(scale), recorded(bits))],
@@ -50,6 +63,26 @@ const ANSWERS: Record<string, (words: Words) => unknown> = {
   "fresh noisy": ({ feature, covariance, ratio, count }) =>
     Array.from({ length: count }, () => noisy(feature, covariance, ratio, freshBits)),
   "clipped noisy": ({ feature, norm, variance, bits }) => clippedNoisy(feature, norm, variance, recorded(bits)),
+  flips: ({ count, probability, bits }) => [...flips(count, exact(probability), recorded(bits))],
+  "other words": ({ words, outputs, epsilon, bits }) => otherWords(words, outputs, exact(epsilon), recorded(bits)),
+  "fresh words": ({ count, word, outputs, epsilon }) =>
+    otherWords(Array(count).fill(word), outputs, exact(epsilon), freshBits),
+  code: ({ bits, flags, noise, drawn }) =>
+    text(packedBits(codeNoise("bits", bits, noise).ofBits(Uint8Array.from(flags), recorded(drawn)))),
+  "code on the wire": ({ bits, flags }) => {
+    const [shape, packet] = [{ channels: 3, height: 9, width: 9 }, packedBits(Uint8Array.from(flags))];
+    const release = { kind: "bits", spec: "code:artefact=c", madeOf: "a".repeat(64), shape, cell: 1, packet, bits };
+    return text(encode([release as Release]));
+  },
+  "code refused": ({ unit, count, noise }) => {
+    try {
+      return codeNoise(unit, count, noise).isThere;
+    } catch (error) {
+      return messageOf(error);
+    }
+  },
+  "code guarantee": ({ unit, count, noise }) => sentence(codeNoise(unit, count, noise).guarantee()),
+  slid: ({ spec, key, value }) => withValue(spec, key, value ?? Infinity),
   packed: ({ shown, values }) => text(packed(bytes(shown), bytes(values))),
   exp: ({ x, length }) => String(expDigits(exact(x))(length)),
   logistic: ({ x, length }) => String(logisticDigits(exact(x))(length)),

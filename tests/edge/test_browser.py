@@ -18,11 +18,12 @@ from typing import Any
 import chromium
 import pytest
 import torch
-from devices import SHAPE, pictures, write_feature, write_mask
+from devices import SHAPE, pictures, write_code, write_feature, write_mask
 
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.edge.export import export
-from sfumato.edge.sides import MOST_NUMBERS
+from sfumato.edge.sides import MOST_CODES, MOST_NUMBERS
+from sfumato.protect.code import Code, signs
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask
 
@@ -53,9 +54,14 @@ def site(tmp_path_factory) -> Path:
     shutil.copy(PAGE, folder)
     (folder / "ort").symlink_to(RUNTIME)
     (folder / "images.bin").write_bytes(pictures(3).numpy().tobytes())
-    for name, write in (("feature", write_feature), ("mask", write_mask)):
-        artefact = write(folder / f"{name}.safetensors")
-        export(artefact, folder / f"{name}.onnx", check=pictures(2, seed=1))
+    artefacts = [
+        write_feature(folder / "feature.safetensors"),
+        write_mask(folder / "mask.safetensors"),
+        write_code(folder / "bits.safetensors", bits=16),
+        write_code(folder / "numbers.safetensors", side=16, numbers=6),
+    ]
+    for artefact in artefacts:
+        export(artefact, artefact.with_suffix(".onnx"), check=pictures(2, seed=1))
     return folder
 
 
@@ -103,3 +109,15 @@ def test_a_browser_shows_the_pixels_that_pytorch_does(page: Any, site: Path):
     assert shown.sum((1, 2, 3)).tolist() == [90] * 3
     assert torch.equal(values, pictures(3) * shown)
     assert (shown != expected.shown).double().mean() < 0.01  # another order of sums, and near ties
+
+
+def test_a_browser_makes_the_bits_that_pytorch_does(page: Any, site: Path):
+    numbers = torch.tensor([each["numbers"] for each in released(page, "bits.onnx")])
+    expected = Code(str(site / "bits.safetensors")).release(pictures(3), seeded_noise(0))
+    assert torch.equal(signs(numbers), expected.values)
+
+
+def test_a_browser_makes_the_numbers_that_pytorch_does_of_images_that_it_shrinks(page: Any, site: Path):
+    numbers = torch.tensor([each["numbers"] for each in released(page, "numbers.onnx")])
+    expected = Code(str(site / "numbers.safetensors")).release(pictures(3), seeded_noise(0))
+    torch.testing.assert_close(numbers, expected.values, atol=MOST_CODES, rtol=0)

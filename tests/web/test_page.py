@@ -14,20 +14,23 @@ import chromium
 import numpy as np
 import pytest
 import torch
-from devices import SHAPE, pictures, write_feature, write_mask
+from devices import SHAPE, pictures, write_code, write_feature, write_mask
 from PIL import ExifTags, Image
 from torch import Tensor
 
 from sfumato import images, protect, wire
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.edge.export import export
-from sfumato.edge.sides import MOST_NUMBERS
+from sfumato.edge.sides import MOST_CODES, MOST_NUMBERS
+from sfumato.protect.code import BitsRelease, Code
 from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask
 from sfumato.protect.naming import naming_words
 from sfumato.protect.parameters import artefact_digest
 
 pytestmark = chromium.MARKS
+
+SLIDERS = "return [...document.querySelectorAll('.slider input')].map(each => each.id)"
 
 KEY = "the-key-of-the-user"
 SIZE = 36  # of the models' images; cells of 5 leave smaller ones at the border
@@ -134,6 +137,13 @@ def mask(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def feature(tmp_path_factory) -> Path:
     artefact = write_feature(tmp_path_factory.mktemp("feature") / "feature.safetensors")
+    export(artefact, artefact.with_suffix(".onnx"), check=pictures(2, seed=1))
+    return artefact
+
+
+@pytest.fixture(scope="module", params=["bits", "numbers"])
+def code(request, tmp_path_factory) -> Path:
+    artefact = write_code(tmp_path_factory.mktemp("code") / "code.safetensors", **{request.param: 12})
     export(artefact, artefact.with_suffix(".onnx"), check=pictures(2, seed=1))
     return artefact
 
@@ -617,6 +627,7 @@ def test_of_a_mask_whose_shape_is_asked_for_no_value_leaves(page: Any, mask: Pat
     spec = "mask:artefact=mask.safetensors,values=shape"
     page.connect(model(spec, shape=SHAPE, made_of=artefact_digest(str(mask))))
     page.find("exported").send_keys(str(mask.with_suffix(".onnx")))
+    page.until("return document.getElementById('guarantee').textContent == 'nothing is proved'")
     page.choose(pictures(2))
     sent = wire.decode(page.enrol("a hat"), most_images=2, most_pixels=10_000)
     assert sent.shown.sum((1, 2, 3)).tolist() == [90, 90]
@@ -653,6 +664,71 @@ def test_a_clipped_feature_has_the_guarantee_of_python(page: Any, feature: Path)
     assert torch.equal((sent.values * 1024).round() / 1024, sent.values)  # on the grid of the discrete noise
 
 
+def ready_for_code(page: Any, code: Path) -> str:
+    """The spec, of a page on which the exported code was chosen."""
+    spec = "code:artefact=code.safetensors"
+    page.connect(model(spec, shape=SHAPE, made_of=artefact_digest(str(code))))
+    page.find("exported").send_keys(str(code.with_suffix(".onnx")))
+    page.until("return document.getElementById('guarantee').textContent == 'nothing is proved'")
+    return spec
+
+
+def test_a_code_leaves_as_the_bits_or_numbers_of_python(page: Any, code: Path):
+    spec = ready_for_code(page, code)
+    images = pictures(40, seed=3)
+    page.choose(images)
+    body = page.enrol("a hat")
+    sent = wire.decode(body, most_images=40, most_pixels=10_000)
+    expected = Code(str(code)).release(images, seeded_noise(0))
+    assert wire.header(body).made_of == artefact_digest(str(code))
+    assert (sent.spec, type(sent)) == (spec, type(expected))
+    if isinstance(expected, BitsRelease):
+        assert torch.equal(sent.values, expected.values)
+        assert body.endswith(b"".join(expected.packed()))  # two bytes an image, and nothing else
+    else:
+        torch.testing.assert_close(sent.values, expected.values, atol=MOST_CODES, rtol=0)
+
+
+def test_what_is_shown_of_a_code_is_what_leaves(page: Any, code: Path):
+    ready_for_code(page, code)
+    page.choose(pictures(1))
+    shown = page.browser.find_element("css selector", "#pictures .pair p").text
+    sent = wire.decode(page.enrol("a hat"), most_images=1, most_pixels=10_000)
+    assert page.cloud.classes == {"a hat": 1}
+    if isinstance(sent, BitsRelease):
+        assert shown.replace(" ", "") == "leavesas12bits:" + "".join(map(str, sent.values[0].int().tolist()))
+    else:
+        assert shown == "leaves as 12 numbers"
+
+
+def test_the_sliders_of_a_code_draw_its_noise_and_say_what_is_proved(page: Any, code: Path):
+    spec = ready_for_code(page, code)
+    names = page.browser.execute_script(SLIDERS)
+    images = pictures(20, seed=3)
+    clean = Code(str(code)).release(images, seeded_noise(0)).values
+    if clean.dtype == torch.bool:
+        assert names == ["slider-flip", "slider-epsilon"]
+        page.slide("epsilon", by=-1)
+        assert page.text("spec") == f"{spec},epsilon=12"
+        page.slide("flip", by=-1)
+        noisy, expected = Code(str(code), flip=0.45), f"{spec},flip=0.45"
+    else:
+        assert names == ["slider-norm", "slider-noise"]
+        page.slide("norm", by=-1)
+        noisy, expected = Code(str(code), norm=10, noise=0.1), f"{spec},norm=10,noise=0.1"
+    assert page.text("spec") == expected
+    assert page.text("guarantee") == str(noisy.guarantee(SHAPE))
+    page.choose(images)
+    sent = wire.decode(page.enrol("a hat"), most_images=20, most_pixels=10_000)
+    assert sent.spec == expected
+    if clean.dtype == torch.bool:
+        assert 60 < (sent.values != clean).sum() < 156  # of 240 bits 108 turn, give or take 7.7
+    else:
+        grid = sent.values * 1024
+        assert torch.equal(grid.round(), grid)
+        assert (sent.values - clean).std() == pytest.approx(0.1**0.5, rel=0.3)
+
+
 def test_an_export_of_another_artefact_is_refused(page: Any, mask: Path):
     page.connect(model("mask:artefact=mask.safetensors", shape=SHAPE, made_of="0" * 64))
     page.find("exported").send_keys(str(mask.with_suffix(".onnx")))
@@ -678,6 +754,7 @@ def test_all_requests_go_to_the_server_of_the_page_and_the_console_stays_empty(p
     spec = "mask:artefact=mask.safetensors"
     page.connect(model(spec, shape=SHAPE, made_of=artefact_digest(str(mask))))
     page.find("exported").send_keys(str(mask.with_suffix(".onnx")))
+    page.until("return document.getElementById('guarantee').textContent == 'nothing is proved'")
     page.choose(pictures(2))
     page.enrol("a hat")
     messages = [json.loads(each["message"])["message"] for each in page.browser.get_log("performance")]

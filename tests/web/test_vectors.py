@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from devices import write_code
 
 from sfumato import protect, wire
+from sfumato.protect.code import Code
 
 Ask = Callable[[list[dict[str, Any]]], list[Any]]
 
@@ -90,6 +92,79 @@ def test_a_noisy_feature_is_that_of_python_up_to_float32(answered):
     assert len(pairs) == 3
     for expected, answer in pairs:
         assert answer == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "least"), [("code", 39), ("flips", 2), ("other words", 2)])
+def test_bits_leave_as_those_of_python_from_the_same_random_bits(answered, kind: str, least: int):
+    assert wrong(answered, kind, least=least) == []
+
+
+def test_a_code_of_bits_travels_in_the_bytes_of_python(answered):
+    assert wrong(answered, "code on the wire", least=6) == []
+
+
+def test_fresh_lies_have_the_probability_of_randomised_response(ask: Ask):
+    outputs, count = 8, 40_000
+    (told,) = ask([{"kind": "fresh words", "count": count, "word": 3, "outputs": 8, "epsilon": ["2", "1"]}])
+    expected = np.full(outputs, count / (math.exp(2) + outputs - 1))
+    expected[3] *= math.exp(2)
+    found = np.bincount(told, minlength=outputs)
+    # Chi-square with 7 degrees of freedom is above 60 in one of 10^10 runs.
+    assert ((found - expected) ** 2 / expected).sum() < 60
+
+
+@pytest.mark.parametrize(
+    ("unit", "count", "noise"),
+    [
+        ("bits", 16, {}),
+        *(("bits", 16, {"flip": flip}) for flip in (0.01, 0.1, 0.45)),
+        ("bits", 12, {"epsilon": 2.5}),
+        ("numbers", 6, {}),
+        *(("numbers", 6, {"norm": norm, "noise": 0.06}) for norm in (0.5, 3)),
+    ],
+)
+def test_the_guarantee_of_a_code_is_that_of_python(ask: Ask, tmp_path: Path, unit: str, count: int, noise):
+    path = write_code(tmp_path / "c.safetensors", shape=(1, 16, 16), **{unit: count})
+    words = ",".join(f"{key}={value}" for key, value in noise.items())
+    (answer,) = ask([{"kind": "code guarantee", "unit": unit, "count": count, "noise": words}])
+    assert answer == str(Code(str(path), **noise).guarantee((1, 16, 16)) or "nothing is proved")
+
+
+@pytest.mark.parametrize(
+    ("unit", "noise", "message"),
+    [
+        ("bits", "flip=0.5", "code: flip=0.5: a bit is flipped with a probability above 0 and below 0.5"),
+        ("bits", "flip=0", "code: flip=0: above 0, and at most 1000000000"),
+        ("bits", "flip=0.1,epsilon=2", "code: flip and epsilon: leave one out"),
+        ("bits", "norm=1,noise=1", "code: this file makes bits, which have flip= or epsilon=, not norm="),
+        ("numbers", "flip=0.1", "code: this file makes numbers, which have norm= or noise=, not flip="),
+        ("numbers", "norm=1", "code: norm and noise belong together: write both"),
+        ("bits", "bits=8", "code: bits=8, and this file makes 24 bits"),
+        ("numbers", "bits=24", "code: bits=24, and this file makes 24 numbers"),
+        ("bits", "epsilon=2", "code: epsilon=2: for at most 16 bits; of 24, write flip="),
+    ],
+)
+def test_noise_that_a_code_cannot_have_is_refused(ask: Ask, unit: str, noise: str, message: str):
+    (answer,) = ask([{"kind": "code refused", "unit": unit, "count": 24, "noise": noise}])
+    assert answer == message
+
+
+@pytest.mark.parametrize(
+    ("noise", "key", "value", "expected"),
+    [
+        ("", "flip", 0.1, ",flip=0.1"),
+        (",epsilon=2", "flip", 0.1, ",flip=0.1"),
+        (",flip=0.1", "epsilon", 2, ",epsilon=2"),
+        (",flip=0.1", "epsilon", None, ",flip=0.1"),
+        ("", "noise", 0.5, ",norm=1,noise=0.5"),
+        (",norm=1,noise=0.5", "norm", 2, ",norm=2,noise=0.5"),
+        (",norm=2,noise=0.5", "noise", None, ""),
+    ],
+)
+def test_noise_that_excludes_or_needs_other_noise_moves_it(ask: Ask, noise: str, key: str, value, expected):
+    spec = "code:artefact=c"
+    (answer,) = ask([{"kind": "slid", "spec": spec + noise, "key": key, "value": value}])
+    assert answer == spec + expected
 
 
 def test_the_noise_of_a_feature_has_the_covariance_that_is_asked_for(ask: Ask):

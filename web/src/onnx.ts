@@ -1,5 +1,5 @@
 /**
- * A learned mask or a private feature, by the exported device side that the user gives as a file.
+ * A learned mask, a private feature or a code, by the exported device side that the user gives as a file.
  *
  * `sfumato export ARTEFACT` writes the file. The runtime, of 14 MB, is fetched from this page's own server
  * when the first file is opened.
@@ -8,27 +8,39 @@
 import type { InferenceSession } from "onnxruntime-web/wasm";
 import { PageError } from "./errors";
 import type { Image, Shape } from "./image";
-import { decimalFraction, dividedBy, fraction, times, toNumber } from "./noise/exact";
 import type { Bits } from "./noise/samplers";
-import { clippedNoisy, noisy } from "./protect/feature";
+import { CodeNoise, type CodeSize } from "./protect/code";
+import { clippedGuarantee, clippedNoisy, noisy } from "./protect/feature";
 import type { Guarantee } from "./protect/guarantee";
-import { type Protection, type Release, packed } from "./protect/release";
+import { type Protection, type Release, packed, packedBits, packedNumbers } from "./protect/release";
 import { nameOf, valuesOf } from "./protect/spec";
 
 /** What an exported file says of itself. */
 interface Card {
-  kind: "mask" | "private feature";
+  kind: "mask" | "private feature" | "code";
   side: string;
   shape: [number, number, number];
   artefact: string; // SHA-256 of the artefact that it was exported from
   keep?: number;
   covariance?: number[][];
+  bits?: number;
+  numbers?: number;
+}
+
+/** What the encoder of an exported code makes; null for other files. */
+export async function codeSizeOf(file: Blob): Promise<CodeSize | null> {
+  const { card } = await opened(file);
+  return card.kind === "code" ? sizeOfCard(card) : null;
+}
+
+function sizeOfCard({ bits, numbers }: Card): CodeSize {
+  return bits === undefined ? { unit: "numbers", count: numbers! } : { unit: "bits", count: bits };
 }
 
 /** The exported device side of the artefact that a server's model was trained for; null where it cannot tell. */
 export async function exported(file: Blob, spec: string, madeOf: string | null): Promise<Protection> {
   const { card, session } = await opened(file);
-  const kind = { mask: "mask", feature: "private feature" }[nameOf(spec)];
+  const kind = { mask: "mask", feature: "private feature", code: "code" }[nameOf(spec)];
   if (card.kind !== kind || card.side !== "device") {
     throw new PageError(
       `this file is the ${card.side} side of a ${card.kind}, and ${spec} needs the device side of a ${kind}`,
@@ -38,9 +50,8 @@ export async function exported(file: Blob, spec: string, madeOf: string | null):
     throw new PageError("this file was exported from another artefact than the server's model: export that one");
   }
   const given = valuesOf(spec);
-  return card.kind === "mask"
-    ? new ExportedMask(session, card, spec, given)
-    : new ExportedFeature(session, card, spec, given);
+  const device = { mask: ExportedMask, "private feature": ExportedFeature, code: ExportedCode }[card.kind];
+  return new device(session, card, spec, given);
 }
 
 interface Opened {
@@ -141,17 +152,50 @@ class ExportedFeature implements Protection {
       this.norm === null
         ? noisy(clean, this.card.covariance!, this.noise, bits)
         : clippedNoisy(clean, this.norm, this.noise, bits);
-    const packet = new Uint8Array(4 * released.length);
-    const view = new DataView(packet.buffer);
-    released.forEach((each, i) => view.setFloat32(4 * i, each, true));
+    const packet = packedNumbers(released);
     return { kind: "feature", spec: this.spec, madeOf: this.madeOf, shape, cell: 1, packet };
   }
 
   guarantee(_: Shape): Guarantee | null {
-    if (this.norm === null || !this.noise) return null;
-    const squared = times(decimalFraction(this.norm), decimalFraction(this.norm));
-    const rho = toNumber(dividedBy(times(fraction(2), squared), decimalFraction(this.noise)));
-    return { definition: "concentrated", value: rho, pixels: 1, wholeImage: rho };
+    return this.norm === null || !this.noise ? null : clippedGuarantee(this.norm, this.noise);
+  }
+}
+
+/** Of a code of bits the signs alone go on from here, and not the numbers. */
+class ExportedCode implements Protection {
+  readonly madeOf: string;
+  private readonly size: CodeSize;
+  private readonly noise: CodeNoise;
+
+  constructor(
+    private readonly session: InferenceSession,
+    private readonly card: Card,
+    readonly spec: string,
+    given: Map<string, string>,
+  ) {
+    this.madeOf = card.artefact;
+    this.size = sizeOfCard(card);
+    this.noise = new CodeNoise(this.size, given);
+  }
+
+  get drawsNoise(): boolean {
+    return this.noise.isThere;
+  }
+
+  async release(image: Image, bits: Bits): Promise<Release> {
+    const { numbers } = await run(this.session, image, this.card.shape);
+    const { values: _, ...shape } = image;
+    const clean = Array.from(numbers.data as Float32Array);
+    const words = { spec: this.spec, madeOf: this.madeOf, shape, cell: 1 };
+    if (this.size.unit === "numbers") {
+      return { ...words, kind: "feature", packet: packedNumbers(this.noise.ofNumbers(clean, bits)) };
+    }
+    const flags = this.noise.ofBits(Uint8Array.from(clean, (each) => Number(each > 0)), bits);
+    return { ...words, kind: "bits", packet: packedBits(flags), bits: flags.length };
+  }
+
+  guarantee(_: Shape): Guarantee | null {
+    return this.noise.guarantee();
   }
 }
 

@@ -8,7 +8,7 @@ const VERSION = 1;
 
 /** "SFMT", the version, the length of a JSON header, the header, and the packets of all images end to end. */
 export function encode(releases: Release[]): Uint8Array<ArrayBuffer> {
-  const [{ kind, spec, madeOf, shape, cell, packet }] = releases;
+  const [{ kind, spec, madeOf, shape, cell, packet, bits }] = releases;
   const header = {
     spec,
     made_of: madeOf,
@@ -16,7 +16,9 @@ export function encode(releases: Release[]): Uint8Array<ArrayBuffer> {
     kind,
     ...(kind === "feature"
       ? { dimension: packet.length / 4, dtype: "float32" }
-      : { channels: shape.channels, size: [shape.height, shape.width], cell }),
+      : kind === "bits"
+        ? { bits }
+        : { channels: shape.channels, size: [shape.height, shape.width], cell }),
   };
   const text = new TextEncoder().encode(JSON.stringify(header));
   const start = 9 + text.length;

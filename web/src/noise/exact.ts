@@ -83,13 +83,21 @@ export function expDigits(x: Fraction): Digits {
   return digitsOf((bits) => expBounds(x, bits));
 }
 
-/** floor(2^b / (1 + e^x)), x > 0. */
-export function logisticDigits(x: Fraction): Digits {
+/** floor(2^b / (1 + e^x)), x > 0; with k others in place of one, floor(2^b k / (k + e^x)). */
+export function logisticDigits(x: Fraction, others = 1n): Digits {
   return digitsOf((bits) => {
     const one = 1n << BigInt(bits);
     const { low, high } = expBounds(x, bits);
-    return { low: (low * one) / (one + low), high: (high * one) / (one + high) + 1n };
+    return {
+      low: (others * low * one) / (one + others * low),
+      high: (others * high * one) / (one + others * high) + 1n,
+    };
   });
+}
+
+/** floor(p * 2^b) of a fraction. */
+export function fractionDigits({ numerator, denominator }: Fraction): Digits {
+  return (length) => (numerator << BigInt(length)) / denominator;
 }
 
 /** floor(2^b * P(X > z)) of a standard normal X, z > 0. */

@@ -1,5 +1,5 @@
 /**
- * Exact integer noise from random bits alone: discrete Laplace, discrete Gaussian, rounded Gaussian.
+ * Exact noise from random bits alone: discrete Laplace, discrete Gaussian, rounded Gaussian, lies.
  *
  * The samplers of sfumato.dp.mechanisms, in the same order: from the same bits come the same numbers. Uniform
  * bits are compared with the binary digits of a probability, and more are asked for when they tie, so that the
@@ -14,6 +14,7 @@ import {
   dividedBy,
   expDigits,
   fraction,
+  fractionDigits,
   logisticDigits,
   squareRoot,
   toNumber,
@@ -62,6 +63,19 @@ export function discreteGaussian(count: number, variance: Fraction, bits: Bits):
 export function roundedGaussian(count: number, sigma: number, bound: number, bits: Bits): Float64Array {
   const table = gaussianTable(sigma, bound);
   return inChunks(count, (out) => fillFromTable(out, bits, table));
+}
+
+/** Which bits to flip, each by itself with that probability: see Noise.flips in Python. */
+export function flips(count: number, probability: Fraction, bits: Bits): Uint8Array {
+  return tossChunks(count, new Coin(fractionDigits(probability)), bits);
+}
+
+/** Each word below `outputs` as it is, or by randomised response another: see Noise.other_words in Python. */
+export function otherWords(words: number[], outputs: number, epsilon: Fraction, bits: Bits): number[] {
+  const lie = new Coin(logisticDigits(epsilon, BigInt(outputs - 1)));
+  const lies = tossChunks(words.length, lie, bits);
+  const steps = inChunks(words.length, (out) => fillBelow(out, outputs - 1, bits));
+  return words.map((word, i) => (lies[i] ? (word + 1 + steps[i]) % outputs : word));
 }
 
 function checkScale({ numerator, denominator }: Fraction): void {
@@ -139,6 +153,26 @@ function fillLaplace(out: Float64Array, bits: Bits, { sign, digits, more }: Lapl
   tossAll(sign, row(digits.length + 1), bits).forEach((negative, i) => {
     if (negative) out[i] = -1 - out[i];
   });
+}
+
+function tossChunks(count: number, coin: Coin, bits: Bits): Uint8Array {
+  return Uint8Array.from(
+    inChunks(count, (out) => out.set(tossAll(coin, wordsOf(bits(2 * out.length)), bits))),
+  );
+}
+
+/** Whole numbers below `count`, all equally likely: 32 bits each, drawn again where they do not divide evenly. */
+function fillBelow(out: Float64Array, count: number, bits: Bits): void {
+  const most = Math.floor(2 ** 32 / count) * count;
+  for (let open = [...out.keys()]; open.length; ) {
+    const bytes = bits(4 * open.length);
+    const view = new DataView(bytes.buffer, bytes.byteOffset);
+    open = open.filter((place, i) => {
+      const drawn = view.getUint32(4 * i, true);
+      out[place] = drawn % count;
+      return drawn >= most;
+    });
+  }
 }
 
 function tossAll(coin: Coin, words: Uint16Array, bits: Bits): Uint8Array {

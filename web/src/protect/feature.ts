@@ -1,8 +1,9 @@
 /** The noise of a private feature, which an exported graph does not draw: see sfumato.protect.feature. */
 
 import { PageError } from "../errors";
-import { decimalFraction, fraction, times } from "../noise/exact";
+import { decimalFraction, dividedBy, fraction, times, toNumber } from "../noise/exact";
 import { type Bits, discreteGaussian } from "../noise/samplers";
+import type { Guarantee } from "./guarantee";
 
 const FINE = 2 ** 16; // steps of the noise in a standard deviation, where nothing is proved
 const GRID = 1024; // steps of a released number in a unit, where something is
@@ -24,6 +25,13 @@ export function clippedNoisy(feature: number[], norm: number, variance: number, 
   const scale = Math.min((norm * (1 - 1e-9)) / length, 1);
   const noise = discreteGaussian(feature.length, times(decimalFraction(variance), fraction(GRID ** 2)), bits);
   return feature.map((each, i) => (Math.trunc(each * scale * GRID) + noise[i]) / GRID);
+}
+
+/** What is proved of clippedNoisy, of any two images: see protect.feature.proved_of_clipped_noisy. */
+export function clippedGuarantee(norm: number, variance: number): Guarantee {
+  const squared = times(decimalFraction(norm), decimalFraction(norm));
+  const rho = toNumber(dividedBy(times(fraction(2), squared), decimalFraction(variance)));
+  return { definition: "concentrated", value: rho, pixels: 1, wholeImage: rho };
 }
 
 /** A lower triangular R with R R^T = C, for a C that need not have full rank (Cholesky). */

@@ -6,14 +6,15 @@ import type { Bits } from "../noise/samplers";
 import type { Guarantee } from "./guarantee";
 import { LEAST_DIFFERENCE } from "./parameters";
 
-/** One protected image, or private feature, as it leaves. */
+/** One protected image, private feature or code, as it leaves. */
 export interface Release {
-  kind: "pixels" | "masked" | "feature";
+  kind: "pixels" | "masked" | "feature" | "bits";
   spec: string;
   madeOf: string | null; // SHA-256 of a trained artefact
   shape: Shape; // of the original
   cell: number; // side of the square of pixels that each value stands for
   packet: Uint8Array<ArrayBuffer>; // what travels, see sfumato.protect.release.Release.packed
+  bits?: number; // of a code of bits, how many
 }
 
 export interface Protection {
@@ -26,7 +27,7 @@ export interface Protection {
 
 /** What the receiver of a release sees: cells enlarged to their pixels. Masked: RGBA, hidden pixels transparent. */
 export function seen(release: Release): Image | null {
-  if (release.kind === "feature") return null;
+  if (release.kind === "feature" || release.kind === "bits") return null;
   return release.kind === "pixels" ? enlarged(release) : unmasked(release);
 }
 
@@ -79,13 +80,36 @@ function unmasked({ shape, packet }: Release): Image {
   return image;
 }
 
-/** Mask bits row by row, the first the highest of a byte; then the shown values, channel by channel. */
+/** What leaves in words, where it is no image. */
+export function written({ kind, packet, bits = 0 }: Release): string {
+  if (kind === "feature") return `${packet.length / 4} numbers`;
+  const flags = Array.from({ length: bits }, (_, i) => (packet[i >> 3] & (0x80 >> (i & 7)) ? 1 : 0));
+  return `${bits} ${bits === 1 ? "bit" : "bits"}: ${flags.join("").replace(/(.{4})(?=.)/g, "$1 ")}`;
+}
+
+/** Mask bits row by row; then the shown values, channel by channel. */
 export function packed(shown: Uint8Array, values: Uint8Array): Uint8Array<ArrayBuffer> {
   const revealed = values.filter((_, i) => shown[i % shown.length]);
-  const packet = new Uint8Array(Math.ceil(shown.length / 8) + revealed.length);
-  shown.forEach((each, i) => {
+  const head = packedBits(shown);
+  const packet = new Uint8Array(head.length + revealed.length);
+  packet.set(head);
+  packet.set(revealed, head.length);
+  return packet;
+}
+
+/** Eight bits a byte, the first the highest, and 0s at the end. */
+export function packedBits(flags: Uint8Array): Uint8Array<ArrayBuffer> {
+  const packet = new Uint8Array(Math.ceil(flags.length / 8));
+  flags.forEach((each, i) => {
     if (each) packet[i >> 3] |= 0x80 >> (i & 7);
   });
-  packet.set(revealed, Math.ceil(shown.length / 8));
+  return packet;
+}
+
+/** Numbers as little-endian float32. */
+export function packedNumbers(numbers: number[]): Uint8Array<ArrayBuffer> {
+  const packet = new Uint8Array(4 * numbers.length);
+  const view = new DataView(packet.buffer);
+  numbers.forEach((each, i) => view.setFloat32(4 * i, each, true));
   return packet;
 }

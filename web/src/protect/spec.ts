@@ -6,6 +6,7 @@ import { DPPix, DPPixGaussian } from "./dp_pix";
 import { Gaussian } from "./gaussian";
 import { BOUNDS } from "./parameters";
 import { Pixelize } from "./pixelize";
+import type { CodeSize } from "./code";
 import type { Protection } from "./release";
 
 interface Parameter {
@@ -59,9 +60,33 @@ const FEATURE_SLIDERS = [
   { key: "norm", steps: [0.2, 0.5, 1, 2, 3, 5, 10, 20, 50, Infinity] },
 ];
 
-/** What may be set by a slider, and in which steps; infinity is for a value that is left out. */
-export function sliders(spec: string): { key: string; steps: number[] }[] {
+const CODE_SLIDERS = {
+  bits: [
+    { key: "flip", steps: [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, Infinity] },
+    { key: "epsilon", steps: [0.5, ...range(12, 1), Infinity] },
+  ],
+  numbers: [
+    { key: "norm", steps: [0.2, 0.5, 1, 2, 3, 5, 10, Infinity] },
+    { key: "noise", steps: [...DECADES.filter((each) => each <= 10), Infinity] },
+  ],
+};
+
+/** The noise of a code, in the order that Python writes it; and what else must be there with each, or must not. */
+const OF_CODE: Record<string, Record<string, string | null>> = {
+  flip: { epsilon: null },
+  epsilon: { flip: null },
+  norm: { noise: "0.1" },
+  noise: { norm: "1" },
+};
+
+/**
+ * What may be set by a slider, and in which steps; infinity is for a value that is left out.
+ *
+ * Of a code it depends on what the encoder makes: nothing, as long as that is not known.
+ */
+export function sliders(spec: string, size: CodeSize | null): { key: string; steps: number[] }[] {
   if (nameOf(spec) === "feature") return FEATURE_SLIDERS;
+  if (nameOf(spec) === "code") return size ? CODE_SLIDERS[size.unit] : [];
   const name = nameOf(spec);
   return (KINDS[name]?.parameters ?? []).flatMap(({ key, steps }) =>
     steps ? [{ key, steps: steps.filter((each) => each >= BOUNDS[name][key][0]) }] : [],
@@ -79,6 +104,16 @@ export function withValue(spec: string, key: string, value: number): string {
   const values = valuesOf(spec);
   if (value === Infinity) values.delete(key);
   else values.set(key, String(value));
+  if (name === "code") {
+    for (const [other, wanted] of Object.entries(OF_CODE[key])) {
+      if (wanted === null ? value !== Infinity : value === Infinity) values.delete(other);
+      else if (wanted !== null && !values.has(other)) values.set(other, wanted);
+    }
+    for (const each of Object.keys(OF_CODE)) {
+      const text = values.get(each); // moved to its place
+      if (values.delete(each)) values.set(each, text!);
+    }
+  }
   const changed = `${name}:${[...values].map((pair) => pair.join("=")).join(",")}`;
   return name in KINDS ? parse(changed).spec : changed;
 }
