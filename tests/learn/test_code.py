@@ -10,7 +10,7 @@ from sfumato import data
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Shape
 from sfumato.errors import ArtefactError, ConfigError, DataError
-from sfumato.learn import code
+from sfumato.learn import code, code_prototypes
 from sfumato.learn.code import CodeConfig, coded, episode_loss, unbalanced
 from sfumato.protect.code import Code
 
@@ -92,6 +92,27 @@ def test_an_encoder_that_has_learned_to_classify_needs_fewer_episodes(people: da
         accuracies.append(code.evaluate(model, people.split("test"), shape, target="headwear", episodes=400))
     without, after = accuracies
     assert after.mean - after.half_width > without.mean + without.half_width
+
+
+@pytest.mark.parametrize(
+    "size", [{"bits": 6}, {"bits": 6, "flip": 0.1}, {"numbers": 6}, {"numbers": 6, "norm": 1, "noise": 0.05}]
+)
+def test_receivers_are_told_how_codes_spread_and_when_one_is_of_no_class(
+    people: data.LabelledImages, tmp_path: Path, size: dict[str, Any]
+):
+    path = tmp_path / "code.safetensors"
+    model = trained(people, CodeConfig(**QUICK, **size), validation=people.split("validation"))
+    model.save(path)
+    made = code_prototypes.load(path)
+    assert made.spread is not None
+    assert made.refusal is not None
+    assert (made.bits, made.dimension) == (size.get("bits"), 6)
+    assert 0.9 <= made.refusal.accepted <= 1
+    noise = {name: size.get(name) for name in ("flip", "norm", "noise")}
+    assert made.refusal_of(Code(str(path), **noise)) == made.refusal
+    without = trained(people, CodeConfig(**QUICK, **size))
+    without.save(path)
+    assert code_prototypes.load(path).refusal is None
 
 
 # Losses

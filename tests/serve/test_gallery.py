@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from sfumato.learn.code_prototypes import CodePrototypes, Spread
 from sfumato.learn.prototypes import Refusal
 from sfumato.serve import gallery
 from sfumato.serve.gallery import Galleries, Together
@@ -210,6 +211,86 @@ def test_classes_that_are_all_but_equally_far_are_in_order(coded):
     store, classifier = coded
     place = classifier("close", {"a": [[1.001, 0.0]], "b": [[1.0, 0.0]]})
     assert firsts(store, place, [[0.0, 0.0], [9.0, 0.0], [-9.0, 0.0]]) == ["b", "a", "b"]
+
+
+def test_numbers_too_large_to_compare_are_answered_all_the_same(coded):
+    store, classifier = coded
+    place = classifier("huge", {"a": [[1e30] * 2], "b": [[-1e30] * 2], "c": [[0.0] * 2]})
+    assert len(firsts(store, place, [[3e38, 3e38], [0.0, 0.0]])) == 2
+
+
+# Codes whose noise is known.
+
+HALF = 0.5  # what is left of a bit that is flipped by a quarter
+FLIPPED = CodePrototypes(4, 4, Spread(1 / 3, 2 / 3), Refusal(100.0, 0.95, 0.2), (0.25, None, None))
+
+
+@pytest.fixture
+def unequal(sqlite_url: str):
+    """A store, and a classifier of noisy bits: of one example, and of nine, none of which was flipped."""
+    with Store(sqlite_url) as store:
+        store.create_tenant("museum")
+        key = store.create_key("museum", role="write", name="camera")[0]
+        place = store.create_classifier("museum", name="vases", model="m", by=key).id
+        for label, bits, count in (("few", [1, 1, 1, 1], 1), ("many", [1, 1, -1, -1], 9)):
+            vector = np.array(bits, np.float32) / HALF
+            examples = [Example(f"{label} {i}", vector, HALF**2) for i in range(count)]
+            store.enrol("museum", place, label, examples, by=key)
+        yield store, place
+
+
+def test_prototypes_of_noisy_codes_are_posterior_means(unequal):
+    store, place = unequal
+    query = torch.tensor([[1.0, 1, 1, -1]]) / HALF  # as many bits from both
+    plain = Galleries(store).answer("museum", place, query, top=2, refusal=None)[0].guesses
+    fair = Galleries(store).answer("museum", place, query, top=2, refusal=None, codes=FLIPPED)[0].guesses
+    means = torch.tensor([[1.0, 1, 1, 1], [1, 1, -1, -1]]) / HALF
+    weights, counts = torch.tensor([0.25, 2.25]), torch.tensor([1, 9])
+    expected = (query - FLIPPED.posterior(means, weights, counts)[0]).square().sum(1)
+    assert {guess.label: guess.distance for guess in fair} == {
+        "few": pytest.approx(expected[0].item(), rel=1e-5),
+        "many": pytest.approx(expected[1].item(), rel=1e-5),
+    }
+    assert [guess.distance for guess in plain] == [16.0, 16.0]
+
+
+def test_noisy_codes_are_refused_by_their_distance_whatever_the_shots(unequal):
+    store, place = unequal
+    queries = torch.tensor([[1.0, 1, 1, 1], [-1, -1, 1, 1]]) / HALF
+    ask_codes = Galleries(store).answer
+    near, far = (
+        answer.guesses[0].distance
+        for answer in ask_codes("museum", place, queries, top=1, refusal=None, codes=FLIPPED)
+    )
+    refusal = Refusal((near + far) / 2, 0.95, 0.5)
+    answers = ask_codes("museum", place, queries, top=1, refusal=refusal, codes=FLIPPED)
+    assert [answer.none_of_these for answer in answers] == [False, True]
+
+
+def test_a_gallery_that_the_store_searches_refuses_no_codes(unequal, monkeypatch: pytest.MonkeyPatch):
+    store, place = unequal
+    monkeypatch.setattr(gallery, "MANY", 2)
+    answers = Galleries(store).answer(
+        "museum", place, torch.ones(1, 4), top=1, refusal=Refusal(0.0, 0.95, 0.5), codes=FLIPPED
+    )
+    assert answers[0].none_of_these is None
+
+
+def test_questions_of_other_noise_are_not_refused_by_the_same_threshold(unequal):
+    store, place = unequal
+    together = Together(Galleries(store))
+    strict = Refusal(0.0, 0.95, 0.5)
+    refusals = [None, strict, None, strict, FLIPPED.refusal, None]
+
+    async def all_of_them() -> list[list[ImageAnswer]]:
+        asked = [
+            together.answer("museum", place, torch.ones(1, 4), top=1, refusal=refusal, codes=FLIPPED)
+            for refusal in refusals
+        ]
+        return await asyncio.gather(*asked)
+
+    found = [answer.none_of_these for (answer,) in asyncio.run(all_of_them())]
+    assert found == [None, True, None, True, False, None]
 
 
 # Several at once.

@@ -12,10 +12,12 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, ConfigError
 from sfumato.images import to_float, write
 from sfumato.learn import few_shot, meta
+from sfumato.learn.code_prototypes import left_of_bits
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig, MetaModel
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.private_feature import untrained as untrained_feature
+from sfumato.learn.prototypes import Refusal
 from sfumato.protect import Release, expand, parse
 from sfumato.protect.code import BitsRelease, Code
 from sfumato.protect.feature import FeatureRelease
@@ -215,6 +217,26 @@ def test_the_mean_of_noisy_codes_is_the_code_without_noise(noise: str, tmp_path:
     )
 
 
+def test_a_card_tells_when_a_code_is_of_none_of_these_for_the_noise_that_it_was_measured_with(tmp_path: Path):
+    path = encoder(tmp_path / "c.safetensors", bits=4)
+    tensors, card = artefacts.load(path, kind="code")
+    known = {
+        "spread": {"within": 0.25, "between": 0.75},
+        "refusal": {"threshold": 9.5, "accepted": 0.95, "refused": 0.5},
+        **{"flip": 0.1, "norm": None, "noise": None},
+    }
+    artefacts.save(path, tensors, card | {"prototypes": known})
+    served = models.load(path)
+    (demand,) = served.demands
+    values = torch.ones(1, 4, dtype=torch.bool)
+    lying, honest, worse = (code(values, demand.spec + noise) for noise in (",flip=0.1", "", ",flip=0.2"))
+    assert served.refusal == served.refusal_of(lying) == Refusal(9.5, 0.95, 0.5)
+    assert served.refusal_of(honest) is served.refusal_of(worse) is None
+    assert served.weight(honest, demand) == 1
+    assert served.weight(lying, demand) == pytest.approx(0.64)
+    assert served.weight(worse, demand) == pytest.approx(0.36)
+
+
 @pytest.mark.parametrize("bits", [1, 4, 16])
 @pytest.mark.parametrize("epsilon", [1e-12, 0.1, 2, 50, 1000])
 def test_what_a_response_leaves_of_a_bit_is_that_of_its_channel(bits: int, epsilon: float):
@@ -224,7 +246,7 @@ def test_what_a_response_leaves_of_a_bit_is_that_of_its_channel(bits: int, epsil
     wrong = (1 - right) / (words - 1)
     # Half of all words have the bit: the right one and words / 2 - 1 others; the other half have not.
     expected = right + wrong * (words / 2 - 1) - wrong * words / 2
-    left = models.left_of_bits(Code("c", epsilon=epsilon), bits)
+    left = left_of_bits(Code("c", epsilon=epsilon), bits)
     assert left == pytest.approx(expected, rel=1e-6, abs=1e-15)
     assert 0 < left <= 1
 

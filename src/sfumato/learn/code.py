@@ -27,6 +27,7 @@ from sfumato.images import to_float
 from sfumato.learn.augmentation import augmented
 from sfumato.learn.cards import kind_of, published
 from sfumato.learn.classes import classes_of
+from sfumato.learn.code_prototypes import calibrated
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.private_feature import reversed_gradient
@@ -34,7 +35,7 @@ from sfumato.learn.prototypes import episode_accuracies, prototype_logits, proto
 from sfumato.networks.classifiers import ENCODERS
 from sfumato.networks.code import CodeNetwork, untrained_code_network
 from sfumato.networks.weights import initial_weights
-from sfumato.protect.code import KIND, MOST_BITS, CodeCard, check_noise, signs
+from sfumato.protect.code import KIND, MOST_BITS, Code, CodeCard, check_noise, signs
 
 _CHECKPOINT = "code checkpoint"
 _HIDDEN = 128  # units of an adversary
@@ -283,6 +284,7 @@ def train(
         progress=progress,
     )
     model.card |= run.outcome
+    model.card["prototypes"] = None if judge is None else judge.calibration(model)
     return model
 
 
@@ -423,11 +425,28 @@ class _Judge:
         rows = sampler.draw(config.validation_episodes, torch.Generator().manual_seed(0))
         drawn, self._places = rows.unique(return_inverse=True)
         self._images, self._config = data.images[drawn], config
+        self._classes = data.label(target).codes[drawn]
 
     def accuracy(self, model: CodeModel) -> float:
         """The mean over all episodes, of codes with the noise of the settings."""
-        model.eval()
-        with torch.no_grad():
-            numbers = torch.cat([model.numbers(part) for part in self._images.split(_BATCH)])
-            codes = coded(numbers, self._config, torch.Generator().manual_seed(0))
+        codes = self._codes(model)
         return episode_accuracies(codes, self._places, shot=self._config.validation_shot).mean().item()
+
+    def calibration(self, model: CodeModel) -> dict[str, Any]:
+        """What receivers are told of prototypes; see code_prototypes.calibrated."""
+        config = self._config
+        code = Code("encoder", config.bits, config.numbers, config.flip, None, config.norm, config.noise)
+        return calibrated(
+            model.codes(self._images),
+            self._codes(model),
+            self._classes,
+            self._places,
+            shot=config.validation_shot,
+            code=code,
+        )
+
+    @torch.no_grad()
+    def _codes(self, model: CodeModel) -> Tensor:
+        model.eval()
+        numbers = torch.cat([model.numbers(part) for part in self._images.split(_BATCH)])
+        return coded(numbers, self._config, torch.Generator().manual_seed(0))

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from sfumato.errors import needs_extra
+from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.prototypes import Refusal, prototype_logits
 from sfumato.serve.store import MANY, NotFoundError, Prototypes, Store
 from sfumato.wire.messages import GuessedClass, ImageAnswer
@@ -31,6 +32,35 @@ _ROUNDING = 1e-5  # of the squares that a logit is made of: what cancelling lose
 _EQUAL = 1e-5  # by which distances of prototypes in float32 differ that are equal
 
 
+@dataclass(frozen=True)
+class _Gallery:
+    """The prototypes of a classifier at one moment, and what is computed of them once.
+
+    Attributes:
+        version, labels: see store.Prototypes.
+        vectors: (K, D) float32 prototypes.
+        shots: of how many examples each is for a refusal, see CodePrototypes.posterior.
+        hashes: (K,) uint64 of the labels, by which ties are broken.
+    """
+
+    version: int
+    labels: tuple[str, ...]
+    vectors: Tensor
+    shots: Sequence[float]
+    hashes: np.ndarray
+
+    @classmethod
+    def of(cls, stored: Prototypes, codes: CodePrototypes | None) -> "_Gallery":
+        """Of what the store has; `codes`: how prototypes are made, None for means."""
+        vectors = torch.from_numpy(stored.vectors)
+        shots: Sequence[float] = stored.examples
+        if codes is not None and stored.labels:
+            weights, examples = torch.from_numpy(stored.weights), torch.tensor(stored.examples)
+            vectors, counted = codes.posterior(vectors, weights, examples)
+            shots = counted.tolist()
+        return cls(stored.version, stored.labels, vectors, shots, _hashes(stored.labels))
+
+
 class Galleries:
     """Prototypes of the classifiers that were asked for last. State: those, each of one version.
 
@@ -39,37 +69,52 @@ class Galleries:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._kept: OrderedDict[tuple[str, str], Prototypes] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], _Gallery] = OrderedDict()
         self._large: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
 
     def answer(
-        self, tenant: str, classifier: str, queries: Tensor, *, top: int, refusal: Refusal | None
+        self,
+        tenant: str,
+        classifier: str,
+        queries: Tensor,
+        *,
+        top: int,
+        refusal: Refusal | None,
+        codes: CodePrototypes | None = None,
     ) -> list[ImageAnswer]:
         """The nearest classes of (Q, D) embeddings, the nearest first; no guesses where no class is enrolled.
 
         A probability is the softmax of minus the squared Euclidean distances from the prototypes, over all
         classes: Snell et al. 2017, Eq. (2). From 100,000 classes on, the nearest are found by the store;
         probabilities are then over the 100 nearest, and ties among these. An index may miss the nearest of
-        all: then a query may be refused that is of that class.
+        all: then a query may be refused that is of that class. Prototypes are plain means there, and nothing
+        is refused of codes.
+
+        Args:
+            tenant, classifier, queries: see above.
+            top: how many classes.
+            refusal: of these queries.
+            codes: how prototypes are made, for all questions of a classifier; None for means.
 
         Raises:
             NotFoundError: no such classifier.
         """
+        of_store = None if codes is not None else refusal
         if (tenant, classifier) in self._large:
-            return self._from_store(tenant, classifier, queries, top, refusal)
-        gallery = self._prototypes(tenant, classifier)
+            return self._from_store(tenant, classifier, queries, top, of_store)
+        gallery = self._gallery(tenant, classifier, codes)
         if len(gallery.labels) >= MANY:
             with self._lock:
                 self._large.add((tenant, classifier))
                 self._kept.pop((tenant, classifier), None)
             threading.Thread(target=self._store.index, args=(tenant, classifier), daemon=True).start()
-            return self._from_store(tenant, classifier, queries, top, refusal)
+            return self._from_store(tenant, classifier, queries, top, of_store)
         if not gallery.labels:
             return [_answer([], None)] * len(queries)
-        vectors = torch.from_numpy(gallery.vectors)
+        vectors = gallery.vectors
         logits = prototype_logits(queries, vectors)
-        rows = _nearest(queries, vectors, gallery.labels, logits, min(top, len(gallery.labels)))
+        rows = _nearest(queries, gallery, logits, min(top, len(gallery.labels)))
         shares = logits.softmax(1).gather(1, rows)
         # Not from the logits, whose large terms cancel.
         squared = (queries[:, None] - vectors[rows]).square().sum(-1)
@@ -81,11 +126,11 @@ class Galleries:
             ]
             refused = None
             if refusal is not None:
-                refused = refusal.refuses(guesses[0].distance, gallery.examples[nearest[0]])
+                refused = refusal.refuses(guesses[0].distance, gallery.shots[nearest[0]])
             answers.append(_answer(guesses, refused))
         return answers
 
-    def _prototypes(self, tenant: str, classifier: str) -> Prototypes:
+    def _gallery(self, tenant: str, classifier: str, codes: CodePrototypes | None) -> _Gallery:
         key = (tenant, classifier)
         with self._lock:
             kept = self._kept.get(key)
@@ -97,7 +142,7 @@ class Galleries:
             with self._lock:
                 self._kept.pop(key, None)
             raise
-        gallery = newer or kept
+        gallery = kept if newer is None else _Gallery.of(newer, codes)
         assert gallery is not None  # without a version of ours, any is newer
         with self._lock:
             self._kept[key] = gallery
@@ -116,7 +161,7 @@ class Galleries:
         found = self._store.nearest(tenant, classifier, queries.numpy(), count=max(top, _LOOKED_AT))
         for query, neighbours in zip(queries.numpy(), found, strict=True):
             distances = np.array([neighbour.squared_euclidean for neighbour in neighbours])
-            order = _order(query, [neighbour.label for neighbour in neighbours], distances)
+            order = _order(query, _hashes([neighbour.label for neighbour in neighbours]), distances)
             near, distances = [neighbours[row] for row in order], distances[order]
             shares = np.exp(distances.min(initial=np.inf) - distances)
             shares /= shares.sum()
@@ -133,37 +178,57 @@ class Galleries:
         return answers
 
 
-def _nearest(queries: Tensor, vectors: Tensor, labels: Sequence[str], logits: Tensor, count: int) -> Tensor:
-    """The rows of the nearest prototypes: (Q, D) queries, (K, D) vectors, (Q, K) logits -> (Q, count)."""
-    values, rows = logits.topk(min(count + 1, len(labels)))
-    rows = rows[:, :count]
+@np.errstate(over="ignore", invalid="ignore")  # infinite numbers are looked at again, too
+def _nearest(queries: Tensor, gallery: _Gallery, logits: Tensor, count: int) -> Tensor:
+    """The rows of the nearest prototypes: (Q, D) queries, (Q, K) logits -> (Q, count)."""
+    values, rows = (part.numpy() for part in logits.topk(min(count + 1, logits.shape[1])))
+    chosen, asked, scores, vectors = rows[:, :count], queries.numpy(), logits.numpy(), gallery.vectors.numpy()
     # What is nearly as far by the logits, whose terms may be infinite, is looked at again.
-    slack = _ROUNDING * (queries.square().sum(1, keepdim=True) - values[:, -1:])
-    clear = (values[:, :-1] - values[:, 1:] > slack).all(1)
-    for number in (~clear).nonzero()[:, 0].tolist():
-        query = queries[number]
-        near = (~(logits[number] < values[number, count - 1] - slack[number])).nonzero()[:, 0]
-        squared = (query - vectors[near]).square().sum(-1)
-        order = _order(query.numpy(), [labels[row] for row in near.tolist()], squared.numpy())
-        rows[number] = near[order[:count]]
-    return rows
+    slack = _ROUNDING * (np.einsum("qd,qd->q", asked, asked) - values[:, -1])
+    clear = values[:, :-1] - values[:, 1:] > slack[:, None]
+    for number in (~clear.all(1)).nonzero()[0].tolist():
+        near = rows[number]
+        if not clear[number, -1]:  # others may tie with the last
+            near = (~(scores[number] < values[number, count - 1] - slack[number])).nonzero()[0]
+        away = vectors[near] - asked[number]
+        order = _order(asked[number], gallery.hashes[near], np.einsum("kd,kd->k", away, away))
+        chosen[number] = near[order[:count]]
+    return torch.from_numpy(chosen)
 
 
-def _order(query: np.ndarray, labels: Sequence[str], squared: np.ndarray) -> np.ndarray:
-    """The classes of these labels, the nearest first; ties at random, by a hash of query and label.
+def _order(query: np.ndarray, hashes: np.ndarray, squared: np.ndarray) -> np.ndarray:
+    """The classes of these hashes, the nearest first; ties at random, by a hash of query and label.
 
     Args:
         query: (D,).
-        labels, squared: of each class, and its squared distance from the query.
+        hashes: (K,) of the labels, see _hashes.
+        squared: (K,) of each class, its squared distance from the query.
     """
     order = squared.argsort(kind="stable")
-    steps = squared[order[1:]] > squared[order[:-1]] * (1 + _EQUAL)
+    distances = squared[order]
+    steps = distances[1:] > distances[:-1] * (1 + _EQUAL)
     if steps.all():
         return order
-    groups = [0, *steps.cumsum().tolist()]
-    seed = blake2b(query.tobytes()).digest()
-    drawn = [blake2b(labels[row].encode(), key=seed, digest_size=8).digest() for row in order]
-    return order[sorted(range(len(order)), key=lambda place: (groups[place], drawn[place]))]
+    groups = np.concatenate(([0], steps.cumsum()))
+    drawn = _mixed(hashes[order] ^ np.frombuffer(_digest(query.tobytes()), np.uint64))
+    return order[np.lexsort((drawn, groups))]
+
+
+def _hashes(labels: Sequence[str]) -> np.ndarray:
+    """(K,) uint64 of the labels."""
+    return np.frombuffer(b"".join(_digest(label.encode()) for label in labels), np.uint64)
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=8).digest()
+
+
+def _mixed(words: np.ndarray) -> np.ndarray:
+    """uint64 -> uint64, each bit by all of them: the end of SplitMix64 (Steele, Lea & Flood 2014)."""
+    words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ words >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray = words ^ words >> np.uint64(31)
+    return mixed
 
 
 def _answer(guesses: list[GuessedClass], none_of_these: bool | None) -> ImageAnswer:
@@ -177,6 +242,7 @@ class _Question:
     queries: Tensor  # (Q, D)
     top: int
     refusal: Refusal | None
+    codes: CodePrototypes | None
     answers: asyncio.Future[list[ImageAnswer]]
 
 
@@ -194,11 +260,18 @@ class Together:
         self._working: set[asyncio.Task[None]] = set()
 
     async def answer(
-        self, tenant: str, classifier: str, queries: Tensor, *, top: int, refusal: Refusal | None
+        self,
+        tenant: str,
+        classifier: str,
+        queries: Tensor,
+        *,
+        top: int,
+        refusal: Refusal | None,
+        codes: CodePrototypes | None = None,
     ) -> list[ImageAnswer]:
         """As Galleries.answer."""
         key = (tenant, classifier)
-        question = _Question(queries, top, refusal, asyncio.get_running_loop().create_future())
+        question = _Question(queries, top, refusal, codes, asyncio.get_running_loop().create_future())
         if key in self._waiting:
             self._waiting[key].append(question)
         else:
@@ -214,8 +287,9 @@ class Together:
             while waiting:
                 questions = [waiting.popleft()]
                 room = _MOST_TOGETHER - len(questions[0].queries)
-                # All are for one model, of one refusal.
-                while waiting and len(waiting[0].queries) <= room:
+                # All are for one model; codes of other noise have another refusal.
+                refusal = questions[0].refusal
+                while waiting and len(waiting[0].queries) <= room and waiting[0].refusal == refusal:
                     room -= len(waiting[0].queries)
                     questions.append(waiting.popleft())
                 await self._answer(key, questions)
@@ -223,11 +297,13 @@ class Together:
             del self._waiting[key]
 
     async def _answer(self, key: tuple[str, str], questions: list[_Question]) -> None:
-        top, refusal = max(question.top for question in questions), questions[0].refusal
+        top, first = max(question.top for question in questions), questions[0]
         try:
             queries = torch.cat([question.queries for question in questions])
             answers = await anyio.to_thread.run_sync(
-                lambda: self._galleries.answer(*key, queries, top=top, refusal=refusal)
+                lambda: self._galleries.answer(
+                    *key, queries, top=top, refusal=first.refusal, codes=first.codes
+                )
             )
         except Exception as error:  # whatever it is, it is those questions' alone
             for question in questions:

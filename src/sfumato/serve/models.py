@@ -21,14 +21,15 @@ from sfumato import artefacts, data
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, ConfigError, MissingExtraError, needs_extra
 from sfumato.images import to_float
-from sfumato.learn import few_shot, meta
+from sfumato.learn import code_prototypes, few_shot, meta
+from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.few_shot import FewShotModel
 from sfumato.learn.prototypes import Refusal
 from sfumato.networks import Convolutional, FullyConnected, Strided
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import Protection, parse
 from sfumato.protect.code import KIND as CODE
-from sfumato.protect.code import BitsRelease, Code, load_encoder
+from sfumato.protect.code import Code, load_encoder
 from sfumato.protect.feature import KIND as FEATURE
 from sfumato.protect.feature import load_extractor
 from sfumato.protect.parameters import artefact_digest
@@ -77,11 +78,12 @@ class Served:
         demands: the protections that it was trained for; one, but for a range.
         shape: C, H and W of the originals.
         dimension: D, of an embedding.
-        refusal: when an answer is "none of these"; None where that was never measured.
+        refusal: when an answer is "none of these"; None where that was never measured. See refusal_of.
         prepare: a release by one of the demands -> (N, ...) float32, what `run` takes.
         run: (N, ...) float32 of any releases -> (N, D) float32.
         network: what `run` computes, for other ways to compute it; None where it computes nothing.
         by: what computes it.
+        codes: how prototypes are made, of a code; None for means.
     """
 
     name: str
@@ -94,6 +96,15 @@ class Served:
     run: Callable[[Tensor], Tensor]
     network: nn.Module | None = None
     by: str = "PyTorch"
+    codes: CodePrototypes | None = None
+
+    def weight(self, release: AnyRelease, demand: Demand) -> float:
+        """What each image of a release weighs in a prototype."""
+        return demand.weight if self.codes is None else self.codes.weight(parse_as(release.spec, CODES))
+
+    def refusal_of(self, release: AnyRelease) -> Refusal | None:
+        """When an answer to these queries is "none of these"; None where that was never measured."""
+        return self.refusal if self.codes is None else self.codes.refusal_of(parse_as(release.spec, CODES))
 
 
 def load(
@@ -366,13 +377,10 @@ def _feature(path: str | os.PathLike[str], name: str) -> Served:
 
 def _code(path: str | os.PathLike[str], name: str) -> Served:
     """Prototypes of codes: nothing is computed here but what is known of the noise."""
-    encoder = load_encoder(os.fspath(path))
+    encoder, made = load_encoder(os.fspath(path)), code_prototypes.load(path)
 
     def prepare(release: AnyRelease, demand: Demand) -> Tensor:
-        values = release.vectors()
-        if not isinstance(release, BitsRelease):
-            return values  # clipped numbers, whose noise has a mean of 0
-        return values / left_of_bits(parse_as(release.spec, CODES), values.shape[1])
+        return made.embed(release.vectors(), parse_as(release.spec, CODES))
 
     demand = Demand(
         f"{CODE}:artefact={Path(path).name}",
@@ -381,27 +389,10 @@ def _code(path: str | os.PathLike[str], name: str) -> Served:
         kind="numbers" if encoder.bits is None else "bits",
     )
     return Served(
-        name, "code", (demand,), encoder.shape, encoder.dimension, None, prepare, lambda values: values
+        *(name, "code", (demand,), encoder.shape, encoder.dimension, made.refusal, prepare),
+        run=lambda values: values,
+        codes=made,
     )
-
-
-def left_of_bits(code: Code, bits: int) -> float:
-    """What noise leaves of a bit, written as 1 or -1, on average: divided by it, means are unbiased.
-
-    Source: Warner 1965. A bit that is flipped with a probability of p is 1 - 2p of itself, in expectation. A
-    word of b bits by randomised response at ε is told with a probability of (e^ε - 1) / (e^ε - 1 + 2^b), and
-    otherwise any word is, with a mean of 0 in each bit.
-
-    Args:
-        code: the protection; 1 without noise.
-        bits: b.
-    """
-    if code.flip is not None:
-        return 1 - 2 * code.flip
-    if code.epsilon is not None:
-        told = -math.expm1(-code.epsilon)  # both sides of the fraction times e^-ε, which does not overflow
-        return told / (told + math.exp(bits * math.log(2) - code.epsilon))
-    return 1.0
 
 
 def _made_of(protection: Protection) -> str | None:

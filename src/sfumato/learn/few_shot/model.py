@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pydantic
 import torch
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
@@ -16,9 +16,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from sfumato import artefacts
 from sfumato.errors import ArtefactError, ConfigError
 from sfumato.images import to_float, to_uint8
-from sfumato.learn.cards import Precision, Share, Spec, describing, protection_of, published
+from sfumato.learn.cards import Precision, Spec, describing, protection_of, published
 from sfumato.learn.conditions import Conditions
 from sfumato.learn.few_shot.config import FewShotConfig
+from sfumato.learn.prototypes import RefusalCard
 from sfumato.networks import DnCNN
 from sfumato.networks.classifiers import ENCODERS
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
@@ -156,14 +157,6 @@ class FewShotModel(nn.Module):
         artefacts.save(path, self.state_dict(), card)
 
 
-class _Refusal(pydantic.BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
-    threshold: Annotated[float, Field(ge=0)]
-    accepted: Share
-    refused: Share
-
-
 class _Card(artefacts.Card):
     config: FewShotConfig
     specs: Annotated[list[Spec], Field(min_length=1, max_length=1024)]
@@ -173,7 +166,7 @@ class _Card(artefacts.Card):
     shape: artefacts.ImageShape | None = None
     weights: dict[artefacts.Name, Annotated[float, Field(gt=0)]] | None = None
     made_of: list[artefacts.Sha256 | None] | None = None
-    refusal: _Refusal | None = None
+    refusal: RefusalCard | None = None
 
     @pydantic.model_validator(mode="after")
     def _parts_fit(self) -> "_Card":

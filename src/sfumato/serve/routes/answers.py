@@ -30,8 +30,12 @@ async def classify(
     with service.room.share() as share:
         body = await received(service, request, share, tenant=key.tenant, classifier=classifier, spec=spec)
         embeddings = await service.embed(body.model, body.inputs)
-    refusal = body.model.refusal
-    answers = await service.galleries.answer(key.tenant, classifier, embeddings, top=top, refusal=refusal)
+    answers = await service.galleries.answer(
+        *(key.tenant, classifier, embeddings),
+        top=top,
+        refusal=body.model.refusal_of(body.release),
+        codes=body.model.codes,
+    )
     if not answers[0].guesses:
         raise Problem(409, "the classifier has no class: enrol examples first")
     # Not as Answers, which would be checked again. No JSON has infinity, which distances of the largest

@@ -40,7 +40,8 @@ async def forget_example(key: Writer, service: Serving, classifier: Id, example:
 
 def _examples(body: Received, embeddings: Tensor) -> list[Example]:
     digests = wire.digests(body.release, made_of=body.made_of)
+    weight = body.model.weight(body.release, body.demand)
     return [
-        Example(digest, embedding, body.demand.weight)
+        Example(digest, embedding, weight)
         for digest, embedding in zip(digests, embeddings.numpy(), strict=True)
     ]

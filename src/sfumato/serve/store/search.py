@@ -23,12 +23,13 @@ _CANDIDATES = 200  # of an HNSW search; pgvector takes up to 1,000
 
 @dataclass(frozen=True)
 class Prototypes:
-    """The classes of a classifier at one moment: a row of `vectors` for each label."""
+    """The classes of a classifier at one moment: a row of `vectors`, means, for each label."""
 
     version: int
     labels: tuple[str, ...]
     vectors: np.ndarray  # (K, D) float32
     examples: tuple[int, ...]
+    weights: np.ndarray  # (K,) float64, the sums of those of the examples
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Search(Database):
             tuple(row.label for row in rows),
             (sums / weights[:, None]).astype(np.float32),
             tuple(row.examples for row in rows),
+            weights,
         )
 
     def nearest(
