@@ -220,6 +220,20 @@ def test_codes_are_enrolled_and_classified_and_it_is_said_first_what_they_prove_
         check_mistake(command("enrol", url, "people", photos, "--with", "code:artefact=gone"), "no such file")
 
 
+def test_the_images_of_each_class_may_leave_as_one_code(
+    command: Command, store: Store, key: str, photos: Path
+):
+    path = encoder(photos.parent / "hats.safetensors", bits=5)
+    ledger = photos.parent / "own.db"
+    more = ("--with", f"code:artefact={path}", "--average", "--ledger", ledger)
+    with running(store, [models.load(path)]) as url:
+        said = command("enrol", url, "people", photos, *more)
+        assert said.out == "anna: 1 enrolled, 0 there already\nben: 1 enrolled, 0 there already\n"
+        said = command("enrol", url, "people", photos, *more)
+        assert said.out == "anna: 0 enrolled, 1 there already\nben: 0 enrolled, 1 there already\n"
+    assert "after 1 release nobody" in command("ledger", "naming", "--person", "anna", "--ledger", ledger).out
+
+
 def test_a_key_may_lie_in_a_file_and_a_ledger_anywhere(
     command: Command,
     url: str,

@@ -737,6 +737,26 @@ def own(codes: Cloud, noise: str = "") -> str:
     return f"code:artefact={codes.folder}/device/own.safetensors{noise}"
 
 
+def test_a_class_that_is_averaged_on_the_device_is_sent_as_one_code_and_charged_as_one(codes: Cloud):
+    with codes.client(own(codes)) as device:
+        enrolled = device.enrol("anna", codes.photos(0, 1, 2), average=True)
+        again = device.enrol("anna", codes.photos(2, 0, 1), average=True)
+        guess = device.classify(codes.photos(0)[0])[0]
+    assert (enrolled.new, enrolled.known) == (1, 0)
+    assert (again.new, again.known) == (0, 1)
+    assert guess.label == "anna"
+    first = wire.decode(codes.wire.bodies()[0], most_images=1, most_pixels=12)
+    assert tuple(first.values.shape) == (1, 12)
+    with Ledger(codes.ledger) as ledger:
+        assert ledger.set_budget(Budget.parse("bits=64"), person="anna") == 12
+
+
+def test_what_is_no_code_is_not_averaged(cloud: Cloud):
+    with pytest.raises(ConfigError, match="codes alone are averaged on the device: protect by code:artefact"):
+        cloud.client().enrol("anna", cloud.photos(0), average=True)
+    assert cloud.wire.bodies() == []
+
+
 def test_a_service_says_of_its_models_what_is_proved_of_who_a_release_shows(codes: Cloud, cloud: Cloud):
     (model,) = codes.client(None).models()
     assert model.naming == [naming_words(parse(own(codes), takes=["bits"]), model.shape)]

@@ -27,6 +27,10 @@ def enrol(
     classifier: Annotated[str, typer.Argument(help="Its name; begun where there is none.")],
     folder: Annotated[Path, typer.Argument(help="A sub-folder per class, called as the class.")],
     spec: Annotated[str | None, SPEC] = None,
+    average: Annotated[
+        bool,
+        typer.Option("--average", help="Of codes: one for each class, made here of all its images."),
+    ] = False,
     model: Annotated[str | None, typer.Option(help="Of a new classifier, where several would fit.")] = None,
     key_file: Annotated[Path | None, KEY_FILE] = None,
     ledger: Annotated[Path | None, LEDGER] = None,
@@ -50,10 +54,14 @@ def enrol(
         if model is not None and classifier not in {each.name for each in cloud.classifiers()}:
             cloud.create(classifier, model)
         for label, paths in classes.items():
-            found = cloud.enrol(
-                label, paths, classifier=classifier, failed=lambda source, error: failed.append(str(error))
+            enrolled = cloud.enrol(
+                label,
+                paths,
+                classifier=classifier,
+                failed=lambda source, error: failed.append(str(error)),
+                average=average,
             )
-            print(f"{printable(label)}: {found.new} enrolled, {found.known} there already", flush=True)
+            print(f"{printable(label)}: {enrolled.new} enrolled, {enrolled.known} there already", flush=True)
     for message in failed:
         print(f"failed: {printable(message)}", file=sys.stderr)
     if failed:

@@ -185,6 +185,7 @@ class _Service(ABC, Generic[_Transport]):
         *,
         classifier: str | None = None,
         failed: Failed | None = None,
+        average: bool = False,
     ) -> Steps[Enrolled]:
         """Make images examples of a class; the classifier is begun where it is new and one model fits.
 
@@ -198,15 +199,17 @@ class _Service(ABC, Generic[_Transport]):
             classifier: its name; None for the client's own.
             failed: called with each image that cannot be read, or whose release would be nearly itself, and
                 why; None raises that instead.
+            average: of codes alone: make one code of all the images here, the class's prototype, and send
+                that. It costs the class as many bits as one image does.
 
         Raises:
             ConfigError: the model takes another protection, or one that nobody chose or accepted; or demands
-                another than it did; no model fits, or several do; no label.
+                another than it did; no model fits, or several do; no label; or what is no code is averaged.
             BudgetExceededError: an image would pass a budget of the ledger; of its 32, none was sent.
             ImageError: an image that cannot be read, or whose release would be nearly itself.
             LedgerError: the ledger cannot be used.
         """
-        return self._conversation.enrol(label, sources, classifier, failed)
+        return self._conversation.enrol(label, sources, classifier, failed, average=average)
 
     @_Method
     def classify(self, source: Source, *, top: int = 5, classifier: str | None = None) -> Steps[list[Guess]]:

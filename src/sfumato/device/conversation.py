@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeVar, cast
 from urllib.parse import quote
 
@@ -27,6 +28,7 @@ from sfumato.device.survey import survey
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError, ImageError
 from sfumato.protect import Protection
+from sfumato.protect.code import Code
 from sfumato.protect.release import Release, Trained, made_of
 from sfumato.wire.messages import (
     Answers,
@@ -135,15 +137,25 @@ class Conversation:
         return (yield from self._ask(ClassifierInfo, request))
 
     def enrol(
-        self, label: str, sources: Source | Iterable[Source], classifier: str | None, failed: Failed | None
+        self,
+        label: str,
+        sources: Source | Iterable[Source],
+        classifier: str | None,
+        failed: Failed | None,
+        *,
+        average: bool,
     ) -> Steps[Enrolled]:
         """Make images examples of a class."""
         label = kept_label(label)
         path = f"/classes/{quoted_label(label)}/examples"
         subject = yield from self._subject(classifier, begin=True)
         new, known, examples = 0, 0, list[str]()
-        for batch in batches(sources, subject.shape):
-            content = self._released(subject, batch, failed, person=label)
+        parts: Iterable[Sequence[Source]] = batches(sources, subject.shape)
+        if average:
+            _check_averages(subject.protection)
+            parts = [list(chain.from_iterable(parts))]
+        for batch in parts:
+            content = self._released(subject, batch, failed, person=label, average=average)
             if content is None:
                 continue
             enrolled = yield from self._send(EnrolledExamples, subject.path + path, content)
@@ -265,7 +277,13 @@ class Conversation:
     # Releases.
 
     def _released(
-        self, subject: _Subject, sources: Sequence[Source], failed: Failed | None, *, person: str | None
+        self,
+        subject: _Subject,
+        sources: Sequence[Source],
+        failed: Failed | None,
+        *,
+        person: str | None,
+        average: bool = False,
     ) -> bytes | None:
         """What leaves of some images, all of one person where that is known; None where nothing does."""
         read: list[tuple[Source, Tensor]] = []
@@ -279,15 +297,15 @@ class Conversation:
         # A private feature or a code is charged, kept and given out as the release of an image is.
         protection = cast(Protection, subject.protection)
         try:
-            released = self._charged(protection, read, person)
+            released = self._charged(protection, read, person, average)
         except ImageError:
             if failed is None:
                 raise
-            released = self._charged(protection, _hidden(protection, read, failed), person)
+            released = self._charged(protection, _hidden(protection, read, failed), person, average)
         return None if released is None else wire.encode(released, made_of=made_of(protection))
 
     def _charged(
-        self, protection: Protection, read: list[tuple[Source, Tensor]], person: str | None
+        self, protection: Protection, read: list[tuple[Source, Tensor]], person: str | None, average: bool
     ) -> Release | None:
         if not read:
             return None
@@ -296,13 +314,23 @@ class Conversation:
             if not self._surveyed:
                 survey(ledger)
                 self._surveyed = True
-            return releasing.release(
-                protection,
-                torch.stack([image for _, image in read]),
-                ledger,
-                folders=[folder_of(source) for source, _ in read],
-                people=[person] * len(read),
-            )
+            images = torch.stack([image for _, image in read])
+            folders = [folder_of(source) for source, _ in read]
+            if average:
+                code = cast(Code, protection)
+                together = releasing.averaged_release(code, images, ledger, folders=folders, person=person)
+                return cast(Release, together[0])
+            people = [person] * len(read)
+            return releasing.release(protection, images, ledger, folders=folders, people=people)
+
+
+def _check_averages(protection: Protecting) -> None:
+    """Raise ConfigError unless releases of a protection can be averaged here."""
+    if not isinstance(protection, Code):
+        raise ConfigError(
+            f"{protection.spec}: codes alone are averaged on the device: protect by code:artefact=..., or "
+            "enrol each image by itself"
+        )
 
 
 def _no_classifier(name: str) -> ConfigError:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -11,10 +12,12 @@ from torch import Tensor
 from sfumato.device.fingerprints import fingerprints
 from sfumato.device.ledger import Charge, Ledger
 from sfumato.device.near_copies import Fingerprint
-from sfumato.device.tables import protection_key
+from sfumato.device.tables import average_key, protection_key
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ImageError
 from sfumato.images import check_batch, digest
+from sfumato.protect.code import BitsRelease, Code
+from sfumato.protect.feature import FeatureRelease
 from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
 from sfumato.protect.release import Protection, Release, made_of
@@ -64,11 +67,7 @@ def charged_release(
         SpecError: a parameter does not fit images of this size.
         LedgerError: the ledger cannot be written.
     """
-    check_batch(images)
-    if not len(images):
-        raise ImageError("there are no images to release: give at least one")
-    shape = (images.shape[1], images.shape[2], images.shape[3])
-    digests = [digest(image) for image in images]
+    digests = _digests(images)
     spec = protection_key(protection.spec, made_of(protection))
     kept = ledger.kept(digests, spec) if protection.draws_noise else {}
     fresh = {name: i for i, name in enumerate(digests) if name not in kept}
@@ -80,23 +79,8 @@ def charged_release(
             name: values.contiguous().numpy().tobytes()
             for name, values in zip(fresh, released.values, strict=True)
         }
-    seen, tells = _fingerprints(ledger, digests, images), information(protection)
-    charged = ledger.charge(
-        [
-            Charge(
-                image=name,
-                spec=spec,
-                shape=shape,
-                guarantee=partial(protection.guarantee, shape),
-                release=kept.get(name),
-                folder=folder,
-                person=person,
-                fingerprint=seen.get(name),
-                information=tells,
-            )
-            for name, folder, person in zip(digests, folders, people or [None] * len(digests), strict=True)
-        ]
-    )
+    charges = _charges(protection, images, digests, spec, ledger, folders, people)
+    charged = ledger.charge([replace(charge, release=kept.get(charge.image)) for charge in charges])
     if not protection.draws_noise:
         rows = {name: row for row, name in enumerate(fresh)}
         return released.rows([rows[name] for name in digests]), charged.new
@@ -109,6 +93,84 @@ def charged_release(
     packed = torch.frombuffer(bytearray().join(packets), dtype=released.values.dtype)
     values = packed.reshape(len(images), *released.values.shape[1:])
     return replace(released, values=values), charged.new
+
+
+def averaged_release(
+    code: Code,
+    images: Tensor,
+    ledger: Ledger,
+    *,
+    folders: Sequence[str | os.PathLike[str]],
+    person: str | None = None,
+) -> tuple[BitsRelease | FeatureRelease, int]:
+    """Release ONE code of several images, the prototype of a class as the device makes it: see Code.average.
+
+    A person and a folder pay for it once, and each image pays for it, as for a release of its own. The same
+    images give the same release again, in any order and for nothing; of others it is another release. Of
+    one image it is the release of that image.
+
+    Args:
+        code, images, ledger, folders: see charged_release, also for what is promised and the errors.
+        person: who is in all of the images.
+
+    Returns:
+        the release, of one code, and whether it was charged now: 1, or 0 where it was before.
+    """
+    rows = {name: row for row, name in enumerate(_digests(images))}
+    digests = sorted(rows)  # another order would be rounded otherwise
+    order = [rows[name] for name in digests]
+    images, folders = images[order], [folders[row] for row in order]
+    if len(digests) == 1:
+        as_image = cast(Protection, code)  # charged, kept and given out as the release of an image is
+        only, new = charged_release(as_image, images, ledger, folders=folders, people=[person])
+        return cast(BitsRelease | FeatureRelease, only), new
+    spec = average_key(protection_key(code.spec, made_of(code)), digests)
+    kept = ledger.kept(digests[:1], spec)
+    released = code.average(images, fresh_noise())
+    packet = kept.get(digests[0], released.values.numpy().tobytes()) if code.draws_noise else None
+    charges = _charges(code, images, digests, spec, ledger, folders, [person] * len(digests))
+    charged = ledger.charge([replace(charge, release=packet, averaged=True) for charge in charges])
+    packet = charged.releases[0] or packet
+    if packet is not None:
+        values = torch.frombuffer(bytearray(packet), dtype=released.values.dtype)
+        released = replace(released, values=values.reshape(released.values.shape))
+    return released, min(charged.new, 1)
+
+
+def _digests(images: Tensor) -> list[bytes]:
+    """The digests of (N, C, H, W) images. Raises ImageError where they are none."""
+    check_batch(images)
+    if not len(images):
+        raise ImageError("there are no images to release: give at least one")
+    return [digest(image) for image in images]
+
+
+def _charges(
+    protection: Protection | Code,
+    images: Tensor,
+    digests: Sequence[bytes],
+    spec: str,
+    ledger: Ledger,
+    folders: Sequence[str | os.PathLike[str]],
+    people: Sequence[str | None] | None,
+) -> list[Charge]:
+    """A charge for each image, without its release; arguments are those of charged_release."""
+    shape = (images.shape[1], images.shape[2], images.shape[3])
+    seen, tells = _fingerprints(ledger, digests, images), information(protection)
+    return [
+        Charge(
+            image=name,
+            spec=spec,
+            shape=shape,
+            guarantee=partial(protection.guarantee, shape),
+            release=None,
+            folder=folder,
+            person=person,
+            fingerprint=seen.get(name),
+            information=tells,
+        )
+        for name, folder, person in zip(digests, folders, people or [None] * len(digests), strict=True)
+    ]
 
 
 def check_differs(protection: Protection, images: Tensor, released: Release) -> None:

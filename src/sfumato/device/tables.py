@@ -7,6 +7,7 @@ import re
 import secrets
 import sqlite3
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from sfumato import databases
@@ -75,6 +76,7 @@ create table places (  -- where each image ever lay, and who is in it
 
 _ARTEFACT = re.compile(r"(?<=[:,])((?:artefact|index)=)[^,]*")
 _DIGITS = 16  # of a digest
+AVERAGE_OF = "; average of "
 
 
 def protection_key(spec: str, made_of: str | None) -> str:
@@ -90,6 +92,17 @@ def protection_key(spec: str, made_of: str | None) -> str:
         return spec
     key, count = _ARTEFACT.subn(rf"\g<1>{made_of[:_DIGITS]}", spec, count=1)
     return key if count else f"{spec}@{made_of[:_DIGITS]}"
+
+
+def average_key(key: str, images: Collection[bytes]) -> str:
+    """What a ledger calls the release of the average of some images: each set is a release of its own.
+
+    Args:
+        key: of the protection, see protection_key.
+        images: their digests.
+    """
+    number = hashlib.sha256(b"".join(sorted(images))).hexdigest()[:_DIGITS]
+    return f"{key}{AVERAGE_OF}{len(images)} images, {number}"
 
 
 def digest_of_release(image: bytes, release: bytes | None) -> bytes | None:

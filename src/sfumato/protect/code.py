@@ -276,12 +276,32 @@ class Code:
             SpecError: images of another size than the encoder was trained on, or as `check` does.
             ArtefactError: as load_encoder does.
         """
+        return self._released(self._numbers(images), noise)
+
+    @torch.no_grad()
+    def average(self, images: Tensor, noise: Noise) -> BitsRelease | FeatureRelease:
+        """ONE code, of the mean of what the encoder makes of (N, C, H, W) images: (1, b) or (1, d).
+
+        It has as many different values as the code of one image, and the same is proved of it: `outputs`,
+        `bounds` and `guarantee` are of any input. So a class costs b bits in place of N·b.
+
+        Args:
+            images: the originals, at least one.
+            noise: see `release`, also for the errors.
+        """
+        return self._released(self._numbers(images).mean(0, keepdim=True), noise)
+
+    def _numbers(self, images: Tensor) -> Tensor:
+        """What the encoder makes of each image: (N, d). Raises as `release` does."""
         self.check()
         encoder = self._encoder
         check_trained_on("code", self.artefact, "an encoder", images, encoder.shape)
         rows = [encoder.network(to_float(image)) for image in images.split(1)]
-        numbers = torch.cat(rows) if rows else torch.empty(0, encoder.dimension)
-        if encoder.bits is not None:
+        return torch.cat(rows) if rows else torch.empty(0, encoder.dimension)
+
+    def _released(self, numbers: Tensor, noise: Noise) -> BitsRelease | FeatureRelease:
+        """What leaves of (N, d) numbers: their signs or themselves, with noise."""
+        if self._encoder.bits is not None:
             return BitsRelease(self._answered(signs(numbers), noise), self.spec)
         if self.norm is not None and self.noise is not None:
             numbers = clipped_noisy(numbers, noise, norm=self.norm, variance=self.noise)
