@@ -61,7 +61,12 @@ EPISODIC: dict[str, Any] = {
     **SETTINGS,
     **QUICK,
     "protections": PROTECTIONS,
-    "attacks": ["reidentify-static", "reidentify-adaptive", "reidentify-restored-adaptive"],
+    "attacks": [
+        "reidentify-static",
+        "reidentify-adaptive",
+        "reidentify-restored-adaptive",
+        "reidentify-values",
+    ],
     "reconstructions": ["invert-feature"],
     "stored": True,
     "embeddings": False,
@@ -120,13 +125,40 @@ def test_each_kind_is_learned_and_attacked_by_those_who_take_it(episodic: Path):
     assert attacks["feature:noise=0.3,dimension=4"] == {
         "reidentify-adaptive",
         "reidentify-restored-adaptive",
+        "reidentify-values",
     }
-    assert attacks["answer"] == {"reidentify-adaptive"}
+    assert attacks["answer"] == {"reidentify-adaptive", "reidentify-values"}
     assert {key[1] for key in results if key[0] == "similarity" and key[2] == "released"} == set(SPECS[:4])
     assert {key[1] for key in results if key[0] == "reconstruction"} == {*SPECS[4:7], CODES[2]}
     assert learners[CODES[0]] == {"protected"}
-    assert attacks[CODES[0]] == {"reidentify-adaptive"}
+    assert attacks[CODES[0]] == {"reidentify-adaptive", "reidentify-values"}
     assert {key[1] for key in results if key[0] == "stored"} == set(SPECS[:4])
+
+
+def test_everything_that_leaves_a_device_is_attacked_by_its_values(episodic: Path):
+    results = results_of(episodic)
+    for spec in SPECS[1:]:
+        scores = results["attack", spec, "reidentify-values"].scores
+        classifiers = {score.classifier.partition(",")[0] for score in scores}
+        assert classifiers >= {"svm", "1-nn", "mean", "rbf"}, spec
+        # A network of two steps may give the same numbers for all, from which nothing is learned.
+        assert "plda" in classifiers or vocabulary.release_kind(spec) not in vocabulary.IMAGES, spec
+
+
+def test_the_exact_table_is_that_of_few_outputs_alone(episodic: Path):
+    results = results_of(episodic)
+    for spec in (*CODES[:2], "answer"):
+        (table,) = [
+            score
+            for score in results["attack", spec, "reidentify-values"].scores
+            if score.classifier == "table"
+        ]
+        assert 0 <= table.low <= table.top1 <= table.high <= 1
+        assert table.top1 <= table.in_sample + 0.1  # of probes, and of the gallery that it was made of
+        proved = results["proved", spec]
+        people = results["attack", spec, "reidentify-values"].identities
+        # Counting bounds what a table names, but for the chance of 18 probes.
+        assert table.low <= proved.outputs / people
 
 
 def test_what_is_left_out_is_said_in_a_sentence(episodic: Path):

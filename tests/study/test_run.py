@@ -213,7 +213,7 @@ def test_an_attack_records_whom_each_classifier_names(finished):
             assert sum(score["hits"]) / result["probes"] == pytest.approx(score["top1"])
 
 
-def test_an_adversary_on_values_sees_cells_and_means_over_squares(finished):
+def test_an_adversary_on_values_learns_from_all_training_people(finished):
     results = {
         r["cell"]["protection"]: r["result"]
         for r in records_of(finished).values()

@@ -1,0 +1,136 @@
+"""The adversaries on values in a study: what they read of a release, and that they find what is there."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sfumato.data.labelled import Label, LabelledImages
+from sfumato.study import estimates, grid
+from sfumato.study.attacks import values
+from sfumato.study.cells import Cell
+from sfumato.study.lab import Lab, Progress
+
+SPECS = ["pixelize:cell=4", "gaussian:sigma=40", "dp-pix:cell=4,epsilon=30", "blur:radius=1", "block:share=1"]
+
+EPISODE = {"way": 2, "shot": 1, "queries": 1}
+
+
+def portraits(people: int = 40, each: int = 8, side: int = 32) -> LabelledImages:
+    """Grey images of people: sixteen squares of brightness, which differ by person and a little by image."""
+    draw = torch.Generator().manual_seed(0)
+    codes = torch.arange(people).repeat_interleave(each)
+    squares = 128 + 25 * torch.randn(people, 3, 4, 4, generator=draw)[codes]
+    squares = squares + 8 * torch.randn(len(codes), 3, 4, 4, generator=draw)
+    pixels = squares.repeat_interleave(side // 4, 2).repeat_interleave(side // 4, 3)
+    label = Label(codes, tuple(f"p{code:02d}" for code in range(people)))
+    rows = torch.arange(len(codes))
+    splits = {"train": rows[codes < people // 2], "test": rows[codes >= people // 2]}
+    images = pixels.clamp(0, 255).to(torch.uint8)
+    return LabelledImages("portraits", images, {"identity": label, "class": label}, splits)
+
+
+def lab(directory: Path, **adversary: int) -> Lab:
+    settings = {
+        "data": "portraits",
+        "task": {"target": "class", "sensitive": "identity", **EPISODE},
+        "protections": SPECS,
+        "learners": ["protected"],
+        "training": {**EPISODE, **{f"validation_{name}": size for name, size in EPISODE.items()}},
+        "adversary": {"gallery": 4, "probes": 4, "copies": 2, **adversary},
+    }
+    return Lab(grid.parse(settings), portraits(), directory, Progress())
+
+
+def cell(spec: str) -> Cell:
+    return Cell("attack", spec, 0, (("attack", "reidentify-values"),))
+
+
+def top1(result: dict[str, Any]) -> dict[str, float]:
+    return {score["classifier"]: score["top1"] for score in result["scores"]}
+
+
+@pytest.mark.parametrize("spec", SPECS[:4])
+def test_people_whose_cells_differ_are_named(tmp_path: Path, spec: str):
+    result = values.attack(lab(tmp_path), cell(spec))
+    named = top1(result)
+    assert max(named.values()) > 0.9
+    assert result["chance"] == 1 / 20
+    plda = next(share for name, share in named.items() if name.partition(",")[0] == "plda")
+    assert plda > 0.8
+
+
+def test_a_black_image_names_nobody(tmp_path: Path):
+    result = values.attack(lab(tmp_path), cell("block:share=1"))
+    assert max(top1(result).values()) <= 1 / 20
+    assert not [name for name in top1(result) if name.startswith("plda")]  # there is nothing to learn
+
+
+def test_large_releases_are_read_as_means_and_small_ones_as_they_are(tmp_path: Path):
+    study = lab(tmp_path)
+    assert {name.partition(", ")[2] for name in top1(values.attack(study, cell(SPECS[0])))} == {""}
+    # 3,072 numbers are above 2,048.
+    assert {name.partition(", ")[2] for name in top1(values.attack(study, cell("blur:radius=1")))} == {
+        "on 2x2 means"
+    }
+
+
+def test_noise_on_every_pixel_is_read_as_means_over_larger_squares_as_well(tmp_path: Path):
+    study = lab(tmp_path)
+    readings = {
+        spec: list(values._readings(study, cell(spec), study.released(cell(spec), study.test.images[:1])))
+        for spec in SPECS[:4]
+    }
+    assert readings == {
+        "pixelize:cell=4": [""],
+        "gaussian:sigma=40": [", on 2x2 means", ", on 4x4 means"],
+        "dp-pix:cell=4,epsilon=30": [""],  # its noise falls on cells
+        "blur:radius=1": [", on 2x2 means"],
+    }
+
+
+def test_of_two_readings_that_is_used_by_which_people_are_named_who_were_held_out(tmp_path: Path):
+    study = lab(tmp_path)
+    learned, others = values._learned(study, cell(SPECS[0]))
+    draw = torch.Generator().manual_seed(0)
+    nothing = torch.rand(len(others), 3, generator=draw)
+    readings = {"nothing": lambda released: nothing, "": values._means(1)}
+    words, reading, model = values._learner(learned, others, readings)
+    assert (words, reading) == ("", readings[""])
+    assert model is not None
+
+
+def test_the_figures_repeat(tmp_path: Path):
+    one, two = (values.attack(lab(tmp_path), cell(SPECS[2])) for _ in range(2))
+    assert one == two
+
+
+@pytest.mark.parametrize(
+    ("change", "repeated"),
+    [
+        ({"gallery": 3}, True),
+        ({"probes": 3}, True),
+        ({"copies": 3}, True),
+        ({"steps": 3}, False),
+        ({"batch": 3}, False),
+    ],
+)
+def test_what_decides_the_figures_is_in_the_digest_and_no_more(
+    tmp_path: Path, change: dict[str, int], repeated: bool
+):
+    before, after = lab(tmp_path).digest(cell(SPECS[0])), lab(tmp_path, **change).digest(cell(SPECS[0]))
+    assert (before != after) == repeated
+
+
+def test_of_too_many_training_images_some_people_are_learned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(values, "_LEARNED", 100)
+    result = values.attack(lab(tmp_path), cell(SPECS[2]))
+    assert result["learned_from"] == 12 * 8  # of 20 people with 8 photographs each
+
+
+def test_a_classifier_on_means_is_named_in_words():
+    assert estimates.classifier_in_words("plda, on 4x4 means") == "PLDA classifier, on 4x4 means"
+    assert estimates.classifier_in_words("rbf") == "Gaussian-kernel SVM classifier"
