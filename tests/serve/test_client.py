@@ -741,14 +741,17 @@ def test_a_class_that_is_averaged_on_the_device_is_sent_as_one_code_and_charged_
     with codes.client(own(codes)) as device:
         enrolled = device.enrol("anna", codes.photos(0, 1, 2), average=True)
         again = device.enrol("anna", codes.photos(2, 0, 1), average=True)
+    with Ledger(codes.ledger) as ledger:
+        assert ledger.set_budget(Budget.parse("bits=64"), person="anna") == 12
+    with codes.client(own(codes)) as device:
         guess = device.classify(codes.photos(0)[0])[0]
+    with Ledger(codes.ledger) as ledger:  # the image by itself is one more code of Anna
+        assert ledger.set_budget(Budget.parse("bits=64"), person="anna") == 24
     assert (enrolled.new, enrolled.known) == (1, 0)
     assert (again.new, again.known) == (0, 1)
     assert guess.label == "anna"
     first = wire.decode(codes.wire.bodies()[0], most_images=1, most_pixels=12)
     assert tuple(first.values.shape) == (1, 12)
-    with Ledger(codes.ledger) as ledger:
-        assert ledger.set_budget(Budget.parse("bits=64"), person="anna") == 12
 
 
 def test_what_is_no_code_is_not_averaged(cloud: Cloud):
