@@ -12,12 +12,16 @@ import httpx
 import pytest
 import torch
 import uvicorn
+from devices import write_code
 from torch import Tensor
 
 from sfumato import wire
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.edge.export import export
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.protect import parse
+from sfumato.protect.code import Code
 from sfumato.serve import models
 from sfumato.serve.app import ServiceConfig, create
 from sfumato.serve.store import Store
@@ -31,11 +35,12 @@ RELEASE = {"content-type": wire.MEDIA_TYPE}
 
 @dataclass
 class Cloud:
-    """A server. State: the bodies that it was sent, and to which addresses."""
+    """A server, with artefacts in a folder. State: the bodies that it was sent, and to which addresses."""
 
     app: Any
     address: str = ""
     key: str = ""
+    folder: Path = Path()
     models: list[Any] = field(default_factory=list)
     bodies: list[tuple[str, bytes]] = field(default_factory=list)
 
@@ -74,8 +79,12 @@ def cloud(site: Path, tmp_path_factory) -> Iterator[Cloud]:
     with Store(f"sqlite:///{folder}/store.db") as store:
         store.create_tenant("museum")
         _, key = store.create_key("museum", role="write", name="page")
-        served = models.load(folder / "hats.safetensors")
-        cloud = Cloud(create(store, [served], ServiceConfig(web=site)), key=key)
+        artefacts = (
+            folder / "hats.safetensors",
+            write_code(folder / "code.safetensors", shape=SHAPE, bits=16),
+        )
+        served = list(map(models.load, artefacts))
+        cloud = Cloud(create(store, served, ServiceConfig(web=site)), key=key, folder=folder)
         listener = socket.create_server(("127.0.0.1", 0))
         cloud.address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         server = uvicorn.Server(uvicorn.Config(cloud, log_level="error", ws="none"))
@@ -84,6 +93,17 @@ def cloud(site: Path, tmp_path_factory) -> Iterator[Cloud]:
         yield cloud
         server.should_exit = True
         thread.join()
+
+
+def choose_classifier(page: Any, number: str) -> None:
+    page.browser.execute_script(
+        """
+        const list = document.getElementById('classifiers');
+        list.value = arguments[0];
+        list.dispatchEvent(new Event('change'));
+        """,
+        number,
+    )
 
 
 def hats(kind: int, count: int) -> Tensor:
@@ -138,14 +158,7 @@ def test_what_is_forgotten_on_the_page_is_gone_from_the_server(
     other = cloud.ask("POST", "classifiers", json={"name": "caps", "model": "hats"})["id"]
     page = open_page(cloud.address, cloud)
     page.connect({"specs": [SPEC]}, key=cloud.key)
-    page.browser.execute_script(
-        """
-        const list = document.getElementById('classifiers');
-        list.value = arguments[0];
-        list.dispatchEvent(new Event('change'));
-        """,
-        other,
-    )
+    choose_classifier(page, other)
     page.until("return document.getElementById('classes').textContent == 'none yet'")
     for label, kind in (("flat", 4), ("peaked", 5)):
         page.choose(hats(kind, 2))
@@ -158,6 +171,30 @@ def test_what_is_forgotten_on_the_page_is_gone_from_the_server(
     page.browser.switch_to.alert.accept()
     page.status("Forgot flat.")
     assert cloud.ask("GET", f"classifiers/{other}/classes") == []
+
+
+def test_what_a_page_enrols_by_codes_is_known_when_python_enrols_it(
+    open_page: Callable[[str, Any], Any], cloud: Cloud
+):
+    codes = cloud.ask("POST", "classifiers", json={"name": "coded", "model": "code"})["id"]
+    artefact = cloud.folder / "code.safetensors"
+    export(artefact, artefact.with_suffix(".onnx"), check=hats(6, 2))
+    page = open_page(cloud.address, cloud)
+    page.connect({"specs": [""]}, key=cloud.key)  # whichever classifier is the first
+    choose_classifier(page, codes)
+    page.until("return document.getElementById('spec').textContent == 'code:artefact=code.safetensors'")
+    page.find("exported").send_keys(str(artefact.with_suffix(".onnx")))
+    page.until("return document.getElementById('guarantee').textContent == 'nothing is proved'")
+    for kind, label in enumerate(("bowler", "fez")):
+        page.choose(hats(kind, 3))
+        page.enrol(label)
+        protection = Code(str(artefact))
+        release = protection.release(hats(kind, 3), seeded_noise(0))
+        again = wire.encode(release, made_of=protection.made_of())
+        where = f"classifiers/{codes}/classes/{label}/examples"
+        answer = cloud.ask("POST", where, content=again, headers=RELEASE)
+        # Like hats may have one code, and are one example.
+        assert (answer["new"], answer["known"]) == (0, len(release.values.unique(dim=0)))
 
 
 def test_the_server_lets_the_page_do_no_more_than_it_needs(cloud: Cloud):
