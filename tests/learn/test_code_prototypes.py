@@ -250,10 +250,14 @@ def test_the_spread_is_that_of_the_codes_that_were_drawn():
 
 
 @pytest.mark.parametrize("bits", [False, True])
-def test_codes_that_are_all_alike_have_a_spread_above_nothing(bits: bool):
-    found = measured_spread(torch.ones(8, 3), torch.arange(8) // 2, bits=bits)
-    assert found.within > 0
-    assert found.between > 0
+@pytest.mark.parametrize("codes", [torch.ones(8, 3), torch.tensor([1.0, -1]).repeat(4)[:, None]])
+def test_codes_that_tell_all_or_nothing_of_their_classes_have_finite_prototypes(
+    codes: torch.Tensor, bits: bool
+):
+    spread = measured_spread(codes, torch.arange(8) // 2, bits=bits)
+    made = CodePrototypes(1 if bits else None, 1, spread)
+    found, _ = made.posterior(torch.tensor([[2.0], [-1.0]]), torch.tensor([0.5, 9.0]), torch.tensor([1, 9]))
+    assert found.isfinite().all()
 
 
 # Refusals
@@ -334,6 +338,8 @@ def test_a_card_tells_spread_and_refusal_and_an_earlier_one_neither(tmp_path: Pa
     [
         {"spread": {"within": 0.25, "between": 0.0}},
         {"spread": {"within": 0.25}},
+        {"spread": {"within": 0.25, "between": 1.5}},
+        {"spread": {"within": 0.25, "between": 1e-300}},
         {"refusal": None},
         {"refusal": {"threshold": -1.0, "accepted": 0.95, "refused": 0.5}},
         {"flip": "0.1"},

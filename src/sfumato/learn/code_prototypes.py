@@ -29,7 +29,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from sfumato import artefacts
@@ -37,6 +37,7 @@ from sfumato.learn.prototypes import Estimate, Refusal, RefusalCard, refusal
 from sfumato.protect.code import KIND, Code, CodeCard
 
 _LEAST_WEIGHT = 1e-30
+_LEAST_SPREAD = 1e-6
 _MOST_COUNTED = 4096  # examples of bits: more are taken as so many, when all is known that can be
 _MOST_NODES = 256
 _TOGETHER = 1 << 20  # numbers of a quadrature that are computed at a time
@@ -70,17 +71,18 @@ def measured_spread(codes: Tensor, classes: Tensor, *, bits: bool) -> Spread:
     counts = places.bincount().to(codes.dtype)
     means = torch.zeros(len(counts), codes.shape[1]).index_add(0, places, codes) / counts[:, None]
     within = (codes - means[places]).square().sum().item() / ((len(codes) - len(counts)) * codes.shape[1])
-    between = 1 - within if bits else means.var(0).mean().item() - within * counts.reciprocal().mean().item()
-    # Codes that tell nothing of their classes, or all, would give a prior that nothing moves, or none.
-    least = 1e-3 * (within + max(between, 0)) + 1e-12
-    return Spread(max(within, least), max(between, least))
+    if bits:
+        within = min(max(within, _LEAST_SPREAD), 1 - _LEAST_SPREAD)
+        return Spread(within, 1 - within)
+    between = means.var(0).mean().item() - within * counts.reciprocal().mean().item()
+    return Spread(max(within, _LEAST_SPREAD), max(between, _LEAST_SPREAD))
 
 
 class _SpreadCard(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
-    within: Annotated[float, Field(gt=0)]
-    between: Annotated[float, Field(gt=0)]
+    within: Annotated[float, Field(ge=_LEAST_SPREAD, le=1e6)]
+    between: Annotated[float, Field(ge=_LEAST_SPREAD, le=1e6)]
 
 
 class _Known(BaseModel):
@@ -97,6 +99,12 @@ class _Known(BaseModel):
 
 class _Card(CodeCard):
     prototypes: _Known | None = None
+
+    @model_validator(mode="after")
+    def _spread_is_of_bits(self) -> "_Card":
+        if self.config.bits is not None and self.prototypes and self.prototypes.spread.between >= 1:
+            raise ValueError("prototypes.spread.between: below 1, of bits, which are 1 or -1")
+        return self
 
 
 @dataclass(frozen=True)

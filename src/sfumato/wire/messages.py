@@ -64,7 +64,7 @@ class ModelInfo(_Message):
         shape: channels, height and width of images.
         dimension: of embeddings.
         refused: the share of queries of other classes that "none of these" refused in validation; null where
-            the model never refuses.
+            the model never refuses. A code refuses queries of the noise that it was trained with, no others.
     """
 
     name: str
@@ -127,7 +127,10 @@ class GuessedClass(_Message):
 
 
 class ImageAnswer(_Message):
-    """The nearest classes of an image, and whether it is of none: null where the model cannot tell."""
+    """The nearest classes of an image, and whether it is of none: null where the model cannot tell.
+
+    It cannot where that was never measured, or, of codes, for other noise than that of the query.
+    """
 
     guesses: list[GuessedClass]
     none_of_these: bool | None
