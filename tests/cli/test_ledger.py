@@ -92,7 +92,10 @@ def test_a_person_of_whom_nothing_was_released_is_guessed_as_beforehand(command:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--person", "anna", "--folder", "/photos"), "a folder and a person are both named: name one"),
+        (
+            ("--person", "anna", "--folder", "/photos"),
+            "a sum is of a folder or of a person: name one of them",
+        ),
         (("--person", ""), "what is proved of naming is of one person or folder: name one of them"),
     ],
 )

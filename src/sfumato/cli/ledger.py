@@ -79,7 +79,7 @@ def naming(
     """Say what is proved of naming a person from all their releases so far, whatever somebody knows.
 
     A person is a label that images were enrolled under, or a sub-folder of `sfumato protect --people`; images
-    that were only classified are counted in their folders. Of pixels as papers release them nothing is
+    that were only classified count in their folders. Of pixels as papers release them nothing is
     proved; codes of few bits and answers prove something.
     """
     from sfumato.device.ledger import Ledger

@@ -27,7 +27,7 @@ def scope_of(folder: str | os.PathLike[str] | None, person: str | None) -> bytes
         ConfigError: both.
     """
     if folder is not None and person is not None:
-        raise ConfigError("a folder and a person are both named: name one of them")
+        raise ConfigError("a sum is of a folder or of a person: name one of them")
     if folder is not None:
         return folder_name(folder)
     return EVERY_IMAGE if person is None else person_scope(person)
