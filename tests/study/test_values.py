@@ -3,14 +3,21 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from scipy.linalg import eigh
+from scipy.spatial.distance import pdist
+from scipy.stats import multivariate_normal
+from sklearn.svm import SVC
 
+from sfumato import data
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.study import estimates, grid
 from sfumato.study.attacks import values
 from sfumato.study.cells import Cell
 from sfumato.study.lab import Lab, Progress
+from sfumato.study.streams import GALLERY, OTHERS, PROBES
 
 SPECS = ["pixelize:cell=4", "gaussian:sigma=40", "dp-pix:cell=4,epsilon=30", "blur:radius=1", "block:share=1"]
 
@@ -31,7 +38,7 @@ def portraits(people: int = 40, each: int = 8, side: int = 32) -> LabelledImages
     return LabelledImages("portraits", images, {"identity": label, "class": label}, splits)
 
 
-def lab(directory: Path, **adversary: int) -> Lab:
+def lab(directory: Path, loaded: LabelledImages | None = None, **adversary: int) -> Lab:
     settings = {
         "data": "portraits",
         "task": {"target": "class", "sensitive": "identity", **EPISODE},
@@ -40,7 +47,7 @@ def lab(directory: Path, **adversary: int) -> Lab:
         "training": {**EPISODE, **{f"validation_{name}": size for name, size in EPISODE.items()}},
         "adversary": {"gallery": 4, "probes": 4, "copies": 2, **adversary},
     }
-    return Lab(grid.parse(settings), portraits(), directory, Progress())
+    return Lab(grid.parse(settings), loaded or portraits(), directory, Progress())
 
 
 def cell(spec: str) -> Cell:
@@ -49,6 +56,82 @@ def cell(spec: str) -> Cell:
 
 def top1(result: dict[str, Any]) -> dict[str, float]:
     return {score["classifier"]: score["top1"] for score in result["scores"]}
+
+
+@pytest.fixture(scope="module")
+def faces() -> LabelledImages:
+    """Drawn faces of 16 pixels, 9 of each person; the class is who it is."""
+    drawn = data.load("faces", identities=300, images_per_identity=9, size=16)
+    labels = {"identity": drawn.label("identity"), "class": drawn.label("identity")}
+    return LabelledImages("faces", drawn.images, labels, drawn.splits)
+
+
+def seen(study: Lab, spec: str) -> tuple[np.ndarray, ...]:
+    """Releases of the training people, of the gallery and of the probes, and who they are, by plain code."""
+
+    def released(images: torch.Tensor, stream: int, copies: int) -> np.ndarray:
+        copies = copies if spec.startswith("dp-pix") else 1
+        drawn = [study.released(cell(spec), images, stream, number).values for number in range(copies)]
+        return torch.stack(drawn).flatten(2).double().numpy() / 255
+
+    others, people = study.adversaries.others, study.adversaries.people
+    gallery, probes = study.adversaries.dealt(0)
+    codes = people.label("identity").codes
+    return (
+        released(others.images, OTHERS, 2),
+        others.label("identity").codes.numpy(),
+        released(people.images[gallery], GALLERY, 2),
+        codes[gallery].numpy(),
+        released(people.images[probes], PROBES, 1)[0],
+        codes[probes].numpy(),
+    )
+
+
+@pytest.mark.parametrize("spec", ["pixelize:cell=4", "dp-pix:cell=4,epsilon=30"])
+def test_plda_written_anew_by_scipy_gives_the_same_figure_on_the_same_releases(
+    tmp_path: Path, faces: LabelledImages, spec: str
+):
+    """Closed form of equal numbers of photographs; densities of a probe given the mean of a gallery."""
+    study = lab(tmp_path, faces)
+    others, names, known, who, asked, truth = seen(study, spec)
+    flat = others.reshape(-1, others.shape[2])
+    model = values._learner(
+        *values._learned(study, cell(spec)),
+        values._readings(study, cell(spec), study.released(cell(spec), faces.images[:1])),
+    )[2]
+    assert model is not None
+    axes = np.linalg.svd(flat - flat.mean(0), full_matrices=False)[2][: len(model.between)]
+    x = (others - flat.mean(0)) @ axes.T  # (copies, N, d)
+    groups = np.stack([copy[names == code] for copy in x for code in np.unique(names)])  # (I, 9, d)
+    inner = groups - groups.mean(1, keepdims=True)
+    w = np.einsum("inj,ink->jk", inner, inner) / (len(groups) * 8)
+    # Where means differ less than photographs would make them, B is 0, and all that varies is W.
+    differ, vectors = eigh(np.cov(groups.mean(1).T, bias=True), w)
+    between = (differ - 1 / 9).clip(0)
+    within = np.where(between > 0, 1, (8 + 9 * differ) / 9)
+    back = np.linalg.inv(vectors)
+    b, w = back.T * between @ back, back.T * within @ back
+    probes = (asked - flat.mean(0)) @ axes.T
+    enrolled = (known.mean(0) - flat.mean(0)) @ axes.T
+    densities = []
+    for code in np.unique(who):
+        rows = enrolled[who == code]
+        gain = b @ np.linalg.inv(b + w / len(rows))
+        densities.append(multivariate_normal.logpdf(probes, gain @ rows.mean(0), b + w - gain @ b))
+    expected = (np.unique(who)[np.argmax(densities, 0)] == truth).mean()
+    assert top1(values.attack(study, cell(spec)))["plda"] == pytest.approx(expected, abs=0.005)
+    assert 0.1 < expected < 0.9
+
+
+def test_the_machine_of_scikit_learn_gives_the_same_figure_on_the_same_releases(tmp_path: Path):
+    study = lab(tmp_path, portraits(120))
+    spec = "dp-pix:cell=4,epsilon=1"
+    _, _, known, who, asked, truth = seen(study, spec)
+    flat = known.reshape(-1, known.shape[2])
+    machine = SVC(C=10, gamma=1 / np.median(pdist(flat, "sqeuclidean"))).fit(flat, np.tile(who, 2))
+    expected = (machine.predict(asked) == truth).mean()
+    assert top1(values.attack(study, cell(spec)))["rbf"] == pytest.approx(expected, abs=0.005)
+    assert 0.1 < expected < 0.9
 
 
 @pytest.mark.parametrize("spec", SPECS[:4])
