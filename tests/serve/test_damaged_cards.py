@@ -31,6 +31,7 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.semsim import SemSimConfig
+from sfumato.networks.code import untrained_code_network
 from sfumato.networks.embedding import Embedding
 from sfumato.protect import parse
 from sfumato.protect.feature import load_extractor
@@ -101,6 +102,18 @@ def feature_kind() -> Kind:
     )
 
 
+def code_kind() -> Kind:
+    card = {"kind": "code", "config": {"encoder": "conv4", "bits": 4, "side": None}, "shape": [1, 16, 16]}
+    card["prototypes"] = {
+        "spread": {"within": 0.25, "between": 0.75},
+        "refusal": {"threshold": 9.5, "accepted": 0.95, "refused": 0.5},
+        **{"flip": 0.1, "norm": None, "noise": None},
+    }
+    made = untrained_code_network("conv4", (1, 16, 16), dimension=4)
+    tensors = {f"network.{name}": each for name, each in made.state_dict().items()}
+    return Kind("code", tensors, card, (models.load,))
+
+
 def semsim_kind() -> Kind:
     config = SemSimConfig(network="lenet", size=8)
     card = {"kind": "semsim", "config": asdict(config)}
@@ -110,7 +123,7 @@ def semsim_kind() -> Kind:
 
 KINDS = {
     kind.__name__.removesuffix("_kind"): kind
-    for kind in (few_shot_kind, meta_kind, classifier_kind, mask_kind, feature_kind, semsim_kind)
+    for kind in (few_shot_kind, meta_kind, classifier_kind, mask_kind, feature_kind, code_kind, semsim_kind)
 }
 
 LARGE: list[Any] = [

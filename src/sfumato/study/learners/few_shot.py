@@ -10,7 +10,9 @@ from torch import Tensor
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, Shape
 from sfumato.errors import DataError
-from sfumato.learn import few_shot, prototypes
+from sfumato.learn import code_prototypes, few_shot, prototypes
+from sfumato.learn.code_prototypes import CodePrototypes
+from sfumato.protect.code import Code
 from sfumato.study.cells import Cell, changed
 from sfumato.study.models import with_checkpoint
 from sfumato.study.streams import NUMBERS_TESTED
@@ -93,27 +95,40 @@ def over_episodes(accuracy: few_shot.Accuracy) -> dict[str, Any]:
 
 
 def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Prototypes of the numbers that travelled, each scaled by its spread over training images."""
+    """Prototypes of the numbers that travelled: by what is known of the noise of codes, else plain means."""
     task, start = lab.config.task, time.perf_counter()
-    rows = lab.shuffled(len(lab.train), cell.seed)[:2000]
-    training = lab.released(cell, lab.train.images[rows], NUMBERS_TESTED)
-    spread, mean = torch.std_mean(training.vectors(), dim=0)
+    protection = lab.protection(cell)
     released = lab.released(cell, lab.asked.images, NUMBERS_TESTED, 1).vectors()
-    vectors = (released - mean) / spread.clamp(min=1e-6)
+    made: CodePrototypes | None = None
+    if isinstance(protection, Code) and protection.draws_noise:
+        made = code_prototypes.load(protection.artefact)
+        vectors = made.embed(released, protection)
+    else:  # each number scaled by its spread over training images
+        rows = lab.shuffled(len(lab.train), cell.seed)[:2000]
+        training = lab.released(cell, lab.train.images[rows], NUMBERS_TESTED)
+        spread, mean = torch.std_mean(training.vectors(), dim=0)
+        vectors = (released - mean) / spread.clamp(min=1e-6)
     taken = time.perf_counter() - start
-    result = over_episodes(_episodes_of(lab, cell, vectors, task.shot))
+    result = over_episodes(_episodes_of(lab, cell, vectors, task.shot, made))
     for shot in task.other_shots:
-        other = _episodes_of(lab, cell, vectors, shot)
+        other = _episodes_of(lab, cell, vectors, shot, made)
         result |= {f"accuracy_{shot}_shot": other.mean, f"half_width_{shot}_shot": other.half_width}
     return result | {"train_seconds": round(taken, 1), "dimension": vectors.shape[1]}
 
 
-def _episodes_of(lab: "Lab", cell: Cell, vectors: Tensor, shot: int) -> few_shot.Accuracy:
-    """On the episodes that `few_shot.evaluate` draws for the same seed."""
+def _episodes_of(
+    lab: "Lab", cell: Cell, vectors: Tensor, shot: int, made: CodePrototypes | None
+) -> few_shot.Accuracy:
+    """On the episodes that `few_shot.evaluate` draws for the same seed; `made`: prototypes of noisy codes."""
     task = lab.config.task
     sampler = Sampler(lab.asked.label(task.target), Shape(way=task.way, shot=shot, queries=task.queries))
-    rows = sampler.draw(task.episodes, torch.Generator().manual_seed(cell.seed))
-    scores = prototypes.episode_accuracies(vectors, rows, shot=shot)
+    draw = torch.Generator().manual_seed(cell.seed)
+    rows = sampler.draw(task.episodes, draw)
+    if made is None:
+        scores = prototypes.episode_accuracies(vectors, rows, shot=shot)
+    else:
+        estimate, _ = made.of_episodes(shot, lab.protection(cell), way=task.way)
+        scores = prototypes.episode_accuracies(vectors, rows, shot=shot, estimate=estimate, ties=draw)
     return few_shot.Accuracy.over(scores, sampler.shape, cell.protection)
 
 
