@@ -262,6 +262,11 @@ def test_a_ledger_of_version_3_keeps_its_charges_and_knows_their_bits_once_the_c
         assert upgraded.set_budget(BITS_64, person="anna") == 16
 
 
+def test_what_was_known_of_a_code_is_not_forgotten_where_a_charge_says_nothing_of_it(ledger: Ledger):
+    ledger.charge([charge("a", 16, person="anna"), charge("b", math.inf, person="anna")])
+    assert ledger.set_budget(BITS_64, person="anna") == 32
+
+
 # One release of the average of several images.
 
 

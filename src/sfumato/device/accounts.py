@@ -11,7 +11,7 @@ from sfumato.device.budgets import NO_LIMIT, Budget
 from sfumato.device.scopes import EVERY_PERSON, is_folder, is_named_person
 from sfumato.device.tables import insert_budget
 from sfumato.dp.guarantee import Guarantee, proof_of
-from sfumato.dp.naming import Information, Proof
+from sfumato.dp.naming import NOTHING_KNOWN, Information, Proof
 from sfumato.errors import BudgetExceededError
 
 RELEASES = "case when averaged then 1 else count(*) end"  # of charges that are grouped by their terms
@@ -99,8 +99,12 @@ class Accounts:
             key,
         ).fetchone()
         known = [] if row is None else _guarantees(row[1])
+        before = NOTHING_KNOWN if row is None else _information(*row[2:])
+        information = Information(
+            outputs=min(before.outputs, information.outputs), leakage=min(before.leakage, information.leakage)
+        )
         missing: list[int | None] = [*sorted(pixels - {guarantee.pixels for guarantee in known})]
-        if row is not None and not (known and missing) and _information(*row[2:]) == information:
+        if row is not None and not (known and missing) and information == before:
             return Terms(row[0], known, information, averaged)
         for m in [None, *missing] if row is None else missing:
             guarantee = proof(m)

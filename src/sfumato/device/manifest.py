@@ -14,6 +14,7 @@ import sfumato
 from sfumato.device.journal import Journal, Row
 from sfumato.device.storage import Storage
 from sfumato.device.worker import FolderConfig
+from sfumato.protect.naming import naming_words
 from sfumato.protect.release import Protection
 from sfumato.wire import portable
 
@@ -74,6 +75,7 @@ def write_manifest(
                 "shape": shape,
                 "images": count,
                 "proved": None if guarantee is None else {**guarantee.__dict__, "words": str(guarantee)},
+                "naming": naming_words(protection, shape),
             }
             for shape, count in sorted(outcome.shapes.items())
             for guarantee in [protection.guarantee(shape)]

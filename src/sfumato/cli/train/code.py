@@ -33,12 +33,12 @@ def code(
     """Train the encoder of a code: a few bits that keep a task, and prove how rarely they name the person.
 
     It learns from episodes of the training classes; the task is one of other classes of the same kind.
-    `sfumato protect --with code:artefact=OUT` releases codes. Stopped, the same command goes on.
+    `sfumato enrol --with code:artefact=OUT` sends codes. Stopped, the same command goes on.
     """
     from sfumato.episodes import Sampler, Shape
     from sfumato.learn import code as method
     from sfumato.protect.code import Code
-    from sfumato.protect.naming import named
+    from sfumato.protect.naming import naming_words
     from sfumato.settings import configured
 
     size_of_code = f"bits={bits}" if numbers is None else f"numbers={numbers}"
@@ -63,6 +63,5 @@ def code(
     print(f"test: {accuracy}")
     protection = Code(str(out), norm=config.norm, noise=config.noise, flip=config.flip)
     channels, height, width = test.images.shape[1:]
-    for candidates in _CANDIDATES:
-        print(f"proved: {named(protection, (channels, height, width), candidates=candidates)}")
+    print(f"proved: {naming_words(protection, (channels, height, width), among=_CANDIDATES)}")
     print(f"artefact: {out}, for {protection.spec}")

@@ -1,0 +1,72 @@
+"""What one release of a protection tells, in bits, and what is proved of who it shows, in words."""
+
+import math
+from pathlib import Path
+
+import pytest
+from cloud import SIDE, encoder
+
+from sfumato.dp.naming import Information, gaussian_ball
+from sfumato.protect import parse
+from sfumato.protect.code import Code
+from sfumato.protect.naming import Counted, guarantee_words, information, named, naming_words
+
+SHAPE = (3, SIDE, SIDE)
+
+
+@pytest.fixture
+def artefact(tmp_path: Path) -> str:
+    return str(encoder(tmp_path / "c.safetensors", bits=12))
+
+
+def test_a_code_without_noise_tells_its_bits_and_no_more(artefact: str):
+    told = information(Code(artefact))
+    assert (told.outputs, told.leakage) == (12, 12)
+
+
+def test_flips_and_lies_leave_the_count_and_lessen_the_leakage(artefact: str):
+    flipped = information(Code(artefact, flip=0.1))
+    assert flipped.outputs == 12
+    assert flipped.leakage == pytest.approx(12 * math.log2(1.8))
+    answered = information(Code(artefact, epsilon=2.0))
+    assert answered.outputs == 12
+    assert answered.leakage == pytest.approx(12 + math.log2(math.exp(2) / (math.exp(2) + 4095)))
+
+
+def test_noisy_numbers_are_not_counted_and_leak_the_volume_of_their_ball(tmp_path: Path):
+    path = str(encoder(tmp_path / "c.safetensors", numbers=4))
+    told = information(Code(path, norm=1.0, noise=0.25))
+    assert told.outputs == math.inf
+    volume = gaussian_ball(1e-9, dimensions=4, ratio=2.0).chance / 1e-9
+    assert told.leakage == pytest.approx(math.log2(volume), rel=1e-6)
+    assert information(Code(path)) == Information()
+
+
+@pytest.mark.parametrize("spec", ["none", "blur:radius=2", "pixelize:cell=4", "dp-pix:cell=4,epsilon=3"])
+def test_of_pixels_nothing_is_counted(spec: str):
+    assert information(parse(spec)) == Information()
+    assert naming_words(parse(spec), SHAPE) == "nothing is proved of who it shows"
+    assert naming_words(parse(spec), SHAPE, releases=2) == "nothing is proved of who they show"
+
+
+@pytest.mark.parametrize("noise", [{}, {"flip": 0.1}, {"flip": 0.4}, {"epsilon": 2.0}])
+@pytest.mark.parametrize("releases", [1, 3])
+def test_no_bound_is_above_what_the_leakage_says(artefact: str, noise: dict[str, float], releases: int):
+    """What a ledger composes from the leakage alone holds whatever a protection knows of itself."""
+    code = Code(artefact, **noise)
+    leakage = information(code).leakage
+    for people in (2, 100, 10**5, 10**9, 10**12):
+        least = min(1.0, 2 ** (releases * leakage) / people)
+        stated = named(code, SHAPE, candidates=people, releases=releases).chance
+        assert stated <= least * (1 + 1e-9)
+
+
+def test_a_protection_that_is_only_counted_says_as_much_as_a_code_of_so_many_bits(artefact: str):
+    assert naming_words(Counted(2**12), SHAPE) == naming_words(Code(artefact), SHAPE)
+    assert naming_words(Counted(None), SHAPE) == "nothing is proved of who it shows"
+    assert information(Counted(2**12)) == information(Code(artefact))
+
+
+def test_without_a_guarantee_nothing_is_proved_of_pixels():
+    assert guarantee_words(parse("blur:radius=2"), SHAPE) == "nothing is proved of its pixels"
+    assert guarantee_words(parse("dp-pix:cell=4,epsilon=3"), SHAPE).startswith("hides any 1 pixel at eps = 3")
