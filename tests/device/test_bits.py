@@ -16,7 +16,7 @@ from sfumato.device.ledger import Charge, Ledger
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.dp.naming import Information
-from sfumato.errors import BudgetExceededError, ConfigError, ImageError
+from sfumato.errors import BudgetExceededError, ConfigError, ImageError, LedgerError
 from sfumato.images import to_float
 from sfumato.networks.classifiers import CLASSIFIERS
 from sfumato.networks.weights import initial_weights
@@ -265,6 +265,16 @@ def test_a_ledger_of_version_3_keeps_its_charges_and_knows_their_bits_once_the_c
 def test_what_was_known_of_a_code_is_not_forgotten_where_a_charge_says_nothing_of_it(ledger: Ledger):
     ledger.charge([charge("a", 16, person="anna"), charge("b", math.inf, person="anna")])
     assert ledger.set_budget(BITS_64, person="anna") == 32
+
+
+@pytest.mark.parametrize("junk", [-1.0, "many"])
+def test_damage_to_what_releases_tell_is_an_error_of_the_ledger(ledger: Ledger, junk: object):
+    ledger.charge([charge("a", person="anna")])
+    with sqlite3.connect(ledger.path) as database:
+        database.execute("update terms set outputs = ?", (junk,))
+    database.close()
+    with pytest.raises(LedgerError, match="damaged"):
+        ledger.set_budget(BITS_64, person="anna")
 
 
 # One release of the average of several images.

@@ -78,8 +78,8 @@ def naming(
 ) -> None:
     """Say what is proved of naming a person from all their releases so far, whatever somebody knows.
 
-    A person is a label that images were enrolled under, or a sub-folder of `sfumato protect --people`; images
-    that were only classified count in their folders. Of pixels as papers release them nothing is
+    A person is a label that images were enrolled under, or a sub-folder of `sfumato protect --people`. Images
+    that were only classified count in their folders. Of pixels, as they are usually released, nothing is
     proved; codes of few bits and answers prove something.
     """
     from sfumato.device.ledger import Ledger
@@ -127,10 +127,10 @@ def budget(
 ) -> None:
     """Set the most that releases may cost: of each image, of all in a folder together, or of all of a person.
 
-    releases=5 counts different releases of an image and its near copies. bits=64 is for codes and answers:
-    one of 16 bits costs 16, and after 64 bits in all nobody names one of N people with a chance above 2^64 /
-    N. The other budgets are for what is proved, between neighbours that differ in any 1 pixel; write
-    epsilon=10,pixels=16 for any 16. With "none" the limits are lifted.
+    releases=5 counts different releases of an image and its near copies. bits=10 is for codes and answers:
+    two codes of 5 bits are 10, and after 10 bits in all nobody names the right one of N equally likely people
+    with a chance above 1,024 / N. The other budgets are for what is proved, between neighbours that differ in
+    any 1 pixel; write epsilon=10,pixels=16 for any 16. With "none" the limits are lifted.
     """
     import math
 

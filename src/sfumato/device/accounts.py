@@ -12,7 +12,7 @@ from sfumato.device.scopes import EVERY_PERSON, is_folder, is_named_person
 from sfumato.device.tables import insert_budget
 from sfumato.dp.guarantee import Guarantee, proof_of
 from sfumato.dp.naming import NOTHING_KNOWN, Information, Proof
-from sfumato.errors import BudgetExceededError
+from sfumato.errors import BudgetExceededError, ConfigError
 
 RELEASES = "case when averaged then 1 else count(*) end"  # of charges that are grouped by their terms
 WITHIN = "(path = ? or substr(path, 1, ?) = ?)"  # of the paths of folders; see within
@@ -221,9 +221,12 @@ def _guarantees(text: str) -> list[Guarantee]:
 
 
 def _information(outputs: float | None, leakage: float | None) -> Information:
-    return Information(
-        outputs=math.inf if outputs is None else outputs, leakage=math.inf if leakage is None else leakage
-    )
+    try:
+        return Information(
+            outputs=math.inf if outputs is None else outputs, leakage=math.inf if leakage is None else leakage
+        )
+    except (ConfigError, TypeError, ValueError) as error:
+        raise DamagedError(f"damaged ({error})") from error
 
 
 def _finite(bits: float) -> float | None:
