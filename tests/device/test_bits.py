@@ -248,7 +248,7 @@ def as_version_3(path: Path) -> None:
 
 
 def test_a_ledger_of_version_3_keeps_its_charges_and_knows_their_bits_once_the_code_is_charged_again(
-    ledger: Ledger,
+    ledger: Ledger, tmp_path: Path
 ):
     ledger.charge([charge("a", epsilon=2.0, person="anna")])
     ledger.set_budget(Budget.parse("epsilon=5"), person="anna")
@@ -260,6 +260,9 @@ def test_a_ledger_of_version_3_keeps_its_charges_and_knows_their_bits_once_the_c
         assert upgraded.set_budget(BITS_64, person="anna") == math.inf
         upgraded.charge([charge("b", epsilon=2.0)])  # the same code, of another image
         assert upgraded.set_budget(BITS_64, person="anna") == 16
+        upgraded.copy_without_releases(tmp_path / "copy.db")
+    with Ledger(tmp_path / "copy.db") as copy:
+        assert copy.set_budget(BITS_64, person="anna") == 16
 
 
 def test_what_was_known_of_a_code_is_not_forgotten_where_a_charge_says_nothing_of_it(ledger: Ledger):
