@@ -371,3 +371,13 @@ def test_data_that_cannot_work_is_named():
         evaluate(trained(data=world(classes=2)), world(), target="colour")
     with pytest.raises(DataError, match="images of 3x32x32: this classifier was trained on 3x16x16"):
         evaluate(trained(), world(side=32), target="colour")
+
+
+def test_an_accuracy_has_halves_of_every_second_image():
+    guesses, codes = torch.tensor([0, 1, 0, 0, 1, 1]), torch.tensor([0, 0, 0, 1, 1, 1])
+    accuracy = classifier.Accuracy.of(guesses, codes, "none")
+    assert (accuracy.mean, accuracy.chance) == (4 / 6, 0.5)
+    assert [mean for mean, _, _ in accuracy.halves] == [1.0, 1 / 3]
+    interval = binomtest(1, 3).proportion_ci(method="wilson")
+    assert accuracy.halves[1][1:] == pytest.approx((interval.low, interval.high), abs=1e-6)
+    assert classifier.Accuracy.of(guesses[:1], codes[:1], "none").halves == ()

@@ -676,6 +676,25 @@ def test_training_mixes_protections_evenly_in_every_episode(small_glyphs):
         assert sorted(counts) == [8, 8, 9]
 
 
+def test_halves_are_the_hits_of_every_second_image_and_of_the_others():
+    """Two episodes of two classes, two queries each: images of even number are right in 3 of 4 cases."""
+    hits = torch.tensor([[[1.0, 0.0], [1.0, 0.0]], [[1.0, 1.0], [0.0, 0.0]]])  # (E, N, Q)
+    images = torch.tensor([[[0, 1], [2, 3]], [[4, 5], [6, 7]]])
+    accuracy = few_shot.Accuracy.of_hits(hits, images, Shape(way=2, shot=1, queries=2), "none")
+    assert accuracy.mean == 0.5
+    assert accuracy.halves is not None
+    (even, width), (odd, _) = accuracy.halves
+    assert (even, odd) == (0.75, 0.25)
+    assert width == pytest.approx(1.96 * torch.tensor([1.0, 0.5]).std().item() / 2**0.5)
+
+
+def test_an_episode_of_one_half_counts_for_that_half_alone():
+    hits, images = torch.tensor([[[1.0], [0.0]], [[1.0], [1.0]]]), torch.tensor([[[0], [2]], [[1], [4]]])
+    accuracy = few_shot.Accuracy.of_hits(hits, images, Shape(way=2, shot=1, queries=1), "none")
+    assert accuracy.halves is not None
+    assert [mean for mean, _ in accuracy.halves] == [0.75, 1.0]
+
+
 def test_weights_are_all_that_weighting_changes(small_glyphs, monkeypatch):
     model = train(small_glyphs, RANGE, replace(TINY, epochs=1))
     judged = []
@@ -684,8 +703,8 @@ def test_weights_are_all_that_weighting_changes(small_glyphs, monkeypatch):
         judged.append((embeddings, places, weights))
         return real(embeddings, places, shot=shot, weights=weights)
 
-    real = few_shot.testing.episode_accuracies
-    monkeypatch.setattr(few_shot.testing, "episode_accuracies", accuracies)
+    real = few_shot.testing.episode_hits
+    monkeypatch.setattr(few_shot.testing, "episode_hits", accuracies)
     test = small_glyphs.split("test")
     for weighted in (True, False):
         few_shot.evaluate(model, test, way=5, shot=4, queries=3, episodes=400, weighted=weighted)
@@ -752,8 +771,8 @@ def test_the_episodes_do_not_depend_on_the_protections(small_glyphs, monkeypatch
     drawn = []
     monkeypatch.setattr(
         few_shot.testing,
-        "episode_accuracies",
-        lambda vectors, places, **_: drawn.append(places) or torch.zeros(9),
+        "episode_hits",
+        lambda vectors, places, **_: drawn.append(places) or torch.zeros(places[:, :, 2:].shape),
     )
     for spec in ("gaussian:sigma=40", "gaussian:sigma=10,20,40", "none"):
         few_shot.evaluate(

@@ -110,6 +110,7 @@ class Accuracy:
         images: how many were tested.
         chance: how often it is right to name the commonest class of the test images each time.
         spec: the protection of the test images.
+        halves: share, low and high of every second test image, and of the others; none of a single image.
     """
 
     mean: float
@@ -118,6 +119,15 @@ class Accuracy:
     images: int
     chance: float
     spec: str
+    halves: tuple[tuple[float, float, float], ...] = ()
+
+    @classmethod
+    def of(cls, guesses: Tensor, codes: Tensor, spec: str) -> "Accuracy":
+        """How often (N,) guesses are the (N,) codes."""
+        right = guesses == codes
+        halves = (_share_of(right[0::2]), _share_of(right[1::2])) if len(right) > 1 else ()
+        chance = int(codes.bincount().max()) / len(codes)
+        return cls(*_share_of(right), len(codes), chance, spec, halves)
 
     def __str__(self) -> str:
         low, high = 100 * self.low, 100 * self.high
@@ -267,6 +277,12 @@ def train(
     return model
 
 
+def _share_of(right: Tensor) -> tuple[float, float, float]:
+    """The share of (N,) that are true, and its 95% interval."""
+    hits = int(right.sum())
+    return hits / len(right), *wilson(hits, len(right))
+
+
 def evaluate(
     model: ClassifierModel,
     data: LabelledImages,
@@ -291,10 +307,7 @@ def evaluate(
     protection = protection or parse(model.card["spec"])
     stream = model.card["config"]["epochs"] + 1  # neither of training nor of validation
     released, codes = _seen(model, data, protection, stream, seed, target)
-    hits = int((model.classify(released) == codes).sum())
-    low, high = wilson(hits, len(codes))
-    chance = int(codes.bincount().max()) / len(codes)
-    return Accuracy(hits / len(codes), low, high, len(codes), chance, protection.spec)
+    return Accuracy.of(model.classify(released), codes, protection.spec)
 
 
 def trainable(data: LabelledImages, target: str, network: str = ClassifierConfig.network) -> tuple[str, ...]:

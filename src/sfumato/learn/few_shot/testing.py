@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape
 from sfumato.learn.few_shot import mixed
 from sfumato.learn.few_shot.model import FewShotModel
-from sfumato.learn.prototypes import episode_accuracies
+from sfumato.learn.prototypes import episode_hits
 from sfumato.protect import Protection
 
 
@@ -21,6 +21,10 @@ class Accuracy:
     """Mean accuracy over test episodes with its 95% interval, mean +- half_width.
 
     The interval covers the draw of the episodes, not the training: another seed may lie outside it.
+
+    Attributes:
+        halves: mean and half_width over queries of every second test image, and of the others; None where
+            images are not told apart.
     """
 
     mean: float
@@ -28,19 +32,33 @@ class Accuracy:
     episodes: int
     shape: Shape
     spec: str
+    halves: tuple[tuple[float, float], tuple[float, float]] | None = None
 
     @classmethod
     def over(cls, scores: Tensor, shape: Shape, spec: str) -> "Accuracy":
         """Of the (E,) accuracies of test episodes."""
-        count = len(scores)
-        half_width = 1.96 * scores.std().item() / math.sqrt(count) if count > 1 else math.inf
-        return cls(scores.mean().item(), half_width, count, shape, spec)
+        return cls(*_mean(scores), len(scores), shape, spec)
+
+    @classmethod
+    def of_hits(cls, hits: Tensor, images: Tensor, shape: Shape, spec: str) -> "Accuracy":
+        """Of the (E, N, Q) hits, 0 or 1, of queries which are these images: (E, N, Q) int64."""
+        first = (images % 2 == 0).float()
+        own = [(hits * half).sum((1, 2)) / half.sum((1, 2)) for half in (first, 1 - first)]
+        halves = (_mean(own[0][own[0].isfinite()]), _mean(own[1][own[1].isfinite()]))
+        return replace(cls.over(hits.mean((1, 2)), shape, spec), halves=halves)
 
     def __str__(self) -> str:
         return (
             f"{100 * self.mean:.1f}% +- {100 * self.half_width:.1f} "
             f"({self.shape}, {self.episodes} episodes, {self.spec})"
         )
+
+
+def _mean(scores: Tensor) -> tuple[float, float]:
+    """The mean of (E,) scores, and half of its 95% interval."""
+    count = len(scores)
+    half_width = 1.96 * scores.std().item() / math.sqrt(count) if count > 1 else math.inf
+    return scores.mean().item(), half_width
 
 
 def evaluate(
@@ -88,5 +106,6 @@ def evaluate(
     weights = None
     if weighted and len(protections) > 1:
         weights = torch.tensor([model.weight(protection) for protection in protections])[which]
-    scores = episode_accuracies(embeddings, rows, shot=shot, weights=weights)
-    return Accuracy.over(scores, sampler.shape, ", ".join(protection.spec for protection in protections))
+    hits = episode_hits(embeddings, rows, shot=shot, weights=weights)
+    specs = ", ".join(protection.spec for protection in protections)
+    return Accuracy.of_hits(hits, drawn[rows][:, :, shot:], sampler.shape, specs)

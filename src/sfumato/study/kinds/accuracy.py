@@ -61,7 +61,7 @@ class Result(Model):
         half_width, episodes: half of its 95% interval over so many episodes; of learners of new classes.
         low, high, images, chance: its 95% interval over so many test images, and how often it is right to
             name the commonest class; of learners that know the classes.
-        halves: the same on two halves of the test images; None in records of earlier versions.
+        halves: the same on two halves of the test images; none in records of earlier versions.
         privacy: what a model promises to the images that it was trained on.
         operations: multiply-adds of a query.
     """
@@ -76,7 +76,7 @@ class Result(Model):
     train_seconds: float | None = None
     precision: str | None = None
     operations: int | None = None
-    halves: tuple[Half, Half] | None = None
+    halves: tuple[Half, Half] | tuple[()] = ()
     privacy: Promise | None = None
 
     @pydantic.model_validator(mode="after")

@@ -59,7 +59,7 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Learn each label from what travelled, and test on other images."""
     from sfumato.learn import vectors
-    from sfumato.study.learners.classifier import judged
+    from sfumato.learn.classifier import Accuracy
     from sfumato.study.streams import TELLING, TOLD
 
     labels = {}
@@ -84,7 +84,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
         if len(learned[1].unique()) < 2 or not len(tested[1]):
             continue
         model = vectors.train(*learned, seed=cell.seed)
-        accuracy = judged(model.classify(tested[0]), tested[1], cell.protection)
+        accuracy = Accuracy.of(model.classify(tested[0]), tested[1], cell.protection)
         labels[name] = {
             "accuracy": accuracy.mean,
             "low": accuracy.low,

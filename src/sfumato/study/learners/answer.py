@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from sfumato.learn import classifier
 from sfumato.learn.classes import codes_of
 from sfumato.study.cells import Cell
 from sfumato.study.learners import classifier as classifiers
@@ -25,7 +26,7 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
     target = lab.config.task.target
     released = lab.released(cell, lab.asked.images)
     codes = codes_of(lab.asked, target, released.classes, "classifier")
-    return classifiers.over_images(classifiers.judged(released.values, codes, cell.protection))
+    return classifiers.over_images(classifier.Accuracy.of(released.values, codes, cell.protection))
 
 
 def check(lab: "Lab") -> None:

@@ -3,11 +3,8 @@
 import time
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 from sfumato.learn import classifier, vectors
 from sfumato.learn.classes import classes_of, codes_of
-from sfumato.proportions import wilson
 from sfumato.study.cells import Cell, changed
 from sfumato.study.models import with_checkpoint
 from sfumato.study.streams import CLASSIFIER_TESTED, CLASSIFIER_TRAINED, CLASSIFIER_VALIDATED
@@ -70,15 +67,6 @@ def trained(lab: "Lab", spec: str, seed: int, learner: str) -> classifier.Classi
     return lab.models.once("classifier", settings, make, classifier.load)
 
 
-def judged(guesses: Tensor, codes: Tensor, spec: str) -> classifier.Accuracy:
-    """How often (N,) guesses are the (N,) codes."""
-    hits = int((guesses == codes).sum())
-    low, high = wilson(hits, len(codes))
-    return classifier.Accuracy(
-        hits / len(codes), low, high, len(codes), int(codes.bincount().max()) / len(codes), spec
-    )
-
-
 def over_images(accuracy: classifier.Accuracy) -> dict[str, Any]:
     """The part of a result that says how often it is right."""
     return {
@@ -87,6 +75,8 @@ def over_images(accuracy: classifier.Accuracy) -> dict[str, Any]:
         "high": accuracy.high,
         "images": accuracy.images,
         "chance": accuracy.chance,
+        "halves": [{"accuracy": mean, "low": low, "high": high} for mean, low, high in accuracy.halves]
+        or None,
     }
 
 
@@ -112,7 +102,7 @@ def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
     model = vectors.train(*labelled(lab.train, CLASSIFIER_TRAINED), validation=held, seed=cell.seed)
     taken = time.perf_counter() - start
     tested, codes = labelled(lab.asked, CLASSIFIER_TESTED)
-    accuracy = judged(model.classify(tested), codes, cell.protection)
+    accuracy = classifier.Accuracy.of(model.classify(tested), codes, cell.protection)
     return over_images(accuracy) | {
         "model": model.name,
         "dimension": tested.shape[1],

@@ -1,5 +1,6 @@
 """Few-shot learners: prototypes of new classes, of embedded images or of the numbers that travelled."""
 
+import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -91,7 +92,13 @@ def tested(lab: "Lab", cell: Cell, model: few_shot.FewShotModel, shot: int) -> f
 
 def over_episodes(accuracy: few_shot.Accuracy) -> dict[str, Any]:
     """The part of a result that says how often it is right."""
-    return {"accuracy": accuracy.mean, "half_width": accuracy.half_width, "episodes": accuracy.episodes}
+    result: dict[str, Any] = {"accuracy": accuracy.mean, "half_width": accuracy.half_width}
+    if accuracy.halves is not None and all(math.isfinite(width) for _, width in accuracy.halves):
+        result["halves"] = [
+            {"accuracy": mean, "low": max(0.0, mean - width), "high": min(1.0, mean + width)}
+            for mean, width in accuracy.halves
+        ]
+    return result | {"episodes": accuracy.episodes}
 
 
 def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
@@ -125,11 +132,11 @@ def _episodes_of(
     draw = torch.Generator().manual_seed(cell.seed)
     rows = sampler.draw(task.episodes, draw)
     if made is None:
-        scores = prototypes.episode_accuracies(vectors, rows, shot=shot)
+        hits = prototypes.episode_hits(vectors, rows, shot=shot)
     else:
         estimate, _ = made.of_episodes(shot, lab.protection(cell), way=task.way)
-        scores = prototypes.episode_accuracies(vectors, rows, shot=shot, estimate=estimate, ties=draw)
-    return few_shot.Accuracy.over(scores, sampler.shape, cell.protection)
+        hits = prototypes.episode_hits(vectors, rows, shot=shot, estimate=estimate, ties=draw)
+    return few_shot.Accuracy.of_hits(hits, rows[:, :, shot:], sampler.shape, cell.protection)
 
 
 def check(lab: "Lab") -> None:
