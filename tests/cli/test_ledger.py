@@ -87,6 +87,7 @@ def test_a_person_of_whom_nothing_was_released_is_guessed_as_beforehand(command:
     said = command("ledger", "naming", "--person", "carla", "--among", "1000", "--ledger", path)
     assert said.out.startswith("the person or class carla: after 0 releases nobody, whatever they know")
     assert "more than 0.1% of the time" in said.out
+    assert said.out.endswith("; nothing was released)\n")
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,9 @@ def composed(prior: Prior, proofs: Sequence[Proof]) -> Bound:
     Raises:
         ConfigError: a prior out of range.
     """
-    best_guess(prior)
-    made = [proof for proof in proofs if proof.releases]
+    best, made = best_guess(prior), [proof for proof in proofs if proof.releases]
+    if not made:
+        return Bound(best, "nothing was released")
     bounds = [
         bound
         for cost, private in ((_epsilon, _by_epsilon), (_mu_squared, _by_mu), (_rho, _by_rho))
