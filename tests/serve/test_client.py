@@ -30,11 +30,14 @@ from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.dp.naming import sentence
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, ImageError, SpecError
+from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.private_feature import untrained as untrained_feature
 from sfumato.protect import naming, parse
+from sfumato.protect.code import Code
 from sfumato.protect.naming import naming_words
 from sfumato.protect.release import Release
+from sfumato.protect.spec import parse_as
 from sfumato.serve import models
 from sfumato.serve.app import create
 from sfumato.serve.models import Served
@@ -772,6 +775,17 @@ def test_a_service_says_of_its_models_what_is_proved_of_who_a_release_shows(code
     }
 
 
+def distance_of_the_same(code: Code, bits: int) -> float:
+    """The squared distance of a noisy code from the prototype that is of itself alone."""
+    made, one = CodePrototypes(bits, bits), torch.ones(1)
+    unbiased = made.embed(torch.ones(1, bits), code)
+    others = -unbiased  # a prototype of another class
+    (prototype, _), _ = made.posterior(
+        torch.cat([unbiased, others]), one.repeat(2) * made.weight(code), one.repeat(2)
+    )
+    return (unbiased - prototype).square().sum().item()
+
+
 @pytest.mark.parametrize("noise", ["", ",flip=0.1", ",epsilon=8"])
 def test_codes_are_enrolled_classified_and_forgotten(codes: Cloud, noise: str):
     device = codes.client(own(codes, noise))
@@ -780,7 +794,10 @@ def test_codes_are_enrolled_classified_and_forgotten(codes: Cloud, noise: str):
     assert device.enrol("ben", [ben]).new == 1
     first, second = device.classify(anna)
     assert (first.label, second.label) == ("anna", "ben")
-    assert first.distance == 0.0  # noise is drawn once
+    # Noise is drawn once.
+    assert first.distance == pytest.approx(
+        distance_of_the_same(parse_as(own(codes, noise), models.CODES), 12), rel=1e-5
+    )
     assert device.forget("anna") == 1
     assert [guess.label for guess in device.classify(anna)] == ["ben"]
     (example,) = device.enrol("ben", [ben]).examples
@@ -888,7 +905,8 @@ def test_codes_go_over_a_network(store: Store, tmp_path: Path):
         for number, photo in enumerate(photos):
             device.enrol(f"class {number}", [photo])
         guesses = device.classify_many(photos, top=1)
-        assert [each[0].distance for each in guesses] == [0.0] * 6
+        same = distance_of_the_same(Code(str(path), flip=0.01), 12)
+        assert [each[0].distance for each in guesses] == [pytest.approx(same, rel=1e-5)] * 6
         assert device.forget("class 0") == 1
         assert len(device.classes()) == 5
 
