@@ -133,7 +133,7 @@ def test_one_release_of_which_nothing_is_proved_leaves_nothing_proved_of_all():
 
 def test_without_a_release_the_guess_beforehand_is_left():
     assert composed(0.01, []) == (0.01, "nothing was released")
-    assert composed([0.2, 0.7, 0.1], [Proof(releases=0)]) == (0.7, "nothing was released")
+    assert composed([0.25, 0.75], [Proof(releases=0)]) == (0.75, "nothing was released")
 
 
 def test_many_releases_of_many_bits_are_added_up_without_overflow():
