@@ -1,7 +1,7 @@
 """Prototypes of codes whose noise is known: what the clean codes of a class are like, given its noisy ones.
 
-A mean of noisy codes is unbiased, but the longer the fewer and the noisier they are, and what is long is far
-from every query: classes of one example lose to those of twenty. Here a prototype is a posterior mean.
+A mean of noisy codes is unbiased, but the fewer and the noisier they are, the longer it is, and what is long
+is far from every query: classes of one example lose to those of twenty. Here a prototype is a posterior mean.
 
 Of bits, in a class each is 1 with a probability of θ, drawn from Beta(a, a). Randomised response that leaves
 ℓ of a bit (Warner 1965; see left_of_bits) makes that q(θ) = (1 + ℓ·(2θ - 1)) / 2, and s of n examples are 1:
@@ -17,8 +17,10 @@ prototypes, to n / (n + k) of its way, k = (within + v) / between: the best line
 (Bühlmann & Straub 1970); of normal numbers the posterior mean; with variances that are estimated, empirical
 Bayes after James & Stein 1961.
 
-A query is compared with posterior means by its squared distance, as with any prototypes. Under noise its
-likelihood under each class names no more rightly (benchmarks/code_prototypes.py).
+A query is compared with posterior means by its squared distance, as with any prototypes. Its likelihood under
+each class names no more rightly under noise, and half a point more without (benchmarks/code_prototypes.py).
+
+Noisy examples that an earlier version enrolled have a weight of 1, and count as if they had no noise.
 """
 
 import math
