@@ -12,7 +12,8 @@ number. It bounds as well the guessing of any other secret whose best guess befo
 It is an AVERAGE over people and over releases. A rare output may name its person, though the average is
 small: what is proved of one output is max_i π_i P_i(y) / P(y), which can be 1.
 
-Releases are those of one person, of the same image or of different ones, with fresh noise for each.
+Releases are those of one person, of the same image or of different ones, with fresh noise for each; by one
+protection, or by several (`composed`).
 """
 
 from sfumato.dp.naming.bound import Bound, Prior, least
