@@ -26,7 +26,7 @@ _VERSION = 1  # raised when the same adversaries would find more or less
 _NUMBERS = 2048  # of an image at most: of larger ones means over squares, which named no fewer people
 _SQUARE = 4  # whose means are looked at as well, where noise falls on every pixel
 _LEARNED = 20_000  # releases at most that are learned from
-_REDRAWN = 16  # releases of each photograph that a table counts
+_REDRAWN = 8  # releases of each photograph that a table counts
 
 _Reading = Callable[[Any], Tensor]  # a release -> (N, D) numbers
 
@@ -60,14 +60,23 @@ def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
     if 0 < (getattr(lab.protection(cell), "outputs", None) or 0) <= MOST_OUTPUTS:
         # It takes the place of the one that counts a gallery's few copies.
         scores = [entry for entry in scores if entry["classifier"] != "table"]
-        scores.append(_exact(lab, cell, people.images, (gallery, probes), codes))
+        more = [
+            _released(lab, cell, people.images[rows], stream, _REDRAWN, first=len(releases))
+            for rows, stream, releases in ((gallery, GALLERY, known), (probes, PROBES, asked))
+        ]
+        scores.append(_exact([*known, *more[0]], names, [*asked, *more[1]], truth))
     return {**outcome(scores, names, truth, gallery=len(gallery)), "learned_from": len(others)}
 
 
-def _released(lab: "Lab", cell: Cell, images: Tensor, stream: int, copies: int) -> list[Any]:
-    """So many releases of the images, as the other adversaries have them; without noise all are one."""
+def _released(
+    lab: "Lab", cell: Cell, images: Tensor, stream: int, copies: int, *, first: int = 0
+) -> list[Any]:
+    """So many releases of the images, as the other adversaries have them; without noise all are one.
+
+    Those before the number `first` are known already.
+    """
     copies = copies if lab.protection(cell).draws_noise else 1
-    return [lab.released(cell, images, stream, number) for number in range(copies)]
+    return [lab.released(cell, images, stream, number) for number in range(first, copies)]
 
 
 def _learned(lab: "Lab", cell: Cell) -> tuple[list[Any], Tensor]:
@@ -127,16 +136,12 @@ def _means(side: int) -> _Reading:
     ).flatten(1)
 
 
-def _exact(
-    lab: "Lab", cell: Cell, images: Tensor, dealt: tuple[Tensor, Tensor], codes: Tensor
-) -> dict[str, Any]:
+def _exact(known: list[Any], names: Tensor, asked: list[Any], truth: Tensor) -> dict[str, Any]:
     """The score of the exact table, with its 95% interval over probes: a probe's releases count as one."""
     gallery, probes = (
-        torch.stack([released.vectors() for released in _released(lab, cell, images[rows], stream, _REDRAWN)])
-        for rows, stream in zip(dealt, (GALLERY, PROBES), strict=True)
+        torch.stack([released.vectors() for released in releases]) for releases in (known, asked)
     )
-    truth = codes[dealt[1]]
-    table = by_table(gallery, codes[dealt[0]], probes, truth)
+    table = by_table(gallery, names, probes, truth)
     low, high = wilson(table.right.sum().item(), len(truth))
     shares = {"top1": table.top1, "low": low, "high": high, "in_sample": table.in_sample}
     return {"classifier": "table", **shares, "hits": hits(table.right, truth)}
