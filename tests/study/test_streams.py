@@ -1,6 +1,7 @@
 """Releases of a study: those of a trained protection are made once."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.errors import SpecError
 from sfumato.protect import Release, parse
+from sfumato.protect.answer import AnswerRelease
+from sfumato.protect.code import BitsRelease
 from sfumato.study.streams import Releases, Remembering
 
 NOISE = seeded_noise(0)
@@ -40,6 +43,21 @@ class Inverted:
         return
 
 
+@dataclass
+class Fixed:
+    """A stand-in for an encoder: an image of grey level i has the i-th release."""
+
+    made: Any
+    seen: list[int] = field(default_factory=list)
+
+    draws_noise = False
+    outputs = 4
+
+    def release(self, images: Tensor, noise: Noise) -> Any:
+        self.seen.append(len(images))
+        return self.made.rows(images[:, 0, 0, 0].tolist())
+
+
 def pictures(*values: int, side: int = 4) -> Tensor:
     """One flat grey image for each value."""
     return torch.tensor(values, dtype=torch.uint8)[:, None, None, None].expand(-1, 3, side, side).clone()
@@ -51,6 +69,21 @@ def test_images_that_were_released_before_are_not_released_again():
     remembering.release(pictures(1, 2, 3), NOISE)
     remembering.release(pictures(3, 4, 1, 4), NOISE)
     assert once.seen == [3, 1]
+
+
+def test_codes_and_answers_are_remembered_as_pixels_are():
+    for release in (
+        BitsRelease(torch.tensor([[True, False], [False, False], [True, True]]), "code:artefact=a"),
+        AnswerRelease(torch.tensor([2, 0, 1]), ("a", "b", "c"), "answer:artefact=a"),
+    ):
+        once = Fixed(release)
+        remembering = Remembering(once)
+        remembering.release(pictures(0, 1), NOISE)
+        again = remembering.release(pictures(2, 1, 0), NOISE)
+        assert torch.equal(again.values, release.values[[2, 1, 0]])
+        assert again.spec == release.spec
+        assert remembering.outputs == 4
+        assert once.seen == [2, 1]
 
 
 def test_the_releases_are_those_of_the_protection_in_the_order_of_the_images():

@@ -1,16 +1,15 @@
 """Releases of a study: by seeded noise, with a stream of its own for every use."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.images import digest
-from sfumato.protect import Protection, Release, parse
-from sfumato.protect.release import IMAGES, KINDS, Trained, kind_of
+from sfumato.protect import parse
+from sfumato.protect.release import KINDS, Trained
 
 # Streams of noise, one for every use: of similarity, adversaries, learners, and what a release tells.
 MEASURED, GALLERY, PROBES, OTHERS, RESTORED = range(5)
@@ -27,13 +26,16 @@ class Remembering:
 
     draws_noise = False
 
-    def __init__(self, protection: Protection, *, room: int = 2**29) -> None:
-        self.spec, self.cell, self.kind = protection.spec, protection.cell, kind_of(protection)
+    def __init__(self, protection: Any, *, room: int = 2**29) -> None:
         self._protection = protection
-        self._known: dict[bytes, Release] = {}
+        self._known: dict[bytes, Any] = {}
         self._room = room
 
-    def release(self, images: Tensor, noise: Noise) -> Release:
+    def __getattr__(self, name: str) -> Any:
+        """All else is as the protection has it."""
+        return getattr(self._protection, name)
+
+    def release(self, images: Tensor, noise: Noise) -> Any:
         """See Protection.release."""
         if not len(images):
             return self._protection.release(images, noise)
@@ -45,23 +47,20 @@ class Remembering:
             for place, key in enumerate(new):
                 found[key] = self._keep(key, made.rows([place]))
         rows = [found[key] for key in keys]
-        shown = [each.shown for each in rows if each.shown is not None]
-        return replace(
-            rows[0],
-            values=torch.cat([each.values for each in rows]),
-            shown=torch.cat(shown) if shown else None,
-        )
+        parts = {name: [getattr(each, name) for each in rows] for name in _tensors(rows[0])}
+        return replace(rows[0], **{name: torch.cat(part) for name, part in parts.items()})
 
-    def _keep(self, key: bytes, one: Release) -> Release:
-        size = one.values.nbytes + (0 if one.shown is None else one.shown.nbytes)
+    def _keep(self, key: bytes, release: Any) -> Any:
+        size = sum(getattr(release, name).nbytes for name in _tensors(release))
         if size <= self._room:
-            self._known[key] = one
+            self._known[key] = release
             self._room -= size
-        return one
+        return release
 
-    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
-        """See Protection.guarantee."""
-        return self._protection.guarantee(shape, pixels)
+
+def _tensors(release: Any) -> list[str]:
+    """The fields of a release that have a row an image."""
+    return [field.name for field in fields(release) if isinstance(getattr(release, field.name), Tensor)]
 
 
 class Releases:
@@ -74,10 +73,10 @@ class Releases:
         self._last: tuple[str, Any] | None = None
 
     def protection(self, spec: str) -> Any:
-        """The protection that a spec names; one of images that was trained releases each image once."""
+        """The protection that a spec names; what was trained and draws no noise releases each image once."""
         if self._last is None or self._last[0] != spec:
             protection: Any = parse(spec, takes=KINDS)
-            trained = isinstance(protection, Trained) and kind_of(protection) in IMAGES
+            trained = isinstance(protection, Trained)
             if trained and not protection.draws_noise:
                 protection = Remembering(protection)
             self._last = spec, protection
