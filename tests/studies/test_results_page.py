@@ -138,13 +138,13 @@ def test_a_record_that_was_edited_is_refused_by_its_file(tmp_path):
 
 
 def test_a_study_gets_its_chapter_by_being_named():
-    run = studied(title="Hats", protections=["none", "blur:radius=3", "dp-pix:cell=8,epsilon=0.5"])
+    run = studied(title="Hats", protections=["none", "blur:radius=3", "code:bits=16"])
     page = chapter(run)
     assert page.startswith(
-        "### Hats\n\n**`dp-pix:cell=8,epsilon=0.5` keeps 48.7% of answers right (clear images: 94.0%)"
+        "### Hats\n\n**`code:bits=16` keeps 94.8% of answers right (clear images: 94.0%)"
     )
     assert len(re.findall(r"^\| `", page, flags=re.M)) == 3
-    assert "| eps = 0.5; 512 | yes |" in page
+    assert "| one of 65,536 outputs | yes |" in page
     assert all(line in page for line in run.recommendation.lines)
     assert "Chance is 1.7%. Trained 10-way 5-shot" in page
 
@@ -160,7 +160,7 @@ def test_a_setting_that_was_not_attacked_has_a_row_without_a_figure():
     kept = [record for record in run.records if (record.kind, record.cell.protection) not in attacked]
     page = chapter(engine.Study(run.folder, run.file, kept))
     assert re.search(r"^\| `blur:radius=3` \| \d.* \| – \| – \|", page, flags=re.M)
-    assert "names 3.7% of people.**" in page  # and no figure of clear images beside it
+    assert "names 5.3% of people.**" in page  # and no figure of clear images beside it
 
 
 def test_what_is_proved_is_a_bound_or_a_number_of_outputs_or_nothing():

@@ -212,8 +212,9 @@ def _no_recommendation(
     if choice.ranked(_known(settings)):
         return []
     if not known:
+        count = sum(spec != "none" for spec in study["protections"])
         return [
-            "no setting has an accuracy and all adversaries that must be tried on it",
+            f"none of {count} settings has an accuracy and all adversaries that must be tried on it",
             *_not_considered(settings),
         ]
     least = least_useful(study, records)
