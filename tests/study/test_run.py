@@ -38,6 +38,7 @@ SETTINGS = {
         "denoiser_width": 4,
     },
     "adversary": {"steps": 3, "adaptive_steps": 2, "batch": 16, "gallery": 6, "probes": 3, "copies": 2},
+    "attacks": ["reidentify-static", "reidentify-adaptive", "reidentify-values"],
     "restoration": {"steps": 2, "batch": 4},
 }
 
@@ -62,9 +63,9 @@ def test_every_cell_has_one_record(finished):
     kinds = [record["kind"] for record in records.values()]
     # none: clean; two protections: clean, protected, denoised.
     assert kinds.count("accuracy") == 1 + 2 * 3
-    # none: static; two protections: static, adaptive, on restored images, on values, and static on denoised.
-    assert kinds.count("attack") == 1 + 2 * 5
-    assert kinds.count("similarity") == 1 + 2 * 3
+    # none: static; two protections: static, adaptive, on values, and static on denoised.
+    assert kinds.count("attack") == 1 + 2 * 4
+    assert kinds.count("similarity") == 1 + 2 * 2
     assert kinds.count("embeddings") == 1 + 2 * 2
     assert kinds.count("pictures") == 3
     study = json.loads((finished / "study.json").read_text())
@@ -659,6 +660,7 @@ def test_a_face_network_finds_faces_and_names_people_without_training(photograph
             "protections": ["blur:radius=9"],
             "learners": ["clean"],
             "training": training,
+            "attacks": ["reidentify-static", "reidentify-adaptive"],
             "adversary": face_network(shared_data, **adversary),
             "measures": ["face-similarity"],
             "pictures": 0,
