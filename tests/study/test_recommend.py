@@ -323,6 +323,13 @@ def test_what_a_proof_keeps_comes_before_what_adversaries_did_not_find():
     assert advice.runner_up.protection == "code:bits=16"
 
 
+def test_a_proof_that_is_rounded_up_at_the_bound_keeps_it():
+    study = small_study("code:bits=2", today=True)
+    proof = proved_record("code:bits=2", {"candidates": 40, "at_most": 0.10000000001})
+    records = [*CLEAR, *found("code:bits=2", 0.8, 0.09, 0.12), *synthetic.typed([proof])]
+    assert recommend.recommend(study, records).headline == "recommended: code:bits=2"
+
+
 def test_a_proof_among_more_people_than_there_are_does_not_keep_the_bound():
     study = small_study("code:bits=5", today=True)
     proof = proved_record("code:bits=5", {"candidates": 10_000, "at_most": 0.0032})

@@ -161,7 +161,9 @@ class _Choice:
         proof, people = self._proofs.get(setting.protection), setting.risk and setting.risk.identities
         if proof is None or not people:
             return None
-        fitting = [each for each in proof.naming if each.candidates <= people and each.at_most <= self._bound]
+        # What is proved is rounded up: 4 answers among 40 people are 10% and a little.
+        most = self._bound * (1 + 1e-9)
+        fitting = [each for each in proof.naming if each.candidates <= people and each.at_most <= most]
         return max(fitting, key=lambda naming: naming.candidates, default=None)
 
 
