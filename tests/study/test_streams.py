@@ -7,14 +7,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from sfumato import artefacts
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.errors import SpecError
+from sfumato.networks.code import untrained_code_network
 from sfumato.protect import Release, parse
 from sfumato.protect.answer import AnswerRelease
 from sfumato.protect.code import BitsRelease
+from sfumato.protect.release import KINDS
 from sfumato.study.streams import Releases, Remembering
 
 NOISE = seeded_noise(0)
+DRAW = torch.Generator().manual_seed(0)
 SPECS = ["mask:artefact=one.safetensors", "mask:artefact=two.safetensors"]
 
 
@@ -94,6 +98,23 @@ def test_the_releases_are_those_of_the_protection_in_the_order_of_the_images():
         assert torch.equal(found.values, wanted.values)
         assert torch.equal(found.shown, wanted.shown)
         assert (found.spec, found.size, found.cell) == (wanted.spec, wanted.size, wanted.cell)
+
+
+def test_what_a_noisy_code_encodes_is_remembered_and_its_noise_is_drawn_anew(tmp_path):
+    network = untrained_code_network("conv4", (3, 16, 16), dimension=3, seed=0)
+    path = tmp_path / "numbers.safetensors"
+    card = {"kind": "code", "config": {"encoder": "conv4", "numbers": 3}, "shape": [3, 16, 16]}
+    artefacts.save(path, {f"network.{name}": part for name, part in network.state_dict().items()}, card)
+    plain: Any = parse(f"code:artefact={path},norm=1,noise=0.1", takes=KINDS)
+    remembering = Releases().protection(plain.spec)
+    images = torch.randint(0, 256, (5, 3, 16, 16), dtype=torch.uint8, generator=DRAW)
+    for seed, rows in ((0, [0, 1, 2]), (1, [4, 2, 2, 0]), (2, [3])):
+        values = remembering.release(images[rows], seeded_noise(seed)).values
+        assert torch.equal(values, plain.release(images[rows], seeded_noise(seed)).values)
+    again = remembering.release(images[:1].repeat(2, 1, 1, 1), seeded_noise(0)).values
+    assert not torch.equal(again[0], again[1])
+    path.unlink()  # nothing is read or encoded again
+    assert len(remembering.release(images, seeded_noise(3)).values) == 5
 
 
 def test_what_is_done_to_a_release_stays_there():

@@ -276,7 +276,7 @@ class Code:
             SpecError: images of another size than the encoder was trained on, or as `check` does.
             ArtefactError: as load_encoder does.
         """
-        return self._released(self._numbers(images), noise)
+        return self.release_of(self.encode(images), noise)
 
     @torch.no_grad()
     def average(self, images: Tensor, noise: Noise) -> BitsRelease | FeatureRelease:
@@ -289,18 +289,19 @@ class Code:
             images: the originals, at least one.
             noise: see `release`, also for the errors.
         """
-        return self._released(self._numbers(images).mean(0, keepdim=True), noise)
+        return self.release_of(self.encode(images).mean(0, keepdim=True), noise)
 
-    def _numbers(self, images: Tensor) -> Tensor:
-        """What the encoder makes of each image: (N, d). Raises as `release` does."""
+    @torch.no_grad()
+    def encode(self, images: Tensor) -> Tensor:
+        """What the encoder makes of each image, (N, d); it stays on the device. Raises as `release` does."""
         self.check()
         encoder = self._encoder
         check_trained_on("code", self.artefact, "an encoder", images, encoder.shape)
         rows = [encoder.network(to_float(image)) for image in images.split(1)]
         return torch.cat(rows) if rows else torch.empty(0, encoder.dimension)
 
-    def _released(self, numbers: Tensor, noise: Noise) -> BitsRelease | FeatureRelease:
-        """What leaves of (N, d) numbers: their signs or themselves, with noise."""
+    def release_of(self, numbers: Tensor, noise: Noise) -> BitsRelease | FeatureRelease:
+        """What leaves of the (N, d) numbers of `encode`: their signs or themselves, with noise."""
         if self._encoder.bits is not None:
             return BitsRelease(self._answered(signs(numbers), noise), self.spec)
         if self.norm is not None and self.noise is not None:

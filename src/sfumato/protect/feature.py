@@ -332,17 +332,25 @@ class Feature:
             SpecError: images of another size than the extractor was trained on.
             ArtefactError: as load_extractor does.
         """
+        return self.release_of(self.encode(images), noise)
+
+    @torch.no_grad()
+    def encode(self, images: Tensor) -> Tensor:
+        """The feature of each image: (N, d), which stays on the device. Raises as `release` does."""
         extractor = self._extractor
         check_trained_on("feature", self.artefact, "an extractor", images, extractor.shape)
         network = extractor.network
         rows = [network(to_float(image)) for image in images.split(1)]
-        features = torch.cat(rows) if rows else torch.empty(0, len(network.covariance))
+        return torch.cat(rows) if rows else torch.empty(0, len(network.covariance))
+
+    def release_of(self, numbers: Tensor, noise: Noise) -> FeatureRelease:
+        """What leaves of the (N, d) features of `encode`: clipped where there is a norm, with noise."""
         if self.norm is None:
-            values = noisy(features, network.covariance, noise, ratio=self.noise)
+            values = noisy(numbers, self._extractor.network.covariance, noise, ratio=self.noise)
         elif not self.noise:
-            values = features * (self.norm / features.norm(dim=1, keepdim=True)).clamp(max=1.0)
+            values = numbers * (self.norm / numbers.norm(dim=1, keepdim=True)).clamp(max=1.0)
         else:
-            values = clipped_noisy(features, noise, norm=self.norm, variance=self.noise)
+            values = clipped_noisy(numbers, noise, norm=self.norm, variance=self.noise)
         return FeatureRelease(values, self.spec)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:

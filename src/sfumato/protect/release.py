@@ -168,6 +168,17 @@ class Trained(Protocol):
         """The digest of that file. Raises ArtefactError where it cannot be read."""
 
 
+@runtime_checkable
+class Encoding(Protocol):
+    """A protection that releases in two steps: numbers of an image, which are always the same, and noise."""
+
+    def encode(self, images: Tensor) -> Tensor:
+        """(N, C, H, W) uint8 images -> (N, d), as `Protection.release` does, and with its errors."""
+
+    def release_of(self, numbers: Tensor, noise: Noise) -> Any:
+        """What leaves of (N, d) numbers: `release(images, noise)` is `release_of(encode(images), noise)`."""
+
+
 def kind_of(protection: Any) -> str:
     """The kind of what a protection releases, of KINDS."""
     kind: str = getattr(protection, "kind", "pixels")

@@ -1,5 +1,6 @@
 """Releases of a study: by seeded noise, with a stream of its own for every use."""
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor
 from sfumato.dp.mechanisms import Noise
 from sfumato.images import digest
 from sfumato.protect import parse
-from sfumato.protect.release import KINDS, Trained
+from sfumato.protect.release import KINDS, Encoding, Trained
 
 # Streams of noise, one for every use: of similarity, adversaries, learners, and what a release tells.
 MEASURED, GALLERY, PROBES, OTHERS, RESTORED = range(5)
@@ -18,13 +19,12 @@ TELLING, TOLD = 9, 10
 
 
 class Remembering:
-    """A protection that releases an image once, and gives the same release whenever it is asked again.
+    """A protection that puts an image through its network once, and knows the result when asked again.
 
-    For those without noise whose release costs much, as that of a network does: all classifiers and
-    adversaries of a study look at the same images. State: the releases, up to `room` bytes of them.
+    All classifiers and adversaries of a study look at the same images. What is known is the release; of
+    protections that encode, what was encoded, on which each release has noise of its own. State: that, up to
+    `room` bytes of it.
     """
-
-    draws_noise = False
 
     def __init__(self, protection: Any, *, room: int = 2**29) -> None:
         self._protection = protection
@@ -37,25 +37,39 @@ class Remembering:
 
     def release(self, images: Tensor, noise: Noise) -> Any:
         """See Protection.release."""
+        protection = self._protection
         if not len(images):
-            return self._protection.release(images, noise)
-        keys = [digest(image) for image in images]
-        found = {key: self._known[key] for key in keys if key in self._known}
-        new = {key: row for row, key in enumerate(keys) if key not in found}
-        if new:
-            made = self._protection.release(images[list(new.values())], noise)
-            for place, key in enumerate(new):
-                found[key] = self._keep(key, made.rows([place]))
-        rows = [found[key] for key in keys]
-        parts = {name: [getattr(each, name) for each in rows] for name in _tensors(rows[0])}
+            return protection.release(images, noise)
+        if isinstance(protection, Encoding):
+            encoded = self._remembered(images, lambda new: list(protection.encode(new).split(1)))
+            return protection.release_of(torch.cat(encoded), noise)
+        rows = self._remembered(images, lambda new: _rows(protection.release(new, noise)))
+        parts = {name: [getattr(row, name) for row in rows] for name in _tensors(rows[0])}
         return replace(rows[0], **{name: torch.cat(part) for name, part in parts.items()})
 
-    def _keep(self, key: bytes, release: Any) -> Any:
-        size = sum(getattr(release, name).nbytes for name in _tensors(release))
-        if size <= self._room:
-            self._known[key] = release
-            self._room -= size
-        return release
+    def _remembered(self, images: Tensor, make: Callable[[Tensor], list[Any]]) -> list[Any]:
+        """What `make` makes of each image, which is asked for those alone that are not known."""
+        keys = [digest(image) for image in images]
+        made = {key: self._known[key] for key in keys if key in self._known}
+        new = {key: row for row, key in enumerate(keys) if key not in made}
+        if new:
+            for key, row in zip(new, make(images[list(new.values())]), strict=True):
+                made[key] = row
+                if (size := _bytes(row)) <= self._room:
+                    self._known[key] = row
+                    self._room -= size
+        return [made[key] for key in keys]
+
+
+def _rows(release: Any) -> list[Any]:
+    """The releases of each of its images."""
+    return [release.rows([row]) for row in range(len(release.values))]
+
+
+def _bytes(row: Any) -> int:
+    if isinstance(row, Tensor):
+        return row.nbytes
+    return sum(int(getattr(row, name).nbytes) for name in _tensors(row))
 
 
 def _tensors(release: Any) -> list[str]:
@@ -73,11 +87,11 @@ class Releases:
         self._last: tuple[str, Any] | None = None
 
     def protection(self, spec: str) -> Any:
-        """The protection that a spec names; what was trained and draws no noise releases each image once."""
+        """The protection that a spec names; the network of what was trained sees each image once."""
         if self._last is None or self._last[0] != spec:
             protection: Any = parse(spec, takes=KINDS)
-            trained = isinstance(protection, Trained)
-            if trained and not protection.draws_noise:
+            costly, encodes = isinstance(protection, Trained), isinstance(protection, Encoding)
+            if costly and (encodes or not protection.draws_noise):
                 protection = Remembering(protection)
             self._last = spec, protection
         return self._last[1]
