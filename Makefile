@@ -56,6 +56,9 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/lfw-models.yaml
 	$(BIN)/sfumato study run studies/lfw-smile.yaml
 	$(BIN)/sfumato study run studies/lfw-gender.yaml
+	$(BIN)/sfumato study run studies/lfw-hats.yaml
+	$(BIN)/sfumato study run studies/faces-expression.yaml
+	$(BIN)/sfumato study run studies/faces-noise.yaml
 	$(BIN)/sfumato study run studies/caltech101.yaml
 	$(BIN)/sfumato study run studies/caltech101-models.yaml
 	$(BIN)/python studies/ranges.py

@@ -26,11 +26,14 @@ import httpx
 import numpy as np
 import torch
 
-from sfumato import wire
+from sfumato import artefacts, wire
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
+from sfumato.networks.code import untrained_code_network
 from sfumato.protect import parse
+from sfumato.protect.code import BitsRelease
+from sfumato.protect.parameters import artefact_digest
 from sfumato.serve import models
 from sfumato.serve.app import ServiceConfig
 from sfumato.serve.engine import Engine
@@ -85,9 +88,37 @@ class Sort:
         return wire.encode(parse(SPEC).release(images, seeded_noise(0)))
 
 
+@dataclass
+class Code:
+    """Codes of an encoder of random weights, which the service compares. State: the digest of its file."""
+
+    name: str
+    side: int
+    bits: int
+    made_of: str = ""
+
+    def save(self, folder: Path) -> Path:
+        shape = (3, self.side, self.side)
+        network = untrained_code_network("conv4", shape, dimension=self.bits, seed=0).eval()
+        path = folder / f"{self.name}.safetensors"
+        weights = {f"network.{name}": each for name, each in network.state_dict().items()}
+        card = {"kind": "code", "config": {"encoder": "conv4", "bits": self.bits}, "shape": list(shape)}
+        artefacts.save(path, weights, card)
+        self.made_of = artefact_digest(str(path))
+        return path
+
+    def body(self, *numbers: int) -> bytes:
+        """Codes of bits that were drawn."""
+        draws = [torch.Generator().manual_seed(number) for number in numbers]
+        bits = torch.stack([torch.rand(self.bits, generator=draw) < 0.5 for draw in draws])
+        release = BitsRelease(bits, f"code:artefact={self.name}.safetensors")
+        return wire.encode(release, made_of=self.made_of)
+
+
 # A quarter of a second an image on a slow core, and a millisecond.
 LARGE = Sort("large", 84, FewShotConfig(cell=1, precision="float32"))
 TINY = Sort("tiny", 16, FewShotConfig(denoiser_depth=None, precision="float32"))
+CODE = Code("code", 32, 16)
 
 
 @dataclass
@@ -247,7 +278,7 @@ class Begun:
         return request(f"/v1/classifiers/{self.classifier}/classify", self.key, body)
 
 
-def begin(url: str, sort: Sort, path: Path) -> Begun:
+def begin(url: str, sort: Sort | Code, path: Path) -> Begun:
     with Store(url) as store:
         if "bench" not in store.tenants():
             store.create_tenant("bench")
@@ -299,18 +330,19 @@ def saturation(folder: Path, seconds: float) -> None:
 
 
 def handling(folder: Path, seconds: float) -> None:
-    """The tiny model against a bare handler: what a request costs beside its computing."""
-    path = TINY.save(folder)
-    begun = begin(f"sqlite:///{folder}/tiny.db", TINY, path)
-    sent = begun.classify(TINY.body(0))
-    with process(BARE, threads=len(SERVER)) as (_, port):
-        bare = load([port], always(request("/bare", "-", TINY.body(0))), seconds=seconds, connections=32)
-    with service(begun.url, path) as (_, port):
-        load([port], always(sent), seconds=min(2, seconds), connections=32)
-        tiny = load([port], always(sent), seconds=seconds, connections=32)
-    print(
-        f"tiny: bare handler {bare.rate:.0f} requests/s, service {tiny.rate:.0f}, {tiny.rate / bare.rate:.0%}"
-    )
+    """The tiny model and codes against a bare handler: what a request costs beside its computing."""
+    sorts: tuple[Sort | Code, ...] = TINY, CODE
+    for sort in sorts:
+        path = sort.save(folder)
+        begun = begin(f"sqlite:///{folder}/{sort.name}.db", sort, path)
+        sent = begun.classify(sort.body(0))
+        with process(BARE, threads=len(SERVER)) as (_, port):
+            read = always(request("/bare", "-", sort.body(0)))
+            bare = load([port], read, seconds=seconds, connections=32).rate
+        with service(begun.url, path) as (_, port):
+            load([port], always(sent), seconds=min(2, seconds), connections=32)
+            rate = load([port], always(sent), seconds=seconds, connections=32).rate
+        print(f"{sort.name}: bare handler {bare:.0f} requests/s, service {rate:.0f}, {rate / bare:.0%}")
 
 
 def waits(folder: Path, seconds: float) -> None:
@@ -382,12 +414,14 @@ def postgresql() -> Iterator[Callable[[str], str]]:
         started.cleanup()
 
 
-def enrolling(begun: Begun, count: int, first: int = 0) -> Callable[[], bytes | None]:
+def enrolling(
+    begun: Begun, count: int, first: int = 0, sort: Sort | Code = TINY
+) -> Callable[[], bytes | None]:
     """Requests that enrol one new image each."""
     place = f"/v1/classifiers/{begun.classifier}/classes"
     left = iter(
         [
-            request(f"{place}/{number % 20}/examples", begun.key, TINY.body(first + number))
+            request(f"{place}/{number % 20}/examples", begun.key, sort.body(first + number))
             for number in range(count)
         ]
     )
@@ -396,12 +430,17 @@ def enrolling(begun: Begun, count: int, first: int = 0) -> Callable[[], bytes | 
 
 def enrolments(folder: Path, seconds: float) -> None:
     """On both stores, each example on the disk before the answer."""
-    path = TINY.save(folder)
     with postgresql() as new:
-        for name, url in (("SQLite", f"sqlite:///{folder}/enrol.db"), ("PostgreSQL", new("enrol"))):
-            begun = begin(url, TINY, path)
+        sorts: list[tuple[str, str, Sort | Code]] = [
+            ("SQLite", f"sqlite:///{folder}/enrol.db", TINY),
+            ("PostgreSQL", new("enrol"), TINY),
+            ("SQLite, codes", f"sqlite:///{folder}/codes.db", CODE),
+        ]
+        for name, url, sort in sorts:
+            path = sort.save(folder)
+            begun = begin(url, sort, path)
             for connections in (1, 16):
-                images = enrolling(begun, int(1000 * seconds), first=10**6 * connections)
+                images = enrolling(begun, int(1000 * seconds), first=10**6 * connections, sort=sort)
                 with service(url, path) as (_, port):
                     found = load([port], images, seconds=seconds, connections=connections)
                 print(
