@@ -1,9 +1,27 @@
 """`sfumato demo`: the main job end to end, on an embedded world or on the user's own images."""
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from sfumato.data.labelled import LabelledImages
+
+_SIDE = 32  # of the drawn faces, and of images that episodes learn from
+_SIDE_OF_CLASSES = 64
+_KNOWN = 0.99  # share of test images
+_SEEN = 20_000  # images that a classifier is to see in all its epochs, which are between these
+_FEWEST_EPOCHS, _MOST_EPOCHS = 10, 40
+
+
+class Learner(StrEnum):
+    """Who learns the task: of known classes an ordinary classifier, of new ones few-shot episodes."""
+
+    auto = "auto"
+    classifier = "classifier"
+    episodes = "episodes"
 
 
 def demo(
@@ -20,29 +38,38 @@ def demo(
         float,
         typer.Option(min=0, max=1, help="Highest re-identification that a recommended setting may have."),
     ] = 0.1,
+    learner: Annotated[
+        Learner,
+        typer.Option(
+            help="How your images are classified: by a classifier, where training and test images have the "
+            "same classes; or in few-shot episodes, where test classes are new. auto looks which it is."
+        ),
+    ] = Learner.auto,
     size: Annotated[
-        int, typer.Option(min=16, help="Side of the images in pixels; 64 takes four times as long.")
-    ] = 32,
+        int | None,
+        typer.Option(
+            min=16,
+            help="Side of the images in pixels (default: 32; 64 for a classifier). Twice as large takes "
+            "four times as long.",
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Where to keep the run.")] = Path("runs/demo"),
 ) -> None:
     """Protect, learn, attack, measure and report: in a few minutes, with one command.
 
-    Compares the classical obfuscations at several parameters: how well a few-shot classifier still works
-    on what was released, and how often adversaries still name the person. Stopped, it goes on.
+    Compares everything that can leave a device: how well a classifier still works on what was released, and
+    how often adversaries still name the person. Stopped, it goes on.
     """
-    import yaml
-
     from sfumato.cli.show import run_study
     from sfumato.engines import EngineConfig
     from sfumato.study import grid
 
-    settings = yaml.safe_load(Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8"))
+    if data == "faces":
+        settings = _settings("demo.yaml")
+        settings["data"]["size"] = size or _SIDE
+    else:
+        settings = of_own_images(data, target or "class", learner, size)
     settings["recommend"] = {"reidentification_at_most": at_most}
-    settings["data"]["size"] = size
-    if data != "faces":
-        settings["title"] = data
-        settings["data"] = {"source": data, "size": size}
-        settings["task"] |= {"target": "class", "sensitive": sensitive or target or "class"}
     if target is not None:
         settings["task"]["target"] = target
     if sensitive is not None:
@@ -51,3 +78,51 @@ def demo(
     # Processes of one thread each: threads that share a step wait for each other, and on a machine that does
     # other things as well they wait most of the time.
     run_study(config, out, fit=data != "faces", engine=EngineConfig(keep_memory=True))
+
+
+def of_own_images(source: str, target: str, learner: Learner, size: int | None) -> dict[str, Any]:
+    """The settings that suit images of somebody's own; says which learner it is, and why."""
+    from sfumato import data
+
+    loaded = data.load(source, size=size or _SIDE_OF_CLASSES)
+    known = _are_known(loaded, target)
+    if learner == Learner.auto:
+        learner = Learner.classifier if known else Learner.episodes
+    if learner == Learner.classifier:
+        settings = _settings("demo_classes.yaml")
+        settings["classifier"]["epochs"] = _epochs(len(loaded.split("train")))
+        side = size or _SIDE_OF_CLASSES
+        words = "an ordinary classifier"
+    else:
+        settings = _settings("demo.yaml")
+        side = size or _SIDE
+        words = "a few-shot classifier, trained and tested in episodes"
+    same = "the same" if known else "not the same"
+    typer.echo(
+        f"learner: {words}, on images of {side}x{side}: training and test images have {same} classes of "
+        f"{target!r}",
+        err=True,
+    )
+    task = settings.get("task", {}) | {"target": target, "sensitive": target}
+    return settings | {"title": source, "data": {"source": source, "size": side}, "task": task}
+
+
+def _are_known(loaded: "LabelledImages", target: str) -> bool:
+    """Whether nearly all test images are of classes of the training images."""
+    import torch
+
+    train, test = (loaded.split(name).label(target).codes for name in ("train", "test"))
+    return torch.isin(test, train).double().mean().item() > _KNOWN
+
+
+def _epochs(images: int) -> int:
+    """Of a classifier that so many images train: few images are seen more often."""
+    return min(_MOST_EPOCHS, max(_FEWEST_EPOCHS, _SEEN // max(1, images)))
+
+
+def _settings(name: str) -> dict[str, Any]:
+    import yaml
+
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    settings: dict[str, Any] = yaml.safe_load(text)
+    return settings
