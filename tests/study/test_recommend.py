@@ -330,6 +330,16 @@ def test_a_proof_that_is_rounded_up_at_the_bound_keeps_it():
     assert recommend.recommend(study, records).headline == "recommended: code:bits=2"
 
 
+def test_a_proof_counts_all_people_of_the_test_images_and_not_those_alone_whom_two_photographs_show():
+    study = small_study("code:bits=1", today=True)
+    proof = proved_record("code:bits=1", {"candidates": 164, "at_most": 0.0122})
+    records = [*CLEAR, *found("code:bits=1", 0.8, 0.09, 0.12)]
+    for people, headline in ((None, "no recommendation"), (164, "recommended: code:bits=1")):
+        proof["result"]["people"] = people
+        advice = recommend.recommend(study, [*records, *synthetic.typed([proof])])
+        assert advice.headline.startswith(headline)
+
+
 def test_a_proof_among_more_people_than_there_are_does_not_keep_the_bound():
     study = small_study("code:bits=5", today=True)
     proof = proved_record("code:bits=5", {"candidates": 10_000, "at_most": 0.0032})

@@ -157,10 +157,14 @@ class _Choice:
         return self._proved(setting) is not None or self.upper_end(setting) <= self._bound
 
     def _proved(self, setting: Setting) -> proved.Naming | None:
-        """What proves that nobody is named more often than accepted, among as many people as there were."""
-        proof, people = self._proofs.get(setting.protection), setting.risk and setting.risk.identities
-        if proof is None or not people:
+        """What proves that nobody is named more often than accepted, among as many people as there are.
+
+        Those are all on test images: adversaries can look only for whom two photographs show.
+        """
+        proof = self._proofs.get(setting.protection)
+        if proof is None or setting.risk is None:
             return None
+        people = max(setting.risk.identities, proof.people or 0)
         # What is proved is rounded up: 4 answers among 40 people are 10% and a little.
         most = self._bound * (1 + 1e-9)
         fitting = [each for each in proof.naming if each.candidates <= people and each.at_most <= most]

@@ -29,6 +29,7 @@ class Result(Model):
         guarantee: None where there is no differential privacy.
         outputs: how many different releases there are; None for too many to count.
         naming: for each number of people; none where nothing is proved.
+        people: how many the test images show; None in records of earlier versions.
     """
 
     release: str
@@ -36,6 +37,7 @@ class Result(Model):
     guarantee: Guarantee | None = None
     outputs: int | None = None
     naming: tuple[Naming, ...] = ()
+    people: int | None = None
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
@@ -69,6 +71,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
             for candidates, naming in namings
             if naming.chance < 1
         ],
+        "people": next(iter(_people(lab)), None),
     }
 
 
