@@ -1,0 +1,75 @@
+"""No study says less of a protection than another study of the same photographs and people.
+
+A protection is only as good as the strongest adversary who was tried on it, so that a study which leaves one
+out would recommend what another shows to be unsafe.
+"""
+
+import itertools
+from collections import defaultdict
+
+import pytest
+from results_page import engine
+from results_page.reading import RESULTS
+
+from sfumato.study import frontier
+from sfumato.study.estimates import Risk
+
+
+def studies() -> list[engine.Study]:
+    """Those whose records are kept, and that looked for people."""
+    folders = sorted(path.parent for path in RESULTS.glob("*/study.json"))
+    loaded = [engine.load(folder) for folder in folders]
+    return [study for study in loaded if any(record.kind == "attack" for record in study.records)]
+
+
+def people_of(study: engine.Study) -> str:
+    """What two studies have in common whose adversaries look for the same people on the same photographs."""
+    data = study.file["data"]
+    return f"{data['images']} of {data['source']} at {data['shape']}, by {study.file['task']['sensitive']}"
+
+
+def strongest(study: engine.Study) -> dict[str, Risk]:
+    """Protection -> the strongest adversary who was tried; a trained one is another in every study."""
+    settings = frontier.frontier(study.file, study.records)
+    trained = ("mask", "feature", "code", "answer")
+    return {
+        each.protection: each.risk
+        for each in settings
+        if each.risk is not None and each.protection.partition(":")[0] not in trained
+    }
+
+
+def contradictions(studies: list[engine.Study]) -> list[str]:
+    """Where a study's figure lies above another's, by more than their intervals allow."""
+    together = defaultdict(list)
+    for study in studies:
+        together[people_of(study)].append((study.folder.name, strongest(study)))
+    found = []
+    for group in together.values():
+        for (name, own), (other, theirs) in itertools.permutations(group, 2):
+            for spec in own.keys() & theirs.keys():
+                if own[spec].top1.low > theirs[spec].top1.high:
+                    found.append(
+                        f"{spec}: {other} has {theirs[spec].top1.value:.3f} by {theirs[spec].adversary}, "
+                        f"{name} {own[spec].top1.value:.3f} by {own[spec].adversary}"
+                    )
+    return found
+
+
+def test_the_strongest_adversary_of_a_protection_is_as_strong_in_every_study_of_the_same_people():
+    assert contradictions(studies()) == []
+
+
+def test_a_study_that_leaves_the_strongest_adversary_out_contradicts_one_that_has_them():
+    whole = next(study for study in studies() if study.folder.name == "lfw-smile")
+    records = [record for record in whole.records if record.cell.attack != "reidentify-values"]
+    less = engine.Study(whole.folder.with_name("less"), whole.file, records)
+    assert any(line.startswith("pixelize:cell=8: less has") for line in contradictions([whole, less]))
+
+
+@pytest.mark.parametrize("change", [{"source": "table:others.csv"}, {"shape": [3, 42, 42]}])
+def test_other_photographs_are_not_compared(change):
+    whole = next(study for study in studies() if study.folder.name == "lfw-smile")
+    data = whole.file["data"] | change
+    other = engine.Study(whole.folder.with_name("other"), whole.file | {"data": data}, whole.records[:0])
+    assert people_of(other) != people_of(whole)
