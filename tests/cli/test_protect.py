@@ -13,12 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from commands import SCRIPT, Command, Said
 from PIL import Image
 
-from sfumato import images
+from sfumato import artefacts, images, wire
 from sfumato.device.budgets import Budget
 from sfumato.device.ledger import Ledger
+from sfumato.dp.mechanisms import fresh_noise
+from sfumato.networks.code import untrained_code_network
 from sfumato.protect import parse
 
 SPEC = "dp-pix:cell=4,epsilon=3"
@@ -152,6 +155,48 @@ def test_the_format_of_a_folder_is_png_or_what_is_asked_for(
     photos(tmp_path / "photos", 1)
     protect("photos", "out.d", *arguments)
     assert set(files(tmp_path / "out.d")) == {f"0{suffix}", "manifest.json"}
+
+
+@pytest.fixture(scope="module")
+def code(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The spec of a code of 12 bits, of an encoder that was never trained."""
+    path = tmp_path_factory.mktemp("code") / "bits.safetensors"
+    network = untrained_code_network("conv4", (3, 20, 17), dimension=12, seed=0)
+    card = {"kind": "code", "config": {"encoder": "conv4", "bits": 12}, "shape": [3, 20, 17]}
+    artefacts.save(path, {f"network.{name}": each for name, each in network.state_dict().items()}, card)
+    return f"code:artefact={path}"
+
+
+def test_codes_are_written_as_they_travel(protect: Command, tmp_path: Path, code: str):
+    photos(tmp_path / "in")
+    said = protect(tmp_path / "in", tmp_path / "out", spec=code)
+    assert said.code == 0
+    assert "nothing is proved of its pixels" in said.out
+    assert "names the right one of 1,000,000 equally likely people more than 0.41% of the time" in said.out
+    for number in range(3):
+        image = images.read(tmp_path / "in" / f"{number}.png")[None]
+        sent = (tmp_path / "out" / f"{number}.release").read_bytes()
+        received = wire.decode(sent, most_images=1, most_pixels=1000)
+        assert torch.equal(received.values, parse(code, takes=["bits"]).release(image, fresh_noise()).values)
+        assert wire.header(sent).made_of == parse(code, takes=["bits"]).made_of()
+
+
+def test_pixels_are_written_as_they_travel_where_that_is_asked_for(protect: Command, tmp_path: Path):
+    photos(tmp_path / "in", 1)
+    assert protect(tmp_path / "in" / "0.png", tmp_path / "0.release").code == 0
+    received = wire.decode((tmp_path / "0.release").read_bytes(), most_images=1, most_pixels=1000)
+    assert received.values.shape == (1, 3, 5, 5)
+    assert received.spec == SPEC
+
+
+def test_a_code_fits_no_image_file(protect: Command, tmp_path: Path, code: str):
+    photos(tmp_path / "in")
+    for source, target in (("in/0.png", "0.png"), ("in", "out")):
+        said = protect(tmp_path / source, tmp_path / target, "--format", "png", spec=code)
+        assert "releases bits, which no image file can hold: write them in the format RELEASE" in mistake(
+            said
+        )
+        assert not (tmp_path / target).exists()
 
 
 def test_a_tar_file_is_a_folder_of_one(protect: Command, tmp_path: Path):

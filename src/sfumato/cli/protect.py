@@ -5,7 +5,7 @@ Places are text and no Path, which would make one slash of the two in a URL.
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,7 +27,9 @@ def protect(
     format_name: Annotated[
         str | None,
         typer.Option(
-            "--format", help="png, webp or bmp (exact), jpeg (lossy); default: a file's suffix, or png."
+            "--format",
+            help="png, webp or bmp (exact), jpeg (lossy), or release, as it travels to a service; default: "
+            "a file's suffix, or png; release for codes and features.",
         ),
     ] = None,
     cells: Annotated[
@@ -69,13 +71,15 @@ def protect(
     from sfumato.device.folder import FolderConfig
     from sfumato.device.ledger import default_path
     from sfumato.device.scopes import is_url
-    from sfumato.device.worker import is_shard
+    from sfumato.device.worker import RELEASE, TAKEN, is_shard
     from sfumato.engines import EngineConfig
+    from sfumato.protect.release import IMAGES, kind_of
 
-    protection = protections.parse(spec)
+    protection: Any = protections.parse(spec, takes=TAKEN)
     many = is_url(source) or Path(source).is_dir() or is_shard(source)
     suffix = "" if many or Path(target).is_dir() else Path(target).suffix.lower().removeprefix(".")
-    name = (format_name or suffix or "png").upper()
+    usual = "png" if kind_of(protection) in IMAGES else RELEASE
+    name = (format_name or suffix or usual).upper()
     config = FolderConfig(
         format_name="JPEG" if name == "JPG" else name, cells=cells, rename=rename, people=people
     )

@@ -21,11 +21,11 @@ from sfumato.device.ledger import Ledger
 from sfumato.device.manifest import MANIFEST, Outcome, write_manifest
 from sfumato.device.storage import Folder, Remote, Storage, storage_of
 from sfumato.device.survey import survey
-from sfumato.device.worker import FolderConfig, Job, encoded, is_shard
+from sfumato.device.worker import RELEASE, FolderConfig, Job, encoded, is_shard
 from sfumato.engines import EngineConfig
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect.mask import Mask
-from sfumato.protect.release import Protection, made_of
+from sfumato.protect.release import IMAGES, Protection, kind_of, made_of
 
 __all__ = ["MANIFEST", "FolderConfig", "Outcome", "dry_run", "protect_folder", "protect_image"]
 
@@ -79,7 +79,7 @@ def protect_folder(
     origin, goal, ledger = storage_of(source), storage_of(target), Path(ledger)
     _check_storages(origin, goal, ledger)
     _check_shared(engine, origin, goal)
-    _check_mask(protection, config)
+    _check_format(protection, config)
     with ExitStack() as stack:
         stack.enter_context(_journal_errors(ledger))
         goal.make()
@@ -120,7 +120,7 @@ def dry_run(
     origin, ledger = storage_of(source), Path(ledger)
     _check_storages(origin, None, ledger)
     _check_shared(engine, origin)
-    _check_mask(protection, config)
+    _check_format(protection, config)
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "ledger.db"
         if ledger.exists():
@@ -158,11 +158,11 @@ def protect_image(
         ConfigError, ArtefactError: see protect_folder.
     """
     config = config or FolderConfig()
-    _check_mask(protection, config)
+    _check_format(protection, config)
     image = images.read(source, channels=None)
     released, new = releasing.charged_release(protection, image[None], ledger, folders=[folder])
     shape = (image.shape[0], image.shape[1], image.shape[2])
-    return next(encoded(released, config)), shape, new
+    return next(encoded(released, config, made_of=made_of(protection))), shape, new
 
 
 def _settings(
@@ -207,11 +207,16 @@ def _check_shared(engine: EngineConfig, *storages: Storage) -> None:
             )
 
 
-def _check_mask(protection: Protection, config: FolderConfig) -> None:
+def _check_format(protection: Protection, config: FolderConfig) -> None:
     """Raise now, before anything is charged or written, what would stop every file."""
+    if (kind := kind_of(protection)) not in IMAGES and config.format_name != RELEASE:
+        raise ConfigError(
+            f"{config.format_name}: {protection.spec} releases {kind}, which no image file can hold: write "
+            "them in the format RELEASE, as they travel to a service"
+        )
     if not isinstance(protection, Mask):
         return
-    if config.format_name not in images.TRANSPARENT:
+    if config.format_name not in (*images.TRANSPARENT, RELEASE):
         raise ConfigError(
             f"{config.format_name} cannot say which pixels are hidden: "
             f"write a mask as {' or '.join(images.TRANSPARENT)}"

@@ -13,23 +13,27 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import PurePosixPath
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from sfumato import images
+from sfumato import images, wire
 from sfumato.device import releasing
 from sfumato.device.journal import Row
 from sfumato.device.ledger import Ledger
 from sfumato.device.storage import Storage
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
-from sfumato.protect.release import Release
+from sfumato.protect.release import Release, made_of
 from sfumato.protect.spec import parse
-from sfumato.wire import portable
+from sfumato.wire import AnyRelease, portable
 
 SHARDS = (".tar", ".tar.gz", ".tgz")
 
-_SUFFIX = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp"}
+RELEASE = "RELEASE"  # the format in which a release travels
+TAKEN = ("pixels", "shape", "numbers", "bits")  # kinds of releases that are written
+
+_SUFFIX = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", RELEASE: ".release"}
 _GROUP_BYTES = 16 << 20  # of pixels that are released together
 
 _IN_THE_WAY = "something that is not of this run lies in its place"
@@ -42,6 +46,7 @@ class FolderConfig:
     Attributes:
         format_name: "PNG", "WEBP" or "BMP" (what was released, exactly), or "JPEG" (lossy: hides no less, but
             is no longer quite what a denoiser was trained on). What a mask hides is transparent: PNG, WEBP.
+            "RELEASE" is what travels to a service, see sfumato.wire: of codes and features there is no other.
         cells: write a pixel for each cell rather than enlarge it, for receivers that enlarge.
         rename: names from a secret key in place of the original ones, in folders that mean nothing.
         people: each folder of the source, with all below it, has the images of one person, for the budgets of
@@ -115,8 +120,19 @@ def is_shard(name: str) -> bool:
     return name.lower().endswith(SHARDS)
 
 
-def encoded(release: Release, config: FolderConfig) -> Iterator[bytes]:
-    """The files of the images of a release, one after the other."""
+def encoded(release: AnyRelease, config: FolderConfig, *, made_of: str | None) -> Iterator[bytes]:
+    """The files of the images of a release, one after the other.
+
+    Args:
+        release: of images where the format is one of images.
+        config: the format.
+        made_of: `release.made_of` of the protection.
+    """
+    if config.format_name == RELEASE:
+        for row in range(len(release.values)):
+            yield wire.encode(release.rows([row]), made_of=made_of)
+        return
+    assert isinstance(release, Release)  # folder.check_format said so
     pixels = release.values if config.cells else release.images()
     shown = repeat(None) if release.shown is None else release.shown
     for image, mask in zip(pixels, shown, strict=False):
@@ -144,7 +160,8 @@ class Worker:
     def __init__(self, job: Job, ledger: Ledger) -> None:
         self.job = job
         self.ledger = ledger
-        self._protection = parse(job.spec)
+        self._protection: Any = parse(job.spec, takes=TAKEN)
+        self._made_of = made_of(self._protection)
 
     def work(self, items: list[Item]) -> list[Row]:
         """Release files, or one shard."""
@@ -253,7 +270,9 @@ class Worker:
         for shape, members in by_shape.items():
             for released, release in self._released(members):
                 writes = self.job.target is not None
-                files = encoded(release, self.job.config) if writes else repeat(b"")
+                files: Iterator[bytes] = repeat(b"")
+                if writes:
+                    files = encoded(release, self.job.config, made_of=self._made_of)
                 for (source, _), content in zip(released, files, strict=False):
                     try:
                         if writes:
@@ -272,7 +291,7 @@ class Worker:
         cure = "what was finished is kept, and the same command goes on once that is mended"
         raise OSError(error.errno, f"{error.strerror}; {cure}", str(self.job.target)) from error
 
-    def _released(self, members: _Group) -> Iterator[tuple[_Group, Release]]:
+    def _released(self, members: _Group) -> Iterator[tuple[_Group, AnyRelease]]:
         """Images of one shape -> those that were released, in groups, with the releases."""
         try:
             release, new = releasing.charged_release(
