@@ -21,8 +21,10 @@ from sfumato import artefacts, images, wire
 from sfumato.device.budgets import Budget
 from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import fresh_noise
+from sfumato.networks.classifiers import CLASSIFIERS
 from sfumato.networks.code import untrained_code_network
 from sfumato.protect import parse
+from sfumato.protect.answer import Answerer, save
 
 SPEC = "dp-pix:cell=4,epsilon=3"
 SECONDS = 60  # a process that needs longer hangs
@@ -189,13 +191,29 @@ def test_pixels_are_written_as_they_travel_where_that_is_asked_for(protect: Comm
     assert received.spec == SPEC
 
 
-def test_a_code_fits_no_image_file(protect: Command, tmp_path: Path, code: str):
+def test_an_answer_is_written_as_the_name_of_its_class(protect: Command, tmp_path: Path):
+    path = tmp_path / "answers.safetensors"
+    network = CLASSIFIERS["conv4"]((3, 32, 32), 2)
+    answerer = Answerer(network, classes=("cat", "dog"), shape=(3, 32, 32))
+    save(path, answerer.eval(), network="conv4", card={})
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        (tmp_path / "in" / f"{number}.png").write_bytes(encoded(number, (32, 32)))
+    assert protect(tmp_path / "in", tmp_path / "out", spec=f"answer:artefact={path}").code == 0
+    names = [content.decode() for name, content in files(tmp_path / "out").items() if name.endswith(".txt")]
+    assert len(names) == 3
+    assert set(names) <= {"cat\n", "dog\n"}
+
+
+@pytest.mark.parametrize(("spec", "format_name"), [(None, "png"), (None, "text"), (SPEC, "text")])
+def test_a_release_is_written_in_no_format_that_cannot_hold_it(
+    protect: Command, tmp_path: Path, code: str, spec: str | None, format_name: str
+):
     photos(tmp_path / "in")
-    for source, target in (("in/0.png", "0.png"), ("in", "out")):
-        said = protect(tmp_path / source, tmp_path / target, "--format", "png", spec=code)
-        assert "releases bits, which no image file can hold: write them in the format RELEASE" in mistake(
-            said
-        )
+    for source, target in (("in/0.png", "0.out"), ("in", "out")):
+        said = protect(tmp_path / source, tmp_path / target, "--format", format_name, spec=spec or code)
+        expected = "releases pixels: write them in the format PNG" if spec else "releases bits: write them in"
+        assert expected in mistake(said)
         assert not (tmp_path / target).exists()
 
 

@@ -29,7 +29,7 @@ def protect(
         typer.Option(
             "--format",
             help="png, webp or bmp (exact), jpeg (lossy), or release, as it travels to a service; default: "
-            "a file's suffix, or png; release for codes and features.",
+            "a file's suffix, or png. Codes and features are release, and answers text.",
         ),
     ] = None,
     cells: Annotated[
@@ -71,17 +71,16 @@ def protect(
     from sfumato.device.folder import FolderConfig
     from sfumato.device.ledger import default_path
     from sfumato.device.scopes import is_url
-    from sfumato.device.worker import RELEASE, TAKEN, is_shard
+    from sfumato.device.worker import is_shard, usual_format
     from sfumato.engines import EngineConfig
-    from sfumato.protect.release import IMAGES, kind_of
+    from sfumato.protect.release import KINDS, kind_of
 
-    protection: Any = protections.parse(spec, takes=TAKEN)
+    protection: Any = protections.parse(spec, takes=KINDS)
     many = is_url(source) or Path(source).is_dir() or is_shard(source)
     suffix = "" if many or Path(target).is_dir() else Path(target).suffix.lower().removeprefix(".")
-    usual = "png" if kind_of(protection) in IMAGES else RELEASE
-    name = (format_name or suffix or usual).upper()
+    name = (format_name or suffix or usual_format(kind_of(protection))).upper()
     config = FolderConfig(
-        format_name="JPEG" if name == "JPG" else name, cells=cells, rename=rename, people=people
+        format_name={"JPG": "JPEG", "TXT": "TEXT"}.get(name, name), cells=cells, rename=rename, people=people
     )
     where = EngineConfig(name=engine, workers=workers, address=address)
     ledger = ledger or default_path()

@@ -21,7 +21,7 @@ from sfumato.device.ledger import Ledger
 from sfumato.device.manifest import MANIFEST, Outcome, write_manifest
 from sfumato.device.storage import Folder, Remote, Storage, storage_of
 from sfumato.device.survey import survey
-from sfumato.device.worker import RELEASE, FolderConfig, Job, encoded, is_shard
+from sfumato.device.worker import RELEASE, TEXT, FolderConfig, Job, encoded, is_shard, usual_format
 from sfumato.engines import EngineConfig
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect.mask import Mask
@@ -209,10 +209,12 @@ def _check_shared(engine: EngineConfig, *storages: Storage) -> None:
 
 def _check_format(protection: Protection, config: FolderConfig) -> None:
     """Raise now, before anything is charged or written, what would stop every file."""
-    if (kind := kind_of(protection)) not in IMAGES and config.format_name != RELEASE:
+    kind = kind_of(protection)
+    usual = usual_format(kind)
+    if config.format_name != usual and (kind not in IMAGES or config.format_name == TEXT):
+        what = "answers" if kind == "answer" else kind
         raise ConfigError(
-            f"{config.format_name}: {protection.spec} releases {kind}, which no image file can hold: write "
-            "them in the format RELEASE, as they travel to a service"
+            f"{config.format_name}: {protection.spec} releases {what}: write them in the format {usual}"
         )
     if not isinstance(protection, Mask):
         return

@@ -24,16 +24,17 @@ from sfumato.device.journal import Row
 from sfumato.device.ledger import Ledger
 from sfumato.device.storage import Storage
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
-from sfumato.protect.release import Release, made_of
+from sfumato.protect.answer import AnswerRelease
+from sfumato.protect.release import KINDS, Release, made_of
 from sfumato.protect.spec import parse
 from sfumato.wire import AnyRelease, portable
 
 SHARDS = (".tar", ".tar.gz", ".tgz")
 
 RELEASE = "RELEASE"  # the format in which a release travels
-TAKEN = ("pixels", "shape", "numbers", "bits")  # kinds of releases that are written
+TEXT = "TEXT"  # that of answers
 
-_SUFFIX = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", RELEASE: ".release"}
+_SUFFIX = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", RELEASE: ".release", TEXT: ".txt"}
 _GROUP_BYTES = 16 << 20  # of pixels that are released together
 
 _IN_THE_WAY = "something that is not of this run lies in its place"
@@ -46,7 +47,8 @@ class FolderConfig:
     Attributes:
         format_name: "PNG", "WEBP" or "BMP" (what was released, exactly), or "JPEG" (lossy: hides no less, but
             is no longer quite what a denoiser was trained on). What a mask hides is transparent: PNG, WEBP.
-            "RELEASE" is what travels to a service, see sfumato.wire: of codes and features there is no other.
+            "RELEASE" is what travels to a service, see sfumato.wire: codes and features have no other; and
+            answers are "TEXT", the name of the class.
         cells: write a pixel for each cell rather than enlarge it, for receivers that enlarge.
         rename: names from a secret key in place of the original ones, in folders that mean nothing.
         people: each folder of the source, with all below it, has the images of one person, for the budgets of
@@ -120,14 +122,24 @@ def is_shard(name: str) -> bool:
     return name.lower().endswith(SHARDS)
 
 
-def encoded(release: AnyRelease, config: FolderConfig, *, made_of: str | None) -> Iterator[bytes]:
+def usual_format(kind: str) -> str:
+    """The format of a kind of releases, where nobody asks for another."""
+    return {"numbers": RELEASE, "bits": RELEASE, "answer": TEXT}.get(kind, "PNG")
+
+
+def encoded(
+    release: AnyRelease | AnswerRelease, config: FolderConfig, *, made_of: str | None
+) -> Iterator[bytes]:
     """The files of the images of a release, one after the other.
 
     Args:
-        release: of images where the format is one of images.
+        release: of a kind that has this format, see folder.check_format.
         config: the format.
         made_of: `release.made_of` of the protection.
     """
+    if isinstance(release, AnswerRelease):
+        yield from (f"{name}\n".encode() for name in release.names)
+        return
     if config.format_name == RELEASE:
         for row in range(len(release.values)):
             yield wire.encode(release.rows([row]), made_of=made_of)
@@ -160,7 +172,7 @@ class Worker:
     def __init__(self, job: Job, ledger: Ledger) -> None:
         self.job = job
         self.ledger = ledger
-        self._protection: Any = parse(job.spec, takes=TAKEN)
+        self._protection: Any = parse(job.spec, takes=KINDS)
         self._made_of = made_of(self._protection)
 
     def work(self, items: list[Item]) -> list[Row]:
@@ -291,7 +303,7 @@ class Worker:
         cure = "what was finished is kept, and the same command goes on once that is mended"
         raise OSError(error.errno, f"{error.strerror}; {cure}", str(self.job.target)) from error
 
-    def _released(self, members: _Group) -> Iterator[tuple[_Group, AnyRelease]]:
+    def _released(self, members: _Group) -> Iterator[tuple[_Group, AnyRelease | AnswerRelease]]:
         """Images of one shape -> those that were released, in groups, with the releases."""
         try:
             release, new = releasing.charged_release(
