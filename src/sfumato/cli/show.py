@@ -43,18 +43,24 @@ def run_study(
         run.run(config, directory, fit=fit, progress=told, engine=engine)
         progress.update(cells, description="writing the report")
         path = report.write(directory)
-    conclude(directory, path)
+    conclude(directory, path, artefacts=None if config.artefacts is None else Path(config.artefacts))
 
 
-def conclude(directory: Path, path: Path) -> None:
-    """Print what the run in a directory recommends, and where its report and the recommended model are."""
-    from sfumato.study import models, recommend, report
+def conclude(directory: Path, path: Path, *, artefacts: Path | None = None) -> None:
+    """Print what the run in a directory recommends, where its report is, and what uses the recommendation.
 
-    found = recommend.recommend(*report.load(directory))
+    Args:
+        directory: of the run.
+        path: of its report.
+        artefacts: the folder of trained protections, where it is not that of the run.
+    """
+    from sfumato.study import recommend, report, use
+
+    study, records = report.load(directory)
+    found = recommend.recommend(study, records)
     for line in found.lines:
         print(line)
     print(f"report: {path}")
     if found.setting is not None:
-        kept = models.keep_recommended(directory, found.setting.protection, found.setting.learner)
-        if kept is not None:
-            print(f"its model, for sfumato serve: {kept}")
+        for line in use.commands(directory, study, records, found.setting, artefacts=artefacts):
+            print(line)

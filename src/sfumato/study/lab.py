@@ -119,12 +119,18 @@ class Lab:
         Raises:
             BusyError: another process is training it.
         """
-        recipe = trained.recipe_of(spec)
+        recipe, path = trained.recipe_of(spec), self.artefact_of(spec, seed)
         if recipe is not None:
-            settings = {**recipe.settings(self.config), "seed": seed}
-            path = self.models.artefact(recipe.name, settings, lambda path: recipe.train(self, seed, path))
             spec = recipe.with_artefact(str(path))
         return self.releases.protection(spec)
+
+    def artefact_of(self, spec: str, seed: int) -> Path | None:
+        """The file of the protection that is trained for a spec, as `protection_of`; None for other specs."""
+        recipe = trained.recipe_of(spec)
+        if recipe is None:
+            return None
+        settings = {**recipe.settings(self.config), "seed": seed}
+        return self.models.artefact(recipe.name, settings, lambda path: recipe.train(self, seed, path))
 
     def released(self, cell: Cell, clean: Tensor, stream: int = MEASURED, number: int = 0) -> Any:
         """What the protection of a cell makes of (N, C, H, W) uint8 images, the same way each time."""

@@ -30,6 +30,7 @@ class Result(Model):
         outputs: how many different releases there are; None for too many to count.
         naming: for each number of people; none where nothing is proved.
         people: how many the test images show; None in records of earlier versions.
+        artefact: the name of the file of a protection that the study trained; None for others.
     """
 
     release: str
@@ -38,6 +39,7 @@ class Result(Model):
     outputs: int | None = None
     naming: tuple[Naming, ...] = ()
     people: int | None = None
+    artefact: str | None = None
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
@@ -56,6 +58,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     from sfumato.protect.release import kind_of
 
     protection = lab.protection(cell)
+    artefact = lab.artefact_of(cell.protection, cell.seed)
     released = lab.released(cell, lab.test.images[:1])
     channels, height, width = lab.test.images.shape[1:]
     shape = (channels, height, width)
@@ -72,6 +75,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
             if naming.chance < 1
         ],
         "people": next(iter(_people(lab)), None),
+        "artefact": None if artefact is None else artefact.name,
     }
 
 
