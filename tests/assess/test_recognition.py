@@ -12,6 +12,7 @@ from sfumato.assess.recognition import (
     identification,
     identification_ranks,
     true_accept_rate,
+    verification,
     verification_accuracy,
     wilson,
 )
@@ -36,6 +37,17 @@ def test_the_true_accept_rate_is_a_point_of_the_independent_curve(seed, rate):
     scores, same = pairs(seed)
     false, true, _ = roc_curve(same.numpy(), scores.numpy(), drop_intermediate=False)
     assert true_accept_rate(scores, same, false_accept_rate=rate) == pytest.approx(true[false <= rate].max())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_verification_has_the_area_and_both_points_of_the_curve(seed):
+    scores, same = pairs(seed, 3000)
+    judged = verification(scores, same)
+    assert judged.auc == area_under_curve(scores, same)
+    assert judged.tar_at_far == {
+        name: true_accept_rate(scores, same, false_accept_rate=rate)
+        for name, rate in (("1e-2", 0.01), ("1e-3", 0.001))
+    }
 
 
 def test_a_perfect_recogniser_verifies_everything():

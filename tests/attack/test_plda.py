@@ -33,15 +33,16 @@ def covariances(model: plda.PLDA) -> tuple[np.ndarray, np.ndarray]:
     return (back.T @ model.between.diag() @ back).numpy(), (back.T @ back).numpy()
 
 
-def dense_log_ratio(gallery: np.ndarray, probe: np.ndarray, mean: np.ndarray, b: np.ndarray, w: np.ndarray):
-    """ln p(gallery, probe of one person) - ln p(gallery) - ln p(probe), by densities of stacked vectors."""
+def dense_log_ratio(gallery: np.ndarray, probes: np.ndarray, mean: np.ndarray, b: np.ndarray, w: np.ndarray):
+    """ln p(gallery, probes of one person) - ln p(gallery) - ln p(probes), by densities of stacked vectors."""
 
     def log_density(rows: np.ndarray) -> float:
         n = len(rows)
         covariance = np.kron(np.ones((n, n)), b) + block_diag(*[w] * n)
         return multivariate_normal.logpdf(rows.ravel(), np.tile(mean, n), covariance)
 
-    return log_density(np.vstack([gallery, probe])) - log_density(gallery) - log_density(probe[None])
+    probes = np.atleast_2d(probes)
+    return log_density(np.vstack([gallery, probes])) - log_density(gallery) - log_density(probes)
 
 
 def test_the_ratio_is_that_of_dense_gaussian_densities_for_any_number_of_photographs():
@@ -59,6 +60,36 @@ def test_the_ratio_is_that_of_dense_gaussian_densities_for_any_number_of_photogr
         for probe in probes.numpy()
     ]
     np.testing.assert_allclose(ratios.numpy(), expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_the_ratio_of_several_probes_is_that_of_their_joint_density(size: int):
+    values, identities, _, _ = photographs([4, 7, 2, 9] * 15)
+    model = plda.train(values, identities, dimensions=5)
+    gallery, names, _, _ = photographs([1, 3, 8], seed=1)
+    probes = photographs([4 * size], seed=2)[0].reshape(4, size, 5)
+    _, ratios = model.log_ratios(gallery, names, probes)
+    b, w = covariances(model)
+    expected = [
+        [
+            dense_log_ratio(gallery[0][names == who].numpy(), group, model.mean.numpy(), b, w)
+            for who in (0, 1, 2)
+        ]
+        for group in probes.numpy()
+    ]
+    np.testing.assert_allclose(ratios.numpy(), expected, rtol=1e-8, atol=1e-8)
+
+
+def test_two_sets_of_photographs_are_compared_alike_from_either_side():
+    values, identities, _, _ = photographs([4, 7, 2, 9] * 15)
+    model = plda.train(values, identities, dimensions=5)
+    first, second = (photographs([3] * 4, seed=seed)[0][0] for seed in (1, 2))
+    rows = torch.arange(12).reshape(4, 3)
+    there, back = (
+        plda.matched(model, first, second)(rows, rows),
+        plda.matched(model, second, first)(rows, rows),
+    )
+    torch.testing.assert_close(there, back.T)
 
 
 def test_equal_numbers_of_photographs_give_the_closed_form():

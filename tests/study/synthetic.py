@@ -320,6 +320,7 @@ def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random
                 "restored-adaptive": 0.99 * adaptive,
                 "shape": adaptive,
                 "values": adaptive,
+                "fused": 0.98 * adaptive,
             }[cell["attack"].removeprefix("reidentify-")]
             value = round(CHANCE + (0.68 - CHANCE) * (1 - share) * draw.uniform(0.95, 1.0), 4)
             if not recent:
@@ -330,6 +331,7 @@ def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random
             seen = {
                 "shape": 0.0,
                 "values": 0.0,
+                "fused": 0.0,
                 "released": 1 - static,
                 "denoised": 1 - static**2,
                 "restored": 1 - static**1.5,

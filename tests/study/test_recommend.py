@@ -241,8 +241,8 @@ def test_adversaries_that_were_left_out_are_named_beside_the_recommendation():
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
     lines = recommend.recommend(study, records).lines
     assert (
-        "Adversaries of this library that were not tried on it: reidentify-static, reidentify-restored."
-        in lines
+        "Adversaries of this library that were not tried on it: "
+        "reidentify-static, reidentify-restored, reidentify-fused." in lines
     )
 
 
@@ -260,6 +260,7 @@ def test_every_attack_says_in_its_words_who_looks_and_at_what():
         "restored": "that they restored",
         "shape": "the mask's shape",
         "values": "the values that travelled",
+        "fused": "all of these together",
     }
     for attack in vocabulary.ATTACKS.values():
         assert attack.words.split()[0] == ("adaptive" if attack.adaptive else "static")

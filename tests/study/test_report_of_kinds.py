@@ -63,8 +63,8 @@ def test_a_family_without_a_series_has_the_others(page):
     ]
     lines = ["clean images", "chance"], ["no protection", "chance"]
     assert ["answer", *lines[0]] in series
-    assert ["adaptive", "values", *lines[1]] in series  # of answers, and of codes
-    assert ["adaptive", "restored-adaptive", "values", *lines[1]] in series  # of numbers
+    assert ["adaptive", "values", "fused", *lines[1]] in series  # of answers, and of codes
+    assert ["adaptive", "restored-adaptive", "values", "fused", *lines[1]] in series  # of numbers
     assert ["clean", "protected", "denoised", *lines[0]] in series
     for title in (
         "Private feature (dimension = 10)",

@@ -729,7 +729,12 @@ def test_who_restores_or_adapts_to_the_denoiser_adds_his_cells_and_repeats_no_ot
     }
     run.run(grid.parse(settings), directory)
     added = [record for name, record in records_of(directory).items() if name not in before]
-    new = ["reidentify-denoised-adaptive", "reidentify-restored", "reidentify-restored-adaptive"]
+    new = [
+        "reidentify-denoised-adaptive",
+        "reidentify-fused",
+        "reidentify-restored",
+        "reidentify-restored-adaptive",
+    ]
     for spec in ("blur:radius=1", "dp-pix:cell=4,epsilon=3"):
         mine = [one for one in added if one["cell"]["protection"] == spec]
         assert sorted(one["cell"]["attack"] for one in mine if one["kind"] == "attack") == new
@@ -737,8 +742,8 @@ def test_who_restores_or_adapts_to_the_denoiser_adds_his_cells_and_repeats_no_ot
         (pictures,) = [one["result"] for one in mine if one["kind"] == "pictures"]
         assert len(pictures["restored"]) == len(pictures["released"]) == 3
         assert pictures["restored"] != pictures["released"]
-        assert len(mine) == 5
-    assert len(added) == 10
+        assert len(mine) == 6
+    assert len(added) == 12
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,7 @@ def verification_accuracy(scores: Tensor, same: Tensor, folds: Tensor) -> Tensor
 
 def area_under_curve(scores: Tensor, same: Tensor) -> float:
     """How often a pair of one person is more alike than a pair of two; ties count half."""
-    genuine, impostors = _sides(scores, same)
-    below = torch.searchsorted(impostors, genuine, side="left")
-    up_to = torch.searchsorted(impostors, genuine, side="right")
-    return ((below + up_to).double().mean() / (2 * len(impostors))).item()
+    return _area(*_sides(scores, same))
 
 
 def true_accept_rate(scores: Tensor, same: Tensor, *, false_accept_rate: float) -> float:
@@ -58,9 +55,31 @@ def true_accept_rate(scores: Tensor, same: Tensor, *, false_accept_rate: float) 
     """
     if not 0 <= false_accept_rate < 1:
         raise DataError(f"false_accept_rate={false_accept_rate:g}: from 0 to below 1")
-    genuine, impostors = _sides(scores, same)
-    threshold = impostors[len(impostors) - 1 - int(false_accept_rate * len(impostors))]
-    return (genuine > threshold).double().mean().item()
+    return _accepted(*_sides(scores, same), false_accept_rate)
+
+
+FALSE_ACCEPT_RATES = {"1e-2": 1e-2, "1e-3": 1e-3}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How well it is told whether two show one person.
+
+    Attributes:
+        auc: the area under the ROC curve.
+        tar_at_far: a name of FALSE_ACCEPT_RATES -> the share of pairs of one person that are accepted there.
+    """
+
+    auc: float
+    tar_at_far: dict[str, float]
+
+
+def verification(scores: Tensor, same: Tensor) -> Verification:
+    """Judge all pairs by one threshold. Arguments: see verification_accuracy."""
+    sides = _sides(scores, same)
+    return Verification(
+        _area(*sides), {name: _accepted(*sides, rate) for name, rate in FALSE_ACCEPT_RATES.items()}
+    )
 
 
 @dataclass(frozen=True)
@@ -118,6 +137,17 @@ def chance(truth: Tensor) -> float:
 def cumulative_match(ranks: Tensor, k: int) -> float:
     """CMC: how often the right identity is among the first k."""
     return (ranks <= k).double().mean().item()
+
+
+def _area(genuine: Tensor, impostors: Tensor) -> float:
+    below = torch.searchsorted(impostors, genuine, side="left")
+    up_to = torch.searchsorted(impostors, genuine, side="right")
+    return ((below + up_to).double().mean() / (2 * len(impostors))).item()
+
+
+def _accepted(genuine: Tensor, impostors: Tensor, false_accept_rate: float) -> float:
+    threshold = impostors[len(impostors) - 1 - int(false_accept_rate * len(impostors))]
+    return (genuine > threshold).double().mean().item()
 
 
 def _sides(scores: Tensor, same: Tensor) -> tuple[Tensor, Tensor]:

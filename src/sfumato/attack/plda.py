@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sfumato.attack.groups import Match
 from sfumato.errors import DataError
 
 DIMENSIONS = (10, 20, 40, 80, 160, 320)  # principal components, among which the data chooses
@@ -50,25 +51,41 @@ class PLDA:
 
         n photographs with the mean x̄ leave of the person's point the posterior N(n·b·x̄, b), b = B/(1 + n·B),
         with μ = 0. A probe of theirs has the variance b + 1 around it; one of anybody has B + 1 around 0.
+        Of k probes of one person x is the mean, and 1/k takes the place of 1: how they lie around their mean
+        is as likely for everybody, so that the ratio is that of all k together.
 
         Args:
             gallery: (R, n, D) values of R releases of each known photograph, which are averaged: they are
                 one photograph each.
             identities: (n,) int64, any codes.
-            probes: (m, D).
+            probes: (m, D); or (m, k, D), of k photographs of one person each.
 
         Returns:
             the codes, (I,) ascending, and (m, I) float64.
         """
         people, counts, means, _ = _grouped(self.coordinates(gallery).mean(0), identities)
-        x = self.coordinates(probes)  # (m, d)
+        x, within = self.coordinates(probes), 1.0  # (m, d)
+        if probes.ndim == 3:
+            x, within = x.mean(1), 1 / probes.shape[1]
         posterior = self.between / (1 + counts[:, None] * self.between)  # (I, d)
-        centre, variance = counts[:, None] * posterior * means, posterior + 1
+        centre, variance = counts[:, None] * posterior * means, posterior + within
         # Σ (x - c)² / v, multiplied out: (m, I, d) numbers may be too many.
         theirs = x.square() @ (1 / variance).T - 2 * x @ (centre / variance).T
         theirs = theirs + (centre.square() / variance + variance.log()).sum(1)
-        anybody = (x.square() / (self.between + 1) + (self.between + 1).log()).sum(1, keepdim=True)
+        spread = self.between + within
+        anybody = (x.square() / spread + spread.log()).sum(1, keepdim=True)
         return people, (anybody - theirs) / 2
+
+
+def matched(model: PLDA, first: Tensor, second: Tensor) -> Match:
+    """Compare what two services have of people by the ratio of likelihoods: values (n, D) and (m, D)."""
+
+    def match(of_first: Tensor, of_second: Tensor) -> Tensor:
+        people, size = of_first.shape
+        owners = torch.arange(people).repeat_interleave(size)
+        return model.log_ratios(first[of_first.flatten()][None], owners, second[of_second])[1]
+
+    return match
 
 
 def trainable(values: Tensor, identities: Tensor) -> bool:

@@ -8,7 +8,7 @@ the caller, who passes released images, never a protection.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -211,11 +211,27 @@ class Guesses:
         classifier: its name.
         identities: (I,) int64 code of each column, ascending.
         similarities: (m, I) of each probe to each identity; the higher, the more likely.
+        joint: (G, k) rows of k probes of one person each -> (G, I), where a classifier has more to say of
+            them together than the sum of their similarities.
     """
 
     classifier: str
     identities: Tensor
     similarities: Tensor
+    joint: Callable[[Tensor], Tensor] | None = None
+
+    def with_words(self, words: str) -> "Guesses":
+        """The same, with what it looked at, or how it was trained, after its name."""
+        return replace(self, classifier=self.classifier + words)
+
+    def of_groups(self, rows: Tensor) -> Tensor:
+        """What it makes of several probes of one person: (G, k) rows of them -> (G, I) float64."""
+        if self.joint is not None:
+            return self.joint(rows).double()
+        total = self.similarities.new_zeros(len(rows), len(self.identities), dtype=torch.float64)
+        for column in rows.T:
+            total += self.similarities[column]
+        return total
 
 
 def reidentify(
@@ -288,8 +304,14 @@ def by_numbers(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> t
     if len(outputs) <= min(_MOST_OUTPUTS, len(gallery)):
         counts = torch.zeros(len(outputs), len(people))
         counts.index_put_((rows[: len(gallery)], places), torch.ones(len(gallery)), accumulate=True)
-        shares = counts / places.bincount(minlength=len(people))
-        guesses.append(Guesses("table", people, shares[rows[len(gallery) :]]))
+        held = places.bincount(minlength=len(people))
+        asked = rows[len(gallery) :]
+        # As if each person had one photograph more, with the outputs of everybody: no probability is 0.
+        everybody = (counts.sum(1, keepdim=True) + 1) / (len(gallery) + len(outputs))
+        logs = ((counts + everybody) / (held + 1)).log().double()
+        guesses.append(
+            Guesses("table", people, (counts / held)[asked], lambda group: logs[asked[group]].sum(1))
+        )
     return tuple(guesses)
 
 
@@ -326,10 +348,17 @@ def by_values(
     guesses = [*by_numbers(few, names, few_probes), Guesses("rbf", *_by_kernel(known, names, probes))]
     if model is not None:
         people, ratios = model.log_ratios(gallery, identities, probes)
-        guesses.append(Guesses("plda", people, ratios.float()))
+        guesses.append(
+            Guesses(
+                "plda",
+                people,
+                ratios.float(),
+                lambda rows: model.log_ratios(gallery, identities, probes[rows])[1],
+            )
+        )
         weights = (model.between / (1 + model.between)).sqrt()
-        known, probes = (model.coordinates(values) * weights for values in (known, probes))
-        guesses.append(Guesses("plda-rbf", *_by_kernel(known, names, probes)))
+        seen, asked = (model.coordinates(values) * weights for values in (known, probes))
+        guesses.append(Guesses("plda-rbf", *_by_kernel(seen, names, asked)))
     return tuple(guesses)
 
 

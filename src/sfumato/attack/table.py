@@ -5,7 +5,7 @@ output y, is right with Σ_y max_s p(s)·p(y|s) at best: by naming, for each y, 
 (Issa, Wagner & Kamath 2020, Sec. II). No network finds more.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,12 +20,35 @@ class Table:
     """How often the table of a gallery is right.
 
     Attributes:
+        people: (I,) int64 codes, ascending.
         right: (m,) float64 from 0 to 1, how often each probe is named rightly over its releases.
         in_sample: how often the table is right on the releases that it was made of.
+        log_posteriors: (Q, m, I) float64, ln p(s|y) of the output y of each release of each probe, but for
+            what is equal for everybody.
+        log_prior: (I,) float64, ln p(s), but for such a number.
     """
 
+    people: Tensor
     right: Tensor
     in_sample: float
+    log_posteriors: Tensor
+    log_prior: Tensor
+
+    def of_groups(self, rows: Tensor) -> Tensor:
+        """ln p(s|y, y', ...) but for what is equal for everybody: (G, k) rows of probes -> (Q, G, I).
+
+        Of a probe alone the likeliest person is the one whom the table names, or those in turn.
+        """
+        posteriors = self.log_posteriors[:, rows[:, 0]]
+        for column in rows.T[1:]:
+            posteriors = posteriors + self.log_posteriors[:, column] - self.log_prior
+        return posteriors
+
+    def named(self, similarities: Tensor, truth: Tensor) -> Tensor:
+        """How often who is likeliest is the right one, where some are named in turn. (..., I) -> (...)."""
+        best = (similarities == similarities.amax(-1, keepdim=True)).double()
+        column = torch.searchsorted(self.people, truth).expand(best.shape[:-1])
+        return (best / best.sum(-1, keepdim=True)).gather(-1, column[..., None])[..., 0]
 
     @property
     def top1(self) -> float:
@@ -65,8 +88,10 @@ def by_table(gallery: Tensor, identities: Tensor, probes: Tensor, truth: Tensor)
     counts.index_put_((counted, rows.repeat(draws)), torch.ones(len(counted)).double(), accumulate=True)
     in_sample = counts.amax(1).sum().item() / len(counted)
     counts[counts.sum(1) == 0] = rows.bincount().double()
-    named = (counts == counts.amax(1, keepdim=True)).double()
-    shares = named / named.sum(1, keepdim=True)  # (outputs, I)
-    column = torch.searchsorted(people, truth).repeat(len(probes))
-    right = shares[asked, column].reshape(len(probes), -1).mean(0)
-    return Table(right, in_sample)
+    # As if each person had one release more, with the outputs of everybody: no probability is 0. An output
+    # that was never counted tells nobody apart.
+    everybody = counts.sum(1, keepdim=True) / len(counted)  # (outputs, 1), p(y)
+    logs = ((counts + everybody) / everybody).log()
+    posteriors = logs[asked].reshape(len(probes), -1, len(people))
+    table = Table(people, torch.empty(0), in_sample, posteriors, (rows.bincount() * draws + 1).double().log())
+    return replace(table, right=table.named(posteriors, truth).mean(0))

@@ -253,6 +253,7 @@ VIEWS: dict[str, View] = _named(
         ),
         View("shape", " on the mask's shape", ", on the shape alone", "shape alone"),
         View("values", " on the values that travelled", ", on values", "values", RELEASES),
+        View("fused", " with all of these together", ", all fused", "all fused", RELEASES),
     ]
 )
 
@@ -270,6 +271,7 @@ class Attack:
         method: the module of sfumato.study.attacks that makes it.
         default: whether a study has it that names no attacks.
         needed: the kinds of releases of which none is recommended where it was not tried.
+        fuses: whether it is all others of a study together, so that two must take a release.
     """
 
     name: str
@@ -280,6 +282,7 @@ class Attack:
     method: str = "reidentify"
     default: bool = False
     needed: tuple[str, ...] = ()
+    fuses: bool = False
 
     @property
     def words(self) -> str:
@@ -372,6 +375,18 @@ ATTACKS: dict[str, Attack] = _named(
             default=True,
             needed=RELEASES,
         ),
+        Attack(
+            "reidentify-fused",
+            "fused",
+            True,
+            "The adaptive one <em>with all of these together</em> adds up how alike all the others find a "
+            "probe and a person (Caruana et al. 2004); whose word counts for one half of the people was "
+            "chosen on the other half.",
+            Look(GREY, "*", (0, (4, 1, 1, 1))),
+            "fused",
+            default=True,
+            fuses=True,
+        ),
     ]
 )
 STATIC = tuple(name for name, attack in ATTACKS.items() if not attack.adaptive)
@@ -388,6 +403,8 @@ IDENTIFIERS = {
     "rbf": "Gaussian-kernel SVM",
     "plda": "PLDA",
     "plda-rbf": "PLDA and Gaussian-kernel SVM",
+    "cosine": "cosine",
+    "fusion": "sum-of-scores",
 }
 
 

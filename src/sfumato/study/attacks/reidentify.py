@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from sfumato.assess import recognition
-from sfumato.attack import reidentify
-from sfumato.study.attacks.scores import outcome, score
+from sfumato.attack import groups, reidentify
+from sfumato.study.attacks import comparisons
+from sfumato.study.attacks.comparisons import Comparison
+from sfumato.study.attacks.scores import Probes, linking, outcome, score, verified
 from sfumato.study.cells import Cell, changed
 from sfumato.study.learners import few_shot
 from sfumato.study.streams import GALLERY, PROBES
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from sfumato.study.lab import Lab
 
 _TRAINED_FURTHER = ", trained further"
-_PAIRS = 20_000_000  # at most so many pairs are verified: more would need gigabytes
 
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
@@ -36,13 +36,22 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Look for everybody on releases, and say how often that works."""
+    return compared(lab, cell).result
+
+
+def compared(lab: "Lab", cell: Cell) -> Comparison:
+    """What they make of every probe."""
+    return comparisons.kept(lab, cell, _compare)
+
+
+def _compare(lab: "Lab", cell: Cell) -> Comparison:
     kind = ATTACKS[dict(cell.which)["attack"]]
     if release_kind(cell.protection) not in IMAGES and kind.view == "released":
         return of_vectors(lab, cell, lambda released: released.vectors())
     return _of_images(lab, cell, kind)
 
 
-def of_vectors(lab: "Lab", cell: Cell, seen: Callable[[Any], Tensor]) -> dict[str, Any]:
+def of_vectors(lab: "Lab", cell: Cell, seen: Callable[[Any], Tensor]) -> Comparison:
     """Compare the numbers that releases hold, or that somebody makes of them, with those of known people.
 
     Args:
@@ -51,7 +60,7 @@ def of_vectors(lab: "Lab", cell: Cell, seen: Callable[[Any], Tensor]) -> dict[st
         seen: a release -> (N, D) numbers.
     """
     adversaries, copies = lab.adversaries, lab.config.adversary.copies
-    gallery, probes = adversaries.dealt(cell.seed)
+    gallery, rows = adversaries.dealt(cell.seed)
     people = adversaries.people
     codes = people.label(adversaries.sensitive).codes
     if not lab.protection(cell).draws_noise:
@@ -59,19 +68,19 @@ def of_vectors(lab: "Lab", cell: Cell, seen: Callable[[Any], Tensor]) -> dict[st
     known = torch.cat(
         [seen(lab.released(cell, people.images[gallery], GALLERY, number)) for number in range(copies)]
     )
-    names, truth = codes[gallery].repeat(copies), codes[probes]
-    asked = seen(lab.released(cell, people.images[probes], PROBES))
-    scores = [
-        score(guesses, truth) for guesses in reidentify.by_numbers(known.double(), names, asked.double())
-    ]
-    return {**outcome(scores, names, truth, gallery=len(gallery)), "faces_found": None}
+    names, probes = codes[gallery].repeat(copies), Probes.dealt(codes[rows], seed=cell.seed)
+    asked = seen(lab.released(cell, people.images[rows], PROBES))
+    guesses = reidentify.by_numbers(known.double(), names, asked.double())
+    scores = [score(made, probes) for made in guesses]
+    result = {**outcome(scores, names, probes, gallery=len(gallery)), "faces_found": None}
+    return Comparison.of(result, guesses)
 
 
-def _of_images(lab: "Lab", cell: Cell, kind: Attack) -> dict[str, Any]:
+def _of_images(lab: "Lab", cell: Cell, kind: Attack) -> Comparison:
     """Compare what a recogniser makes of images that are seen."""
     adversaries, config = lab.adversaries, lab.config.adversary
     shown = _Shown(lab, cell, kind)
-    gallery, probes = adversaries.dealt(cell.seed)
+    gallery, rows = adversaries.dealt(cell.seed)
     people = adversaries.people
     codes = people.label(adversaries.sensitive).codes
     known, names = people.images[gallery], codes[gallery]
@@ -84,7 +93,7 @@ def _of_images(lab: "Lab", cell: Cell, kind: Attack) -> dict[str, Any]:
         known = torch.cat([shown(known, GALLERY, number) for number in range(copies)])
         names = names.repeat(copies)
         landmarks = None if landmarks is None else landmarks.repeat(copies, 1, 1)
-    asked, truth = shown(people.images[probes], PROBES), codes[probes]
+    asked, probes = shown(people.images[rows], PROBES), Probes.dealt(codes[rows], seed=cell.seed)
     faces = adversaries.faces_on(asked)
     known = adversaries.cut(known, landmarks)
     asked = adversaries.cut(asked, None if faces is None else faces.landmarks)
@@ -92,17 +101,27 @@ def _of_images(lab: "Lab", cell: Cell, kind: Attack) -> dict[str, Any]:
     recognisers = {"": adversaries.static(cell.seed)}
     if kind.adaptive and config.adaptive_steps:
         recognisers[_TRAINED_FURTHER] = adversaries.adaptive(cell, shown)
-    scores, verified = [], []
-    for suffix, recogniser in recognisers.items():
+    guesses, pairs, matches = [], [], {}
+    for words, recogniser in recognisers.items():
         embedded, embedded_probes = recogniser.embed(known), recogniser.embed(asked)
-        for guesses in reidentify.reidentify(embedded, names, embedded_probes, weight=weight):
-            scores.append(score(guesses, truth, words=suffix))
-        verified.append(_verified(embedded, names, embedded_probes, truth))
-    return {
-        **outcome(scores, names, truth, gallery=len(gallery)),
-        **max(verified, key=lambda verification: verification["verification_auc"]),
+        named = reidentify.reidentify(embedded, names, embedded_probes, weight=weight)
+        guesses += [made.with_words(words) for made in named]
+        pairs.append(_verified(embedded, names, embedded_probes, probes.truth))
+        matches[f"cosine{words}"] = groups.by_cosine(embedded[: len(gallery)], embedded_probes)
+    result = {
+        **outcome([score(made, probes) for made in guesses], names, probes, gallery=len(gallery)),
+        **max(pairs, key=lambda judged: judged["verification_auc"]),
         "faces_found": None if faces is None else faces.rate,
     }
+    if kind.adaptive:
+        # The gallery is cut where the faces are on the originals, too: a detector that misses one is no
+        # protection.
+        result["linking"] = linking(matches, codes[gallery], probes.truth, seed=cell.seed)
+    return Comparison.of(result, guesses)
+
+
+def _verified(gallery: Tensor, names: Tensor, probes: Tensor, truth: Tensor) -> dict[str, float]:
+    return verified(lambda rows: probes[rows] @ gallery.T, names, truth)
 
 
 class _Shown:
@@ -134,14 +153,3 @@ class _Shown:
             case _:
                 shown: Tensor = released.images()
                 return shown
-
-
-def _verified(gallery: Tensor, names: Tensor, probes: Tensor, truth: Tensor) -> dict[str, float]:
-    """How well one photograph of the gallery and one probe are told to show the same person or not."""
-    step = max(1, len(gallery) * len(probes) // _PAIRS)
-    probes, truth = probes[::step], truth[::step]
-    cosines, same = (probes @ gallery.T).flatten(), (truth[:, None] == names).flatten()
-    return {
-        "verification_auc": recognition.area_under_curve(cosines, same),
-        "tar_at_far_1e-3": recognition.true_accept_rate(cosines, same, false_accept_rate=1e-3),
-    }

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from sfumato.attack import plda, reidentify
-from sfumato.attack.table import MOST_OUTPUTS, by_table
+from sfumato.attack import groups, plda, reidentify
+from sfumato.attack.table import MOST_OUTPUTS, Table, by_table
 from sfumato.proportions import wilson
-from sfumato.study.attacks.scores import hits, outcome, score
+from sfumato.study.attacks import comparisons
+from sfumato.study.attacks.comparisons import Comparison
+from sfumato.study.attacks.scores import Probes, hits, linking, of_groups, outcome, score, verified
 from sfumato.study.cells import Cell
 from sfumato.study.streams import GALLERY, OTHERS, PROBES
 from sfumato.study.vocabulary import IMAGES, release_kind
@@ -22,7 +24,7 @@ from sfumato.study.vocabulary import IMAGES, release_kind
 if TYPE_CHECKING:
     from sfumato.study.lab import Lab
 
-_VERSION = 1  # raised when the same adversaries would find more or less
+_VERSION = 2  # raised when the same adversaries would find more or less
 _NUMBERS = 2048  # of an image at most: of larger ones means over squares, which named no fewer people
 _SQUARE = 4  # whose means are looked at as well, where noise falls on every pixel
 _LEARNED = 20_000  # releases at most that are learned from
@@ -43,29 +45,78 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Look for everybody on releases, and say how often that works; see attack.Result."""
+    return compared(lab, cell).result
+
+
+def compared(lab: "Lab", cell: Cell) -> Comparison:
+    """What they make of every probe."""
+    return comparisons.kept(lab, cell, _compare)
+
+
+def _compare(lab: "Lab", cell: Cell) -> Comparison:
     adversaries = lab.adversaries
-    gallery, probes = adversaries.dealt(cell.seed)
+    gallery, rows = adversaries.dealt(cell.seed)
     people = adversaries.people
     codes = people.label(adversaries.sensitive).codes
-    names, truth = codes[gallery], codes[probes]
+    names, probes = codes[gallery], Probes.dealt(codes[rows], seed=cell.seed)
     known = _released(lab, cell, people.images[gallery], GALLERY, lab.config.adversary.copies)
-    asked = _released(lab, cell, people.images[probes], PROBES, 1)
+    asked = _released(lab, cell, people.images[rows], PROBES, 1)
     learned, others = _learned(lab, cell)
     words, reading, model = _learner(learned, others, _readings(lab, cell, asked[0]))
-    known_values = torch.stack([reading(released) for released in known])
-    scores = [
-        score(guesses, truth, words=words)
-        for guesses in reidentify.by_values(known_values, names, reading(asked[0]), model)
+    known_values, asked_values = torch.stack([reading(released) for released in known]), reading(asked[0])
+    guesses = [
+        made.with_words(words) for made in reidentify.by_values(known_values, names, asked_values, model)
     ]
+    scores = [score(made, probes) for made in guesses]
     if 0 < (getattr(lab.protection(cell), "outputs", None) or 0) <= MOST_OUTPUTS:
-        # It takes the place of the one that counts a gallery's few copies.
-        scores = [entry for entry in scores if entry["classifier"] != "table"]
         more = [
-            _released(lab, cell, people.images[rows], stream, _REDRAWN, first=len(releases))
-            for rows, stream, releases in ((gallery, GALLERY, known), (probes, PROBES, asked))
+            _released(lab, cell, people.images[photographs], stream, _REDRAWN, first=len(releases))
+            for photographs, stream, releases in ((gallery, GALLERY, known), (rows, PROBES, asked))
         ]
-        scores.append(_exact([*known, *more[0]], names, [*asked, *more[1]], truth))
-    return {**outcome(scores, names, truth, gallery=len(gallery)), "learned_from": len(others)}
+        table = _table([*known, *more[0]], names, [*asked, *more[1]], probes.truth)
+        # It takes the place of the one that counts a gallery's few copies.
+        kept = [number for number, made in enumerate(guesses) if made.classifier != "table"]
+        scores = [*(scores[number] for number in kept), _exact(table, probes)]
+        exact = reidentify.Guesses("table", table.people, table.log_posteriors[0])
+        guesses = [*(guesses[number] for number in kept), exact]
+    result = {
+        **outcome(scores, names, probes, gallery=len(gallery)),
+        **_paired(known_values, names, asked_values, probes.truth, model, words, seed=cell.seed),
+        "learned_from": len(others),
+    }
+    return Comparison.of(result, guesses)
+
+
+def _paired(
+    known: Tensor,
+    names: Tensor,
+    asked: Tensor,
+    truth: Tensor,
+    model: plda.PLDA | None,
+    words: str,
+    *,
+    seed: int,
+) -> dict[str, Any]:
+    """How pairs of photographs are verified, and labels of two services linked: by PLDA, and by cosines.
+
+    Args:
+        known: (R, n, D) values of the gallery; the other service has the first release of each.
+        names: (n,) int64.
+        asked: (m, D).
+        truth: (m,) int64.
+        model: None where nothing could be learned.
+        words: after the name of a classifier.
+        seed: decides which photographs a service has.
+    """
+    spread, mean = torch.std_mean(known[0].double(), dim=0)
+    first, second = ((values.double() - mean) / spread.clamp(min=1e-9) for values in (known[0], asked))
+    matches = {f"cosine{words}": groups.by_cosine(first, second)}
+    judged = {}
+    if model is not None:
+        matches[f"plda{words}"] = plda.matched(model, known[0], asked)
+        photographs = torch.arange(len(names))
+        judged = verified(lambda rows: model.log_ratios(known, photographs, asked[rows])[1], names, truth)
+    return {**judged, "linking": linking(matches, names, truth, seed=seed)}
 
 
 def _released(
@@ -136,12 +187,24 @@ def _means(side: int) -> _Reading:
     ).flatten(1)
 
 
-def _exact(known: list[Any], names: Tensor, asked: list[Any], truth: Tensor) -> dict[str, Any]:
-    """The score of the exact table, with its 95% interval over probes: a probe's releases count as one."""
+def _table(known: list[Any], names: Tensor, asked: list[Any], truth: Tensor) -> Table:
     gallery, probes = (
         torch.stack([released.vectors() for released in releases]) for releases in (known, asked)
     )
-    table = by_table(gallery, names, probes, truth)
-    low, high = wilson(table.right.sum().item(), len(truth))
-    shares = {"top1": table.top1, "low": low, "high": high, "in_sample": table.in_sample}
-    return {"classifier": "table", **shares, "hits": hits(table.right, truth)}
+    return by_table(gallery, names, probes, truth)
+
+
+def _exact(table: Table, probes: Probes) -> dict[str, Any]:
+    """The score of the exact table, with its 95% interval over probes: a probe's releases count as one."""
+
+    def judge(rows: Tensor) -> tuple[Tensor, Tensor]:
+        posteriors = table.of_groups(rows)  # (Q, G, I)
+        return posteriors.mean(0), table.named(posteriors, probes.truth[rows[:, 0]]).mean(0)
+
+    low, high = wilson(table.right.sum().item(), len(probes.truth))
+    return {
+        "classifier": "table",
+        **{"top1": table.top1, "low": low, "high": high, "in_sample": table.in_sample},
+        "hits": hits(table.right, probes.truth),
+        "groups": of_groups(judge, table.people, probes),
+    }

@@ -76,7 +76,10 @@ def learners_of(config: "StudyConfig", spec: str) -> list[str]:
 
 
 def attacks_of(config: "StudyConfig", spec: str) -> list[str]:
-    """The attacks that a study makes on a protection; on clear images nobody need adapt."""
+    """The attacks that a study makes on a protection.
+
+    On clear images nobody need adapt; and there is nothing to fuse where one attack alone is made.
+    """
     if config.task.sensitive is None:
         return []
     wanted = set(config.attacks)
@@ -89,7 +92,9 @@ def attacks_of(config: "StudyConfig", spec: str) -> list[str]:
     if not has_shape(spec):
         wanted = {name for name in wanted if ATTACKS[name].view != "shape"}
     kind = release_kind(spec)
-    return [name for name, attack in ATTACKS.items() if name in wanted and kind in attack.releases]
+    made = [name for name, attack in ATTACKS.items() if name in wanted and kind in attack.releases]
+    alone = [name for name in made if not ATTACKS[name].fuses]
+    return made if len(alone) > 1 else alone
 
 
 def views_of(config: "StudyConfig", spec: str) -> list[str]:

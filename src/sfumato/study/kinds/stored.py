@@ -55,5 +55,5 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     from sfumato.study.learners import few_shot
 
     model = few_shot.trained(lab, cell.protection, cell.seed, dict(cell.which)["learner"])
-    result = reidentify.of_vectors(lab, cell, lambda released: model.embed(released.images()))
-    return {**result, "embeddings": result["probes"]}
+    compared = reidentify.of_vectors(lab, cell, lambda released: model.embed(released.images()))
+    return {**compared.result, "embeddings": compared.result["probes"]}
