@@ -121,15 +121,16 @@ VIEWS = {
 
 @dataclass(frozen=True)
 class Adversaries:
-    """Six adversaries on one protection: static and adaptive, on three views."""
+    """Seven adversaries on one protection: static and adaptive, on three views; and on the values."""
 
     studied: Study
     spec: str
 
     @cached_property
     def top1(self) -> list[Estimate | None]:
-        """Of each, in the order of the views, static before adaptive."""
-        return [self.studied.top1(self.spec, attack) for pair in VIEWS.values() for attack in pair]
+        """Of each, in the order of the views, static before adaptive; at last of the one on values."""
+        attacks = [attack for pair in VIEWS.values() for attack in pair]
+        return [self.studied.top1(self.spec, attack) for attack in [*attacks, "reidentify-values"]]
 
     @property
     def strongest(self) -> Estimate:
