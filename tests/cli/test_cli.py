@@ -150,7 +150,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         ["demo", "--data", "folder:single"],
         "training images: 0 classes have 10 images (shot 5 + queries 5) and the way is 2; the smallest is",
     ),
-    "one class": (["demo", "--data", "folder:lonely"], "the way is 2"),
+    "one class": (["demo", "--data", "folder:lonely"], "label 'class' has 1 classes in 2 training images"),
     "fewer classes than the way": (
         ["study", "run", "glyphs.yaml", "--set", "task.way=20"],
         "glyphs, test images: 6 classes have 2 images (shot 1 + queries 1) and the way is 20; the smallest",

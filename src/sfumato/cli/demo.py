@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 _SIDE = 32  # of the drawn faces, and of images that episodes learn from
 _SIDE_OF_CLASSES = 64
 _KNOWN = 0.99  # share of test images
+_MANY_CLASSES, _FEW_IMAGES = 20, 30
 _SEEN = 20_000  # images that a classifier is to see in all its epochs, which are between these
 _FEWEST_EPOCHS, _MOST_EPOCHS = 10, 40
 
@@ -68,7 +69,7 @@ def demo(
         settings = _settings("demo.yaml")
         settings["data"]["size"] = size or _SIDE
     else:
-        settings = of_own_images(data, target or "class", learner, size)
+        settings = of_own_images(data, target or "class", learner, size, sensitive=sensitive)
     settings["recommend"] = {"reidentification_at_most": at_most}
     if target is not None:
         settings["task"]["target"] = target
@@ -80,14 +81,24 @@ def demo(
     run_study(config, out, fit=data != "faces", engine=EngineConfig(keep_memory=True))
 
 
-def of_own_images(source: str, target: str, learner: Learner, size: int | None) -> dict[str, Any]:
+def of_own_images(
+    source: str, target: str, learner: Learner, size: int | None, *, sensitive: str | None = None
+) -> dict[str, Any]:
     """The settings that suit images of somebody's own; says which learner it is, and why."""
     from sfumato import data
+    from sfumato.data.splitting import suited
 
     loaded = data.load(source, size=size or _SIDE_OF_CLASSES)
-    known = _are_known(loaded, target)
+    why = ", as asked for"
+    if learner == Learner.auto and _are_few_of_each(loaded, target):
+        learner, why = Learner.episodes, f": there are many classes of {target!r}, with few images each"
+    episodic = learner == Learner.episodes
+    loaded, _ = suited(loaded, target=target, sensitive=sensitive, episodic=episodic)
     if learner == Learner.auto:
+        known = _are_known(loaded, target)
         learner = Learner.classifier if known else Learner.episodes
+        same = "the same" if known else "not the same"
+        why = f": training and test images have {same} classes of {target!r}"
     if learner == Learner.classifier:
         settings = _settings("demo_classes.yaml")
         settings["classifier"]["epochs"] = _epochs(len(loaded.split("train")))
@@ -97,14 +108,15 @@ def of_own_images(source: str, target: str, learner: Learner, size: int | None) 
         settings = _settings("demo.yaml")
         side = size or _SIDE
         words = "a few-shot classifier, trained and tested in episodes"
-    same = "the same" if known else "not the same"
-    typer.echo(
-        f"learner: {words}, on images of {side}x{side}: training and test images have {same} classes of "
-        f"{target!r}",
-        err=True,
-    )
+    typer.echo(f"learner: {words}, on images of {side}x{side}{why}", err=True)
     task = settings.get("task", {}) | {"target": target, "sensitive": target}
     return settings | {"title": source, "data": {"source": source, "size": side}, "task": task}
+
+
+def _are_few_of_each(loaded: "LabelledImages", target: str) -> bool:
+    """Whether there are many classes with few images each, of which a classifier would learn little."""
+    counts = loaded.label(target).codes.unique(return_counts=True)[1]
+    return len(counts) >= _MANY_CLASSES and counts.median().item() < _FEW_IMAGES
 
 
 def _are_known(loaded: "LabelledImages", target: str) -> bool:

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from sfumato.data import _pickles
-from sfumato.data.folder import SHARES
 from sfumato.data.labelled import Label, LabelledImages, rows_by_split, split_by_class
 from sfumato.data.layout import cure_of, part
+from sfumato.data.splitting import SHARES
 from sfumato.errors import DataError
 
 _SHAPE = (3, 32, 32)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from sfumato import images
 from sfumato.data.labelled import LabelledImages, label_of, rows_by_split, split_by_class
+from sfumato.data.splitting import SHARES
 from sfumato.data.stored import at_once, fetch, memory
 from sfumato.errors import ConfigError, DataError, ImageError
 
@@ -23,7 +24,6 @@ SPLITS = {
     "test": "test",
     "distractors": "distractors",
 }
-SHARES = (0.6, 0.15, 0.25)  # of the classes, where a source names no splits
 
 DEFAULT_SIZE = 84  # the paper's, for CelebA and MiniImageNet
 
@@ -157,8 +157,9 @@ def assemble(
     kept = [row for row in range(len(files)) if row not in failed]
     labels = {key: label_of([values[i] for i in kept]) for key, values in columns.items()}
     if splits is None:
-        by = next(iter(labels.values()))
-        return LabelledImages(name, pixels, labels, split_by_class(by.codes, shares=SHARES, seed=0))
+        first, by = next(iter(labels.items()))
+        splits_of = split_by_class(by.codes, shares=SHARES, seed=0)
+        return LabelledImages(name, pixels, labels, splits_of, split_by=first)
     return LabelledImages(name, pixels, labels, rows_by_split([splits[i] for i in kept]))
 
 

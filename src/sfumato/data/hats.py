@@ -18,9 +18,10 @@ from sfumato.data import _hats
 from sfumato.data._people import SCENE
 from sfumato.data._portraits import spread
 from sfumato.data.drawing import permutation, sensor_noise, uniforms
-from sfumato.data.folder import DEFAULT_SIZE, SHARES, folder
+from sfumato.data.folder import DEFAULT_SIZE, folder
 from sfumato.data.labelled import Label, LabelledImages, split_by_class
 from sfumato.data.listing import read_rows
+from sfumato.data.splitting import SHARES
 from sfumato.data.stored import memory
 from sfumato.data.table import table
 from sfumato.errors import ConfigError, DataError, ImageError

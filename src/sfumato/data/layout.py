@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from sfumato.data.catalogue import SOURCES
-from sfumato.data.folder import SHARES, files_by_class
+from sfumato.data.folder import files_by_class
 from sfumato.data.labelled import label_of, split_by_class
+from sfumato.data.splitting import SHARES
 from sfumato.errors import ConfigError, DataError, did_you_mean
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from sfumato import data, engines
 from sfumato.data.labelled import LabelledImages
+from sfumato.data.splitting import suited
 from sfumato.engines import Engine, EngineConfig, lost_workers
 from sfumato.errors import BusyError
 from sfumato.files import claimed
@@ -54,7 +55,9 @@ def run(
     """
     progress = progress or Progress()
     directory = Path(directory).absolute()
-    loaded = _load(config)
+    loaded, words = _load(config)
+    if words:
+        progress.note(words)
     if fit:
         config = grid.fitted(config, loaded)
     lab = Lab(config, loaded, directory, progress)
@@ -79,9 +82,13 @@ def run(
 _Task = tuple[Cell, dict[str, Any]]
 
 
-def _load(config: StudyConfig) -> LabelledImages:
-    settings = dict(config.data)
-    return data.load(settings.pop("source"), **settings)
+def _load(config: StudyConfig) -> tuple[LabelledImages, str]:
+    """The data, with splits that suit the task where it names none; and what was done for that."""
+    settings, task = dict(config.data), config.task
+    loaded = data.load(settings.pop("source"), **settings)
+    if "split_by" in settings:
+        return loaded, ""
+    return suited(loaded, target=task.target, sensitive=task.sensitive, episodic=config.episodic)
 
 
 def _path(directory: Path, entry: dict[str, Any]) -> Path:
@@ -145,7 +152,7 @@ def _measure_there(config: StudyConfig, directory: Path, cell: Cell, entry: dict
     """`_measure` in a process that keeps the lab for later cells."""
     global _kept
     if _kept is None or _kept[:2] != (config, directory):
-        _kept = config, directory, Lab(config, _load(config), directory, Progress())
+        _kept = config, directory, Lab(config, _load(config)[0], directory, Progress())
     return _measure(_kept[2], directory, cell, entry)
 
 

@@ -1,0 +1,89 @@
+"""Splits of a source that names none: what a task and its secret ask for."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from sfumato.data.labelled import LabelledImages, split_by_class
+
+SHARES = (0.6, 0.15, 0.25)  # of classes, people or images, for training, validation and test
+
+_TRIES = 50  # ways to give people to splits, of which the one is taken that spreads the classes best
+
+
+def suited(
+    data: LabelledImages, *, target: str, sensitive: str | None, episodic: bool
+) -> tuple[LabelledImages, str]:
+    """The data with splits that suit a task, and what was done in a sentence.
+
+    A secret beside the task: whoever it is, they are in one split only, so that adversaries train on others.
+    Otherwise: whole classes for few-shot learning, which is tested on classes that are new; and for a
+    classifier some images of each class.
+
+    Args:
+        data: of any source.
+        target: the label to classify.
+        sensitive: the label that must stay hidden; None for none.
+        episodic: whether the task is learned in episodes.
+
+    Returns:
+        the data as it is, and "", where the source names its splits.
+
+    Raises:
+        DataError: no such label.
+    """
+    if data.split_by is None:
+        return data, ""
+    codes = data.label(target).codes
+    if sensitive is not None and sensitive != target:
+        splits = _of_people(data.label(sensitive).codes, codes)
+        how = f"nobody ({sensitive!r}) is in two of them"
+    elif episodic:
+        splits = split_by_class(codes, shares=SHARES, seed=0)
+        how = f"no class of {target!r} is in two of them"
+    else:
+        splits = stratified(codes, seed=0)
+        how = f"each class of {target!r} is in all of them"
+    counts = [f"{len(splits[name]):,}" for name in ("train", "validation", "test")]
+    words = (
+        f"splits: {data.name} names none, so {counts[0]} images are for training, {counts[1]} for validation "
+        f"and {counts[2]} for the test; {how}"
+    )
+    return replace(data, splits=splits), words
+
+
+def stratified(codes: Tensor, *, seed: int) -> dict[str, Tensor]:
+    """Give some images of each class to every split: of two one to the test, of four one to validation.
+
+    Args:
+        codes: (N,) int64 class of each image.
+        seed: decides which.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    parts: dict[str, list[Tensor]] = {"train": [], "validation": [], "test": []}
+    for code in codes.unique():
+        rows = (codes == code).nonzero().flatten()
+        rows = rows[torch.randperm(len(rows), generator=generator)]
+        test = max(round(SHARES[2] * len(rows)), int(len(rows) > 1))
+        validation = max(round(SHARES[1] * len(rows)), int(len(rows) > 3))
+        parts["test"].append(rows[:test])
+        parts["validation"].append(rows[test : test + validation])
+        parts["train"].append(rows[test + validation :])
+    return {name: torch.cat(rows).sort().values for name, rows in parts.items()}
+
+
+def _of_people(people: Tensor, classes: Tensor) -> dict[str, Tensor]:
+    """Give whole people to splits, so that all have the classes of the task as evenly as it goes."""
+    ways = [split_by_class(people, shares=SHARES, seed=seed) for seed in range(_TRIES)]
+    return min(ways, key=lambda splits: _unevenness(splits, classes))
+
+
+def _unevenness(splits: dict[str, Tensor], classes: Tensor) -> float:
+    """The most by which the share of a class in a split differs from its share in all images."""
+    names, codes = classes.unique(return_inverse=True)
+    shares = codes.bincount(minlength=len(names)).double() / len(codes)
+    differences = [
+        codes[rows].bincount(minlength=len(names)) / max(1, len(rows)) - shares for rows in splits.values()
+    ]
+    return torch.stack(differences).abs().max().item()

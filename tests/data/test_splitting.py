@@ -1,0 +1,80 @@
+"""Splits of a source that names none: what a task and its secret ask for."""
+
+import pytest
+import torch
+
+from sfumato.data.labelled import Label, LabelledImages, label_of
+from sfumato.data.splitting import stratified, suited
+from sfumato.errors import DataError
+
+SPLITS = ("train", "validation", "test")
+
+
+def photographs(smile: list[str], people: list[str], *, split_by: str | None = "smile") -> LabelledImages:
+    labels: dict[str, Label] = {"smile": label_of(smile), "person": label_of(people)}
+    images = torch.zeros(len(smile), 3, 4, 4, dtype=torch.uint8)
+    splits = {"train": torch.arange(len(smile))}
+    return LabelledImages("table:photos.csv", images, labels, splits, split_by=split_by)
+
+
+def of_60_people() -> LabelledImages:
+    """Three photographs of each, one in three with a smile."""
+    return photographs(["yes", "no", "no"] * 60, [f"person {row // 3}" for row in range(180)])
+
+
+def classes_in(data: LabelledImages, label: str) -> list[set[int]]:
+    return [set(data.split(name).label(label).codes.tolist()) for name in SPLITS]
+
+
+@pytest.mark.parametrize("episodic", [False, True])
+def test_with_a_secret_beside_the_task_nobody_is_in_two_splits_and_every_class_is_in_all(episodic):
+    data, words = suited(of_60_people(), target="smile", sensitive="person", episodic=episodic)
+    parts = classes_in(data, "person")
+    assert sum(len(part) for part in parts) == len(set.union(*parts)) == 60
+    assert classes_in(data, "smile") == [{0, 1}] * 3
+    assert words == (
+        "splits: table:photos.csv names none, so 108 images are for training, 27 for validation and 45 for "
+        "the test; nobody ('person') is in two of them"
+    )
+
+
+def test_people_who_differ_in_the_task_are_spread_evenly():
+    smiles = ["yes"] * 12 + ["no"] * 48  # of each person all photographs are alike
+    data = photographs([smile for smile in smiles for _ in range(3)], [f"{row // 3}" for row in range(180)])
+    data, _ = suited(data, target="smile", sensitive="person", episodic=False)
+    for name in SPLITS:
+        smiling = data.split(name).label("smile").codes.double().mean()
+        assert smiling == pytest.approx(0.2, abs=0.04)
+
+
+def test_a_classifier_without_a_secret_learns_every_class():
+    for sensitive in (None, "smile"):
+        data, words = suited(of_60_people(), target="smile", sensitive=sensitive, episodic=False)
+        assert classes_in(data, "smile") == [{0, 1}] * 3
+        assert sorted(torch.cat(list(data.splits.values())).tolist()) == list(range(180))
+        assert words.endswith("each class of 'smile' is in all of them")
+
+
+def test_episodes_without_a_secret_are_tested_on_classes_that_are_new():
+    data, words = suited(of_60_people(), target="person", sensitive="person", episodic=True)
+    parts = classes_in(data, "person")
+    assert sum(len(part) for part in parts) == len(set.union(*parts)) == 60
+    assert words.endswith("no class of 'person' is in two of them")
+
+
+def test_a_source_that_names_its_splits_keeps_them():
+    data = photographs(["yes", "no"], ["a", "b"], split_by=None)
+    assert suited(data, target="smile", sensitive="person", episodic=False) == (data, "")
+
+
+def test_a_label_that_there_is_not_is_named():
+    with pytest.raises(DataError, match="no label 'persons': did you mean 'person'"):
+        suited(of_60_people(), target="smile", sensitive="persons", episodic=False)
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"), [(1, (1, 0, 0)), (2, (1, 0, 1)), (4, (2, 1, 1)), (20, (12, 3, 5)), (30, (18, 4, 8))]
+)
+def test_every_class_gives_its_share_and_small_ones_what_they_can(count, sizes):
+    splits = stratified(torch.zeros(count, dtype=torch.int64), seed=0)
+    assert tuple(len(splits[name]) for name in SPLITS) == sizes
