@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from sfumato.errors import BusyError
+from sfumato.errors import BusyError, DataError
 
 # A short name of its own: the name of the file itself may be as long as the system allows.
 PART = ".sfumato-*.part"
@@ -149,3 +149,9 @@ def portable(spec: str) -> str:
 def printable(name: str) -> str:
     """A file name without what would move a cursor, break the line, or be no text."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
+def check_new(path: Path, *, force: bool) -> None:
+    """Raise DataError where a file is there that would be replaced, unless that was asked for."""
+    if path.exists() and not force:
+        raise DataError(f"{path}: is there already: name another file, or replace it with --force")

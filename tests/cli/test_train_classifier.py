@@ -48,6 +48,18 @@ def test_a_classifier_is_trained_and_said_to_be(command: Command, table: Path, t
     assert not (tmp_path / "c.checkpoint").exists()
 
 
+def test_a_file_that_is_there_is_replaced_only_where_that_is_asked_for(
+    command: Command, table: Path, tmp_path: Path
+):
+    (tmp_path / "c.safetensors").write_bytes(b"the model of last year")
+    check_mistake(
+        train(command), "c.safetensors: is there already: name another file, or replace it with --force"
+    )
+    assert (tmp_path / "c.safetensors").read_bytes() == b"the model of last year"
+    assert train(command, "--force").code == 0
+    classifier.load(tmp_path / "c.safetensors")
+
+
 @pytest.mark.parametrize(
     ("more", "settings", "message"),
     [

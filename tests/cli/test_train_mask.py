@@ -72,7 +72,7 @@ def test_a_folder_of_a_mask_that_was_trained_again_is_another_run(
     digest = hashlib.sha256((tmp_path / "m.safetensors").read_bytes()).hexdigest()
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["made_of"] == digest
     assert command(*words).code == 0  # goes on
-    train(command, "--seed", "1")
+    assert train(command, "--seed", "1", "--force").code == 0
     said = command(*words)
     assert said.code == 1
     assert f"holds a run with files of the protection {digest}, not " in said.err

@@ -84,6 +84,33 @@ def test_the_study_lists_its_cells_in_their_order_as_the_records_carry_them(fini
         assert one == {key: record[key] for key in ("digest", "kind", "cell")}
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"name": "another"},
+            "holds the run of study 'study' on faces, and this is 'another' on faces: name",
+        ),
+        (
+            {"data": {"source": "glyphs", "classes": 30, "drawers": 4, "size": 16}},
+            "this is 'study' on glyphs",
+        ),
+    ],
+)
+def test_the_run_of_another_study_is_not_replaced_unless_that_is_asked_for(tmp_path, change, message):
+    few = {**SETTINGS, "protections": [], "attacks": [], "measures": [], "tells": False, "embeddings": False}
+    few |= {"pictures": 0, "learners": ["clean"]}
+    run.run(grid.parse(few), tmp_path)
+    before = (tmp_path / "study.json").read_bytes()
+    task = {**few["task"], "target": "class", "sensitive": None} if "data" in change else few["task"]
+    other = grid.parse({**few, **change, "task": task})
+    with pytest.raises(DataError, match=message):
+        run.run(other, tmp_path)
+    assert (tmp_path / "study.json").read_bytes() == before
+    run.run(other, tmp_path, force=True)
+    assert (tmp_path / "study.json").read_bytes() != before
+
+
 def test_what_is_not_protected_is_identical(finished):
     (clear,) = [
         r["result"]

@@ -55,6 +55,9 @@ def demo(
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Where to keep the run.")] = Path("runs/demo"),
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the run of other data in that folder.")
+    ] = False,
 ) -> None:
     """Protect, learn, attack, measure and report: in a few minutes, with one command.
 
@@ -78,7 +81,7 @@ def demo(
     config = grid.parse(settings, "demo")
     # Processes of one thread each: threads that share a step wait for each other, and on a machine that does
     # other things as well they wait most of the time.
-    run_study(config, out, fit=data != "faces", engine=EngineConfig(keep_memory=True))
+    run_study(config, out, fit=data != "faces", force=force, engine=EngineConfig(keep_memory=True))
 
 
 def of_own_images(

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.files import check_new
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -28,6 +30,7 @@ def export(
     calibrate: Annotated[
         str | None, typer.Option(metavar="DATA", help="The training split is like what the device will see.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
     """Export a mask, a private feature or a code as ONNX, checked number by number against PyTorch.
 
@@ -41,9 +44,12 @@ def export(
 
     shape = sides.read(str(artefact)).shape
     suffix = ".onnx" if side == "device" else f"-{side}.onnx"
+    destination = destination or artefact.with_name(artefact.stem + suffix)
+    if not (destination.exists() and destination.samefile(artefact)):  # of which export_side tells
+        check_new(destination, force=force)
     exported = export_side(
         artefact,
-        destination or artefact.with_name(artefact.stem + suffix),
+        destination,
         check=_noise(shape) if check is None else _images(check, "test", shape),
         side=side,
         int8=int8,

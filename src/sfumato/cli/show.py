@@ -22,7 +22,12 @@ def bars(console: Console) -> Iterator[Progress]:
 
 
 def run_study(
-    config: "StudyConfig", directory: Path, *, fit: bool = False, engine: "EngineConfig | None" = None
+    config: "StudyConfig",
+    directory: Path,
+    *,
+    fit: bool = False,
+    force: bool = False,
+    engine: "EngineConfig | None" = None,
 ) -> None:
     """Run a study with progress bars, write its report, and print what it recommends and where it is."""
     from sfumato.study import report, run
@@ -40,7 +45,7 @@ def run_study(
             progress.update(training, completed=done, total=total, description="training", visible=True)
 
         told = run.Progress(on_cell, on_step, console.print)
-        run.run(config, directory, fit=fit, progress=told, engine=engine)
+        run.run(config, directory, fit=fit, force=force, progress=told, engine=engine)
         progress.update(cells, description="writing the report")
         path = report.write(directory)
     conclude(directory, path, artefacts=None if config.artefacts is None else Path(config.artefacts))

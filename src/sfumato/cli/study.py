@@ -27,6 +27,9 @@ def run(
         str | None,
         typer.Option(help="Of a Ray cluster (default: that of RAY_ADDRESS, or one that is started here)."),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the run of another study in that folder.")
+    ] = False,
 ) -> None:
     """Run a study, or go on with one that was stopped, and write its report."""
     from sfumato.cli.show import run_study
@@ -37,7 +40,7 @@ def run(
     if engine == "local":
         workers = workers or 1
     where = EngineConfig(name=engine, workers=workers, cpus=cpus, gpus=gpus, address=address)
-    run_study(config, out or Path("runs") / config.name, engine=where)
+    run_study(config, out or Path("runs") / config.name, force=force, engine=where)
 
 
 @app.command()

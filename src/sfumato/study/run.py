@@ -15,13 +15,13 @@ from sfumato import data, engines
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.splitting import suited
 from sfumato.engines import Engine, EngineConfig, lost_workers
-from sfumato.errors import BusyError
+from sfumato.errors import BusyError, DataError
 from sfumato.files import claimed
 from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab import Lab, Progress, versions
-from sfumato.study.records import write_json
+from sfumato.study.records import read_json, source_of, write_json
 
 __all__ = ["Progress", "run"]
 
@@ -33,6 +33,7 @@ def run(
     directory: str | os.PathLike[str],
     *,
     fit: bool = False,
+    force: bool = False,
     progress: Progress | None = None,
     engine: EngineConfig | None = None,
 ) -> Path:
@@ -45,6 +46,8 @@ def run(
         directory: where study.json, records/ and models/ are kept; for a cluster, one that all nodes have
             under this path, with locks that hold among them (as NFS 4 has).
         fit: make episodes smaller where the classes are too small for them; see `grid.fitted`.
+        force: go on in a folder that holds the run of a study of another name, or of other data; its records
+            stay, and its study.json is replaced.
         progress: see Progress.
         engine: where cells run; one after the other in this process unless something else is named.
 
@@ -56,6 +59,8 @@ def run(
     progress = progress or Progress()
     directory = Path(directory).absolute()
     loaded, words = _load(config)
+    if not force:
+        _check_own(directory, config.name, source_of(loaded.name))
     if words:
         progress.note(words)
     if fit:
@@ -80,6 +85,20 @@ def run(
 
 
 _Task = tuple[Cell, dict[str, Any]]
+
+
+def _check_own(directory: Path, name: str, source: str) -> None:
+    """Raise DataError for a folder that another study ran in, or one of other data."""
+    path = directory / "study.json"
+    if not path.exists():
+        return
+    before = read_json(path, "name another folder")
+    theirs = before.get("name"), before.get("data", {}).get("source")
+    if theirs != (name, source):
+        raise DataError(
+            f"{directory}: holds the run of study {theirs[0]!r} on {theirs[1]}, and this is {name!r} on "
+            f"{source}: name another folder, or replace that run with --force"
+        )
 
 
 def _load(config: StudyConfig) -> tuple[LabelledImages, str]:

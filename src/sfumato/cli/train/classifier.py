@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.train.shared import Out, Size, Target, app, checkpointed, splits
+from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, splits
+from sfumato.files import check_new
 
 if TYPE_CHECKING:
     pass
@@ -24,11 +25,13 @@ def classifier(
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as epochs=40 or flips=true."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of weights, order and noise.")] = 0,
+    force: Force = False,
 ) -> None:
     """Train an ordinary classifier of protected images, and test it on others of the same classes.
 
     The splits of the data must have the same classes. Stopped, the same command goes on.
     """
+    check_new(out, force=force)
     from sfumato import protect
     from sfumato.learn import classes
     from sfumato.learn import classifier as method

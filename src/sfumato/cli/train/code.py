@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.train.shared import Out, Size, Target, app, checkpointed, splits
+from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, splits
+from sfumato.files import check_new
 
 _CANDIDATES = (1_000, 1_000_000)
 
@@ -29,12 +30,14 @@ def code(
     queries: Annotated[int, typer.Option(help="Query images of each.")] = 15,
     episodes: Annotated[int, typer.Option(min=2, help="Test episodes.")] = 600,
     seed: Annotated[int, typer.Option(help="Of weights, episodes and noise.")] = 0,
+    force: Force = False,
 ) -> None:
     """Train the encoder of a code: a few bits that keep a task, and prove how rarely they name the person.
 
     It learns from episodes of the training classes; the task is one of other classes of the same kind.
     `sfumato enrol --with code:artefact=OUT` sends codes. Stopped, the same command goes on.
     """
+    check_new(out, force=force)
     from sfumato.episodes import Sampler, Shape
     from sfumato.learn import code as method
     from sfumato.protect.code import Code

@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.train.shared import Accelerator, Out, Processes, Size, app, checkpointed, on_devices, splits
+from sfumato.cli.train.shared import (
+    Accelerator,
+    Force,
+    Out,
+    Processes,
+    Size,
+    app,
+    checkpointed,
+    on_devices,
+    splits,
+)
+from sfumato.files import check_new
 
 if TYPE_CHECKING:
     from sfumato.learn.devices import Devices
@@ -27,12 +38,14 @@ def feature(
     seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
     processes: Processes = None,
     accelerator: Accelerator = None,
+    force: Force = False,
 ) -> None:
     """Train a private feature: a few numbers that keep some labels of an image, and lose another.
 
     The splits of the data must have the same classes of what is kept. Stopped, the same command goes on.
     `sfumato export OUT` writes the device side, `sfumato export OUT --side cloud` what reads its numbers.
     """
+    check_new(out, force=force)
     on_devices(
         _feature,
         processes,

@@ -7,6 +7,7 @@ import typer
 
 from sfumato.cli.train.shared import (
     Accelerator,
+    Force,
     Out,
     Processes,
     Size,
@@ -16,6 +17,7 @@ from sfumato.cli.train.shared import (
     on_devices,
     splits,
 )
+from sfumato.files import check_new
 
 if TYPE_CHECKING:
     from sfumato.learn.devices import Devices
@@ -48,11 +50,13 @@ def few_shot(
     seed: Annotated[int, typer.Option(help="Of weights, episodes and noise.")] = 0,
     processes: Processes = None,
     accelerator: Accelerator = None,
+    force: Force = False,
 ) -> None:
     """Train FS-PIC: a denoiser and an encoder, jointly, for few-shot classification of protected images.
 
     Stopped, the same command goes on from the last finished epoch.
     """
+    check_new(out, force=force)
     on_devices(
         _few_shot,
         processes,

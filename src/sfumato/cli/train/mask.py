@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.train.shared import Accelerator, Out, Processes, Size, app, checkpointed, on_devices, splits
+from sfumato.cli.train.shared import (
+    Accelerator,
+    Force,
+    Out,
+    Processes,
+    Size,
+    app,
+    checkpointed,
+    on_devices,
+    splits,
+)
+from sfumato.files import check_new
 
 if TYPE_CHECKING:
     from sfumato.learn.devices import Devices
@@ -24,12 +35,14 @@ def mask(
     seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
     processes: Processes = None,
     accelerator: Accelerator = None,
+    force: Force = False,
 ) -> None:
     """Train a mask: which pixels a task needs, so that a device shows no others.
 
     The splits of the data must have the same classes. `sfumato protect --with mask:artefact=OUT` applies the
     mask, to images of the size it was trained on. Stopped, the same command goes on.
     """
+    check_new(out, force=force)
     on_devices(
         _mask,
         processes,

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.train.shared import Out, Size, Target, app, checkpointed
+from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed
+from sfumato.files import check_new
 
 if TYPE_CHECKING:
     pass
@@ -41,6 +42,7 @@ def meta(
     queries: Annotated[int, typer.Option(help="Query images of each class of a test task.")] = 15,
     episodes: Annotated[int, typer.Option(min=2, help="Test tasks.")] = 600,
     seed: Annotated[int, typer.Option(help="Of weights, tasks and test.")] = 0,
+    force: Force = False,
 ) -> None:
     """Meta-learn where to start from, by MAML, Reptile or Meta-SGD; with a budget, privately.
 
@@ -48,6 +50,8 @@ def meta(
     contributions are bounded. Without, nothing is promised. Stopped, the same command goes on; a private
     artefact that is there is never made again, which would spend anew.
     """
+    if epsilon is None:  # a private one is never replaced
+        check_new(out, force=force)
     from rich.console import Console
 
     from sfumato import protect

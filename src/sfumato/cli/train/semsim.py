@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.train.shared import Out, app, checkpointed
+from sfumato.cli.train.shared import Force, Out, app, checkpointed
+from sfumato.files import check_new
 
 if TYPE_CHECKING:
     pass
@@ -23,11 +24,13 @@ def semsim(
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as network=resnet18."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of weights, order and triplets.")] = 0,
+    force: Force = False,
 ) -> None:
     """Train SemSim, the distance to an original that follows what people recognise.
 
     Stopped, the same command goes on. `sfumato assess A B --semsim OUT` measures by it.
     """
+    check_new(out, force=force)
     from sfumato.learn import semsim as method
     from sfumato.settings import configured
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sfumato.learn.devices import Devices
 
 Out = Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
 Target = Annotated[str, typer.Option(help="The label to classify.")]
 Size = Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")]
 Processes = Annotated[
