@@ -92,7 +92,7 @@ def test_the_study_lists_its_cells_in_their_order_as_the_records_carry_them(fini
             "holds the run of study 'study' on faces, and this is 'another' on faces: name",
         ),
         (
-            {"data": {"source": "glyphs", "classes": 30, "drawers": 4, "size": 16}},
+            {"data": {"source": "glyphs", "classes": 30, "drawers": 20, "size": 16}},
             "this is 'study' on glyphs",
         ),
     ],
