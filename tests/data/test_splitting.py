@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from sfumato import images
+from sfumato.data import table
 from sfumato.data.labelled import Label, LabelledImages, label_of
 from sfumato.data.splitting import stratified, suited
 from sfumato.errors import DataError
@@ -65,6 +67,16 @@ def test_episodes_without_a_secret_are_tested_on_classes_that_are_new():
 def test_a_source_that_names_its_splits_keeps_them():
     data = photographs(["yes", "no"], ["a", "b"], split_by=None)
     assert suited(data, target="smile", sensitive="person", episodic=False) == (data, "")
+
+
+def test_splits_that_were_asked_for_stay(tmp_path):
+    for number in range(12):
+        images.write(tmp_path / f"{number}.png", torch.zeros(3, 8, 8, dtype=torch.uint8))
+    rows = [f"{number}.png,{'yes' if number % 3 else 'no'},{number // 2}" for number in range(12)]
+    (tmp_path / "photos.csv").write_text("\n".join(["file,smile,person", *rows]))
+    asked = table(tmp_path / "photos.csv", split_by="person")
+    assert suited(asked, target="smile", sensitive=None, episodic=False) == (asked, "")
+    assert table(tmp_path / "photos.csv").split_by == "smile"
 
 
 def test_a_label_that_there_is_not_is_named():

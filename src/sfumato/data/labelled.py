@@ -39,8 +39,8 @@ class LabelledImages:
             copies of one another, turned for example: guarantees count copies as one image.
         splits: split name -> (n,) int64 rows. A source names "train", "validation" and "test"; a table may
             name "distractors", people whom an adversary must tell from those of the test.
-        split_by: the label of which whole classes were given to splits, since the source names none: a task
-            may ask for others, see data.splitting. None where it does.
+        split_by: the label of which whole classes were given to splits, since nobody named any: a task may
+            ask for others, see data.splitting. None where the source or the user did.
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from sfumato import images
@@ -46,7 +47,7 @@ def table(
             raise DataError(f"{line}: no split {row['split']!r}: {did_you_mean(row['split'], SPLITS)}")
     if split_by is not None:
         labels.sort(key=lambda name: name != split_by)
-    return assemble(
+    data = assemble(
         f"table:{path}",
         [path.parent / row["file"] for _, row in rows],
         {name: [row[name] for _, row in rows] for name in labels},
@@ -55,6 +56,7 @@ def table(
         channels=channels,
         skip_unreadable=skip_unreadable,
     )
+    return data if split_by is None else replace(data, split_by=None)  # these splits were asked for
 
 
 def write(data: LabelledImages, directory: str | os.PathLike[str]) -> Path:

@@ -105,8 +105,6 @@ def _load(config: StudyConfig) -> tuple[LabelledImages, str]:
     """The data, with splits that suit the task where it names none; and what was done for that."""
     settings, task = dict(config.data), config.task
     loaded = data.load(settings.pop("source"), **settings)
-    if "split_by" in settings:
-        return loaded, ""
     return suited(loaded, target=task.target, sensitive=task.sensitive, episodic=config.episodic)
 
 

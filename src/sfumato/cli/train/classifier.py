@@ -39,7 +39,7 @@ def classifier(
 
     config = configured(method.ClassifierConfig, overrides or [])
     protection = protect.parse(spec)
-    training, validation, test = splits(data, size)
+    training, validation, test = splits(data, size, target=target)
     # Fails now, not after training.
     classes.codes_of(test, target, method.trainable(training, target, config.network), "classifier")
     with checkpointed(out, "steps") as (checkpoint, progress):

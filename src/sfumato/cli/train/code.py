@@ -47,7 +47,7 @@ def code(
     size_of_code = f"bits={bits}" if numbers is None else f"numbers={numbers}"
     against = ["against=1.0"] if sensitive else []
     config = configured(method.CodeConfig, [size_of_code, *against, *(overrides or [])])
-    train, validation, test = splits(data, size)
+    train, validation, test = splits(data, size, target=target, episodic=True)
     shape = Shape(way=way, shot=shot, queries=queries)
     Sampler(test.label(target), shape)  # fails now, not after training
     with checkpointed(out, "episodes") as (checkpoint, progress):

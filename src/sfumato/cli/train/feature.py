@@ -78,7 +78,7 @@ def _feature(
 
     config = configured(method.FeatureConfig, overrides or [])
     protection = Feature(str(out), noise=0.0)
-    training, validation, test = splits(data, size)
+    training, validation, test = splits(data, size, target=targets[0], sensitive=sensitive)
     for target, names in method.trainable(training, config, targets, sensitive).items():
         classes.codes_of(test, target, tuple(names), "private feature")  # fails now, not after training
     with checkpointed(out, "epochs", devices=devices) as (checkpoint, progress):

@@ -97,7 +97,7 @@ def _few_shot(
 
     protections = protect.expand(spec)
     config = configured(method.FewShotConfig, overrides or [])
-    training, validation, test = splits(data, size)
+    training, validation, test = splits(data, size, target=target, episodic=True)
     Sampler(test.label(target), Shape(way=way, shot=shot, queries=queries))  # fails now, not after training
     with checkpointed(out, "episodes", devices=devices) as (checkpoint, progress):
         model = method.train(

@@ -73,7 +73,7 @@ def _mask(
 
     config = configured(method.MaskConfig, overrides or [])
     protection = Mask(str(out))
-    training, validation, test = splits(data, size)
+    training, validation, test = splits(data, size, target=target)
     # Fails now, not after training.
     classes.codes_of(test, target, method.trainable(training, config, target), "mask")
     with checkpointed(out, "steps", devices=devices) as (checkpoint, progress):

@@ -45,11 +45,22 @@ def on_devices(
     devices.launch(train, processes=processes or 1, accelerator=accelerator or "auto", **given)
 
 
-def splits(data: str, size: int | None) -> "tuple[LabelledImages, LabelledImages | None, LabelledImages]":
-    """Training, validation (where the source has it) and test images."""
-    from sfumato.data import load
+def splits(
+    data: str, size: int | None, *, target: str, sensitive: str | None = None, episodic: bool = False
+) -> "tuple[LabelledImages, LabelledImages | None, LabelledImages]":
+    """Training, validation (where there are any) and test images; says what was done where none are named.
 
-    source = load(data, **({} if size is None else {"size": size}))
+    Args:
+        data, size: of the source.
+        target, sensitive, episodic: what the splits are for; see data.splitting.
+    """
+    from sfumato.data import load
+    from sfumato.data.splitting import suited
+
+    loaded = load(data, **({} if size is None else {"size": size}))
+    source, words = suited(loaded, target=target, sensitive=sensitive, episodic=episodic)
+    if words:
+        typer.echo(words, err=True)
     validation = source.split("validation") if "validation" in source.splits else None
     return source.split("train"), validation, source.split("test")
 
