@@ -2,7 +2,7 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -119,6 +119,57 @@ def risks(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Risk
             attack, classifier, top1, chance, seeds[0].identities, hits_of(seeds)
         )
     return measured
+
+
+@dataclass(frozen=True)
+class Several:
+    """What several releases of one person tell, each by the strongest way to compare, over the seeds.
+
+    Attributes:
+        named: how many releases under one label -> how often the right person is named.
+        linked: how many releases at each of two services -> how often the right label of the other is found.
+        accepted: how many releases -> the share of people who are recognised as the person of a label, where
+            1 in 100 others is too.
+    """
+
+    named: Mapping[int, Estimate]
+    linked: Mapping[int, Estimate]
+    accepted: Mapping[int, Estimate]
+
+
+def several(study: Study, records: Iterable[Record]) -> dict[str, Several]:
+    """Protection -> what several releases tell, of those of which it is recorded."""
+    named: dict[str, dict[Any, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    linked: dict[str, dict[Any, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for record in belonging(study, records, "attack"):
+        protection, attack = record.cell.protection, record.cell.attack
+        for score in record.result.scores:
+            for size, group in (score.groups or {}).items():
+                named[protection][size, attack, score.classifier].append(group)
+        for link in record.result.linking:
+            linked[protection][link.releases, attack, link.classifier].append(link)
+    seeds = len(study["seeds"])
+    return {
+        protection: Several(
+            _strongest(groups, seeds, lambda group: (group.top1, group.low, group.high)),
+            _strongest(linked[protection], seeds, lambda link: (link.top1, link.low, link.high)),
+            _strongest(groups, seeds, lambda group: (group.tar_at_far["1e-2"],) * 3),
+        )
+        for protection, groups in named.items()
+    }
+
+
+def _strongest(
+    made: Mapping[Any, Sequence[Any]], seeds: int, value: Callable[[Any], tuple[float, float, float]]
+) -> dict[int, Estimate]:
+    """How many releases -> the largest estimate; of those that all seeds have."""
+    largest: dict[int, Estimate] = {}
+    for (size, *_), results in made.items():
+        if len(results) == seeds:
+            estimate = over_seeds([value(result) for result in results])
+            if size not in largest or estimate.value > largest[size].value:
+                largest[size] = estimate
+    return dict(sorted(largest.items()))
 
 
 def strongest_score(results: Iterable[Any]) -> tuple[str, Estimate]:

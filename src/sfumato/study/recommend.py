@@ -13,6 +13,7 @@ from sfumato.dp.guarantee import rounded_up
 from sfumato.study.estimates import (
     Estimate,
     Risk,
+    Several,
     Study,
     accuracies,
     clean_learner,
@@ -20,6 +21,7 @@ from sfumato.study.estimates import (
     learner_in_words,
     percent,
     proofs,
+    several,
 )
 from sfumato.study.frontier import Setting, frontier, not_tried_on
 from sfumato.study.kinds import proved
@@ -99,6 +101,8 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
             f"{_with_interval(second.accuracy)}, and re-identification {percent(second.risk.top1.value)}."
         )
     details.append(_proved_in_words(proofs(study, records).get(best.protection)))
+    if together := several(study, records).get(best.protection):
+        details.append(together_in_words(together))
     if left_out := not_tried_on(study, best.protection):
         details.append(f"Adversaries of this library that were not tried on it: {', '.join(left_out)}.")
     return Recommendation(
@@ -269,6 +273,14 @@ def _with_interval(estimate: Estimate) -> str:
 
 def _risk_in_words(risk: Risk) -> str:
     return f"{_with_interval(risk.top1)} by the {risk.adversary}, chance {percent(risk.chance)}"
+
+
+def together_in_words(together: Several) -> str:
+    """What several releases of one person tell; a bound is for one."""
+    more = [f"{percent(each.value)} from {size}" for size, each in together.named.items() if size > 1]
+    if not more:
+        return "All of this is for one release of a person: too few photographs show what several tell."
+    return f"All of this is for one release of a person; adversaries name {' and '.join(more)} releases."
 
 
 def _proved_in_words(proof: proved.Result | None) -> str:

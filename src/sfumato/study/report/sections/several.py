@@ -1,0 +1,22 @@
+"""What several releases of one person tell: whoever enrols a person has them under one label."""
+
+from collections.abc import Sequence
+
+from sfumato.study.estimates import Study, several
+from sfumato.study.records import Record
+from sfumato.study.report.sections.section import Section
+
+
+def section(study: Study, records: Sequence[Record]) -> Section | None:
+    """A row a protection, a column a number of releases. None where it is not recorded."""
+    measured = several(study, records)
+    if not measured:
+        return None
+    protections = [spec for spec in study["protections"] if spec in measured]
+    values = {
+        "protections": protections,
+        "measured": measured,
+        "sizes": sorted({size for each in measured.values() for size in each.named}),
+        "sizes_linked": sorted({size for each in measured.values() for size in each.linked}),
+    }
+    return Section("several", "What several releases of one person tell", "Several releases", values)
