@@ -113,6 +113,11 @@ class Study:
         digests = [record.digest for record in self.records if record.kind not in DRAWN]
         return [self.folder / "records" / f"{digest}.json" for digest in digests]
 
+    @cached_property
+    def several(self) -> dict[str, estimates.Several]:
+        """Protection -> what several releases of one person tell, of those of which it is recorded."""
+        return estimates.several(self.file, self.records)
+
     @property
     def episodic(self) -> bool:
         """Whether its learners are few-shot learners."""

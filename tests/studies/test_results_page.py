@@ -141,7 +141,9 @@ def test_a_study_gets_its_chapter_by_being_named():
     run = studied(title="Hats", protections=["none", "blur:radius=3", "code:bits=16"])
     page = chapter(run)
     assert page.startswith("### Hats\n\n**`code:bits=16` keeps 94.8% of answers right (clear images: 94.0%)")
-    assert len(re.findall(r"^\| `", page, flags=re.M)) == 3
+    frontier, _, several = page.partition("<details>")
+    assert len(re.findall(r"^\| `", frontier, flags=re.M)) == 3
+    assert len(re.findall(r"^\| `", several, flags=re.M)) == 2
     assert "| one of 65,536 outputs | yes |" in page
     assert all(line in page for line in run.recommendation.lines)
     assert "Chance is 1.7%. Trained 10-way 5-shot" in page
