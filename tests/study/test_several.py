@@ -7,6 +7,7 @@ import synthetic
 
 from sfumato.study import estimates, recommend
 from sfumato.study.records import Record
+from sfumato.study.report import tables
 from sfumato.study.report.sections import several
 
 
@@ -79,6 +80,21 @@ def test_the_section_has_a_column_for_each_number_of_releases():
     assert made is not None
     assert (made.values["sizes"], made.values["sizes_linked"]) == ([1, 5], [1])
     assert made.values["protections"] == ["blur:radius=1"]
+
+
+def test_the_table_of_several_releases_has_a_row_a_classifier_and_number_and_no_other_table_has_them():
+    record = attack("reidentify-values", 0, {"plda": {1: 0.2, 10: 0.6, 5: 0.5}}, {5: 0.1})
+    listed, records = study(record)
+    listed |= {"learners": ["clean"], "task": {"way": 2}}
+    made = {table.name: table for table in tables.tables(listed, records)}
+    rows = [dict(zip(made["several"].columns, row, strict=True)) for row in made["several"].rows]
+    assert [(row["what"], row["classifier"], row["releases"], row["top1"]) for row in rows] == [
+        *(("named", "plda", size, share) for size, share in ((1, 0.2), (5, 0.5), (10, 0.6))),
+        ("linked", "plda", 5, 0.1),
+    ]
+    assert [row["tar_at_far_1e-2"] for row in rows] == [0.1, 0.25, 0.3, 0.05]
+    assert made["reidentification"].rows
+    assert not {"groups", "linking", "no_groups"} & set(made["reidentification"].columns)
 
 
 @pytest.mark.parametrize(

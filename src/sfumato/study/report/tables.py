@@ -104,7 +104,8 @@ def _in_order(study: Study, records: Sequence[Record], kind: str) -> list[Record
 
 
 def _sources(study: Study) -> list[_Source]:
-    return [_accuracy(study), _PRIVACY, _ATTACKS, _STORED, _SIMILARITY, _RECONSTRUCTION, _TELLS, _PROVED]
+    others = [_STORED, _SIMILARITY, _RECONSTRUCTION, _TELLS, _PROVED]
+    return [_accuracy(study), _PRIVACY, _ATTACKS, _SEVERAL, *others]
 
 
 def _recorded(result: Any) -> Row:
@@ -160,9 +161,13 @@ _PRIVACY = _Source(
 )
 
 
+_OF_SEVERAL = {"groups", "no_groups", "linking"}  # which have a table of their own
+
+
 def _scores(result: Any) -> list[Row]:
     shared = _recorded(result)
-    return [{**score, **shared} for score in shared.pop("scores")]
+    rows = [{**score, **shared} for score in shared.pop("scores")]
+    return [{key: value for key, value in row.items() if key not in _OF_SEVERAL} for row in rows]
 
 
 _ATTACKS = _Source(
@@ -172,10 +177,39 @@ _ATTACKS = _Source(
     ("attack",),
     (
         *("classifier", "top1", "low", "high", "top5", "top10", "chance"),
-        *("identities", "gallery", "probes", "faces_found", "verification_auc", "tar_at_far_1e-3"),
+        *("identities", "gallery", "probes", "faces_found"),
+        *("verification_auc", "tar_at_far_1e-2", "tar_at_far_1e-3"),
     ),
     _scores,
-    recent=("top5", "top10", "faces_found", "verification_auc", "tar_at_far_1e-3"),
+    recent=(
+        *("top5", "top10", "faces_found"),
+        *("verification_auc", "tar_at_far_1e-2", "tar_at_far_1e-3"),
+    ),
+)
+
+
+def _of_several(result: Any) -> list[Row]:
+    named = [
+        {"what": "named", "classifier": score.classifier, "releases": size, **_recorded(group)}
+        for score in result.scores
+        for size, group in sorted((score.groups or {}).items())
+    ]
+    linked = [{"what": "linked", **_recorded(link)} for link in result.linking]
+    return [{**row, **_accepted(row.pop("tar_at_far"))} for row in (*named, *linked)]
+
+
+def _accepted(shares: Row) -> Row:
+    return {f"tar_at_far_{rate}": share for rate, share in shares.items()}
+
+
+_SEVERAL = _Source(
+    "several",
+    "What several releases of one person tell: how often they are named under one label, and how often labels "
+    "of two services are linked; low and high bound its 95% interval, auc and tar_at_far_ are of verification",
+    "attack",
+    ("attack",),
+    ("what", "classifier", "releases", "top1", "low", "high", "auc", "tar_at_far_1e-2", "tar_at_far_1e-3"),
+    _of_several,
 )
 _STORED = _Source(
     "stored",
