@@ -7,8 +7,8 @@ import synthetic
 
 from sfumato.study import estimates, recommend
 from sfumato.study.records import Record
-from sfumato.study.report import tables
 from sfumato.study.report.sections import several
+from sfumato.study.report.tables import tables
 
 
 def group(share: float) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def test_the_table_of_several_releases_has_a_row_a_classifier_and_number_and_no_
     record = attack("reidentify-values", 0, {"plda": {1: 0.2, 10: 0.6, 5: 0.5}}, {5: 0.1})
     listed, records = study(record)
     listed |= {"learners": ["clean"], "task": {"way": 2}}
-    made = {table.name: table for table in tables.tables(listed, records)}
+    made = {table.name: table for table in tables(listed, records)}
     rows = [dict(zip(made["several"].columns, row, strict=True)) for row in made["several"].rows]
     assert [(row["what"], row["classifier"], row["releases"], row["top1"]) for row in rows] == [
         *(("named", "plda", size, share) for size, share in ((1, 0.2), (5, 0.5), (10, 0.6))),

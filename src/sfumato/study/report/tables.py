@@ -195,17 +195,16 @@ def _of_several(result: Any) -> list[Row]:
         for size, group in sorted((score.groups or {}).items())
     ]
     linked = [{"what": "linked", **_recorded(link)} for link in result.linking]
-    return [{**row, **_accepted(row.pop("tar_at_far"))} for row in (*named, *linked)]
-
-
-def _accepted(shares: Row) -> Row:
-    return {f"tar_at_far_{rate}": share for rate, share in shares.items()}
+    for row in (*named, *linked):
+        del row["hits"]  # of each person: too many for a table
+        row |= {f"tar_at_far_{rate}": share for rate, share in row.pop("tar_at_far").items()}
+    return [*named, *linked]
 
 
 _SEVERAL = _Source(
     "several",
-    "What several releases of one person tell: how often they are named under one label, and how often labels "
-    "of two services are linked; low and high bound its 95% interval, auc and tar_at_far_ are of verification",
+    "What several releases of one person tell: how often they are named together, and how often labels of "
+    "two services are linked; low and high bound its 95% interval, auc and tar_at_far are of verification",
     "attack",
     ("attack",),
     ("what", "classifier", "releases", "top1", "low", "high", "auc", "tar_at_far_1e-2", "tar_at_far_1e-3"),
