@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -44,7 +45,13 @@ _MEASURED_BATCH = 16
 _MEASURED_PIXELS = 1 << 20  # of a batch, of large images fewer
 _MEASURED_RUNS = 5
 
-CODES = {CODE: Code}  # the protections that are codes, for parse_as
+
+@lru_cache(maxsize=256)
+def code_of(spec: str) -> Code:
+    """The code that a spec names; a device sends the same one again and again. Raises SpecError."""
+    code: Code = parse_as(spec, {CODE: Code})
+    return code
+
 
 Kind = Literal["few-shot", "meta", "private feature", "code"]
 
@@ -100,11 +107,11 @@ class Served:
 
     def weight(self, release: AnyRelease, demand: Demand) -> float:
         """What each image of a release weighs in a prototype."""
-        return demand.weight if self.codes is None else self.codes.weight(parse_as(release.spec, CODES))
+        return demand.weight if self.codes is None else self.codes.weight(code_of(release.spec))
 
     def refusal_of(self, release: AnyRelease) -> Refusal | None:
         """When an answer to these queries is "none of these"; None where that was never measured."""
-        return self.refusal if self.codes is None else self.codes.refusal_of(parse_as(release.spec, CODES))
+        return self.refusal if self.codes is None else self.codes.refusal_of(code_of(release.spec))
 
 
 def load(
@@ -380,7 +387,7 @@ def _code(path: str | os.PathLike[str], name: str) -> Served:
     encoder, made = load_encoder(os.fspath(path)), code_prototypes.load(path)
 
     def prepare(release: AnyRelease, demand: Demand) -> Tensor:
-        return made.embed(release.vectors(), parse_as(release.spec, CODES))
+        return made.embed(release.vectors(), code_of(release.spec))
 
     demand = Demand(
         f"{CODE}:artefact={Path(path).name}",

@@ -13,8 +13,7 @@ from sfumato.images import read, stored_size
 from sfumato.protect import Protection
 from sfumato.protect.code import KIND as CODE
 from sfumato.protect.release import Release
-from sfumato.protect.spec import parse_as
-from sfumato.serve.models import CODES, Demand, Served
+from sfumato.serve.models import Demand, Served, code_of
 from sfumato.wire import AnyRelease, BitsHeader, FeatureHeader, Header, ImageHeader
 
 FALSE_ALARM = 1e-6  # of one image, by all tests of its noise together
@@ -76,7 +75,7 @@ def _check_count(header: FeatureHeader | BitsHeader, served: Served, demand: Dem
             "of the model"
         )
     if name == CODE:
-        parse_as(header.spec, CODES).check_makes(bits=bits, numbers=numbers)
+        code_of(header.spec).check_makes(bits=bits, numbers=numbers)
 
 
 def read_png(data: bytes, served: Served, demand: Demand) -> Release:
