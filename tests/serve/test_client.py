@@ -37,7 +37,6 @@ from sfumato.protect import naming, parse
 from sfumato.protect.code import Code
 from sfumato.protect.naming import naming_words
 from sfumato.protect.release import Release
-from sfumato.protect.spec import parse_as
 from sfumato.serve import models
 from sfumato.serve.app import create
 from sfumato.serve.models import Served
@@ -796,7 +795,7 @@ def test_codes_are_enrolled_classified_and_forgotten(codes: Cloud, noise: str):
     assert (first.label, second.label) == ("anna", "ben")
     # Noise is drawn once.
     assert first.distance == pytest.approx(
-        distance_of_the_same(parse_as(own(codes, noise), models.CODES), 12), rel=1e-5
+        distance_of_the_same(models.code_of(own(codes, noise)), 12), rel=1e-5
     )
     assert device.forget("anna") == 1
     assert [guess.label for guess in device.classify(anna)] == ["ben"]
