@@ -233,9 +233,18 @@ def attack(protection: str, name: str, value: float, *, seed: int = 0, weaker: f
 
 
 def recent_attack(
-    protection: str, name: str, value: float, *, seed: int = 0, faces_found: float | None = None
+    protection: str,
+    name: str,
+    value: float,
+    *,
+    seed: int = 0,
+    faces_found: float | None = None,
+    flat: bool | None = None,
 ):
-    """An attack record of today: the SVM finds `value`, the other two classifiers less."""
+    """An attack record of today: the SVM finds `value`, the other two classifiers less.
+
+    `flat` is whether their recogniser had stopped gaining; None where none was trained.
+    """
     scores = [
         {
             "classifier": kind,
@@ -250,6 +259,9 @@ def recent_attack(
     cell = {"protection": protection, "attack": name, "seed": seed}
     result = {"scores": scores, "chance": CHANCE, "identities": 50, "gallery": 1000, "probes": 500}
     result |= {"verification_auc": round(0.5 + value / 2, 4), "tar_at_far_1e-3": round(value / 2, 4)}
+    if flat is not None:
+        course = {"figure": "verification AUC", "curve": [[25, 0.7], [50, 0.8]], "flat": flat}
+        result["trained"] = [{"network": "recogniser", "steps": 50, "ceiling": 50, **course}]
     return _record("attack", cell, {**result, "faces_found": faces_found})
 
 

@@ -246,6 +246,19 @@ def test_adversaries_that_were_left_out_are_named_beside_the_recommendation():
     )
 
 
+@pytest.mark.parametrize("flat", [True, False])
+def test_figures_of_adversaries_who_still_gained_are_called_lower_bounds(flat: bool):
+    study = small_study("blur:radius=3")
+    records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
+    records = [record for record in records if record.cell.attack != ADAPTIVE]
+    records.append(recent_attack("blur:radius=3", ADAPTIVE, 0.05, flat=flat))
+    words = (
+        "Some adversaries still gained when their training ended (recogniser after 50 steps): what they name "
+        "is a lower bound. To train them longer, raise their steps in the study file."
+    )
+    assert (words in recommend.recommend(study, records).lines) == (not flat)
+
+
 def test_of_clear_images_nobody_misses_an_adaptive_adversary():
     study = small_study(attacks=[STATIC], recommend={"reidentification_at_most": 0.9})
     advice = recommend.recommend(study, CLEAR)

@@ -314,6 +314,19 @@ def test_equally_strong_adversaries_are_all_marked():
     assert [cell.startswith("▲") for cell in row[1:]] == [True, True, False]
 
 
+def test_a_figure_of_an_adversary_who_still_gained_is_marked_as_a_lower_bound():
+    study, _ = attacked()
+    records = [
+        synthetic.recent_attack("block", "reidentify-static", 0.1, flat=True),
+        synthetic.recent_attack("block", "reidentify-adaptive", 0.2, flat=False),
+    ]
+    page = page_of(study, records)
+    row = page.table("Table of re-identification")[-1]
+    assert row[1:3] == ["10.0% 8.0–12.0", "▲ ≥ 20.0% 18.0–22.0"]
+    assert "still gained when its training ended" in page.text
+    assert "still gained" not in page_of(study, records[:1]).text
+
+
 def test_the_share_of_faces_found_stands_beside_each_view_that_it_is_recorded_of():
     study, _ = attacked()
     records = [

@@ -221,6 +221,8 @@ def test_an_attack_records_each_classifier_the_pairs_and_no_faces_where_nobody_l
             f"{name}, trained further" for name in known if grid.ATTACKS[record["cell"]["attack"]].adaptive
         ]
         assert [score["classifier"] for score in found["scores"]] == [*known, *further]
+        trained = [network["network"] for network in found["trained"]]
+        assert trained == ["recogniser", *(["recogniser, trained further"] if further else [])]
         for score in found["scores"]:
             assert 0 <= score["low"] <= score["top1"] <= score["high"] <= 1
             assert score["top1"] <= score["top5"] <= score["top10"] == 1  # of 6 people

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.attack.restore import check_training, minimise
+from sfumato.attack import saturation
+from sfumato.attack.restore import VALIDATED, check_training, psnr_of
+from sfumato.attack.saturation import Training, held_out
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch, to_float, to_uint8
 from sfumato.networks import UpConvolutional
@@ -28,9 +30,9 @@ class InversionConfig:
     """How strong the adversary is.
 
     Attributes:
-        steps: of training.
+        steps: of training, at most; it ends when nothing is gained, see attack.saturation.
         batch: pairs a step.
-        learning_rate: of Adam, falling to 0 along a cosine.
+        learning_rate: of Adam, falling to 0 at the end.
         width: of the decoder, see UpConvolutional.
     """
 
@@ -51,6 +53,7 @@ class Inverter(nn.Module):
     Attributes:
         mean: (D,), of the training features.
         spread: (D,), their standard deviation; 1 where there is none.
+        trained: how; None where it was not.
     """
 
     mean: Tensor
@@ -59,6 +62,7 @@ class Inverter(nn.Module):
     def __init__(self, decoder: nn.Module, mean: Tensor, spread: Tensor) -> None:
         super().__init__()
         self.decoder = decoder
+        self.trained: Training | None = None
         self.register_buffer("mean", mean)
         self.register_buffer("spread", spread)
 
@@ -92,6 +96,7 @@ def train(
     images: Tensor,
     config: InversionConfig,
     *,
+    people: Tensor | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Inverter:
@@ -104,6 +109,8 @@ def train(
         images: (N, C, H, W) uint8, photographs that the adversary holds; sides as check_sides of the network
             takes them.
         config: see InversionConfig.
+        people: (N,) who is on each image: some people are held out, to know when to stop; None where each
+            shows somebody else.
         seed: decides weights and order.
         progress: called after each step with the numbers done and planned.
 
@@ -128,11 +135,23 @@ def train(
     # What differs in the last digit of float32 alone is rounding, and is not to be blown up.
     inverter = Inverter(decoder, mean, torch.where(spread > 1e-7 * mean.abs(), spread, 1.0))
 
+    held = held_out(torch.arange(len(images)) if people is None else people, most=VALIDATED, seed=seed)
+    asked = exact[held][:VALIDATED]
+    validation = psnr_of(lambda: inverter(asked), images[held][:VALIDATED]) if len(asked) else None
+    exact, images = exact[~held], images[~held]
+
     def loss(step: int) -> Tensor:
         rows = torch.randint(len(images), (config.batch,), generator=generator)
         return functional.mse_loss(inverter(exact[rows]), to_float(images[rows]))
 
-    minimise(loss, inverter, steps=config.steps, learning_rate=config.learning_rate, progress=progress)
+    inverter.trained = saturation.train(
+        loss,
+        inverter,
+        ceiling=config.steps,
+        learning_rate=config.learning_rate,
+        validation=validation,
+        progress=progress,
+    )
     return inverter
 
 

@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from sfumato.attack.feature_identity import log_posteriors
 from sfumato.attack.plda import PLDA, principal_components
+from sfumato.attack.saturation import Training, Validation, held_out, train
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
 from sfumato.images import to_float
 from sfumato.networks import Conv4, InceptionResnetV1, MobileFaceNet
@@ -32,6 +33,7 @@ FACE_NETWORKS: dict[str, tuple[type[MobileFaceNet] | type[InceptionResnetV1], tu
 RECOGNISERS = ("conv4", *FACE_NETWORKS)
 
 _EMBED_BATCH = 256
+_VALIDATED = 256  # photographs of held-out people that say when to stop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +45,12 @@ class AdversaryConfig:
             "mobile-face-net" or "inception-resnet-v1", which is shown aligned faces.
         weights: the file of the weights of a face network.
         detector: the file of the weights of MTCNN, which finds the faces for it.
-        steps: of training the recogniser on clean photographs of other people; 0 leaves a face network as it
-            was published.
-        adaptive_steps: of training it further on protected photographs, beside the one that is left as it is
-            and whose classifiers adapt by a protected gallery; 0 for that one alone.
+        steps: of training the recogniser on clean photographs of other people, at most; it ends when nothing
+            is gained. 0 leaves a face network as it was published.
+        adaptive_steps: of training it further on protected photographs, at most, beside the one that is left
+            as it is and whose classifiers adapt by a protected gallery; 0 for that one alone.
         batch: images a step.
-        learning_rate: of Adam, falling to 0 along a cosine.
+        learning_rate: of Adam, falling to 0 at the end.
         gallery: photographs of each identity that the adversary holds; the paper has 20.
         probes: released photographs of each identity to name; the paper has 10.
         copies: how often an adaptive adversary protects each gallery photograph; fresh noise each time.
@@ -91,11 +93,16 @@ class AdversaryConfig:
 
 
 class Recogniser(nn.Module):
-    """An encoder whose embeddings of one identity point the same way. State: its weights."""
+    """An encoder whose embeddings of one identity point the same way. State: its weights.
+
+    Attributes:
+        trained: how; None where it was not.
+    """
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
         self.encoder = encoder
+        self.trained: Training | None = None
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
@@ -150,7 +157,8 @@ def train_recogniser(
     """Train an encoder to tell people apart, on people who are not in the gallery.
 
     Softmax over cosine similarities to one learned direction an identity (Wang et al. 2018, without the
-    margin), on images shifted by a few pixels.
+    margin), on images shifted by a few pixels, until pairs of people who are held out are told no better; see
+    attack.saturation.
 
     Args:
         seen: pass -> (N, C, H, W) uint8, the training images as the adversary sees them on that pass
@@ -161,34 +169,56 @@ def train_recogniser(
         seed: decides weights and order.
         progress: called after each step with the numbers done and planned.
     """
-    codes, labels = identities.unique(return_inverse=True)
+    held = held_out(identities, most=_VALIDATED, seed=seed)
+    codes, labels = identities[~held].unique(return_inverse=True)
     if len(codes) < 2:
         raise DataError("a recogniser is trained on two identities or more: name more data, or another label")
     generator = torch.Generator().manual_seed(seed)
     images, passes = seen(0), 1
+    images, asked = images[~held], images[held]
     with initial_weights(seed):
         recogniser = Recogniser(Conv4(images.shape[1]) if encoder is None else encoder)
         dimension = recogniser.embed(images[:1]).shape[1]
         directions = nn.Parameter(torch.randn(len(codes), dimension) / math.sqrt(dimension))
-    optimiser = torch.optim.Adam([*recogniser.parameters(), directions], lr=config.learning_rate, fused=True)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, config.steps)
-    recogniser.train()
     order = torch.empty(0, dtype=torch.int64)
-    for step in range(config.steps):
+
+    def loss(step: int) -> Tensor:
+        nonlocal images, passes, order
         if len(order) < min(config.batch, len(images)):
             if step > 0:
-                images, passes = seen(passes), passes + 1
+                images, passes = seen(passes)[~held], passes + 1
             order = torch.randperm(len(images), generator=generator)
         rows, order = order[: config.batch], order[config.batch :]
         cosines = recogniser(_shifted(to_float(images[rows]), generator)) @ functional.normalize(directions).T
-        loss = functional.cross_entropy(_COSINE_SCALE * cosines, labels[rows], label_smoothing=0.1)
-        loss.backward()
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-        schedule.step()
-        if progress is not None:
-            progress(step + 1, config.steps)
-    return recogniser.eval()
+        return functional.cross_entropy(_COSINE_SCALE * cosines, labels[rows], label_smoothing=0.1)
+
+    recogniser.trained = train(
+        loss,
+        recogniser,
+        beside=(directions,),
+        ceiling=config.steps,
+        learning_rate=config.learning_rate,
+        validation=_verification(recogniser, asked, identities[held]),
+        progress=progress,
+    )
+    return recogniser
+
+
+def _verification(recogniser: Recogniser, images: Tensor, identities: Tensor) -> Validation | None:
+    """How well pairs of photographs of one person are told from pairs of two; None without either."""
+    first, second = torch.triu_indices(len(images), len(images), 1)
+    same = identities[first] == identities[second]
+    if not same.any() or same.all():
+        return None
+
+    def judge() -> float:
+        embedded = recogniser.embed(images)
+        cosines = (embedded @ embedded.T)[first, second].double()
+        of_one, of_two = cosines[same], cosines[~same].sort().values
+        below = torch.searchsorted(of_two, of_one) + torch.searchsorted(of_two, of_one, right=True)
+        return (below.double().mean() / (2 * len(of_two))).item()
+
+    return Validation(figure="verification AUC", judge=judge, gain=0.002)
 
 
 _COSINE_SCALE = 16.0  # large enough that a wrong identity can get a probability near 0

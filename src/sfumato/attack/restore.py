@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sfumato.attack.saturation import Training, Validation, held_out, train
 from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import check_batch, to_float, to_uint8
 from sfumato.networks import DnCNN, UNet
@@ -22,6 +23,7 @@ from sfumato.precision import autocast, resolve
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {"dncnn": DnCNN, "unet": UNet}
 
 _RESTORE_BATCH = 64
+VALIDATED = 64  # photographs of held-out people that say when to stop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +32,9 @@ class RestorationConfig:
 
     Attributes:
         network: "unet", which sees far, or "dncnn", which sees near at full resolution.
-        steps: of training.
+        steps: of training, at most; it ends when nothing is gained, see attack.saturation.
         batch: images a step.
-        learning_rate: of Adam, falling to 0 along a cosine.
+        learning_rate: of Adam, falling to 0 at the end.
     """
 
     network: str = "unet"
@@ -49,11 +51,16 @@ class RestorationConfig:
 
 
 class Restorer(nn.Module):
-    """Guesses originals. State: the weights of its network."""
+    """Guesses originals. State: the weights of its network.
+
+    Attributes:
+        trained: how; None where it was not.
+    """
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
+        self.trained: Training | None = None
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, released: Tensor) -> Tensor:
@@ -75,6 +82,7 @@ def train_restorer(
     protected: Callable[[Tensor, int], Tensor],
     config: RestorationConfig,
     *,
+    people: Tensor | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Restorer:
@@ -84,6 +92,8 @@ def train_restorer(
         clean: (N, C, H, W) uint8, photographs that the adversary holds.
         protected: batch, step -> the batch as a receiver would see it, by fresh noise at each step.
         config: see RestorationConfig.
+        people: (N,) who is on each photograph: some people are held out, to know when to stop; None where
+            each shows somebody else.
         seed: decides weights and order.
         progress: called after each step with the numbers done and planned.
 
@@ -93,46 +103,45 @@ def train_restorer(
     check_batch(clean)
     if not len(clean):
         raise DataError("a restorer is trained on at least one photograph")
+    held = held_out(torch.arange(len(clean)) if people is None else people, most=VALIDATED, seed=seed)
+    clean, asked = clean[~held], clean[held][:VALIDATED]
+    validation = None
     generator = torch.Generator().manual_seed(seed)
     with initial_weights(seed):
         restorer = Restorer(NETWORKS[config.network](clean.shape[1]))
+    if len(asked):
+        seen = to_float(protected(asked, config.steps))
+        validation = psnr_of(lambda: restorer(seen), asked)
 
     def loss(step: int) -> Tensor:
         batch = clean[torch.randint(len(clean), (config.batch,), generator=generator)]
         return functional.mse_loss(restorer(to_float(protected(batch, step))), to_float(batch))
 
-    minimise(loss, restorer, steps=config.steps, learning_rate=config.learning_rate, progress=progress)
+    restorer.trained = train(
+        loss,
+        restorer,
+        ceiling=config.steps,
+        learning_rate=config.learning_rate,
+        validation=validation,
+        progress=progress,
+    )
     return restorer
 
 
-def minimise(
-    loss: Callable[[int], Tensor],
-    model: nn.Module,
-    *,
-    steps: int,
-    learning_rate: float,
-    progress: Callable[[int, int], None] | None,
-) -> None:
-    """Train a model by Adam, whose learning rate falls to 0 along a cosine, and leave it in evaluation mode.
+def psnr_of(guess: Callable[[], Tensor], images: Tensor) -> Validation:
+    """How near guesses are to (N, C, H, W) uint8 images: what says that a restorer or an inverter is trained.
 
     Args:
-        loss: step -> the loss of the model on a batch; steps count from 0.
-        model: whose parameters the loss depends on.
-        steps: of training.
-        learning_rate: of the first step.
-        progress: called after each step with the numbers done and planned.
+        guess: -> (N, C, H, W) float guesses at them.
+        images: of people who are held out.
     """
-    optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    model.train()
-    for step in range(steps):
-        loss(step).backward()
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-        schedule.step()
-        if progress is not None:
-            progress(step + 1, steps)
-    model.eval()
+    wanted = to_float(images)
+
+    def judge() -> float:
+        error = functional.mse_loss(guess(), wanted).item()
+        return -10 * math.log10(max(error, 1e-10))
+
+    return Validation(figure="PSNR in dB", judge=judge, gain=0.05)
 
 
 def check_training(*, steps: int, batch: int, learning_rate: float) -> None:

@@ -3,7 +3,7 @@
 import copy
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from sfumato.assess import similarity
 from sfumato.attack import feature_inversion, reidentify, restore
 from sfumato.attack.faces import FaceFinder
 from sfumato.attack.reidentify import FACE_NETWORKS
+from sfumato.attack.saturation import Training
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import MTCNN, Conv4, UpConvolutional, align
@@ -27,7 +28,7 @@ from sfumato.study.vocabulary import IMAGES, release_kind
 if TYPE_CHECKING:
     from sfumato.study.lab import Lab
 
-_VERSION = 2  # raised when the same adversary would find more or less, as models.RESULTS for all
+_VERSION = 3  # raised when the same adversary would find more or less, as models.RESULTS for all
 _FRAMING = 300  # photographs that tell where faces usually lie
 
 
@@ -58,6 +59,13 @@ class Adversaries:
             if name in settings:
                 settings[name] = _digest(Path(settings[name]))
         return {"sensitive": self.sensitive, "adversary": settings, "version": _VERSION}
+
+    def undoing(self, spec: str) -> dict[str, Any]:
+        """All of the study that decides the network by which they undo a protection, beside spec and seed."""
+        settings: dict[str, Any] = {"sensitive": self.sensitive, "adversaries": _VERSION}
+        if release_kind(spec) in IMAGES:
+            return settings | {"restoration": changed(self._config.restoration)}
+        return settings | {"inversion": changed(self._config.inversion)}
 
     def recogniser(self) -> dict[str, Any]:
         """All of the study that decides their recogniser of clean photographs."""
@@ -93,6 +101,11 @@ class Adversaries:
             )
         return others
 
+    @property
+    def _codes_of_others(self) -> Tensor:
+        codes: Tensor = self.others.label(self.sensitive).codes
+        return codes
+
     def dealt(self, seed: int) -> tuple[Tensor, Tensor]:
         """Rows of `people` that are known, and that are to be named."""
         adversary = self._config.adversary
@@ -101,16 +114,17 @@ class Adversaries:
 
     # What they undo
 
-    def restorer(self, cell: Cell) -> Callable[[Any], Tensor]:
-        """From releases to (N, C, H, W) uint8 images, as well as a network of theirs undoes a protection.
+    def undone(self, cell: Cell, released: Any) -> Tensor:
+        """From a release to (N, C, H, W) uint8 images, as well as `undoer` can."""
+        undoer = self.undoer(cell)
+        return undoer.restore(
+            released.images() if isinstance(undoer, restore.Restorer) else released.vectors()
+        )
 
-        It is trained on people outside the test split.
-        """
-        if release_kind(cell.protection) in IMAGES:
-            restorer = self._restorer(cell)
-            return lambda released: restorer.restore(released.images())
-        inverter = self._inverter(cell)
-        return lambda released: inverter.restore(released.vectors())
+    def undoer(self, cell: Cell) -> restore.Restorer | feature_inversion.Inverter:
+        """The network by which they undo a protection, trained on people outside the test split."""
+        images = release_kind(cell.protection) in IMAGES
+        return self._restorer(cell) if images else self._inverter(cell)
 
     def _restorer(self, cell: Cell) -> restore.Restorer:
         config, clean = self._config.restoration, self.others.images
@@ -120,18 +134,21 @@ class Adversaries:
                 clean,
                 lambda batch, step: self._lab.released(cell, batch, RESTORED, step).images(),
                 config,
+                people=self._codes_of_others,
                 seed=cell.seed,
                 progress=self._lab.progress.within,
             )
-            artefacts.save(path, restorer.state_dict(), {"kind": "restorer", **settings})
+            artefacts.save(path, restorer.state_dict(), _card("restorer", restorer, settings))
 
         def read(path: Path) -> restore.Restorer:
             with initial_weights():
                 restorer = restore.Restorer(restore.NETWORKS[config.network](clean.shape[1]))
-            restorer.load_state_dict(artefacts.load(path, kind="restorer")[0])
+            tensors, card = artefacts.load(path, kind="restorer")
+            restorer.load_state_dict(tensors)
+            restorer.trained = Training(**card["trained"])
             return restorer
 
-        settings = {"restoration": changed(config), **self._of(cell)}
+        settings = self._of(cell)
         return self._lab.models.once("restorer", settings, make, read)
 
     def _inverter(self, cell: Cell) -> feature_inversion.Inverter:
@@ -140,27 +157,33 @@ class Adversaries:
         def make(path: Path) -> None:
             released = self._lab.released(cell, clean, RESTORED).vectors()
             inverter = feature_inversion.train(
-                released, clean, config, seed=cell.seed, progress=self._lab.progress.within
+                released,
+                clean,
+                config,
+                people=self._codes_of_others,
+                seed=cell.seed,
+                progress=self._lab.progress.within,
             )
-            artefacts.save(path, inverter.state_dict(), {"kind": "inverter", **settings})
+            artefacts.save(path, inverter.state_dict(), _card("inverter", inverter, settings))
 
         def read(path: Path) -> feature_inversion.Inverter:
-            tensors = artefacts.load(path, kind="inverter")[0]
+            tensors, card = artefacts.load(path, kind="inverter")
             channels, height, width = clean.shape[1:]
             with initial_weights():
                 dimension = len(tensors["mean"])
                 decoder = UpConvolutional(dimension, (channels, height, width), width=config.width)
             inverter = feature_inversion.Inverter(decoder, tensors["mean"], tensors["spread"])
             inverter.load_state_dict(tensors)
+            inverter.trained = Training(**card["trained"])
             return inverter.eval()
 
-        settings = {"inversion": changed(config), **self._of(cell)}
+        settings = self._of(cell)
         return self._lab.models.once("inverter", settings, make, read)
 
     def _of(self, cell: Cell) -> dict[str, Any]:
-        """What decides a network that undoes the protection of a cell, beside its own settings."""
+        """What decides a network that undoes the protection of a cell."""
         made_of = self._lab.made_of([cell.protection])
-        return {"spec": cell.protection, "seed": cell.seed, "sensitive": self.sensitive, **made_of}
+        return {"spec": cell.protection, "seed": cell.seed, **self.undoing(cell.protection), **made_of}
 
     # Recognisers
 
@@ -174,11 +197,13 @@ class Adversaries:
         def make(path: Path) -> None:
             faces = self.cut(clean, self._landmarks_of_others)
             recogniser = self._trained(lambda _: faces, seed, config, self._network())
-            artefacts.save(path, recogniser.state_dict(), {"kind": "recogniser", "seed": seed})
+            artefacts.save(path, recogniser.state_dict(), _card("recogniser", recogniser, {"seed": seed}))
 
         def read(path: Path) -> reidentify.Recogniser:
             recogniser = reidentify.Recogniser(self._network())
-            recogniser.load_state_dict(artefacts.load(path, kind="recogniser")[0])
+            tensors, card = artefacts.load(path, kind="recogniser")
+            recogniser.load_state_dict(tensors)
+            recogniser.trained = Training(**card["trained"])
             return recogniser
 
         settings = {**self.recogniser(), "seed": seed}
@@ -205,10 +230,9 @@ class Adversaries:
         config: reidentify.AdversaryConfig,
         encoder: nn.Module,
     ) -> reidentify.Recogniser:
-        identities = self.others.label(self.sensitive).codes
         progress = self._lab.progress.within
         return reidentify.train_recogniser(
-            seen, identities, config, encoder=encoder, seed=seed, progress=progress
+            seen, self._codes_of_others, config, encoder=encoder, seed=seed, progress=progress
         )
 
     def _network(self) -> nn.Module:
@@ -278,6 +302,15 @@ class Adversaries:
 
     def _landmarks(self, images: Tensor) -> Tensor | None:
         return None if self._finder is None else self._finder.find(images).landmarks
+
+
+def _card(
+    kind: str,
+    network: reidentify.Recogniser | restore.Restorer | feature_inversion.Inverter,
+    settings: dict[str, Any],
+) -> dict[str, Any]:
+    assert network.trained is not None  # it was, right now
+    return {"kind": kind, **settings, "trained": asdict(network.trained)}
 
 
 def _digest(path: Path) -> str:

@@ -42,6 +42,7 @@ class Risk:
         chance: of the best guess without looking.
         identities: how many people there were to name.
         named: classifier -> its hits; of those whose probes are recorded for all seeds.
+        rising: the networks of theirs that still gained when training ended: the figures are lower bounds.
     """
 
     attack: str
@@ -50,6 +51,7 @@ class Risk:
     chance: float
     identities: int
     named: Mapping[str, Hits] = field(default_factory=dict)
+    rising: tuple[str, ...] = ()
 
     @property
     def adversary(self) -> str:
@@ -115,8 +117,20 @@ def risks(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Risk
     for (protection, attack), seeds in results.items():
         classifier, top1 = strongest_score(seeds)
         chance = statistics.fmean(result.chance for result in seeds)
+        rising = [
+            f"{network.network} after {network.steps} steps"
+            for result in seeds
+            for network in result.trained
+            if network.flat is False
+        ]
         measured[protection, attack] = Risk(
-            attack, classifier, top1, chance, seeds[0].identities, hits_of(seeds)
+            attack,
+            classifier,
+            top1,
+            chance,
+            seeds[0].identities,
+            hits_of(seeds),
+            tuple(dict.fromkeys(rising)),
         )
     return measured
 

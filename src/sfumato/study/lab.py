@@ -142,7 +142,7 @@ class Lab:
 
         release = self.released(cell, clean)
         if view == "restored":
-            return self.adversaries.restorer(cell)(release)
+            return self.adversaries.undone(cell, release)
         shown: Tensor = release.images()
         if view == "denoised":
             return few_shot.trained(self, cell.protection, cell.seed, "denoised").denoise(shown)

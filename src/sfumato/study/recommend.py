@@ -103,6 +103,11 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
     details.append(_proved_in_words(proofs(study, records).get(best.protection)))
     if together := several(study, records).get(best.protection):
         details.append(together_in_words(together))
+    if rising := dict.fromkeys(network for each in best.risks for network in each.rising):
+        details.append(
+            f"Some adversaries still gained when their training ended ({', '.join(rising)}): what they name "
+            "is a lower bound. To train them longer, raise their steps in the study file."
+        )
     if left_out := not_tried_on(study, best.protection):
         details.append(f"Adversaries of this library that were not tried on it: {', '.join(left_out)}.")
     return Recommendation(

@@ -41,8 +41,10 @@ def attack(lab: "Lab", cell: Cell) -> dict[str, Any]:
     members = [f"{name}: {way}" for name, made in compared.items() for way in made.classifiers]
     fusion = fused(torch.cat([made.similarities for made in compared.values()]), identities, probes.truth)
     guesses = Guesses("fusion", identities, fusion.similarities)
+    networks = [network for made in compared.values() for network in made.result.get("trained", ())]
     return {
         **outcome([score(guesses, probes)], names, probes, gallery=len(gallery)),
+        "trained": [network for number, network in enumerate(networks) if network not in networks[:number]],
         "members": [[members[number] for number in chosen] for chosen in fusion.members],
     }
 

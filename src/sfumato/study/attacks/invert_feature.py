@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from sfumato.study.cells import Cell, changed
+from sfumato.study.cells import Cell
 
 if TYPE_CHECKING:
     from sfumato.study.lab import Lab
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides what is rebuilt, beside cell, data and artefacts."""
-    return {"sensitive": lab.config.task.sensitive, "inversion": changed(lab.config.inversion)}
+    return lab.adversaries.undoing(cell.protection)
 
 
 def rebuild(lab: "Lab", cell: Cell, clean: Tensor) -> Tensor:
     """What the adversary draws of the releases of (N, C, H, W) uint8 images; of the same shape."""
-    return lab.adversaries.restorer(cell)(lab.released(cell, clean))
+    return lab.adversaries.undone(cell, lab.released(cell, clean))

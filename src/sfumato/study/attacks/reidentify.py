@@ -1,6 +1,7 @@
 """Re-identification in a study: whom adversaries know, what they see, and how often they are right."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,7 +11,7 @@ from sfumato.attack import groups, reidentify
 from sfumato.study.attacks import comparisons
 from sfumato.study.attacks.comparisons import Comparison
 from sfumato.study.attacks.scores import Probes, linking, outcome, score, verified
-from sfumato.study.cells import Cell, changed
+from sfumato.study.cells import Cell
 from sfumato.study.learners import few_shot
 from sfumato.study.streams import GALLERY, PROBES
 from sfumato.study.vocabulary import ATTACKS, IMAGES, Attack, release_kind
@@ -26,9 +27,7 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     kind = ATTACKS[dict(cell.which)["attack"]]
     decided = lab.adversaries.settings(lab.config.adversary)
     if kind.view == "restored":
-        decided["restoration"] = changed(lab.config.restoration)
-        if release_kind(cell.protection) not in IMAGES:
-            decided["inversion"] = changed(lab.config.inversion)
+        decided |= lab.adversaries.undoing(cell.protection)
     if kind.view == "denoised":
         decided |= lab.training_settings()
     return decided
@@ -112,12 +111,27 @@ def _of_images(lab: "Lab", cell: Cell, kind: Attack) -> Comparison:
         **outcome([score(made, probes) for made in guesses], names, probes, gallery=len(gallery)),
         **max(pairs, key=lambda judged: judged["verification_auc"]),
         "faces_found": None if faces is None else faces.rate,
+        "trained": _trained(lab, cell, kind, recognisers),
     }
     if kind.adaptive:
         # The gallery is cut where the faces are on the originals, too: a detector that misses one is no
         # protection.
         result["linking"] = linking(matches, codes[gallery], probes.truth, seed=cell.seed)
     return Comparison.of(result, guesses)
+
+
+def _trained(
+    lab: "Lab", cell: Cell, kind: Attack, recognisers: dict[str, reidentify.Recogniser]
+) -> list[dict[str, Any]]:
+    """The networks of an attack that were trained; see kinds.attack.Trained."""
+    networks = {f"recogniser{words}": recogniser.trained for words, recogniser in recognisers.items()}
+    if kind.view == "restored":
+        networks["restorer"] = lab.adversaries.undoer(cell).trained
+    return [
+        {"network": name, **asdict(made), "curve": [list(point) for point in made.curve]}
+        for name, made in networks.items()
+        if made is not None
+    ]
 
 
 def _verified(gallery: Tensor, names: Tensor, probes: Tensor, truth: Tensor) -> dict[str, float]:
@@ -146,7 +160,7 @@ class _Shown:
                 model = few_shot.trained(lab, cell.protection, cell.seed, "denoised")
                 return model.denoise(released.images())
             case "restored":
-                return lab.adversaries.restorer(cell)(released)
+                return lab.adversaries.undone(cell, released)
             case "shape":
                 shapes: Tensor = released.shapes()
                 return shapes

@@ -72,6 +72,25 @@ class Score(Model):
     groups: dict[int, Group] | None = None
 
 
+class Trained(Model):
+    """How a network of the adversary was trained; see sfumato.attack.saturation.Training.
+
+    Attributes:
+        network: which.
+        steps, ceiling: that were made, and that could be.
+        figure: what was validated on people who were held out; None where nobody could be.
+        curve: steps and the figure then.
+        flat: whether it had stopped rising before the ceiling; None without a figure.
+    """
+
+    network: str
+    steps: int
+    ceiling: int
+    figure: str | None = None
+    curve: tuple[tuple[int, float], ...] = ()
+    flat: bool | None = None
+
+
 class Result(Model):
     """What one adversary reaches.
 
@@ -86,6 +105,7 @@ class Result(Model):
         linking: labels of two services, where the adversary compares releases with releases.
         faces_found: the share of probes in which a detector found a face.
         verification_auc: of one photograph of the gallery and one probe.
+        trained: the networks of theirs that this study trained; none in records of earlier versions.
     """
 
     scores: Annotated[list[Score], Field(min_length=1)]
@@ -99,6 +119,7 @@ class Result(Model):
     linking: tuple[Link, ...] = ()
     faces_found: float | None = None
     verification_auc: float | None = None
+    trained: tuple[Trained, ...] = ()
 
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:

@@ -3,7 +3,7 @@
 import base64
 from typing import TYPE_CHECKING, Any
 
-from sfumato.study.cells import Cell, changed
+from sfumato.study.cells import Cell
 from sfumato.study.kinds.common import Model, Picture, views_of
 from sfumato.study.vocabulary import ATTACKS, IMAGES, release_kind
 
@@ -33,7 +33,7 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     config = lab.config
     decided = {"pictures": config.pictures, "views": config.views, **lab.training_settings()}
     if _restores(config, cell):
-        decided |= {"sensitive": config.task.sensitive, "restoration": changed(config.restoration)}
+        decided |= lab.adversaries.undoing(cell.protection)
     return decided
 
 

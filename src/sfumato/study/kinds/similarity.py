@@ -4,7 +4,7 @@ import math
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sfumato.study.cells import Cell, changed
+from sfumato.study.cells import Cell
 from sfumato.study.kinds.common import Guarantee, Model, views_of
 from sfumato.study.vocabulary import MEASURES
 
@@ -50,7 +50,7 @@ def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     if view == "denoised":
         decided |= lab.training_settings()
     elif view == "restored":
-        decided |= {"sensitive": config.task.sensitive, "restoration": changed(config.restoration)}
+        decided |= lab.adversaries.undoing(cell.protection)
     return decided
 
 

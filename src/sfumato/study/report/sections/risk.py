@@ -48,6 +48,11 @@ class Reidentification:
     chance: str
 
     @property
+    def rising(self) -> bool:
+        """Whether a figure of the table is a lower bound."""
+        return any(risk.rising for risk in self.risks.values())
+
+    @property
     def attacks(self) -> list[Attack]:
         """The attacks that ran, view by view."""
         return [attack for column in self.columns for attack in column.attacks]

@@ -1,0 +1,156 @@
+"""Training until nothing is gained: how long, at what rate, and what the validation figure was on the way.
+
+An adversary who is stopped early flatters the protection. A part of those on whom they train is held out; the
+learning rate stays constant until the figure of these has stopped rising, and then falls to 0 while training
+goes on for half as long again (Hägele et al. 2024, Sec. 3: such a schedule is as good as a cosine of the same
+length, and need not know the length before). Where the ceiling comes first, the rate falls in its last third,
+and what was reached is a lower bound.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+_COOLING = 1 / 3  # of all steps, at a falling rate
+_CHECKS = 20  # validations up to the ceiling
+_LEAST_BETWEEN = 25  # steps between two of them, but for the last
+_PATIENCE = 4  # validations without a gain
+_FEWEST = 10  # people of whom some are held out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """What says how good a network is.
+
+    Attributes:
+        figure: its name, such as "verification AUC".
+        judge: the value for the network as it is, in evaluation mode; the higher, the better.
+        gain: a rise by less is none.
+    """
+
+    figure: str
+    judge: Callable[[], float]
+    gain: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a network was trained.
+
+    Attributes:
+        steps: that were made.
+        ceiling: that could be made.
+        figure: what was validated; None where nobody could be held out.
+        curve: steps made and the figure then; ascending.
+        flat: whether the figure had stopped rising before the ceiling; None without a figure.
+    """
+
+    steps: int
+    ceiling: int
+    figure: str | None = None
+    curve: tuple[tuple[int, float], ...] = ()
+    flat: bool | None = None
+
+
+def train(
+    loss: Callable[[int], Tensor],
+    model: nn.Module,
+    *,
+    beside: tuple[nn.Parameter, ...] = (),
+    ceiling: int,
+    learning_rate: float,
+    validation: Validation | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Training:
+    """Train a model by Adam until its figure no longer rises; it is left in evaluation mode.
+
+    Promises: no more steps than the ceiling; the weights that are left are those of the best validation.
+
+    Args:
+        loss: step -> the loss of the model on a batch; steps count from 0.
+        model: that is trained.
+        beside: parameters that are trained with it.
+        ceiling: steps at most; all of them without validation.
+        learning_rate: of the first step.
+        validation: what says how good the model is; None where nobody could be held out.
+        progress: called after each step with the numbers done and planned.
+    """
+    optimiser = torch.optim.Adam([*model.parameters(), *beside], lr=learning_rate, fused=True)
+    watch = None if validation is None else _Watch(validation, model)
+    every = max(_LEAST_BETWEEN, -(-ceiling // _CHECKS))
+    cooling_from, end = ceiling - int(_COOLING * ceiling), ceiling
+    flat, step = False, 0
+    while step < end:
+        for group in optimiser.param_groups:
+            group["lr"] = learning_rate * min(1.0, (end - step) / (end - cooling_from + 1))
+        model.train()
+        loss(step).backward()
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        step += 1
+        if watch is not None and (step % every == 0 or step == end):
+            watch.look(step)
+            if step < cooling_from and watch.stale >= _PATIENCE:
+                flat, cooling_from = True, step
+                end = step + math.ceil(step * _COOLING / (1 - _COOLING))
+        if progress is not None:
+            progress(step, end)
+    model.eval()
+    if watch is None:
+        return Training(steps=step, ceiling=ceiling)
+    watch.take_best()
+    figure, curve = watch.validation.figure, tuple(watch.curve)
+    return Training(steps=step, ceiling=ceiling, figure=figure, curve=curve, flat=flat)
+
+
+def held_out(people: Tensor, *, most: int, seed: int) -> Tensor:
+    """Which photographs are held out: those of a tenth of the people, or of fewer who have many.
+
+    Args:
+        people: (N,) who is on each photograph.
+        most: photographs that are enough; two people are held out in any case.
+        seed: decides who.
+
+    Returns:
+        (N,) bool; nobody is held out of fewer than ten people.
+    """
+    names, photographs = people.unique(return_counts=True)
+    if len(names) < _FEWEST:
+        return torch.zeros(len(people), dtype=torch.bool)
+    order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed))
+    enough = int((photographs[order].cumsum(0) < most).sum()) + 1
+    return torch.isin(people, names[order[: max(2, min(enough, len(names) // 10))]])
+
+
+class _Watch:
+    """What validation has said. State: the curve, and the best weights so far."""
+
+    def __init__(self, validation: Validation, model: nn.Module) -> None:
+        self.validation = validation
+        self.curve: list[tuple[int, float]] = []
+        self.stale = 0
+        self._model = model
+        self._risen_to = self._best = -math.inf
+        self._weights: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def look(self, step: int) -> None:
+        """Validate after so many steps."""
+        self._model.eval()
+        value = self.validation.judge()
+        self.curve.append((step, value))
+        if value > self._best:
+            self._best = value
+            self._weights = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}
+        if value >= self._risen_to + self.validation.gain:
+            self._risen_to, self.stale = value, 0
+        else:
+            self.stale += 1
+
+    def take_best(self) -> None:
+        """Give the model the weights of the best validation."""
+        if self._weights:  # none where the figure never was a number
+            self._model.load_state_dict(self._weights)
