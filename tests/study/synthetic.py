@@ -121,7 +121,12 @@ def study(
         made = {"meta": {"algorithm": "maml", "private": {"epsilon": 9.0, "delta": 1e-5}}, **made}
     config = _Config(
         data={"source": made["data"]["source"]},
-        task=grid.Task(target=made["task"]["target"], sensitive=made["task"]["sensitive"]),
+        task=grid.Task(
+            target=made["task"]["target"],
+            sensitive=made["task"]["sensitive"],
+            attributes=tuple(made["task"].get("attributes", ())),
+        ),
+        recommend=grid.Bounds(inference_at_most=(made["recommend"] or {}).get("inference_at_most", {})),
         transfer=transfer,
         stored=stored,
         reconstructions=list(reconstructions),
@@ -265,6 +270,14 @@ def recent_attack(
     return _record("attack", cell, {**result, "faces_found": faces_found})
 
 
+def inference(protection: str, label: str, value: float, *, seed: int = 0, people: int = 100):
+    """How an attribute of two classes is inferred, of ten photographs of each of so many people."""
+    hits, probes = [10 * value] * people, [10] * people
+    score = {"classifier": "values", "top1": value, "low": value - 0.01, "high": value + 0.01, "hits": hits}
+    result = {"scores": [score], "chance": 0.5, "identities": 2, "probes": sum(probes), "people": probes}
+    return _record("inference", {"protection": protection, "secret": label, "seed": seed}, result)
+
+
 def transfer(protection: str, trained: dict[str, float], *, learner: str = "denoised", seed: int = 0):
     """A transfer record: the accuracies of the models trained for other settings, queried with this one."""
     cell = {"protection": protection, "learner": learner, "seed": seed}
@@ -302,6 +315,8 @@ def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random
     task, static, adaptive = HIDDEN[protection]
     recent = "recogniser" in of["adversary"]
     match kind:
+        case "inference":
+            return inference(protection, cell["secret"], round(0.9 - 0.4 * task, 4), seed=seed)
         case "accuracy":
             loss = {
                 "clean": 0.02 + 2.4 * task,

@@ -21,7 +21,7 @@ def recommended(spec: str, artefact: str | None = None) -> tuple[dict[str, Any],
     study = {"cells": [{"kind": "proved", "cell": cell, "digest": "ab"}], "data": {"shape": [3, 24, 32]}}
     result = {"release": "pixels", "bytes_per_image": 2, "artefact": artefact}
     record = {"kind": "proved", "cell": cell, "digest": "ab", "seconds": 0.0, "result": result}
-    setting = Setting(spec, "protected", None, None, None, (), (), complete=True, on_frontier=True)
+    setting = Setting(spec, "protected", None, None, None, (), (), (), complete=True, on_frontier=True)
     return study, synthetic.typed([record]), setting
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sfumato.study.hits import Hits, hits_of
 from sfumato.study.kinds import proved
 from sfumato.study.records import Record
-from sfumato.study.vocabulary import ATTACKS, CLASSIFIERS, IDENTIFIERS, LEARNERS, release_kind
+from sfumato.study.vocabulary import ATTACKS, CLASSIFIERS, IDENTIFIERS, INFERRERS, LEARNERS, release_kind
 
 Study = dict[str, Any]  # study.json, whose "cells" are those of `grid.cells`
 
@@ -73,6 +73,16 @@ class Risk:
         return replace(self, classifier=strongest, top1=top1, named=halves)
 
 
+@dataclass(frozen=True)
+class Inference(Risk):
+    """How often one adversary infers a further secret, by their best classifier; `attack` is its label."""
+
+    @property
+    def adversary(self) -> str:
+        """In words: "classifiers of what travelled"."""
+        return INFERRERS.get(self.classifier, self.classifier)
+
+
 def accuracies(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Estimate]:
     """(protection, learner) -> accuracy, over the seeds of the study."""
     values: dict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
@@ -113,26 +123,36 @@ def risks(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Risk
     results: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for record in belonging(study, records, "attack"):
         results[record.cell.protection, record.cell.attack or ""].append(record.result)
-    measured = {}
-    for (protection, attack), seeds in results.items():
-        classifier, top1 = strongest_score(seeds)
-        chance = statistics.fmean(result.chance for result in seeds)
-        rising = [
+    return {key: Risk(*_strongest_of(key[1], seeds), rising=_rising(seeds)) for key, seeds in results.items()}
+
+
+def inferences(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Inference]:
+    """(protection, attribute) -> how often it is inferred, over the seeds of the study."""
+    results: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for record in belonging(study, records, "inference"):
+        results[record.cell.protection, record.cell.secret or ""].append(record.result)
+    return {key: Inference(*_strongest_of(key[1], seeds)) for key, seeds in results.items()}
+
+
+def _strongest_of(
+    attack: str, seeds: Sequence[Any]
+) -> tuple[str, str, Estimate, float, int, Mapping[str, Hits]]:
+    """What a Risk has of the results of one attack, one a seed."""
+    classifier, top1 = strongest_score(seeds)
+    chance = statistics.fmean(result.chance for result in seeds)
+    return attack, classifier, top1, chance, seeds[0].identities, hits_of(seeds)
+
+
+def _rising(seeds: Sequence[Any]) -> tuple[str, ...]:
+    """The networks that still gained when their training ended."""
+    return tuple(
+        dict.fromkeys(
             f"{network.network} after {network.steps} steps"
             for result in seeds
             for network in result.trained
             if network.flat is False
-        ]
-        measured[protection, attack] = Risk(
-            attack,
-            classifier,
-            top1,
-            chance,
-            seeds[0].identities,
-            hits_of(seeds),
-            tuple(dict.fromkeys(rising)),
         )
-    return measured
+    )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from sfumato.study.estimates import (
     Estimate,
+    Inference,
     Risk,
     Study,
     accuracies,
@@ -13,6 +14,7 @@ from sfumato.study.estimates import (
     cell_name,
     cells_of,
     episodic,
+    inferences,
     learners_of,
     missing,
     risks,
@@ -33,8 +35,10 @@ class Setting:
         halves: the same on two halves of the test images; None where they are not apart.
         risk: the strongest of the attacks that ran; None where none did.
         risks: of all attacks that ran.
+        inferred: how often each attribute that must stay hidden is inferred.
         untried: the adversaries that must be tried on it, and that the study leaves out.
-        complete: whether all attacks of the study ran, with all seeds; where not, `risk` is too low.
+        complete: whether all attacks and inferences of the study ran, with all seeds; where not, the risks
+            are too low.
         on_frontier: no other complete setting is at least as good in both and better in one.
     """
 
@@ -44,6 +48,7 @@ class Setting:
     halves: tuple[Estimate, Estimate] | None
     risk: Risk | None
     risks: tuple[Risk, ...]
+    inferred: tuple[Inference, ...]
     untried: tuple[str, ...]
     complete: bool
     on_frontier: bool
@@ -79,7 +84,7 @@ def frontier(study: Study, records: Sequence[Record], attacks: Sequence[str] | N
         attacks: only these adversaries; None for all.
     """
     accuracy, risk = accuracies(study, records), risks(study, records)
-    halves = accuracy_halves(study, records)
+    halves, inferred = accuracy_halves(study, records), inferences(study, records)
     absent = set(missing(study, records))
     settings = []
     for protection in study["protections"]:
@@ -97,6 +102,7 @@ def frontier(study: Study, records: Sequence[Record], attacks: Sequence[str] | N
             for entry in cells_of(study, "attack", protection)
             if entry["cell"]["attack"] in wanted
         ]
+        planned += [cell_name(entry) for entry in cells_of(study, "inference", protection)]
         made = [risk[protection, attack] for attack in wanted if (protection, attack) in risk]
         settings.append(
             Setting(
@@ -106,6 +112,7 @@ def frontier(study: Study, records: Sequence[Record], attacks: Sequence[str] | N
                 halves=halves.get((protection, learner)) if learner else None,
                 risk=max(made, key=lambda risk: risk.top1.value, default=None),
                 risks=tuple(made),
+                inferred=tuple(each for (spec, _), each in inferred.items() if spec == protection),
                 untried=tuple(
                     name for name in needed_on(protection) if name not in attacks_on(study, protection)
                 ),

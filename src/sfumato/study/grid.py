@@ -38,8 +38,11 @@ class Task:
 
     Attributes:
         target: the label to classify.
-        sensitive: the label that adversaries are after; None for no attacks. Where it is the target, the
-            accuracy itself is a lower bound of the adaptive risk, and nothing is recommended.
+        sensitive: the label that says who is on an image, whom adversaries look for; None for no attacks.
+            Where it is the target, the accuracy itself is a lower bound of the adaptive risk, and nothing is
+            recommended.
+        attributes: further labels that must stay hidden, whose classes all people share, as gender:
+            adversaries infer them. In a study file `sensitive: [identity, gender]` names both.
         way, shot, queries, episodes: the test.
         other_shots: how many support images the same models are tested with as well.
         classes: names of the target's classes that count, for labels that not all images have; None for all.
@@ -49,6 +52,7 @@ class Task:
 
     target: str = "class"
     sensitive: str | None = None
+    attributes: tuple[str, ...] = ()
     way: int = 5
     shot: int = 5
     queries: int = 15
@@ -62,11 +66,22 @@ class Task:
             replace(self.shape, shot=shot)  # checks it
         if self.episodes < 2:
             raise ConfigError(f"episodes={self.episodes}: at least 2, for an interval")
+        if self.target in self.attributes:
+            raise ConfigError(
+                f"sensitive: {self.target} is the target: what is classified cannot stay hidden"
+            )
+        if len(set(self.secrets)) < len(self.secrets):
+            raise ConfigError(f"sensitive: {', '.join(self.secrets)}: name each label once")
 
     @property
     def shape(self) -> Shape:
         """The shape of a test episode."""
         return Shape(way=self.way, shot=self.shot, queries=self.queries)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """All labels that must stay hidden."""
+        return (*([] if self.sensitive is None else [self.sensitive]), *self.attributes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +90,19 @@ class Bounds:
 
     Attributes:
         reidentification_at_most: top-1 accuracy of the strongest adversary, from 0 to 1.
+        inference_at_most: attribute -> how often the strongest adversary infers it, from 0 to 1: above how
+            often the commonest class is right.
     """
 
     reidentification_at_most: float = 0.1
+    inference_at_most: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 0 <= self.reidentification_at_most <= 1:
             raise ConfigError(f"reidentification_at_most={self.reidentification_at_most:g}: from 0 to 1")
+        for label, bound in self.inference_at_most.items():
+            if not 0 <= bound <= 1:
+                raise ConfigError(f"inference_at_most: {label}: {bound:g}: from 0 to 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +208,19 @@ class StudyConfig:
             raise ConfigError(
                 "measures: face-similarity needs task.sensitive: name the label that says who is on an image"
             )
+        for label in self.task.attributes:
+            if label not in self.recommend.inference_at_most:
+                raise ConfigError(
+                    f"sensitive: {label}: say how often it may be inferred, as "
+                    f"recommend: {{inference_at_most: {{{label}: 0.7}}}}, above the share of its commonest "
+                    "class"
+                )
+        for label in self.recommend.inference_at_most:
+            if label not in self.task.attributes:
+                raise ConfigError(
+                    f"inference_at_most: {label} is no attribute of the study: write "
+                    f"sensitive: [identity, {label}], with the label first that says who is on an image"
+                )
         if self.pictures < 0:
             raise ConfigError(f"pictures={self.pictures}: at least 0, for none")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
@@ -251,6 +285,11 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
         settings["data"] = {"source": settings["data"]}
     check_keys(StudyConfig, settings, where)
     task = settings.get("task", {})
+    if isinstance(task, Mapping) and isinstance(task.get("sensitive"), list):
+        if not task["sensitive"]:
+            raise ConfigError(f"{where}: task: sensitive=[]: name a label, or write null for no attacks")
+        first, *further = task["sensitive"]
+        task = settings["task"] = {**task, "sensitive": first, "attributes": further}
     shape = {"way": task.get("way", Task.way), "shot": task.get("shot", Task.shot)}
     settings["meta"] = {**shape, **settings.get("meta", {})}
     # How large a code is, its spec says; the settings need some size.

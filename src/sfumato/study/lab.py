@@ -22,6 +22,7 @@ from sfumato.errors import ConfigError, did_you_mean
 from sfumato.protect.release import made_of
 from sfumato.study import kinds, trained
 from sfumato.study.adversaries import Adversaries
+from sfumato.study.attacks import infer
 from sfumato.study.cells import Cell, changed, digest_of
 from sfumato.study.grid import StudyConfig
 from sfumato.study.kinds.common import module
@@ -100,6 +101,7 @@ class Lab:
                 module("learners", method).check(self)
         if config.task.sensitive is not None and (config.attacks or "face-similarity" in config.measures):
             self.adversaries.check()
+        infer.check(self)
         for spec in config.specs:
             recipe = trained.recipe_of(spec)
             if recipe is None:

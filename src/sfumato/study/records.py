@@ -29,6 +29,7 @@ _WHICH = {
     "transfer": "learner",
     "stored": "learner",
     "reconstruction": "attack",
+    "inference": "secret",
 }
 
 
@@ -40,6 +41,7 @@ class CellOfRecord(Model):
     learner: str | None = None
     attack: str | None = None
     view: str | None = None
+    secret: str | None = None
 
     @property
     def which(self) -> tuple[str, ...]:

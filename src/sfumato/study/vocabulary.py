@@ -92,6 +92,13 @@ PROTECTIONS = {
 }
 
 
+# Who infers an attribute, by the names that records have.
+INFERRERS = {
+    "values": "classifiers of what travelled",
+    "network": "a network trained on releases",
+}
+
+
 def release_kind(spec: str) -> str:
     """The kind of what a spec releases. Of a name that is not known: pixels."""
     name, _, rest = spec.partition(":")

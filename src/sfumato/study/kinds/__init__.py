@@ -13,6 +13,7 @@ from sfumato.study.kinds import (
     accuracy,
     attack,
     embeddings,
+    inference,
     pictures,
     proved,
     reconstruction,
@@ -35,6 +36,7 @@ KINDS: dict[str, ModuleType] = {
     "pictures": pictures,
     "proved": proved,
     "tells": tells,
+    "inference": inference,
     "stored": stored,
     "reconstruction": reconstruction,
 }

@@ -66,7 +66,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     train = lab.data.split("train")
     known = train.rows(lab.shuffled(len(train), cell.seed)[:_IMAGES])
     asked = lab.test.rows(lab.shuffled(len(lab.test), cell.seed + 1)[:_IMAGES])
-    reduce = _Reduced(lab.released(cell, known.images, TELLING).vectors())
+    reduce = Reduced(lab.released(cell, known.images, TELLING).vectors())
     of_known, of_asked = reduce.known, reduce(lab.released(cell, asked.images, TOLD).vectors())
     for name in lab.data.labels:
         learned_rows, asked_rows = (_of_the_task(lab, part, name) for part in (known, asked))
@@ -97,7 +97,7 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     return {"labels": labels}
 
 
-class _Reduced:
+class Reduced:
     """Principal components of vectors. State: those of the vectors that it was made of."""
 
     def __init__(self, vectors: "Tensor") -> None:
@@ -111,6 +111,7 @@ class _Reduced:
         self.known = self(vectors)
 
     def __call__(self, vectors: "Tensor") -> "Tensor":
+        """(N, D) -> (N, 100 at most) float64."""
         import torch
 
         if self._pca is None:

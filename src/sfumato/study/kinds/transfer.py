@@ -36,7 +36,8 @@ def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the result, beside cell, data and artefacts."""
     task = changed(lab.config.task)
-    task.pop("sensitive", None)
+    for name in ("sensitive", "attributes"):
+        task.pop(name, None)
     return {"task": task, **lab.training_settings(), "specs": lab.config.specs}
 
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the accuracy."""
     task = changed(lab.config.task)
-    task.pop("sensitive", None)
+    for name in ("sensitive", "attributes"):
+        task.pop(name, None)
     return {"task": task, **lab.training_settings()}
 
 

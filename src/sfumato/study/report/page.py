@@ -121,7 +121,8 @@ def _summary(study: Study, records: Sequence[Record]) -> list[str]:
         f"protect {data['images']:,} {colour} images of {width} × {height} pixels ({data['source']})"
     )
     first += (
-        f", and measures how well the task still works and how often an adversary can still tell {sensitive}."
+        f", and measures how well the task still works and how often an adversary can still tell "
+        f"{' or '.join([sensitive, *(task.get('attributes') or [])])}."
         if sensitive
         else ", and measures how well the task still works. It names no secret: no adversary was tried."
     )

@@ -95,9 +95,9 @@ class CodeRecipe:
         )
 
     def _sensitive(self, config: "StudyConfig") -> tuple[str, ...]:
-        task = config.task
-        wanted = config.codes.against > 0 and task.sensitive not in (None, task.target)
-        return (task.sensitive,) if wanted and task.sensitive is not None else ()
+        if not config.codes.against:
+            return ()
+        return tuple(label for label in config.task.secrets if label != config.task.target)
 
 
 def _fitting(

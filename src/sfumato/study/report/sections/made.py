@@ -97,6 +97,7 @@ def _data(data: dict[str, Any]) -> Entries:
 def _task(study: Study) -> Entries:
     task = study["task"]
     entries = [("target label", task["target"]), ("secret label", task.get("sensitive") or "none")]
+    entries += [("secret attribute", label) for label in task.get("attributes") or []]
     if episodic(study):
         entries.append(
             ("episode", f"{task['way']}-way {task['shot']}-shot, {task['queries']} queries a class")

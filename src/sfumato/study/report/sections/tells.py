@@ -45,6 +45,10 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
         "protections": [
             spec for spec in study["protections"] if any(spec == protection for protection, _ in labels)
         ],
-        "roles": {study["task"]["target"]: "the task", study["task"].get("sensitive"): "the secret"},
+        "roles": {
+            **dict.fromkeys(study["task"].get("attributes") or [], "a secret"),
+            study["task"]["target"]: "the task",
+            study["task"].get("sensitive"): "the secret",
+        },
     }
     return Section("tells", "What else a release tells", "What else it tells", values)

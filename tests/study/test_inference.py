@@ -1,0 +1,205 @@
+"""Several secrets: who is on an image, and attributes that all people share."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.study import synthetic
+from tests.study.test_recommend import CLEAR, found, small_study
+from tests.study.test_report import Page
+from tests.study.test_run import SETTINGS, cartoons
+
+from sfumato.data.labelled import Label, LabelledImages
+from sfumato.errors import ConfigError, DataError
+from sfumato.study import grid, report, run
+from sfumato.study.lab import Lab, Progress
+from sfumato.study.recommend import recommend
+from sfumato.study.records import Record
+
+BADGE = {
+    **SETTINGS,
+    "task": {**SETTINGS["task"], "sensitive": ["identity", "badge"]},
+    "protections": ["pixelize:cell=4", "block:share=0.9"],
+    "attacks": ["reidentify-values"],
+    "classifier": {"network": "conv4", "epochs": 2},
+    "recommend": {"inference_at_most": {"badge": 0.8}},
+}
+
+
+def badged() -> LabelledImages:
+    """Drawn faces, half of which have a white square in the corner, whoever it is."""
+    loaded = cartoons()
+    images, codes = loaded.images.clone(), torch.arange(len(loaded)) % 2
+    images[codes == 1, :, :4, :4] = 255
+    images[codes == 0, :, :4, :4] = 0
+    return replace(loaded, images=images, labels={**loaded.labels, "badge": Label(codes, ("no", "yes"))})
+
+
+def inferred(lab: Lab) -> dict[str, Any]:
+    """Protection -> the result of the inference."""
+    cells = [cell for cell in grid.cells(lab.config) if cell.kind == "inference"]
+    return {cell.protection: lab.measure(cell) for cell in cells}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    settings = {**BADGE, "protections": ["pixelize:cell=4", "code:bits=1"]}
+    settings |= {"codes": {"way": 3, "shot": 2, "queries": 2, "epochs": 1, "episodes_per_epoch": 2}}
+    return inferred(Lab(grid.parse(settings), badged(), tmp_path_factory.mktemp("badge"), Progress()))
+
+
+def test_an_attribute_that_a_release_shows_is_inferred_of_people_whom_nobody_knows(results: dict[str, Any]):
+    for spec in ("none", "pixelize:cell=4"):
+        scores = {score["classifier"]: score for score in results[spec]["scores"]}
+        assert list(scores) == ["values", "network"]
+        assert scores["values"]["top1"] == 1.0
+        assert results[spec]["chance"] == 28 / 54
+
+
+def test_of_one_bit_nobody_infers_what_the_task_has_nothing_to_do_with(results: dict[str, Any]):
+    (score,) = results["code:bits=1"]["scores"]
+    assert score["classifier"] == "values"  # there is no image to show to a network
+    assert score["low"] < 0.6 < 1.0
+    assert sum(score["hits"]) == pytest.approx(score["top1"] * 54)
+
+
+def test_photographs_of_one_person_are_no_independent_trials_of_what_they_share(tmp_path: Path):
+    settings = {**BADGE, "task": {**BADGE["task"], "sensitive": ["identity", "gender"]}}
+    settings["recommend"] = {"inference_at_most": {"gender": 0.9}}
+    settings["protections"] = []
+    result = inferred(Lab(grid.parse(settings), cartoons(), tmp_path, Progress()))["none"]
+    score = max(result["scores"], key=lambda score: score["top1"])
+    people = len(result["people"])
+    # Not narrower than of as many trials as people by much: a person is right or wrong as a whole.
+    assert (
+        score["high"] - score["low"] > 0.5 * 2 * 1.96 * (score["top1"] * (1 - score["top1"]) / people) ** 0.5
+    )
+
+
+def test_a_list_of_secrets_is_the_person_and_attributes():
+    config = grid.parse(BADGE)
+    assert (config.task.sensitive, config.task.attributes) == ("identity", ("badge",))
+    assert grid.parse(SETTINGS).task.attributes == ()
+    assert grid.parse({**SETTINGS, "task": {**SETTINGS["task"], "sensitive": ["identity"]}}) == grid.parse(
+        SETTINGS
+    )
+
+
+def test_what_a_study_of_one_secret_has_measured_is_read_again_with_two(tmp_path: Path):
+    one = Lab(
+        grid.parse({**BADGE, "task": SETTINGS["task"], "recommend": {}}), badged(), tmp_path, Progress()
+    )
+    two = Lab(grid.parse(BADGE), badged(), tmp_path, Progress())
+    digests = [{lab.digest(cell) for cell in grid.cells(lab.config)} for lab in (one, two)]
+    assert digests[0] < digests[1]
+    assert len(digests[1] - digests[0]) == 3  # an inference of each protection
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"recommend": {}}, r"sensitive: badge: say how often it may be inferred"),
+        (
+            {"recommend": {"inference_at_most": {"badge": 0.8, "gender": 0.8}}},
+            r"gender is no attribute of the study: write sensitive: \[identity, gender\]",
+        ),
+        ({"recommend": {"inference_at_most": {"badge": 1.5}}}, r"badge: 1.5: from 0 to 1"),
+        ({"task": {**BADGE["task"], "sensitive": []}}, r"sensitive=\[\]: name a label"),
+        (
+            {"task": {**BADGE["task"], "sensitive": ["identity", "badge", "badge"]}},
+            "name each label once",
+        ),
+        ({"task": {**BADGE["task"], "target": "badge"}}, "badge is the target"),
+    ],
+)
+def test_secrets_that_make_no_sense_are_refused(change: dict[str, Any], message: str):
+    with pytest.raises(ConfigError, match=message):
+        grid.parse({**BADGE, **change})
+
+
+def test_a_bound_that_guessing_breaks_is_refused_before_anything_is_measured(tmp_path: Path):
+    config = grid.parse({**BADGE, "recommend": {"inference_at_most": {"badge": 0.5}}})
+    with pytest.raises(ConfigError, match=r"badge: 0.5: to name the commonest class is right in 0.519"):
+        Lab(config, badged(), tmp_path, Progress())
+
+
+def test_a_label_whose_classes_nobody_trains_on_is_no_attribute(tmp_path: Path):
+    settings = {**BADGE, "task": {**BADGE["task"], "sensitive": ["identity", "headwear"], "target": "age"}}
+    config = grid.parse({**settings, "recommend": {"inference_at_most": {"headwear": 0.9}}, "learners": []})
+    with pytest.raises(DataError, match="headwear: an attribute has two classes or more"):
+        Lab(config, badged(), tmp_path, Progress())
+
+
+# What is recommended
+
+
+def study_of_two(bound: float = 0.7) -> dict[str, Any]:
+    task = {**synthetic.study()["task"], "attributes": ["gender"]}
+    bounds = {"reidentification_at_most": 0.1, "inference_at_most": {"gender": bound}}
+    return small_study("blur:radius=3", "blur:radius=5", task=task, recommend=bounds)
+
+
+def records_of_two(*shares: float) -> list[Record]:
+    """Of two settings, of which the first is more accurate; how often an attribute is inferred of them."""
+    specs = ("none", "blur:radius=3", "blur:radius=5")
+    made = [
+        synthetic.inference(spec, "gender", share) for spec, share in zip(specs, (0.9, *shares), strict=True)
+    ]
+    return [
+        *CLEAR,
+        *found("blur:radius=3", 0.93, 0.03, 0.05),
+        *found("blur:radius=5", 0.90, 0.03, 0.05),
+        *synthetic.typed(made),
+    ]
+
+
+def test_the_recommended_setting_keeps_the_bound_of_every_secret():
+    advice = recommend(study_of_two(), records_of_two(0.8, 0.6))
+    assert advice.headline == "recommended: blur:radius=5"
+    assert (
+        "Gender is inferred in 60.0% (95% interval 59.0 to 61.0) of cases by classifiers of what travelled, "
+        "guessing 50.0%; at most 70.0% is accepted, and the upper end is"
+    ) in " ".join(advice.lines)
+    # With nothing inferred the more accurate one is.
+    assert recommend(study_of_two(), records_of_two(0.6, 0.6)).headline == "recommended: blur:radius=3"
+
+
+def test_an_inference_under_the_bound_whose_upper_end_is_above_it_is_not_enough():
+    assert recommend(study_of_two(), records_of_two(0.8, 0.69)).setting is None
+    assert recommend(study_of_two(0.8), records_of_two(0.8, 0.69)).setting is not None
+
+
+def test_where_no_setting_keeps_all_bounds_the_nearest_and_its_inference_are_said():
+    advice = recommend(study_of_two(), records_of_two(0.85, 0.75))
+    assert advice.headline == (
+        "no recommendation: no useful setting is shown to keep re-identification at or under 10.0%, and the "
+        "inference of gender at or under 70.0%"
+    )
+    assert "The nearest is blur:radius=5" in advice.lines[1]
+    assert "Gender is inferred in 75.0%" in advice.lines[2]
+
+
+def test_a_setting_of_which_an_inference_is_missing_is_not_recommended():
+    records = [record for record in records_of_two(0.6, 0.6) if record.cell.protection != "blur:radius=3"]
+    records += found("blur:radius=3", 0.93, 0.03, 0.05)
+    advice = recommend(study_of_two(), records)
+    assert advice.headline == "recommended: blur:radius=5"
+    assert "Not considered, since records are missing: blur:radius=3." in advice.lines
+
+
+def test_the_report_has_a_table_of_inferences_and_marks_what_is_above_the_bound():
+    page = Page(report.render(study_of_two(), records_of_two(0.8, 0.6)))
+    rows = page.table("Table of inferences")
+    assert rows[0] == ["setting", "gender at most 70.0%; guessing 50.0%"]
+    assert [row[1].split(" 7")[0].startswith("▲") for row in rows[1:]] == [True, True, False]
+    assert "how often an adversary can still tell identity or gender." in page.text
+
+
+def test_a_study_of_two_secrets_runs_from_a_file_to_a_report(tmp_path: Path):
+    settings = {**BADGE, "task": {**BADGE["task"], "sensitive": ["identity", "gender"]}, "pictures": 0}
+    settings |= {"recommend": {"inference_at_most": {"gender": 0.95}}, "embeddings": False}
+    directory = run.run(grid.parse(settings), tmp_path)
+    page = report.write(directory).read_text(encoding="utf-8")
+    assert "Attribute inference" in page
