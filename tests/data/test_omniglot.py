@@ -77,6 +77,18 @@ def test_alphabet_and_drawer_of_a_rotation_are_those_of_the_drawing(tmp_path: Pa
     assert values(data, "drawer") == ["01", "02"] * 16
 
 
+def test_the_split_of_lake_keeps_alphabets_and_whoever_drew_them_apart(tmp_path: Path):
+    data = omniglot(fake(tmp_path), rotations=False, split="lake")
+    assert {name: set(values(data.split(name), "alphabet")) for name in data.splits} == {
+        "train": {"Latin"},
+        "validation": {"Hebrew"},
+        "test": {"Keble"},
+    }
+    assert set(values(data.split("test"), "drawer")) == {"Keble/01", "Keble/02"}
+    drawers = [set(values(data.split(name), "drawer")) for name in data.splits]
+    assert not drawers[0] & drawers[1] | drawers[0] & drawers[2] | drawers[1] & drawers[2]
+
+
 @pytest.mark.parametrize("part", ["images_background", "images_evaluation"])
 def test_a_missing_part_is_named_with_the_archive_to_unpack(tmp_path: Path, part: str):
     root = fake(tmp_path)

@@ -1,8 +1,9 @@
-"""Omniglot in its official layout, with the Vinyals split and rotations as classes."""
+"""Omniglot in its official layout, with the split of Vinyals et al. or of Lake et al.; rotations are classes."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -24,18 +25,27 @@ _TEST_CHARACTERS = frozenset(f"Gurmukhi/character{n}" for n in (42, 43, 44, 45))
 _PARTS = ("images_background", "images_evaluation")
 
 
-def omniglot(root: str | os.PathLike[str], *, size: int = 28, rotations: bool = True) -> LabelledImages:
+def omniglot(
+    root: str | os.PathLike[str],
+    *,
+    size: int = 28,
+    rotations: bool = True,
+    split: Literal["vinyals", "lake"] = "vinyals",
+) -> LabelledImages:
     """Read Omniglot (Lake, Salakhutdinov & Tenenbaum 2015), ink 255 on 0.
 
     Args:
         root: the folder with images_background and images_evaluation, each as ALPHABET/characterNN/*.png.
         size: side in pixels; 28 by nearest neighbour is what prototypical networks are compared on.
         rotations: each character turned by 90, 180 and 270 degrees is a class of its own, in the same split.
+        split: "vinyals", 1028, 172 and 423 characters, as prototypical networks are compared on; some of its
+            training alphabets are evaluation alphabets of the release. "lake": 25 and 5 of the background
+            alphabets, and the 20 evaluation alphabets for the test, as the authors of Omniglot have it.
 
     Returns:
         Labels `class` ("Greek/character01/rot090"), `alphabet`, `drawer`, and `original`, the drawing that an
-        image is, turned or not; splits of 1028, 172 and 423 characters, each four times as many classes with
-        rotations.
+        image is, turned or not. Each alphabet was drawn by 20 people of its own: with "lake" drawers have
+        its name ("Greek/05"), and nobody is in two splits; with "vinyals" their number alone ("05").
 
     Raises:
         DataError: a part of the layout is missing.
@@ -56,19 +66,24 @@ def omniglot(root: str | os.PathLike[str], *, size: int = 28, rotations: bool = 
     characters = ["/".join(path.parts[-3:-1]) for path in files]
     alphabets = [path.parts[-3] for path in files]
     drawers = [path.stem.rsplit("_", 1)[-1] for path in files]
+    if split == "lake":
+        hands = [f"{alphabet}/{drawer}" for alphabet, drawer in zip(alphabets, drawers, strict=True)]
+        where = [_lake_split_of(path) for path in files]
+    else:
+        hands, where = drawers, [_split_of(name) for name in characters]
     turns = range(4) if rotations else range(1)
     classes = [f"{name}/rot{90 * turn:03d}" if rotations else name for turn in turns for name in characters]
-    split = np.array([_split_of(name) for name in characters] * len(turns))
+    splits = np.array(where * len(turns))
     return LabelledImages(
         "omniglot",
         torch.from_numpy(np.concatenate([np.rot90(pixels, turn, axes=(1, 2)) for turn in turns]))[:, None],
         {
             "class": label_of(classes),
             "alphabet": label_of(alphabets * len(turns)),
-            "drawer": label_of(drawers * len(turns)),
+            "drawer": label_of(hands * len(turns)),
             "original": label_of([f"{c}/{d}" for c, d in zip(characters, drawers, strict=True)] * len(turns)),
         },
-        {name: torch.from_numpy((split == name).nonzero()[0]) for name in ("train", "validation", "test")},
+        {name: torch.from_numpy((splits == name).nonzero()[0]) for name in ("train", "validation", "test")},
     )
 
 
@@ -76,6 +91,13 @@ def _ink(path: Path, size: int) -> np.ndarray:
     paper = images.read(path, channels=1)[0].numpy()
     # Not images.read's size=, which is smooth: prototypical networks are compared on nearest neighbours.
     return 255 - np.asarray(Image.fromarray(paper).resize((size, size), Image.Resampling.NEAREST))
+
+
+def _lake_split_of(path: Path) -> str:
+    part, alphabet = path.parts[-4:-2]
+    if part == "images_evaluation":
+        return "test"
+    return "validation" if alphabet in _VALIDATION else "train"
 
 
 def _split_of(character: str) -> str:
