@@ -138,6 +138,42 @@ class People(Record):
     seed: int
 
 
+class Point(Record):
+    """How often the strongest classifier names people, at one value of what an adversary has."""
+
+    at: int = Field(alias="value")
+    classifier: str
+    top1: float
+    low: float
+    high: float
+    flat: bool | None = None
+
+    @property
+    def named(self) -> Interval:
+        """The share with its interval."""
+        return Interval(value=self.top1, low=self.low, high=self.high)
+
+
+class Saturation(Record):
+    """A record of studies/saturation.py: one world, and one of steps, copies and gallery."""
+
+    world: str
+    knob: str
+    curves: dict[str, list[Point]]
+    seed: int
+    seconds: float
+
+    @property
+    def asked(self) -> list[int]:
+        """The values, ascending."""
+        return [point.at for point in next(iter(self.curves.values()))]
+
+    @property
+    def gains(self) -> list[float]:
+        """What each protection's figure rises by, from the last value but one to the last."""
+        return [curve[-1].top1 - curve[-2].top1 for curve in self.curves.values()]
+
+
 def values() -> dict[str, Any]:
     """What templates may use."""
     stored = read_all("stored/*.json", Stored)
@@ -145,5 +181,6 @@ def values() -> dict[str, Any]:
         "networks": read("face-networks.json", Networks),
         "stored": [[record for record in stored if (record.world, record.spec) == pair] for pair in STORED],
         "pooled": pooled,
+        "saturation": read_all("saturation/*.json", Saturation),
         "people": {name: read(f"people/{name}.json", People) for name in MEASURES},
     }

@@ -1,4 +1,4 @@
-"""Omniglot in its official layout, with the split of Vinyals et al. or of Lake et al.; rotations are classes."""
+"""Omniglot in its official layout, split as by Vinyals et al. or by Lake et al.; rotations are classes."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
