@@ -7,7 +7,9 @@ the caller, who passes released images, never a protection.
 """
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -286,7 +288,8 @@ def reidentify(
 
     people, places = gallery_identities.unique(return_inverse=True)
     # Its solver visits the rows in random order, where there are fewer of them than dimensions.
-    machine = LinearSVC(C=weight, dual="auto", random_state=0).fit(gallery.numpy(), places.numpy())
+    with _few_of_each():
+        machine = LinearSVC(C=weight, dual="auto", random_state=0).fit(gallery.numpy(), places.numpy())
     margins = torch.from_numpy(machine.decision_function(probes.numpy())).float()
     if len(people) == 2:  # one margin, of the second against the first
         margins = torch.stack([-margins, margins], 1)
@@ -300,6 +303,14 @@ def reidentify(
         Guesses("1-nn", people, nearest),
         Guesses("mean", people, to_means),
     )
+
+
+@contextmanager
+def _few_of_each() -> Iterator[None]:
+    """Without the warning of scikit-learn that names with one photograph each might be no classes."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The number of unique classes is greater than 50%")
+        yield
 
 
 _MOST_OUTPUTS = 4096  # different releases that are looked up in a table
@@ -409,7 +420,8 @@ def _by_kernel(gallery: Tensor, identities: Tensor, probes: Tensor) -> tuple[Ten
 
     people = identities.unique()
     machine = SVC(C=_COST, kernel="precomputed", decision_function_shape="ovo")
-    machine.fit(kernel(gallery), identities.numpy())
+    with _few_of_each():
+        machine.fit(kernel(gallery), identities.numpy())
     first, second = torch.triu_indices(len(people), len(people), 1)
     scores = []
     for part in probes.split(_AT_ONCE):

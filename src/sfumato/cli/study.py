@@ -46,9 +46,30 @@ def run(
 @app.command()
 def report(
     directory: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    pdf: Annotated[
+        Path | None,
+        typer.Option(
+            help="Print what to use, what it keeps and what is left to a page of PDF as well, by the "
+            "Chromium or Chrome that is installed."
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what the report says as JSON, and nothing else.")
+    ] = False,
 ) -> None:
     """Make the report of a run from its records, also of one that is not finished."""
-    from sfumato.cli.show import conclude
-    from sfumato.study.report import write
+    import json
 
-    conclude(directory, write(directory))
+    from sfumato.cli.show import conclude
+    from sfumato.study import report as reports
+
+    path = reports.write(directory)
+    study, records = reports.load(directory)
+    if pdf is not None:
+        reports.write_pdf(reports.render(study, records, summary=True), pdf)
+    if as_json:
+        print(json.dumps(reports.as_json(study, records), indent=1, ensure_ascii=False))
+        return
+    conclude(directory, path)
+    if pdf is not None:
+        print(f"PDF: {pdf}")

@@ -41,21 +41,40 @@ class Recommendation:
 
     Attributes:
         setting: the recommended one.
-        accuracy, risk: its figures, on the test images and people that had no part in the choice where the
-            records have them apart; None without a setting.
         runner_up: the next most accurate setting under the bound.
         bound: the highest re-identification that the study accepts; None where it names none.
         headline: one line: "recommended: SPEC", or that and why there is none.
-        details: what there is to know about it, a sentence a line.
+        reasons: more on why there is none, a sentence each.
+        accuracy, risk: its figures, on the test images and people that had no part in the choice where the
+            records have them apart; None without a setting.
+        chosen: how it was chosen, a sentence each.
+        found: how it is shown to keep the bounds, and what else adversaries found, a sentence each.
+        proved: what is proved of it, in a sentence.
+        not_tried: who was not tried on it, and which settings were not judged, a sentence each.
     """
 
     setting: Setting | None
     runner_up: Setting | None
     bound: float | None
     headline: str
-    details: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
     accuracy: Estimate | None = None
     risk: Risk | None = None
+    chosen: tuple[str, ...] = ()
+    found: tuple[str, ...] = ()
+    proved: str = ""
+    not_tried: tuple[str, ...] = ()
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """What there is to know about it, a sentence a line; the first has its figures."""
+        if self.setting is None or self.accuracy is None or self.risk is None:
+            return self.reasons
+        figures = (
+            f"Accuracy {_with_interval(self.accuracy)}, {learner_in_words(self.setting.learner or '')}; "
+            f"strongest re-identification {_risk_in_words(self.risk)}."
+        )
+        return (figures, *self.found, *self.chosen, self.proved, *self.not_tried)
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -88,38 +107,37 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
     accuracy, risk = best.accuracy_on(1), best.risk_on(1)
     assert accuracy is not None  # it is known
     assert risk is not None
-    details = [
-        f"Accuracy {_with_interval(accuracy)}, {learner_in_words(best.learner or '')}; "
-        f"strongest re-identification {_risk_in_words(risk)}.",
-        choice.shown(best),
-        *choice.of_attributes(best),
-    ]
+    chosen = []
     if best.halves and any(hits.apart for hits in risk.named.values()):
-        details.append("One half of the people and test images chose it; these figures are of the other.")
+        chosen.append("One half of the people and test images chose it; these figures are of the other.")
     second = others[0] if others else None
     if second and second.accuracy and second.risk and accuracy.overlaps(second.accuracy):
-        details.append(
+        chosen.append(
             f"Its accuracy cannot be told from the runner-up's: {second.protection} has "
             f"{_with_interval(second.accuracy)}, and re-identification {percent(second.risk.top1.value)}."
         )
-    details.append(_proved_in_words(proofs(study, records).get(best.protection)))
+    found = [choice.shown(best), *choice.of_attributes(best)]
     if together := several(study, records).get(best.protection):
-        details.append(together_in_words(together))
+        found.append(together_in_words(together))
     if rising := dict.fromkeys(network for each in best.risks for network in each.rising):
-        details.append(
+        found.append(
             f"Some adversaries still gained when their training ended ({', '.join(rising)}): what they name "
             "is a lower bound. To train them longer, raise their steps in the study file."
         )
+    not_tried = []
     if left_out := not_tried_on(study, best.protection):
-        details.append(f"Adversaries of this library that were not tried on it: {', '.join(left_out)}.")
+        not_tried.append(f"Adversaries of this library that were not tried on it: {', '.join(left_out)}.")
     return Recommendation(
         best,
         second,
         bound,
         f"recommended: {best.protection}",
-        (*details, *_not_considered(settings)),
-        accuracy,
-        risk,
+        accuracy=accuracy,
+        risk=risk,
+        chosen=tuple(chosen),
+        found=tuple(found),
+        proved=_proved_in_words(proofs(study, records).get(best.protection)),
+        not_tried=(*not_tried, *_not_considered(settings)),
     )
 
 

@@ -4,8 +4,10 @@ A pure function of study.json and the records: no clock and no chance, so that t
 bytes. Nothing in the page asks a network for anything; it holds its style, its charts and its pictures.
 """
 
+from sfumato.study.report.answers import as_json
 from sfumato.study.report.page import render, write
+from sfumato.study.report.printing import write_pdf
 from sfumato.study.report.reading import load
 from sfumato.study.report.tables import Table, tables
 
-__all__ = ["Table", "load", "render", "tables", "write"]
+__all__ = ["Table", "as_json", "load", "render", "tables", "write", "write_pdf"]

@@ -23,6 +23,7 @@ from sfumato.study.estimates import (
 )
 from sfumato.study.recommend import recommend
 from sfumato.study.records import Record
+from sfumato.study.report.answers import answers
 from sfumato.study.report.reading import load
 from sfumato.study.report.tables import all_tables
 from sfumato.study.vocabulary import ATTACKS
@@ -52,8 +53,8 @@ def write(directory: str | os.PathLike[str]) -> Path:
     return _write(directory / "report.html", page)
 
 
-def render(study: Study, records: Sequence[Record]) -> str:
-    """The page of a study as text."""
+def render(study: Study, records: Sequence[Record], *, summary: bool = False) -> str:
+    """The page of a study as text; of a summary what stands above the sections: one page of paper."""
     with needs_extra("a report", "study"):
         import jinja2
         import markupsafe
@@ -77,14 +78,17 @@ def render(study: Study, records: Sequence[Record]) -> str:
         "shown": shown,
     }
     environment.globals |= _known_to_all(study, records)
-    made = [module.section(study, records) for module in SECTIONS]
+    made = [] if summary else [module.section(study, records) for module in SECTIONS]
     sections = [
         (section, markupsafe.Markup(environment.get_template(f"{section.name}.html").render(section.values)))
         for section in made
         if section
     ]
     return environment.get_template("page.html").render(
-        sections=sections, summary=_summary(study, records), absent=missing(study, records)
+        sections=sections,
+        summary=_summary(study, records),
+        answers=answers(study, records, recommend(study, records)),
+        absent=missing(study, records),
     )
 
 

@@ -1,0 +1,141 @@
+"""What somebody who decides asks of a study, answered in plain words: the first screen of a report."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sfumato.study.estimates import (
+    Estimate,
+    Study,
+    accuracies,
+    clean_learner,
+    guessing,
+    learner_in_words,
+    missing,
+    percent,
+    proofs,
+)
+from sfumato.study.frontier import frontier
+from sfumato.study.recommend import Recommendation, recommend
+from sfumato.study.records import Record
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question, and its answer.
+
+    Attributes:
+        question: in a few words.
+        figure: what answers it at a glance; "" for nothing.
+        sentences: the answer; the first may begin with the figure.
+    """
+
+    question: str
+    figure: str
+    sentences: tuple[str, ...]
+
+
+def answers(study: Study, records: Sequence[Record], advice: Recommendation) -> list[Answer]:
+    """The questions in the order in which they are asked; fewer where nothing is recommended."""
+    if advice.setting is None:
+        return [Answer("What to use", "", (_why(advice), *advice.reasons))]
+    return [
+        Answer("What to use", advice.setting.protection, advice.chosen),
+        _kept(study, records, advice),
+        _found(study, advice),
+        Answer("What is proved", "", (_sentence(advice.proved.removeprefix("What is proved: ")),)),
+        Answer("What was not tried", "", (*advice.not_tried, _OTHERS)),
+    ]
+
+
+_OTHERS = "An adversary whom nobody has thought of yet may find more, up to what is proved."
+
+
+def as_json(study: Study, records: Sequence[Record]) -> dict[str, Any]:
+    """What a report says of a study, fit for JSON.
+
+    Returns:
+        study: its name. recommended: the spec, or None. answers: of the first screen. settings: of each
+        protection its best learner and strongest adversary, shares from 0 to 1 with the ends of their
+        intervals, and what is proved. missing: cells that no record is of.
+    """
+    advice, proved = recommend(study, records), proofs(study, records)
+    return {
+        "study": study["name"],
+        "recommended": advice.setting.protection if advice.setting else None,
+        "headline": advice.headline,
+        "answers": [asdict(answer) for answer in answers(study, records, advice)],
+        "settings": [
+            {
+                "protection": each.protection,
+                "learner": each.learner,
+                "accuracy": _share(each.accuracy),
+                "reidentification": _share(each.risk.top1 if each.risk else None),
+                "adversary": each.risk.adversary if each.risk else None,
+                "chance": each.risk.chance if each.risk else None,
+                "inferred": {inferred.attack: _share(inferred.top1) for inferred in each.inferred},
+                "proved": [
+                    {"people": naming.candidates, "at_most": naming.at_most}
+                    for naming in (proved[each.protection].naming if each.protection in proved else ())
+                ],
+                "complete": each.complete,
+                "on_frontier": each.on_frontier,
+            }
+            for each in frontier(study, records)
+        ],
+        "missing": missing(study, records),
+    }
+
+
+def _share(estimate: Estimate | None) -> dict[str, float] | None:
+    if estimate is None:
+        return None
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+
+
+def _why(advice: Recommendation) -> str:
+    return _sentence(f"{advice.headline.removeprefix('no recommendation: ')}.")
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _kept(study: Study, records: Sequence[Record], advice: Recommendation) -> Answer:
+    assert advice.accuracy is not None  # there is a setting
+    assert advice.setting is not None
+    value = advice.accuracy.value
+    sentences = [
+        f"{percent(value)} of images are classified rightly ({_ends(advice.accuracy)}; "
+        f"{_by(advice.setting.learner or '')})."
+    ]
+    clean, chance = accuracies(study, records).get(("none", clean_learner(study))), guessing(study, records)
+    if clean is not None and chance is not None and clean.value > chance:
+        share = (value - chance) / (clean.value - chance)
+        kept = "all" if share >= 1 else f"{100 * share:.0f}%"
+        sentences.append(
+            f"Of clear images it is {percent(clean.value)}, and of guesses {percent(chance)}: "
+            f"{kept} of what there is above guessing is kept."
+        )
+    return Answer("What it keeps", percent(value), tuple(sentences))
+
+
+def _found(study: Study, advice: Recommendation) -> Answer:
+    assert advice.risk is not None  # there is a setting
+    risk, secret = advice.risk, study["task"]["sensitive"]
+    sentences = (
+        f"{percent(risk.top1.value)} of releases are named: so often the strongest adversary has the right "
+        f"{secret} ({_ends(risk.top1)}; {risk.adversary}), and guessing in {percent(risk.chance)}.",
+        *advice.found,
+    )
+    return Answer("What an adversary finds out", percent(risk.top1.value), sentences)
+
+
+def _by(learner: str) -> str:
+    words = learner_in_words(learner)
+    return f"a classifier {words}" if words.startswith("trained") else words
+
+
+def _ends(estimate: Estimate) -> str:
+    kind = "95% interval" if estimate.seeds == 1 else "lowest and highest seed"
+    return f"{kind} {100 * estimate.low:.1f} to {100 * estimate.high:.1f}"

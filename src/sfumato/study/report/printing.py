@@ -1,0 +1,49 @@
+"""Pages as PDF, printed by the browser that is installed."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from sfumato.errors import ConfigError, SfumatoError
+from sfumato.files import whole
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+_FLAGS = ("--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+_SECONDS = 120
+
+
+def write_pdf(page: str, path: str | os.PathLike[str]) -> Path:
+    """Print an HTML page that needs nothing else; the file appears whole or not at all.
+
+    Raises:
+        ConfigError: no Chromium or Chrome is installed.
+        SfumatoError: it did not print the page.
+    """
+    path = Path(path)
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if browser is None:
+        raise ConfigError(
+            "a PDF is printed by Chromium or Chrome, and none is installed: install one, or print "
+            "report.html from any browser"
+        )
+    with tempfile.TemporaryDirectory() as folder, whole(path) as temporary:
+        source, printed = Path(folder) / "page.html", Path(folder) / "page.pdf"
+        source.write_text(page, encoding="utf-8")
+        # Its own sandbox does not start for root; the page runs no script and asks no network.
+        root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        command = [browser, *_FLAGS, *root, f"--user-data-dir={folder}/profile", "--no-pdf-header-footer"]
+        try:
+            subprocess.run(
+                [*command, f"--print-to-pdf={printed}", source.as_uri()],
+                check=True,
+                capture_output=True,
+                timeout=_SECONDS,
+            )
+            shutil.copyfile(printed, temporary)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise SfumatoError(
+                f"{browser} did not print the page: print report.html from a browser"
+            ) from error
+    return path

@@ -1,0 +1,95 @@
+"""The first screen of a report: what to use, what it keeps, what is left; also as JSON and PDF."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.study import synthetic
+from tests.study.test_recommend import CLEAR, found, small_study
+from tests.study.test_report import Page
+
+from sfumato.errors import ConfigError
+from sfumato.study import report
+from sfumato.study.recommend import recommend
+from sfumato.study.report import printing
+from sfumato.study.report.answers import answers
+
+STUDY = small_study("blur:radius=3")
+RECORDS = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
+
+
+def said() -> dict[str, tuple[str, ...]]:
+    """Question -> the sentences of its answer."""
+    made = answers(STUDY, RECORDS, recommend(STUDY, RECORDS))
+    return {answer.question: answer.sentences for answer in made}
+
+
+def test_the_questions_of_whoever_decides_are_answered_in_order():
+    assert list(said()) == [
+        "What to use",
+        "What it keeps",
+        "What an adversary finds out",
+        "What is proved",
+        "What was not tried",
+    ]
+
+
+def test_what_is_kept_stands_beside_clear_images_and_guesses():
+    first, second = said()["What it keeps"]
+    assert first == (
+        "90.0% of images are classified rightly (95% interval 89.6 to 90.4; a classifier trained on "
+        "protected images)."
+    )
+    assert (
+        second
+        == "Of clear images it is 95.0%, and of guesses 20.0%: 93% of what there is above guessing is kept."
+    )
+
+
+def test_what_an_adversary_finds_out_stands_beside_guesses():
+    first, *_ = said()["What an adversary finds out"]
+    assert first.startswith(
+        "5.0% of releases are named: so often the strongest adversary has the right identity (95% interval"
+    )
+    assert first.endswith("and guessing in 2.0%.")
+
+
+def test_without_a_recommendation_the_reason_is_the_answer():
+    records = [*CLEAR, *found("blur:radius=3", 0.9, 0.2, 0.5)]
+    (answer,) = answers(STUDY, records, recommend(STUDY, records))
+    assert answer.sentences[0].startswith("No useful setting is shown to keep re-identification")
+
+
+def test_the_page_shows_the_answers_and_the_figures_first():
+    page = Page(report.render(STUDY, RECORDS))
+    for question, sentences in said().items():
+        assert question in page.text
+        assert all(sentence in page.text for sentence in sentences)
+
+
+def test_json_has_the_answers_and_every_setting():
+    made = json.loads(json.dumps(report.as_json(STUDY, RECORDS)))
+    assert made["recommended"] == "blur:radius=3"
+    assert [answer["question"] for answer in made["answers"]] == list(said())
+    (clear, blurred) = made["settings"]
+    assert clear["protection"] == "none"
+    assert blurred["accuracy"]["value"] == 0.9
+    assert blurred["reidentification"]["value"] == 0.05
+    assert blurred["complete"]
+
+
+def test_without_a_browser_it_is_said_how_to_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(printing.shutil, "which", lambda name: None)
+    with pytest.raises(ConfigError, match=r"none is installed: install one, or print report\.html"):
+        report.write_pdf("<p>page</p>", tmp_path / "page.pdf")
+    assert not (tmp_path / "page.pdf").exists()
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not Path("/usr/bin/chromium").exists(), reason="needs Debian's chromium")
+def test_the_summary_is_one_page_of_pdf(tmp_path: Path):
+    study = synthetic.full_study()
+    page = report.render(study, synthetic.typed(synthetic.records(study)), summary=True)
+    content = report.write_pdf(page, tmp_path / "page.pdf").read_bytes()
+    assert content.startswith(b"%PDF-")
+    assert content.count(b"/Type /Page\n") == 1
