@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.sources import SplitBy, Strict
+
 app = typer.Typer(help="Compare protections: run a study file, make its report.", no_args_is_help=True)
 
 
@@ -27,6 +29,8 @@ def run(
         str | None,
         typer.Option(help="Of a Ray cluster (default: that of RAY_ADDRESS, or one that is started here)."),
     ] = None,
+    split_by: SplitBy = None,
+    strict: Strict = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run of another study in that folder.")
     ] = False,
@@ -36,11 +40,12 @@ def run(
     from sfumato.engines import EngineConfig
     from sfumato.study import grid
 
-    config = grid.load(file, overrides or [])
+    asked = [] if split_by is None else [f"task.split_by={split_by}"]
+    config = grid.load(file, [*(overrides or []), *asked, *["data.strict=true"] * strict])
     if engine == "local":
         workers = workers or 1
     where = EngineConfig(name=engine, workers=workers, cpus=cpus, gpus=gpus, address=address)
-    run_study(config, out or Path("runs") / config.name, force=force, engine=where)
+    run_study(config, out or Path("runs") / config.name, fit=True, force=force, engine=where)
 
 
 @app.command()

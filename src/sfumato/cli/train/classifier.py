@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, splits
 from sfumato.files import check_new
 
@@ -20,6 +21,8 @@ def classifier(
         str, typer.Option("--with", metavar="SPEC", help="The protection, as mask:artefact=m.safetensors.")
     ] = "none",
     size: Size = None,
+    split_by: SplitBy = None,
+    strict: Strict = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as epochs=40 or flips=true."),
@@ -39,7 +42,7 @@ def classifier(
 
     config = configured(method.ClassifierConfig, overrides or [])
     protection = protect.parse(spec)
-    training, validation, test = splits(data, size, target=target)
+    training, validation, test = splits(data, size, target=target, split_by=split_by, strict=strict)
     # Fails now, not after training.
     classes.codes_of(test, target, method.trainable(training, target, config.network), "classifier")
     with checkpointed(out, "steps") as (checkpoint, progress):

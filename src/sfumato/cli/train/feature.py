@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
     Force,
@@ -31,6 +32,8 @@ def feature(
     sensitive: Annotated[str, typer.Option(help="The label to remove, as identity.")],
     out: Out,
     size: Size = None,
+    split_by: SplitBy = None,
+    strict: Strict = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as cut=conv6_1 or beta=0.3."),
@@ -55,6 +58,8 @@ def feature(
         sensitive=sensitive,
         out=out,
         size=size,
+        split_by=split_by,
+        strict=strict,
         overrides=overrides,
         seed=seed,
     )
@@ -68,6 +73,8 @@ def _feature(
     sensitive: str,
     out: Path,
     size: int | None,
+    split_by: str | None,
+    strict: bool,
     overrides: list[str] | None,
     seed: int,
 ) -> None:
@@ -78,7 +85,9 @@ def _feature(
 
     config = configured(method.FeatureConfig, overrides or [])
     protection = Feature(str(out), noise=0.0)
-    training, validation, test = splits(data, size, target=targets[0], sensitive=sensitive)
+    training, validation, test = splits(
+        data, size, target=targets[0], sensitive=sensitive, split_by=split_by, strict=strict
+    )
     for target, names in method.trainable(training, config, targets, sensitive).items():
         classes.codes_of(test, target, tuple(names), "private feature")  # fails now, not after training
     with checkpointed(out, "epochs", devices=devices) as (checkpoint, progress):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
     Force,
@@ -14,6 +15,7 @@ from sfumato.cli.train.shared import (
     Target,
     app,
     checkpointed,
+    fitted,
     on_devices,
     splits,
 )
@@ -37,6 +39,8 @@ def few_shot(
     ],
     target: Target = "class",
     size: Size = None,
+    split_by: SplitBy = None,
+    strict: Strict = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
@@ -66,6 +70,8 @@ def few_shot(
         spec=spec,
         target=target,
         size=size,
+        split_by=split_by,
+        strict=strict,
         overrides=overrides,
         way=way,
         shot=shot,
@@ -83,6 +89,8 @@ def _few_shot(
     spec: str,
     target: str,
     size: int | None,
+    split_by: str | None,
+    strict: bool,
     overrides: list[str] | None,
     way: int,
     shot: int,
@@ -91,14 +99,18 @@ def _few_shot(
     seed: int,
 ) -> None:
     from sfumato import protect
-    from sfumato.episodes import Sampler, Shape
+    from sfumato.episodes import Shape
     from sfumato.learn import few_shot as method
     from sfumato.settings import configured
 
     protections = protect.expand(spec)
     config = configured(method.FewShotConfig, overrides or [])
-    training, validation, test = splits(data, size, target=target, episodic=True)
-    Sampler(test.label(target), Shape(way=way, shot=shot, queries=queries))  # fails now, not after training
+    training, validation, test = splits(
+        data, size, target=target, episodic=True, split_by=split_by, strict=strict
+    )
+    config, shape = fitted(
+        config, training, validation, test, target, Shape(way=way, shot=shot, queries=queries)
+    )
     with checkpointed(out, "episodes", devices=devices) as (checkpoint, progress):
         model = method.train(
             training,
@@ -115,7 +127,14 @@ def _few_shot(
             return
         model.save(out)
     tested = method.evaluate(
-        model, test, way=way, shot=shot, queries=queries, episodes=episodes, target=target, seed=seed
+        model,
+        test,
+        way=shape.way,
+        shot=shape.shot,
+        queries=shape.queries,
+        episodes=episodes,
+        target=target,
+        seed=seed,
     )
     print(tested)
     channels, height, width = test.images.shape[1:]

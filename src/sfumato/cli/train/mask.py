@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
     Force,
@@ -28,6 +29,8 @@ def mask(
     target: Annotated[str, typer.Option(help="The label that the task needs.")],
     out: Out,
     size: Size = None,
+    split_by: SplitBy = None,
+    strict: Strict = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as keep=0.25 or epochs=40."),
@@ -51,6 +54,8 @@ def mask(
         target=target,
         out=out,
         size=size,
+        split_by=split_by,
+        strict=strict,
         overrides=overrides,
         seed=seed,
     )
@@ -63,6 +68,8 @@ def _mask(
     target: str,
     out: Path,
     size: int | None,
+    split_by: str | None,
+    strict: bool,
     overrides: list[str] | None,
     seed: int,
 ) -> None:
@@ -73,7 +80,7 @@ def _mask(
 
     config = configured(method.MaskConfig, overrides or [])
     protection = Mask(str(out))
-    training, validation, test = splits(data, size, target=target)
+    training, validation, test = splits(data, size, target=target, split_by=split_by, strict=strict)
     # Fails now, not after training.
     classes.codes_of(test, target, method.trainable(training, config, target), "mask")
     with checkpointed(out, "steps", devices=devices) as (checkpoint, progress):

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed
+from sfumato.cli.sources import SplitBy, Strict
+from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, fitted, splits
 from sfumato.files import check_new
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ def meta(
     ] = "none",
     target: Target = "class",
     size: Size = None,
+    split_by: SplitBy = None,
+    strict: Strict = False,
     algorithm: Annotated[str, typer.Option(help="maml, fomaml, reptile or meta-sgd.")] = "maml",
     clipping: Annotated[
         str | None,
@@ -52,10 +55,11 @@ def meta(
     """
     if epsilon is None:  # a private one is never replaced
         check_new(out, force=force)
+    from dataclasses import replace
+
     from rich.console import Console
 
     from sfumato import protect
-    from sfumato.data import load
     from sfumato.episodes import Sampler, Shape
     from sfumato.errors import ConfigError
     from sfumato.learn import meta as method
@@ -77,15 +81,26 @@ def meta(
             f"{out} is there already, and to train it again would spend its budget once more: name another "
             "file, or delete it to spend anew"
         )
-    given = parsed(source_settings or []) | ({} if size is None else {"size": size})
-    source = load(data, **given)
-    test = source.split("test")
+    training, _, test = splits(
+        data,
+        size,
+        target=target,
+        episodic=True,
+        split_by=split_by,
+        strict=strict,
+        settings=parsed(source_settings or []),
+    )
     shape = Shape(way=config.way, shot=config.shot, queries=queries)
-    Sampler(test.label(target), shape)  # fails now, not after training
+    if config.private is None:
+        config, shape = fitted(config, training, None, test, target, shape)
+        # What is meta-learned is tested as it was trained.
+        config = replace(config, way=min(config.way, shape.way), shot=min(config.shot, shape.shot))
+    else:  # its settings are public, and so are not chosen by the data
+        Sampler(test.label(target), shape)  # fails now, not after training
     console = Console(stderr=True, soft_wrap=True)
     with checkpointed(out, "meta-steps", console) as (checkpoint, progress):
         model = method.train(
-            source.split("train"),
+            training,
             protection,
             config,
             target=target,
@@ -95,7 +110,7 @@ def meta(
             note=console.print,
         )
         model.save(out)
-    print(method.evaluate(model, test, queries=queries, episodes=episodes, target=target, seed=seed))
+    print(method.evaluate(model, test, queries=shape.queries, episodes=episodes, target=target, seed=seed))
     print(method.promise(model.card))
     print(f"computed: {model.card['computed']}, {model.card['precision']}")
     print(f"artefact: {out}")
