@@ -518,7 +518,7 @@ def test_a_budget_is_set_shown_and_lifted(command: Command, protect: Command, tm
     )
     said = command("ledger", "budget", "rho=99,pixels=2", "--folder", "photos")
     # ε = 3 for 1 pixel is 6 for 2, and ρ = min(6^2 / 2, 6); three images of it.
-    assert said.out == "budget of photos: rho=99,pixels=2 for any 2 pixels; 18 of 99 is spent\n"
+    assert said.out == "budget of photos: rho=99,pixels=2 for any 2 pixels; rho = 18 of 99 is spent\n"
     assert command("ledger", "budget", "none").out == "no budget for every image\n"
     assert command("ledger", "budget", "none", "--folder", "photos").out == "no budget for photos\n"
     assert command("ledger", "budget", "none", "--person", "").out == "no budget for every person or class\n"

@@ -1,12 +1,9 @@
 """`sfumato ledger`: what this device has released, and within which budgets."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from sfumato.device.budgets import Budget
 
 app = typer.Typer(help="What this device has released, and its privacy budgets.", no_args_is_help=True)
 
@@ -33,12 +30,10 @@ def show(path: Annotated[Path | None, _PATH] = None) -> None:
         print(f"{spec}: {count:,}")
     for limit in summary.budgets:
         words = f"budget of {described(limit.scope)}: {limit.budget}"
-        if math.isinf(limit.spent):
-            print(f"{words}; nothing is left, since {limit.budget.unheld} that was made there")
-        elif limit.scope in (EVERY_IMAGE, EVERY_PERSON) or math.isinf(limit.budget.amount):
+        if limit.scope in (EVERY_IMAGE, EVERY_PERSON) or math.isinf(limit.budget.amount):
             print(words)
         else:
-            print(f"{words}; {_spent(limit.budget, limit.spent)}")
+            print(f"{words}; {limit.budget.spent_in_words(limit.spent)}")
     print(f"near copies of an image: {_NEAR_COPIES[near_copies]}")
     for (service, classifier), pin in summary.pins.items():
         day = datetime.fromtimestamp(pin.since, UTC).date()
@@ -56,10 +51,6 @@ def _existing(path: Path | None) -> Path:
         witness.refuse_to_begin(path, witness.read(path))
         raise LedgerError(f"{path}: no ledger yet: the first `sfumato protect` begins one")
     return path
-
-
-def _spent(budget: "Budget", spent: float) -> str:
-    return f"{spent:.4g} of {budget.amount:.4g} is spent"
 
 
 @app.command()
@@ -146,6 +137,7 @@ def budget(
     with Ledger(path or default_path()) as ledger:
         spent = ledger.set_budget(limit, folder=folder, person=person)
         survey(ledger)
+        unheld = 0 if limit is None or folder is not None or person else ledger.unheld(limit)
     subject = "every image"
     if folder is not None:
         subject = without_password(folder) if is_url(folder) else folder
@@ -161,7 +153,13 @@ def budget(
             "was made there, such as a blur. A number of releases (releases=5) limits it"
         )
     else:
-        print(f"budget of {subject}: {limit}; {_spent(limit, spent)}")
+        print(f"budget of {subject}: {limit}; {limit.spent_in_words(spent)}")
+    if limit is not None and limit.holds_nothing_of:
+        typer.echo(f"note: {limit.holds_nothing_of}", err=True)
+        if unheld:
+            of = f"{unheld:,} image{'s' * (unheld != 1)} that the ledger knows"
+            cut = "nothing more can be released of them under it"
+            typer.echo(f"note: {limit.unheld} of {of}: {cut}", err=True)
 
 
 @app.command("near-copies")

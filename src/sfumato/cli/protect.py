@@ -138,7 +138,13 @@ def _many(
         print(f"left out: {count:,} ({reason})")
     for cause, (count, first) in sorted(outcome.failures.items()):
         print(f"failed: {count:,} ({cause}), such as {printable(first)}")
-    if any(cause.startswith("over the budget") for cause in outcome.failures):
+    over = [cause for cause in outcome.failures if cause.startswith("over the budget")]
+    if any(", and " in cause for cause in over):
+        print(
+            "no larger budget holds that: release what is proved, such as dp-pix, or limit how many releases "
+            "there are: `sfumato ledger budget none`, then `sfumato ledger budget releases=5`"
+        )
+    if any(", and " not in cause for cause in over):
         print("what was released before can be released again; `sfumato ledger budget` sets a larger budget")
     if outcome.manifest is not None:
         print(f"manifest: {outcome.manifest}")
