@@ -170,11 +170,19 @@ def assemble(
         failed = known
     kept = [row for row in range(len(files)) if row not in failed]
     labels = {key: label_of([values[i] for i in kept]) for key, values in columns.items()}
+    names = _names([files[i] for i in kept])
     if splits is None:
         first, by = next(iter(labels.items()))
         splits_of = split_by_class(by.codes, shares=SHARES, seed=0)
-        return LabelledImages(name, pixels, labels, splits_of, split_by=first)
-    return LabelledImages(name, pixels, labels, rows_by_split([splits[i] for i in kept]))
+        return LabelledImages(name, pixels, labels, splits_of, split_by=first, files=names)
+    return LabelledImages(name, pixels, labels, rows_by_split([splits[i] for i in kept]), files=names)
+
+
+def _names(files: Sequence[Path]) -> tuple[str, ...]:
+    """Where files lie below the folder that all lie in."""
+    paths = [Path(os.path.normpath(path.absolute())) for path in files]  # links are not followed
+    root = os.path.commonpath([path.parent for path in paths])
+    return tuple(path.relative_to(root).as_posix() for path in paths)
 
 
 def _decoded(

@@ -43,6 +43,7 @@ class LabelledImages:
             name "distractors", people whom an adversary must tell from those of the test.
         split_by: the label of which whole classes were given to splits, since nobody named any: a task may
             ask for others, see data.splitting. None where the source or the user did.
+        files: the name of each image's file, below the folder that all lie in; () where they have none.
         skipped: what is wrong with each file that was left out, since it cannot be read.
     """
 
@@ -51,6 +52,7 @@ class LabelledImages:
     labels: Mapping[str, Label]
     splits: Mapping[str, Tensor] = field(default_factory=dict)
     split_by: str | None = None
+    files: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -3,8 +3,10 @@
 import dataclasses
 import hashlib
 import math
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -35,6 +37,8 @@ BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
 }
 _STRONGER_WHEN_LARGER = ("cell", "radius", "share", "sigma")
 
+Cellular = TypeVar("Cellular", bound=Any)  # a protection: a dataclass with a `cell`
+
 _IN_CLEAR = "or write none to send images in clear"
 
 
@@ -46,6 +50,44 @@ def canonical(name: str, protection: Any) -> str:
         if (value := getattr(protection, field.name)) != field.default
     ]
     return f"{name}:{','.join(parts)}" if parts else name
+
+
+def read_cell(text: str) -> int | Fraction:
+    """The size of a cell as a spec writes it: pixels, or a fraction of the shorter side of the image.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if "/" not in text:
+        return int(text)
+    part, _, whole = text.partition("/")
+    if not (part.isdecimal() and whole.isdecimal() and int(whole)):
+        raise ValueError
+    return Fraction(int(part), int(whole))
+
+
+def check_size_of_cell(name: str, cell: int | Fraction) -> None:
+    """Raise SpecError unless the size of a cell is within BOUNDS, or a fraction of at most a half."""
+    if isinstance(cell, int):
+        check_bounds(name, "cell", cell, "the paper uses 2 to 10")
+    elif not 0 < cell <= Fraction(1, 2):
+        raise SpecError(
+            f"{name}: cell={_brief(cell)} is a share of the shorter side of an image: choose one above 0 and "
+            "of at most 1/2, such as 1/8"
+        )
+
+
+def in_pixels(protection: Cellular, height: int, width: int) -> Cellular:
+    """A protection with its cells in pixels, for images of one size: as it is, where they are already.
+
+    A cell of 1/8 has an eighth of the shorter side, rounded up: there are never more than 8 along that side.
+
+    Raises:
+        SpecError: the cells would be too small to protect anything.
+    """
+    if not isinstance(protection.cell, Fraction):
+        return protection
+    return replace(protection, cell=math.ceil(protection.cell * min(height, width)))
 
 
 def check_bounds(name: str, key: str, value: float, cure: str) -> None:
@@ -69,7 +111,7 @@ def check_bounds(name: str, key: str, value: float, cure: str) -> None:
         raise SpecError(f"{given} is too large: choose at most {_number(most)}")
 
 
-def check_single_pixels(name: str, cell: int, key: str, value: float, most: float) -> None:
+def check_single_pixels(name: str, cell: int | Fraction, key: str, value: float, most: float) -> None:
     """Raise SpecError where cells are single pixels, and their noise is all that hides them, and too little.
 
     Args:
@@ -148,13 +190,13 @@ def check_cell(name: str, cell: int, images: Tensor) -> None:
         )
 
 
-def _brief(value: float) -> str:
+def _brief(value: float | Fraction) -> str:
     """A number of a message, which may have thousands of digits."""
     text = _number(value)
     return text if len(text) <= 24 else f"{text[:20]}... ({len(text)} characters)"
 
 
-def _number(value: float | str) -> str:
+def _number(value: float | Fraction | str) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
