@@ -150,7 +150,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         ["demo", "--data", "folder:single"],
         "training images: 0 classes have 10 images (shot 5 + queries 5) and the way is 2; the smallest is",
     ),
-    "one class": (["demo", "--data", "folder:lonely"], "label 'class' has 1 classes in 2 training images"),
+    "one class": (["demo", "--data", "folder:lonely"], "label 'class' has 1 class in 2 training images"),
     "a file that is no image": (
         ["data", "info", "folder:diary"],
         "none of the 1 files is an image",

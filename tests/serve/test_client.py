@@ -1097,7 +1097,7 @@ def test_a_key_goes_over_tls_or_stays_on_the_machine(tmp_path: Path):
     "url", ["cloud.example", "ftp://cloud.example", "https://", "https://a:b:c", "https://a/?key=b", ""]
 )
 def test_an_address_is_an_address(tmp_path: Path, url: str):
-    with pytest.raises(ConfigError, match="the address of the service is none"):
+    with pytest.raises(ConfigError, match="this is no address of a service: write"):
         Client(url, key=KEY, ledger=tmp_path / "ledger.db")
 
 

@@ -48,12 +48,14 @@ def assess(
     from sfumato.assess import pairs
     from sfumato.assess.frechet import OF_SQUEEZENET
     from sfumato.cli.show import bars
-    from sfumato.errors import ConfigError, DataError, did_you_mean
+    from sfumato.errors import ConfigError, DataError, did_you_mean, require
     from sfumato.files import printable
 
     for folder in (originals, others):
         if out is not None and out.resolve().is_relative_to(folder.resolve()):
             raise DataError(f"{out}: lies in {folder}, whose images would be mixed with the picture")
+    if out is not None:
+        require("the picture of the worst pairs", "study", "matplotlib")
     of_squeezenet = None if squeezenet is None else pairs.OfSqueezeNet(squeezenet)
     measures = _measures(of_squeezenet, lpips, backbone, heads, faces, detector, semsim)
     if sort_by not in (known := {each.name: each for each in measures}):
@@ -116,18 +118,18 @@ def _measures(
 
 
 def _print_table(scores: "Scores", measures: "list[Measure]") -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from sfumato.assess.pairs import summarise
+    from sfumato.cli.show import print_table
     from sfumato.files import printable
 
     table = Table()
-    table.add_column("measure", no_wrap=True)
+    table.add_column("measure")
     for column in ("pairs", "mean", "95% interval"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("most alike", overflow="fold")
+        table.add_column(column, justify="right")
+    table.add_column("most alike")
     for each in measures:
         summary = summarise(scores, each)
         interval = f"{summary.low:.4g} to {summary.high:.4g}" if math.isfinite(summary.low) else "-"
@@ -137,7 +139,7 @@ def _print_table(scores: "Scores", measures: "list[Measure]") -> None:
             else f"{summary.worst_value:.4g} {escape(printable(summary.worst.name))}"
         )
         table.add_row(each.name, f"{summary.pairs:,}", f"{summary.mean:.4g}", interval, worst)
-    Console().print(table)
+    print_table(table)
     for each in measures:
         better = "higher" if each.alike > 0 else "lower"
         print(f"{each.name}: {each.title}, {better} is more alike")

@@ -6,7 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+_WIDEST = 10_000  # characters
 
 if TYPE_CHECKING:
     from sfumato.engines import EngineConfig
@@ -21,6 +25,15 @@ def bars(console: Console) -> Iterator[Progress]:
         yield progress
 
 
+def print_table(table: Table) -> None:
+    """Print a table whose names stay whole: where the terminal is narrower, its lines are longer."""
+    for column in table.columns:
+        column.no_wrap = True
+    console = Console()
+    needed = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
+    Console(width=max(console.width, needed)).print(table, crop=False)
+
+
 def run_study(
     config: "StudyConfig",
     directory: Path,
@@ -30,8 +43,10 @@ def run_study(
     engine: "EngineConfig | None" = None,
 ) -> None:
     """Run a study with progress bars, write its report, and print what it recommends and where it is."""
+    from sfumato.errors import require
     from sfumato.study import report, run
 
+    require("a study", "study", "sklearn", "matplotlib", "jinja2")
     console = Console(stderr=True, soft_wrap=True)
     with bars(console) as progress:
         cells = progress.add_task("cells")
