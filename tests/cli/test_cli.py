@@ -19,6 +19,7 @@ from commands import SCRIPT, Command
 
 import sfumato
 from sfumato import images
+from sfumato.study import grid
 
 SECONDS = 120  # a process that needs longer hangs
 
@@ -399,6 +400,56 @@ def test_a_study_is_split_by_the_label_that_is_asked_for(command: Command, tmp_p
     said = command("study", "run", "smile.yaml", "--split-by", "person")
     assert said.code == 0, said.err
     assert "nobody ('person') is in two of them" in said.err
+
+
+# What is said, and how
+
+
+def test_quiet_says_results_and_errors_alone(command: Command, tmp_path: Path):
+    photos(tmp_path / "photos", classes=7, each=3)
+    (tmp_path / "photos" / "class-3" / "blurred.png").write_text("no image")
+    model = ["--data", "folder:photos", "--size", "16", "--out", "m.safetensors", "--with", "none"]
+    said = command("-q", "train", "few-shot", *model, *TINY, "--set=denoiser_depth=null")
+    assert (said.code, said.err) == (0, "")
+    assert "artefact: m.safetensors" in said.out
+    assert "gone: no such folder" in command("-q", "data", "info", "folder:gone").err
+    assert "left out: 1 of 22" in command("data", "info", "folder:photos").err  # -q was of one command
+
+
+def test_verbose_shows_where_an_error_comes_from(command: Command):
+    assert "Traceback" in command("-v", "data", "info", "folder:gone").err
+    assert "Traceback" not in command("data", "info", "folder:gone").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["train", "few-shot"], "way=5  (int)"),
+        (["train", "classifier"], "network=predictor  (str)"),
+        (["train", "code"], "bits=null  (int | null)"),
+        (["train", "meta"], "algorithm=maml  (str)"),
+        (["study", "run"], "training.denoiser_depth=8  (int | null)"),
+    ],
+)
+def test_the_keys_of_set_are_listed_with_their_defaults(command: Command, arguments: list[str], line: str):
+    said = command(*arguments, "--settings")
+    assert said.code == 0
+    assert line in said.out.splitlines()
+
+
+def test_the_settings_that_would_be_used_are_printed_and_can_be_read_again(command: Command, tmp_path: Path):
+    scene(tmp_path)
+    said = command("study", "run", "glyphs.yaml", "--set", "task.shot=2", "--print-config")
+    assert said.code == 0
+    (tmp_path / "again.yaml").write_text(said.out)
+    assert grid.load("again.yaml") == grid.load("glyphs.yaml", ["task.shot=2"])
+    model = ["train", "few-shot", "--data", "gone", "--out", "m", "--with", "none", "--set", "way=3"]
+    assert "way: 3\n" in command(*model, "--print-config").out
+    assert not (tmp_path / "m").exists()
+
+
+def test_completion_is_offered_for_shells(command: Command, monkeypatch: pytest.MonkeyPatch):
+    assert "--show-completion" in command("--help").out
 
 
 # Helpers

@@ -1,5 +1,6 @@
 """`sfumato ledger`: budgets in bits, and what is proved of naming people, in words."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,16 @@ def test_after_a_blur_reason_and_cure_are_told_of_one_image_and_of_a_folder(comm
     over = "over the budget of an image: epsilon=10 for any 1 pixel, and"
     assert f"failed: 1 ({over} {reason}), such as 1.png" in folder.out
     assert "no larger budget holds that: release what is proved, such as dp-pix" in folder.out
+
+
+def test_a_ledger_and_what_it_proves_are_said_in_json(command: Command, path: Path):
+    command("ledger", "budget", "bits=64", "--person", "anna", "--ledger", path)
+    command("ledger", "budget", "bits=64", "--person", "ben", "--ledger", path)
+    told = json.loads(command("ledger", "show", "--json", "--ledger", path).out)
+    assert (told["releases"], told["specs"]["blur:radius=2"]) == (4, 1)
+    spent = {each["scope"]: (each["spent"], each["exhausted"]) for each in told["budgets"]}
+    assert spent["the person or class anna"] == (8, False)
+    assert spent["the person or class ben"] == (None, True)  # JSON has no infinity
+    lines = command("ledger", "naming", "--json", "--ledger", path).out.splitlines()
+    subjects = {each["subject"]: each["namings"][0]["chance"] for each in map(json.loads, lines)}
+    assert subjects["the person or class anna"] < subjects["the person or class ben"] == 1

@@ -630,3 +630,18 @@ def test_many_images_do_not_go_to_a_name_of_one_file(protect: Command, tmp_path:
     said = protect("photos", "out.png")
     assert said.code == 1
     assert "out.png: photos is many images, and this names one file: name a new folder" in said.err
+
+
+def test_what_became_of_a_folder_is_said_in_json(protect: Command, tmp_path: Path):
+    photos(tmp_path / "photos")
+    (tmp_path / "photos" / "broken.png").write_text("no image")
+    said = protect("photos", "out", "--json")
+    assert said.code == 1
+    told = json.loads(said.out)
+    assert (told["spec"], told["images"], told["charged"]) == (SPEC, 3, 3)
+    assert [each["shape"] for each in told["shapes"]] == [[3, 20, 17]]
+    assert "hides any 1 pixel" in told["shapes"][0]["proved"]
+    assert [each["first"] for each in told["failed"].values()] == ["broken.png"]
+    one = json.loads(protect("photos/0.png", "0.png", "--json").out)
+    assert (one["spec"], one["shape"], one["charged"]) == (SPEC, [3, 20, 17], 0)
+    assert "would both go to standard output" in protect("photos/0.png", "-", "--json").err

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfumato.cli.show import PrintConfig, note, print_config, run_study
 from sfumato.cli.sources import SplitBy, Strict
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def demo(
     ] = None,
     split_by: SplitBy = None,
     strict: Strict = False,
+    printing: PrintConfig = False,
     out: Annotated[Path, typer.Option(help="Where to keep the run.")] = Path("runs/demo"),
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run of other data in that folder.")
@@ -68,7 +70,6 @@ def demo(
     Compares everything that can leave a device: how well a classifier still works on what was released, and
     how often adversaries still name the person. Stopped, it goes on.
     """
-    from sfumato.cli.show import run_study
     from sfumato.engines import EngineConfig
     from sfumato.study import grid
 
@@ -91,6 +92,9 @@ def demo(
     if sensitive is not None:
         settings["task"]["sensitive"] = sensitive
     config = grid.parse(settings, "demo")
+    if printing:
+        print_config(config)
+        return
     # Processes of one thread each: threads that share a step wait for each other, and on a machine that does
     # other things as well they wait most of the time.
     run_study(config, out, fit=data != "faces", force=force, engine=EngineConfig(keep_memory=True))
@@ -130,7 +134,7 @@ def of_own_images(
         settings = _settings("demo.yaml")
         side = size or _SIDE
         words = "a few-shot classifier, trained and tested in episodes"
-    typer.echo(f"learner: {words}, on images of {side}x{side}{why}", err=True)
+    note(f"learner: {words}, on images of {side}x{side}{why}")
     task = settings.get("task", {}) | {"target": target, "sensitive": target}
     if split_by is not None:
         task["split_by"] = split_by

@@ -1,9 +1,12 @@
 """`sfumato ledger`: what this device has released, and within which budgets."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from sfumato.cli.show import AsJson, print_json
 
 app = typer.Typer(help="What this device has released, and its privacy budgets.", no_args_is_help=True)
 
@@ -11,7 +14,7 @@ _PATH = typer.Option("--ledger", help="The ledger (default: the user's own).")
 
 
 @app.command()
-def show(path: Annotated[Path | None, _PATH] = None) -> None:
+def show(path: Annotated[Path | None, _PATH] = None, as_json: AsJson = False) -> None:
     """Say what was released of how many images, and what is spent of each budget."""
     import math
     from datetime import UTC, datetime
@@ -23,6 +26,33 @@ def show(path: Annotated[Path | None, _PATH] = None) -> None:
     with Ledger(path) as ledger:
         summary = ledger.summary()
         near_copies = ledger.near_copies
+    if as_json:
+        print_json(
+            {
+                "ledger": str(path),
+                "releases": summary.releases,
+                "images": summary.images,
+                "pictures": summary.pictures,
+                "specs": summary.specs,
+                "budgets": [
+                    {
+                        "scope": described(limit.scope),
+                        "budget": str(limit.budget),
+                        "definition": limit.budget.definition,
+                        "amount": limit.budget.amount,
+                        "spent": limit.spent,
+                        "exhausted": math.isinf(limit.spent),
+                    }
+                    for limit in summary.budgets
+                ],
+                "near_copies": near_copies,
+                "pins": [
+                    {"service": service, "classifier": classifier, "spec": pin.spec, "since": pin.since}
+                    for (service, classifier), pin in summary.pins.items()
+                ],
+            }
+        )
+        return
     print(f"ledger: {path}")
     pictures = f" ({summary.pictures:,} different pictures)" if summary.pictures < summary.images else ""
     print(f"{summary.releases:,} releases of {summary.images:,} images{pictures}")
@@ -66,6 +96,7 @@ def naming(
         typer.Option(min=1, help="Equally likely people (default: 1,000 and 1,000,000); may be repeated."),
     ] = None,
     path: Annotated[Path | None, _PATH] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say what is proved of naming a person from all their releases so far, whatever somebody knows.
 
@@ -87,7 +118,11 @@ def naming(
             raise LedgerError(f"{path}: knows of nobody by name: name a folder with --folder")
         for name in everybody:
             namings = ledger.namings(among or PEOPLE, folder=folder, person=name)
-            print(f"{printable(described(scope_of(folder, name)))}: {sentence(namings)}")
+            subject = described(scope_of(folder, name))
+            if as_json:
+                print_json({"subject": subject, "namings": [asdict(each) for each in namings]})
+            else:
+                print(f"{printable(subject)}: {sentence(namings)}")
 
 
 _NEAR_COPIES = {

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfumato.cli.show import AsJson, print_json, stderr
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -71,6 +73,7 @@ def protect(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read everything, write nothing: say what it would cost.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Protect images before they leave: folders of any size, in parallel; a stopped job goes on.
 
@@ -107,9 +110,11 @@ def protect(
     if preview is not None:
         _preview(source, target, preview, protection, config, many=many)
     elif not many:
-        _one(source, target, protection, ledger, config, dry_run)
-    elif _many(source, target, protection, ledger, config, where, dry_run).failures:
-        raise typer.Exit(1)
+        _one(source, target, protection, ledger, config, dry_run, as_json=as_json)
+    else:
+        outcome = _many(source, target, protection, ledger, config, where, dry_run, as_json=as_json)
+        if outcome.failures:
+            raise typer.Exit(1)
 
 
 def _many(
@@ -120,18 +125,18 @@ def _many(
     config: "FolderConfig",
     engine: "EngineConfig",
     dry_run: bool,
+    *,
+    as_json: bool,
 ) -> "Outcome":
     """Release a folder under a progress bar, and print what became of it."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from sfumato.device import folder
-    from sfumato.files import printable
 
     begun = not ledger.exists()
     _warn(folder.first_image(source, config), protection)
     columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True, soft_wrap=True)) as progress:
+    with Progress(*columns, console=stderr()) as progress:
         task = progress.add_task("reading the folder", total=None)
 
         def report(images: int, done: int, total: int) -> None:
@@ -146,6 +151,25 @@ def _many(
                 source, target, protection, ledger, config, engine=engine, report=report
             )
         seconds = progress.tasks[task].elapsed or 1e-9
+    if as_json:
+        print_json({"dry_run": dry_run, **_in_numbers(outcome, protection, ledger)})
+    else:
+        _tell(outcome, protection, ledger, seconds, begun=begun, dry_run=dry_run)
+    return outcome
+
+
+def _tell(
+    outcome: "Outcome",
+    protection: "Protection",
+    ledger: Path,
+    seconds: float,
+    *,
+    begun: bool,
+    dry_run: bool,
+) -> None:
+    """Print what became of a folder."""
+    from sfumato.files import printable
+
     did = "would protect" if dry_run else "protected"
     print(f"{did} {outcome.shapes.total():,} images with {protection.spec} ({seconds:.1f} s)")
     for shape, count in outcome.shapes.most_common(_SHOWN):
@@ -173,7 +197,26 @@ def _many(
         print("what was released before can be released again; `sfumato ledger budget` sets a larger budget")
     if outcome.manifest is not None:
         print(f"manifest: {outcome.manifest}")
-    return outcome
+
+
+def _in_numbers(outcome: "Outcome", protection: "Protection", ledger: Path) -> dict[str, Any]:
+    """What became of a folder, for JSON."""
+    return {
+        "spec": protection.spec,
+        "images": outcome.shapes.total(),
+        "shapes": [
+            {"shape": list(shape), "images": count, "proved": _proved(protection, shape, count)}
+            for shape, count in outcome.shapes.most_common()
+        ],
+        "charged": outcome.charged,
+        "ledger": str(ledger),
+        "earlier": outcome.earlier,
+        "left_out": dict(outcome.left_out),
+        "failed": {
+            cause: {"images": count, "first": first} for cause, (count, first) in outcome.failures.items()
+        },
+        "manifest": None if outcome.manifest is None else str(outcome.manifest),
+    }
 
 
 def _preview(
@@ -219,6 +262,8 @@ def _one(
     ledger: Path,
     config: "FolderConfig",
     dry_run: bool,
+    *,
+    as_json: bool,
 ) -> None:
     """Release one image; what is said goes to standard error, since the release may go to standard output."""
     from sfumato.device.folder import protect_image
@@ -229,6 +274,8 @@ def _one(
     from sfumato.files import whole
     from sfumato.images import MAX_BYTES, read
 
+    if as_json and target_name == str(_STREAM):
+        raise DataError("--json and the image would both go to standard output: name a file for the image")
     if dry_run:
         raise DataError("--dry-run is for folders and tar files")
     if is_url(target_name):
@@ -251,6 +298,10 @@ def _one(
     else:
         with whole(target) as temporary:
             temporary.write_bytes(encoded)
+    if as_json:
+        proved = _proved(protection, shape, 1)
+        print_json({"spec": protection.spec, "shape": list(shape), "proved": proved, "charged": new})
+        return
     print(f"{protection.spec}: {_proved(protection, shape, 1)}", file=sys.stderr)
     charged = "charged" if new else "released before, and given again for nothing"
     print(f"{charged}; ledger: {ledger}", file=sys.stderr)

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfumato.cli.show import note
+
 if TYPE_CHECKING:
     from sfumato.data import LabelledImages
 
@@ -35,6 +37,5 @@ def read(source: str, *, size: int | None = None, strict: bool = False, **settin
     from sfumato.data import load
 
     loaded = load(source, strict=strict, **({} if size is None else {"size": size}), **settings)
-    if loaded.skipped:
-        typer.echo(loaded.skipped_in_words, err=True)
+    note(loaded.skipped_in_words)
     return loaded

@@ -177,7 +177,9 @@ class Budget:
 
     @property
     def _symbol(self) -> str:
-        """Of what adds up."""
+        """Of what adds up, where something is proved."""
+        assert self.definition != "bits"
+        assert self.definition != "releases"
         return SYMBOLS[self.definition] + "^2" * (self.definition == "gaussian")
 
     @property

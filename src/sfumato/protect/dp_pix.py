@@ -15,12 +15,12 @@ from sfumato.images import check_batch, map_batches
 from sfumato.protect.parameters import (
     LEAST_DIFFERENCE,
     canonical,
+    cell_in_pixels,
     check_bounds,
     check_cell,
     check_pixels,
     check_single_pixels,
     check_size_of_cell,
-    in_pixels,
 )
 from sfumato.protect.pixelize import cell_areas, cell_means, cell_sums, spread
 from sfumato.protect.recognition import Law, lacks_noise
@@ -39,7 +39,7 @@ class DPPix:
 
     Attributes:
         cell: b, the side of a cell in pixels; the paper uses 2 to 10. Or a share of the shorter side of the
-            image, see `in_pixels`: then the noise, and what is proved, are those of its cells in pixels.
+            image, see `cell_in_pixels`: then the noise, and what is proved, are those of its cells in pixels.
         epsilon: > 0, spent by one release of one image.
         pixels: m, how many pixels may differ between neighbours, each in all channels.
         variant: "sound" is epsilon-DP. "published" has the paper's scale, with the same exact noise, and
@@ -74,7 +74,7 @@ class DPPix:
         """See Protection.release. The values travel at cell resolution."""
         check_batch(images)
         height, width = images.shape[2:]
-        cell = in_pixels(self, height, width).cell
+        cell = cell_in_pixels(self, height, width)
         check_cell("dp-pix", cell, images)
         areas = cell_areas(height, width, cell)
         drawn = self._noise((*images.shape[:2], *areas.shape), areas, noise, cell=cell)
@@ -100,7 +100,7 @@ class DPPix:
         """
         channels, height, width = shape
         pixels = check_pixels("dp-pix", self.pixels if pixels is None else pixels)
-        cell = in_pixels(self, height, width).cell
+        cell = cell_in_pixels(self, height, width)
         areas = cell_areas(height, width, cell)
 
         def cost(pixels: int) -> float:
@@ -125,7 +125,7 @@ class DPPix:
 
     def law(self, shape: tuple[int, int, int]) -> Law:
         """The noise on the mean of a whole cell of a (C, H, W) image."""
-        area = in_pixels(self, *shape[1:]).cell ** 2
+        area = cell_in_pixels(self, *shape[1:]) ** 2
         channels = shape[0] if self.variant == "sound" else 1
         return Law("laplace", 255 * self.pixels * channels / (self.epsilon * area), area)
 
@@ -156,7 +156,7 @@ class DPPixGaussian:
         squares = self.pixels**2  # at most, whatever the image
         if isinstance(self.cell, int):
             squares = self.pixels * min(self.pixels, self.cell**2)
-        self._check_single_pixels(squares)
+        self._check_single_pixels(squares, self.cell)
         if self._variance(squares, _MOST_CHANNELS) > MAX_SCALE**2:
             raise _beyond("dp-pix-gaussian", "rho", self)
 
@@ -169,12 +169,11 @@ class DPPixGaussian:
         """See Protection.release. The values travel at cell resolution."""
         check_batch(images)
         height, width = images.shape[2:]
-        resolved = in_pixels(self, height, width)
-        cell = resolved.cell
+        cell = cell_in_pixels(self, height, width)
         check_cell("dp-pix-gaussian", cell, images)
         areas = cell_areas(height, width, cell)
         squares = _squares(self.pixels, areas)
-        resolved._check_single_pixels(squares)  # now of these images, which may have fewer pixels
+        self._check_single_pixels(squares, cell)  # now of these images, which may have fewer pixels
         variance = self._variance(squares, images.shape[1])
         drawn = noise.discrete_gaussian((*images.shape[:2], *areas.shape), variance=variance)
         return _noisy_means(images, drawn, areas, cell, self.spec)
@@ -182,9 +181,9 @@ class DPPixGaussian:
     def _variance(self, squares: int, channels: int) -> Fraction:
         return squares * 255**2 * channels / (2 * _exact(self.rho))
 
-    def _check_single_pixels(self, squares: int) -> None:
+    def _check_single_pixels(self, squares: int, cell: int | Fraction) -> None:
         most = squares * 255**2 / (2 * LEAST_DIFFERENCE**2)
-        check_single_pixels("dp-pix-gaussian", self.cell, "rho", self.rho, most)
+        check_single_pixels("dp-pix-gaussian", cell, "rho", self.rho, most)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee:
         """rho-zCDP by the discrete Gaussian mechanism on cell sums; the rest is post-processing.
@@ -194,7 +193,7 @@ class DPPixGaussian:
         """
         _, height, width = shape
         pixels = check_pixels("dp-pix-gaussian", self.pixels if pixels is None else pixels)
-        areas = cell_areas(height, width, in_pixels(self, height, width).cell)
+        areas = cell_areas(height, width, cell_in_pixels(self, height, width))
         each = _exact(self.rho) / _squares(self.pixels, areas)
         return Guarantee(
             definition="concentrated",
@@ -212,7 +211,7 @@ class DPPixGaussian:
     def law(self, shape: tuple[int, int, int]) -> Law:
         """The noise on the mean of a whole cell of a (C, H, W) image."""
         channels, height, width = shape
-        cell = in_pixels(self, height, width).cell
+        cell = cell_in_pixels(self, height, width)
         area = cell**2
         squares = _squares(self.pixels, cell_areas(height, width, cell))
         return Law("normal", 255 * math.sqrt(squares * channels / (2 * self.rho)) / area, area)

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor
 
@@ -36,8 +36,6 @@ BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
     "code": {"noise": (1e-12, 1e12), "norm": (1e-6, 1e6), "epsilon": (1e-12, 1e3)},
 }
 _STRONGER_WHEN_LARGER = ("cell", "radius", "share", "sigma")
-
-Cellular = TypeVar("Cellular", bound=Any)  # a protection: a dataclass with a `cell`
 
 _IN_CLEAR = "or write none to send images in clear"
 
@@ -77,17 +75,22 @@ def check_size_of_cell(name: str, cell: int | Fraction) -> None:
         )
 
 
-def in_pixels(protection: Cellular, height: int, width: int) -> Cellular:
-    """A protection with its cells in pixels, for images of one size: as it is, where they are already.
+def cell_in_pixels(protection: Any, height: int, width: int) -> int:
+    """The side of the cells of a protection on images of one size.
 
     A cell of 1/8 has an eighth of the shorter side, rounded up: there are never more than 8 along that side.
 
+    Args:
+        protection: a dataclass with a `cell`, in pixels or as such a share.
+        height, width: of the images.
+
     Raises:
-        SpecError: the cells would be too small to protect anything.
+        SpecError: cells of so few pixels protect nothing.
     """
-    if not isinstance(protection.cell, Fraction):
-        return protection
-    return replace(protection, cell=math.ceil(protection.cell * min(height, width)))
+    cell = protection.cell
+    if isinstance(cell, Fraction):
+        cell = replace(protection, cell=math.ceil(cell * min(height, width))).cell  # which is checked
+    return int(cell)
 
 
 def check_bounds(name: str, key: str, value: float, cure: str) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sfumato.dp.mechanisms import Noise
 from sfumato.images import check_batch, map_batches
-from sfumato.protect.parameters import canonical, check_cell, check_size_of_cell, in_pixels
+from sfumato.protect.parameters import canonical, cell_in_pixels, check_cell, check_size_of_cell
 from sfumato.protect.release import Release
 
 
@@ -86,7 +86,7 @@ class Pixelize:
     border that does not fill a cell; here it makes smaller cells.
 
     Attributes:
-        cell: the side of a cell in pixels, or as a share of the shorter side of the image, see `in_pixels`.
+        cell: the side of a cell in pixels, or a share of the shorter side of the image, see `cell_in_pixels`.
     """
 
     cell: int | Fraction
@@ -105,7 +105,7 @@ class Pixelize:
         """See Protection.release. The values travel at cell resolution."""
         check_batch(images)
         height, width = images.shape[2:]
-        cell = in_pixels(self, height, width).cell
+        cell = cell_in_pixels(self, height, width)
         check_cell("pixelize", cell, images)
         areas = cell_areas(height, width, cell).numpy()
         means = map_batches(lambda part: cell_means(cell_sums(part, cell=cell), areas), images)

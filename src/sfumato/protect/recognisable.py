@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from sfumato.protect.parameters import in_pixels
+from sfumato.protect.parameters import cell_in_pixels
 
 # Of faces of LFW that fill 84x84 pixels (docs/results.md, "Re-identification on LFW by seven adversaries"),
 # an adversary who has clean photographs and a public recogniser names, of 341 people:
@@ -31,16 +31,16 @@ def recognisable(protection: Any, shape: tuple[int, int, int]) -> str:
     shorter = min(height, width)
     if getattr(protection, "cell", 1) == 1:
         return ""
-    resolved = in_pixels(protection, height, width)
-    if shorter <= COARSEST * resolved.cell:
+    cell = cell_in_pixels(protection, height, width)
+    if shorter <= COARSEST * cell:
         return ""
-    if resolved.draws_noise:
-        law = resolved.law(shape)
+    if protection.draws_noise:
+        law = protection.law(shape)
         deviation = law.scale * (math.sqrt(2) if law.kind == "laplace" else 1.0)
-        if deviation * COARSEST * resolved.cell / shorter > _NOISE:
+        if deviation * COARSEST * cell / shorter > _NOISE:
             return ""
     return (
-        f"people remain recognisable where a face fills the image: a cell of {resolved.cell}x{resolved.cell} "
-        f"pixels is 1/{shorter / resolved.cell:.0f} of the shorter side, and faces are told by cells of less "
+        f"people remain recognisable where a face fills the image: a cell of {cell}x{cell} "
+        f"pixels is 1/{shorter / cell:.0f} of the shorter side, and faces are told by cells of less "
         f"than 1/{COARSEST} of it: choose a share of the image, such as cell=1/8, and look with --preview"
     )

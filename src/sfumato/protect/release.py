@@ -118,7 +118,7 @@ class Protection(Protocol):
     def cell(self) -> int | Fraction:
         """The side of the square of pixels that a released value stands for; 1 where there are no cells.
 
-        A fraction is of the shorter side of the image: see parameters.in_pixels.
+        A fraction is of the shorter side of the image: see parameters.cell_in_pixels.
         """
 
     @property

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.show import PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, splits
 from sfumato.files import check_new
@@ -27,6 +28,8 @@ def classifier(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as epochs=40 or flips=true."),
     ] = None,
+    listing: Annotated[bool, settings_of("sfumato.learn.classifier:ClassifierConfig")] = False,
+    printing: PrintConfig = False,
     seed: Annotated[int, typer.Option(help="Of weights, order and noise.")] = 0,
     force: Force = False,
 ) -> None:
@@ -34,13 +37,16 @@ def classifier(
 
     The splits of the data must have the same classes. Stopped, the same command goes on.
     """
-    check_new(out, force=force)
+    check_new(out, force=force or printing)
     from sfumato import protect
     from sfumato.learn import classes
     from sfumato.learn import classifier as method
     from sfumato.settings import configured
 
     config = configured(method.ClassifierConfig, overrides or [])
+    if printing:
+        print_config(config)
+        return
     protection = protect.parse(spec)
     training, validation, test = splits(data, size, target=target, split_by=split_by, strict=strict)
     # Fails now, not after training.

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.show import PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, fitted, splits
 from sfumato.files import check_new
@@ -28,6 +29,8 @@ def code(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as epochs=100 or flip=0.1."),
     ] = None,
+    listing: Annotated[bool, settings_of("sfumato.learn.code:CodeConfig")] = False,
+    printing: PrintConfig = False,
     way: Annotated[int, typer.Option(help="Classes of a test episode.")] = 5,
     shot: Annotated[int, typer.Option(help="Support images of each.")] = 5,
     queries: Annotated[int, typer.Option(help="Query images of each.")] = 15,
@@ -40,7 +43,7 @@ def code(
     It learns from episodes of the training classes; the task is one of other classes of the same kind.
     `sfumato enrol --with code:artefact=OUT` sends codes. Stopped, the same command goes on.
     """
-    check_new(out, force=force)
+    check_new(out, force=force or printing)
     from sfumato.episodes import Shape
     from sfumato.learn import code as method
     from sfumato.protect.code import Code
@@ -50,6 +53,9 @@ def code(
     size_of_code = f"bits={bits}" if numbers is None else f"numbers={numbers}"
     against = ["against=1.0"] if sensitive else []
     config = configured(method.CodeConfig, [size_of_code, *against, *(overrides or [])])
+    if printing:
+        print_config(config)
+        return
     train, validation, test = splits(
         data, size, target=target, episodic=True, split_by=split_by, strict=strict
     )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.show import PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
@@ -38,6 +39,8 @@ def feature(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as cut=conv6_1 or beta=0.3."),
     ] = None,
+    listing: Annotated[bool, settings_of("sfumato.learn.private_feature:FeatureConfig")] = False,
+    printing: PrintConfig = False,
     seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
     processes: Processes = None,
     accelerator: Accelerator = None,
@@ -48,6 +51,12 @@ def feature(
     The splits of the data must have the same classes of what is kept. Stopped, the same command goes on.
     `sfumato export OUT` writes the device side, `sfumato export OUT --side cloud` what reads its numbers.
     """
+    if printing:
+        from sfumato.learn.private_feature import FeatureConfig
+        from sfumato.settings import configured
+
+        print_config(configured(FeatureConfig, overrides or []))
+        return
     check_new(out, force=force)
     on_devices(
         _feature,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.show import PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
@@ -47,6 +48,8 @@ def few_shot(
             "--set", metavar="KEY=VALUE", help="A training setting, as way=20 or denoiser_depth=null."
         ),
     ] = None,
+    listing: Annotated[bool, settings_of("sfumato.learn.few_shot:FewShotConfig")] = False,
+    printing: PrintConfig = False,
     way: Annotated[int, typer.Option(help="Classes of a test episode.")] = 5,
     shot: Annotated[int, typer.Option(help="Support images of each.")] = 5,
     queries: Annotated[int, typer.Option(help="Query images of each.")] = 15,
@@ -60,6 +63,12 @@ def few_shot(
 
     Stopped, the same command goes on from the last finished epoch.
     """
+    if printing:
+        from sfumato.learn.few_shot import FewShotConfig
+        from sfumato.settings import configured
+
+        print_config(configured(FewShotConfig, overrides or []))
+        return
     check_new(out, force=force)
     on_devices(
         _few_shot,

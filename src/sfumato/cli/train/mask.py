@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.show import PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
@@ -35,6 +36,8 @@ def mask(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as keep=0.25 or epochs=40."),
     ] = None,
+    listing: Annotated[bool, settings_of("sfumato.learn.adversarial_mask:MaskConfig")] = False,
+    printing: PrintConfig = False,
     seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
     processes: Processes = None,
     accelerator: Accelerator = None,
@@ -45,6 +48,12 @@ def mask(
     The splits of the data must have the same classes. `sfumato protect --with mask:artefact=OUT` applies the
     mask, to images of the size it was trained on. Stopped, the same command goes on.
     """
+    if printing:
+        from sfumato.learn.adversarial_mask import MaskConfig
+        from sfumato.settings import configured
+
+        print_config(configured(MaskConfig, overrides or []))
+        return
     check_new(out, force=force)
     on_devices(
         _mask,

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.show import PrintConfig, print_config, settings_of, stderr
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, fitted, splits
 from sfumato.files import check_new
@@ -42,6 +43,8 @@ def meta(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as shot=5 or steps=1000."),
     ] = None,
+    listing: Annotated[bool, settings_of("sfumato.learn.meta:MetaConfig")] = False,
+    printing: PrintConfig = False,
     queries: Annotated[int, typer.Option(help="Query images of each class of a test task.")] = 15,
     episodes: Annotated[int, typer.Option(min=2, help="Test tasks.")] = 600,
     seed: Annotated[int, typer.Option(help="Of weights, tasks and test.")] = 0,
@@ -54,10 +57,8 @@ def meta(
     artefact that is there is never made again, which would spend anew.
     """
     if epsilon is None:  # a private one is never replaced
-        check_new(out, force=force)
+        check_new(out, force=force or printing)
     from dataclasses import replace
-
-    from rich.console import Console
 
     from sfumato import protect
     from sfumato.episodes import Sampler, Shape
@@ -76,6 +77,9 @@ def meta(
             f"--clipping {clipping} without --epsilon: only a private run clips; give its budget"
         )
     config = configured(method.MetaConfig, settings)
+    if printing:
+        print_config(config)
+        return
     if epsilon is not None and out.exists():
         raise ConfigError(
             f"{out} is there already, and to train it again would spend its budget once more: name another "
@@ -97,7 +101,7 @@ def meta(
         config = replace(config, way=min(config.way, shape.way), shot=min(config.shot, shape.shot))
     else:  # its settings are public, and so are not chosen by the data
         Sampler(test.label(target), shape)  # fails now, not after training
-    console = Console(stderr=True, soft_wrap=True)
+    console = stderr()
     with checkpointed(out, "meta-steps", console) as (checkpoint, progress):
         model = method.train(
             training,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfumato.cli.show import bars, note, stderr
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -73,8 +75,7 @@ def splits(
         episodic=episodic,
         split_by=split_by,
     )
-    if words:
-        typer.echo(words, err=True)
+    note(words)
     validation = source.split("validation") if "validation" in source.splits else None
     return source.split("train"), validation, source.split("test")
 
@@ -101,10 +102,6 @@ def fitted(
     from sfumato import episodes
     from sfumato.errors import DataError
 
-    def said(subject: str, before: "Shape", after: "Shape") -> None:
-        if words := episodes.fitting(subject, before, after):
-            typer.echo(words, err=True)
-
     def shape_of(prefix: str) -> "Shape":
         sides = {name: getattr(settings, f"{prefix}{name}") for name in ("way", "shot", "queries")}
         return episodes.Shape(**sides)
@@ -113,9 +110,9 @@ def fitted(
         if part is not None and hasattr(settings, f"{prefix}way"):
             before = shape_of(prefix)
             settings = episodes.fitted(settings, part.label(target).codes, prefix=prefix)
-            said(subject, before, shape_of(prefix))
+            note(episodes.fitting(subject, before, shape_of(prefix)))
     allowed = episodes.fitted(shape, test.label(target).codes)
-    said("test", shape, allowed)
+    note(episodes.fitting("test", shape, allowed))
     for subject, part, wanted in (("training", training, shape_of("")), ("test", test, allowed)):
         try:
             episodes.Sampler(part.label(target), wanted)  # fails now, not after training
@@ -132,15 +129,11 @@ def checkpointed(
 
     Of several processes, the first alone shows the bar and removes the checkpoint.
     """
-    from rich.console import Console
-
-    from sfumato.cli.show import bars
-
     checkpoint = out.with_suffix(".checkpoint")
     if devices is not None and not devices.first:
         yield checkpoint, None
         return
-    with bars(console or Console(stderr=True, soft_wrap=True)) as progress:
+    with bars(console or stderr()) as progress:
         task = progress.add_task(unit)
         yield checkpoint, lambda done, total: progress.update(task, completed=done, total=total)
     checkpoint.unlink(missing_ok=True)

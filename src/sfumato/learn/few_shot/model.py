@@ -25,7 +25,7 @@ from sfumato.networks.classifiers import ENCODERS
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.precision import autocast, resolve
 from sfumato.protect import Protection, enlarge
-from sfumato.protect.parameters import in_pixels
+from sfumato.protect.parameters import cell_in_pixels
 
 _KIND = "few-shot"
 _EMBED_BATCH = 256
@@ -243,10 +243,9 @@ def untrained(
     conditions = Conditions(protections)
     cell = config.cell
     if cell is None:
-        cells = [(in_pixels(each, *size) if size else each).cell for each in protections]
         # Shares of an image have no common divisor where its size is not known.
-        known = encoder is None and all(isinstance(each, int) for each in cells)
-        cell = math.gcd(*cells) if known else 1
+        known = encoder is None and (size or all(isinstance(each.cell, int) for each in protections))
+        cell = math.gcd(*(cell_in_pixels(each, *(size or (1, 1))) for each in protections)) if known else 1
     planes = len(conditions.keys)
     with initial_weights(seed):
         if encoder is None:
