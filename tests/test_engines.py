@@ -4,6 +4,7 @@ What they are for is tested where it is used: tests/protect/test_engines.py, tes
 """
 
 import os
+import socket
 import sys
 import threading
 import time
@@ -199,3 +200,14 @@ def test_an_address_where_no_cluster_answers_is_said_with_the_cure(on_ray):
         engines.engine(EngineConfig(name="ray", address="nowhere:1")),
     ):
         pass
+
+
+def test_a_cluster_that_cannot_be_reached_is_told_at_once():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # nobody listens there
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+        with (
+            pytest.raises(ConfigError, match=f"address='{address}': no Ray cluster answers .*refused"),
+            engines.engine(EngineConfig(name="ray", address=address)),
+        ):
+            pass

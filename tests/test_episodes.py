@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sfumato.data import Label
 from sfumato.data.labelled import label_of
-from sfumato.episodes import Sampler, Shape
+from sfumato.episodes import Sampler, Shape, fitted, fitting
 from sfumato.errors import ConfigError, DataError
 
 # Draws are by a fixed seed, so these tests cannot fail by chance; a right sampler had this chance to pass.
@@ -154,7 +154,7 @@ def test_too_few_large_classes_are_counted_and_the_smallest_is_named_with_a_cure
         Sampler(label, Shape(way=3, shot=4, queries=2))
     assert str(raised.value) == (
         "2 classes have 6 images (shot 4 + queries 2) and the way is 3; the smallest is 'c' with 2: "
-        "add images or classes, or lower shot, queries or way"
+        "add images or classes, or set way=3, shot=3 and queries=1"
     )
 
 
@@ -182,3 +182,14 @@ def assert_equally_likely(drawn: Tensor, possible: list[tuple[int, ...]]) -> Non
     expected = len(drawn) / len(possible)
     statistic = sum((counts[outcome] - expected) ** 2 / expected for outcome in possible)
     assert statistic < chi2.ppf(CONFIDENCE, df=len(possible) - 1)
+
+
+def test_what_was_chosen_is_said_in_the_words_of_an_episode():
+    wanted = Shape(way=20, shot=5, queries=15)
+    allowed = fitted(wanted, label_of(list("aaaabbbbcc")).codes)
+    assert allowed == Shape(way=3, shot=1, queries=1)
+    assert fitting("test", wanted, allowed) == (
+        "test episodes: 3-way 1-shot with 1 query, the largest that the classes allow, and not 20-way 5-shot "
+        "with 15 queries"
+    )
+    assert fitting("test", allowed, fitted(allowed, label_of(list("aaaabbbbcc")).codes)) == ""

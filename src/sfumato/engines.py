@@ -8,6 +8,7 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -257,6 +258,8 @@ def _ray(config: EngineConfig) -> Iterator[_Ray]:
         import ray
         import ray.util.scheduling_strategies
     address = config.address or os.environ.get("RAY_ADDRESS")
+    if address:
+        _check_answers(address)
     begun_here: dict[str, Any] = {}
     if not address:
         workers = config.workers or max(1, (os.cpu_count() or 1) // config.cpus)
@@ -269,10 +272,7 @@ def _ray(config: EngineConfig) -> Iterator[_Ray]:
         # Not None, by which Ray would take to any cluster that was begun on this machine last.
         ray.init(address or "local", log_to_driver=False, logging_level="error", **begun_here)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        raise ConfigError(
-            f"address={address!r}: no Ray cluster answers ({error}): begin one with `ray start --head`, "
-            "or leave the address out, and one is started here"
-        ) from error
+        raise _no_cluster(str(address), error) from error
     try:
         found = _Ray(ray, config)
         if not found.workers:
@@ -285,6 +285,28 @@ def _ray(config: EngineConfig) -> Iterator[_Ray]:
         ray.shutdown()
 
 
+def _check_answers(address: str) -> None:
+    """Raise ConfigError where nothing listens at HOST:PORT: Ray itself would wait for minutes.
+
+    Addresses of another form, such as "auto", are left to Ray.
+    """
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not (colon and port.isdecimal()):
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWERS).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"address={address!r}: no Ray cluster answers ({error}): begin one with `ray start --head`, "
+        "or leave the address out, and one is started here"
+    )
+
+
+_ANSWERS = 5.0  # seconds
 _STORE_BYTES = 100 << 20  # tasks pass paths and rows, not images
 
 

@@ -5,7 +5,8 @@ It holds no images, so that thousands are drawn at once and images are fetched, 
 in batches.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +14,10 @@ from torch import Tensor
 
 from sfumato.data.labelled import Label
 from sfumato.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+Settings = TypeVar("Settings", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +65,34 @@ def largest(codes: Tensor, *, way: int, shot: int, queries: int) -> tuple[int, i
     return way, shot, min(queries, most - shot)
 
 
+def fitted(settings: Settings, codes: Tensor, *, prefix: str = "") -> Settings:
+    """Settings with `largest` of their way, shot and queries.
+
+    Args:
+        settings: a dataclass with the fields way, shot and queries.
+        codes: (n,) int64 class of each image that episodes are drawn from.
+        prefix: of the names of these fields, such as "validation_".
+    """
+    names = [f"{prefix}{name}" for name in ("way", "shot", "queries")]
+    way, shot, queries = (getattr(settings, name) for name in names)
+    values = largest(codes, way=way, shot=shot, queries=queries)
+    return replace(settings, **dict(zip(names, values, strict=True)))
+
+
+def fitting(subject: str, before: Shape, after: Shape) -> str:
+    """What `fitted` chose, in words; "" where episodes stay as they were."""
+    if before == after:
+        return ""
+    return (
+        f"{subject} episodes: {after} with {_queries(after)}, the largest that the classes allow, and not "
+        f"{before} with {_queries(before)}"
+    )
+
+
+def _queries(shape: Shape) -> str:
+    return f"{shape.queries} {'query' if shape.queries == 1 else 'queries'}"
+
+
 class Sampler:
     """Draws episodes: classes without replacement, then images within each, all equally likely.
 
@@ -84,10 +117,13 @@ class Sampler:
             smallest = ""
             if len(codes):
                 smallest = f"; the smallest is {label.names[codes[counts.argmin()]]!r} with {counts.min()}"
+            way, shot, queries = largest(label.codes, way=shape.way, shot=shape.shot, queries=shape.queries)
+            fits = int((counts >= 2).sum()) >= 2
             raise DataError(
                 f"{int(large.sum())} classes have {each} images "
                 f"(shot {shape.shot} + queries {shape.queries}) and the way is {shape.way}{smallest}: "
-                "add images or classes, or lower shot, queries or way"
+                "add images or classes"
+                + (f", or set way={way}, shot={shot} and queries={queries}" if fits else "")
             )
         self._counts = counts[large]  # (M,)
         rows = label.codes.argsort(stable=True).split(counts.tolist())

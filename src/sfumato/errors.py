@@ -5,6 +5,7 @@ a caller would expect. A message says what was asked, what was found, and what t
 """
 
 import difflib
+import importlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -80,8 +81,22 @@ def needs_extra(what: str, extra: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise MissingExtraError(
-            f"{what} needs {error.name}: pip install 'sfumato[{extra}]'", name=error.name
+            f"{what} needs {error.name}: in the folder of the source, pip install -e '.[{extra}]'",
+            name=error.name,
         ) from error
+
+
+def require(what: str, extra: str, *libraries: str) -> None:
+    """Raise MissingExtraError where an optional library cannot be imported: before the work, not after it.
+
+    Args:
+        what: needs them, in words.
+        extra: that has them.
+        libraries: names of modules.
+    """
+    with needs_extra(what, extra):
+        for library in libraries:
+            importlib.import_module(library)
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:

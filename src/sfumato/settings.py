@@ -1,7 +1,8 @@
 """Settings that people write, "key=value" or YAML, made into configurations that check themselves."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -83,6 +84,37 @@ def override(settings: dict[str, Any], text: str) -> None:
         inner[last] = yaml.safe_load(value)
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{text!r}: the value is not YAML") from error
+
+
+def listed(kind: Any, *, below: str = "") -> Iterator[tuple[str, str, str]]:
+    """The keys of a configuration, dotted where it has others in it, with their types and defaults.
+
+    Args:
+        kind: a dataclass.
+        below: what stands before each key.
+    """
+    types = get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        hint, key = types[field.name], f"{below}{field.name}"
+        if dataclasses.is_dataclass(hint):
+            yield from listed(hint, below=f"{key}.")
+            continue
+        if field.default is not dataclasses.MISSING:
+            default = yaml_of(field.default)
+        elif field.default_factory is not dataclasses.MISSING:
+            default = yaml_of(field.default_factory())
+        else:
+            default = "needed"
+        words = getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else str(hint)
+        yield key, words.replace("typing.", "").replace("NoneType", "null").replace("None", "null"), default
+
+
+def yaml_of(value: Any) -> str:
+    """A value on one line, as YAML writes it."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    written: str = yaml.safe_dump(value, default_flow_style=True, width=math.inf, sort_keys=False)
+    return written.removesuffix("\n").removesuffix("\n...")
 
 
 def _first_problem(error: pydantic.ValidationError) -> str:

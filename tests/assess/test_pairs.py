@@ -2,8 +2,10 @@ import csv
 import json
 import math
 import os
+import re
 import tracemalloc
 import weakref
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -130,12 +132,12 @@ def test_a_release_is_known_by_its_manifest(tmp_path, photos):
     assert (found.spec, found.cell, len(found.rows)) == ("pixelize:cell=4", 1, 4)
 
 
-@pytest.mark.parametrize("spec", ["pixelize:cell=4", "dp-pix:cell=7,epsilon=3"])
+@pytest.mark.parametrize("spec", ["pixelize:cell=4", "dp-pix:cell=7,epsilon=3", "pixelize:cell=1/4"])
 def test_a_release_in_cells_is_measured_as_its_receiver_sees_it(tmp_path, photos, spec):
     # The same ledger gives the same release, in cells and in pixels.
     cells = find(photos, released(photos, tmp_path / "cells", spec, cells=True))
     pixels = find(photos, released(photos, tmp_path / "pixels", spec))
-    assert cells.cell == int(spec[spec.index("cell=") + 5])
+    assert cells.cell == Fraction(re.search(r"cell=([\d/]+)", spec)[1])
     assert images.read(cells.rows[0].other).shape != (3, 20, 17)
     first, second = (measure(each, PIXELS).values for each in (cells, pixels))
     assert all(torch.equal(first[name], second[name]) for name in ("mse", "psnr", "ssim"))

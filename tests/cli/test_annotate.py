@@ -145,3 +145,11 @@ def test_a_database_of_another_program_is_one_line(command: Command):
     with closing(sqlite3.connect("other.db")) as database:
         database.execute("create table t (x)")
     check_mistake(command("annotate", "status", "other.db"), "no campaign: name a file of")
+
+
+def test_a_table_is_written_as_csv_or_parquet(command: Command, campaign: str, tmp_path: Path):
+    check_mistake(
+        command("annotate", "export", campaign, "table.xlsx"),
+        "table.xlsx: a table is written as .csv or .parquet: choose one of these suffixes",
+    )
+    assert not (tmp_path / "table.xlsx").exists()

@@ -1,6 +1,7 @@
 """`sfumato assess`: what it prints and writes, and that a mistake is answered in one line."""
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -218,3 +219,20 @@ def test_a_mistake_is_answered_in_one_line(
     photos(tmp_path / "small", shape=(3, 12, 12))
     check_mistake(command("assess", *arguments), message)
     assert not (tmp_path / "photos" / "res").exists()
+
+
+def test_long_names_stay_whole_in_a_narrow_terminal(command: Command, tmp_path: Path):
+    name = "a-photograph-with-a-name-that-is-longer-than-the-terminal-is-wide-and-has-no-space-in-it"
+    for folder in ("ours", "theirs"):
+        (tmp_path / folder).mkdir()
+        images.write(tmp_path / folder / f"{name}.png", torch.full((3, 16, 16), 9, dtype=torch.uint8))
+    assert name in command("assess", "ours", "theirs").out
+
+
+def test_what_was_measured_is_said_in_json(command: Command, folders: None):
+    told = json.loads(command("assess", "photos", "others", "--json").out)
+    assert (told["pairs"], told["failed"], told["frechet"]) == (3, [], None)
+    ssim = next(each for each in told["measures"] if each["name"] == "ssim")
+    assert ssim["higher_is_more_alike"]
+    assert ssim["most_alike"] == "2"
+    assert ssim["low"] < ssim["mean"] < ssim["high"]

@@ -1,5 +1,7 @@
 """`sfumato audit`: a line for each protection, and exit code 1 for one that breaks its guarantee."""
 
+import json
+
 from sfumato.protect.dp_pix import DPPix
 
 SMALL = ("--shape", "1x8x8", "--trials", "10000")
@@ -82,3 +84,10 @@ def test_a_shape_that_is_none_is_refused(command):
     assert said.code == 1
     assert not said.out
     assert "--shape 28x28: write channels x height x width, as 3x28x28" in said.err
+
+
+def test_what_an_audit_found_is_said_in_json(command):
+    fast = ["--shape", "1x8x8", "--trials", "10000", "--json"]
+    told = json.loads(command("audit", "dp-pix:cell=4,epsilon=1", *fast).out)
+    assert (told["spec"], told["convicted"], told["stated"]["value"]) == ("dp-pix:cell=4,epsilon=1", False, 1)
+    assert 0 <= told["lower"] <= told["most"]

@@ -19,6 +19,7 @@ from commands import SCRIPT, Command
 
 import sfumato
 from sfumato import images
+from sfumato.study import grid
 
 SECONDS = 120  # a process that needs longer hangs
 
@@ -150,16 +151,11 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         ["demo", "--data", "folder:single"],
         "training images: 0 classes have 10 images (shot 5 + queries 5) and the way is 2; the smallest is",
     ),
-    "one class": (["demo", "--data", "folder:lonely"], "label 'class' has 1 classes in 2 training images"),
-    "fewer classes than the way": (
-        ["study", "run", "glyphs.yaml", "--set", "task.way=20"],
-        "glyphs, test images: 6 classes have 2 images (shot 1 + queries 1) and the way is 20; the smallest",
+    "one class": (["demo", "--data", "folder:lonely"], "label 'class' has 1 class in 2 training images"),
+    "a file that is no image": (
+        ["data", "info", "folder:diary"],
+        "none of the 1 files is an image",
     ),
-    "more shots than images": (
-        ["study", "run", "glyphs.yaml", "--set", "training.shot=9"],
-        "glyphs, training images: 0 classes have 10 images (shot 9 + queries 1) and the way is 2",
-    ),
-    "a file that is no image": (["data", "info", "folder:diary"], "1.png: not an image that can be read"),
     "unknown key in YAML": (["study", "run", "typo.yaml"], "typo.yaml: no key 'protection': did you mean"),
     "not YAML": (["study", "run", "broken.yaml"], "broken.yaml: not YAML"),
     "missing study file": (["study", "run", "gone.yaml"], "gone.yaml: cannot be read (No such file"),
@@ -180,10 +176,19 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         [*SMALL_TRAINING, "--with", "pixelize:cell=96"],
         "pixelize: cell=96 is larger than the 16x16 images: choose a cell of at most 16",
     ),
-    "test episodes larger than the classes": (
-        ["train", "few-shot", "--data", "folder:photos", "--out", "m", "--with", "none"],
-        "0 classes have 20 images (shot 5 + queries 15) and the way is 5; the smallest is",
+    "no class with two images to test on": (
+        ["train", "few-shot", "--data", "folder:single", "--out", "m", "--with", "none"],
+        "single, training images: 0 classes have 10 images (shot 5 + queries 5) and the way is 2; the",
     ),
+    "a file that is no image, strictly": (
+        ["train", "few-shot", "--data", "folder:photos", "--out", "m", "--with", "none", "--strict"],
+        "blurred.png: not an image that can be read",
+    ),
+    "splits that the source names": (
+        ["train", "few-shot", "--data", "glyphs", "--out", "m", "--with", "none", "--split-by", "drawer"],
+        "glyphs: names its splits, and is to be split by 'drawer': leave out --split-by",
+    ),
+    "a folder without its kind": (["data", "info", "photos"], "photos: what is it? Write folder:photos"),
     "two protections for one model": (
         ["train", "meta", "--data", "glyphs", "--out", "m", "--with", "blur:radius=1,2"],
         "names 2 protections: give one value for each key",
@@ -341,6 +346,112 @@ def test_ctrl_c_stops_with_one_line_and_the_same_command_goes_on(command: Comman
     assert {path: whole[path] for path in finished} == finished
 
 
+# A stranger's own photographs
+
+
+TINY = ["--set=epochs=1", "--set=episodes_per_epoch=1", "--set=validation_episodes=2", "--episodes", "2"]
+
+
+def test_a_training_fits_its_episodes_and_leaves_out_what_cannot_be_read(command: Command, tmp_path: Path):
+    photos(tmp_path / "photos", classes=7, each=3)
+    (tmp_path / "photos" / "class-3" / "blurred.png").write_text("no image")
+    model = ["--data", "folder:photos", "--size", "16", "--out", "m.safetensors", "--with", "none"]
+    said = command("train", "few-shot", *model, *TINY, "--set=denoiser_depth=null")
+    assert said.code == 0, said.err
+    assert "left out: 1 of 22 files, which cannot be read: photos/class-3/blurred.png: " in said.err
+    assert "training episodes: 3-way 2-shot with 1 query, the largest that the classes allow" in said.err
+    assert "test episodes: 2-way 2-shot with 1 query" in said.err
+    assert "2-way 2-shot" in said.out
+
+
+def test_a_study_of_a_folder_fits_its_episodes_and_records_what_it_left_out(command: Command, tmp_path: Path):
+    photos(tmp_path / "photos", classes=9, each=4)
+    (tmp_path / "photos" / "class-3" / "blurred.png").write_text("no image")
+    example = Path(__file__).parents[2] / "studies" / "example.yaml"
+    fast = [
+        "protections=['pixelize:cell=8']",
+        "learners=[clean]",
+        "attacks=[]",
+        "task.episodes=2",
+        "pictures=0",
+    ]
+    fast += ["data.size=16", "embeddings=false", "tells=false", "measures=[ssim]", "training.epochs=1"]
+    fast += ["training.episodes_per_epoch=1", "training.validation_episodes=2"]
+    said = command("study", "run", example, *(word for each in fast for word in ("--set", each)))
+    assert said.code == 0, said.err
+    assert "left out: 1 of 37 files, which cannot be read: photos/class-3/blurred.png: " in said.err
+    assert "test episodes: 2-way 3-shot with 1 query, the largest that the classes allow" in said.err
+    assert "cannot be read: 1 of 37." in (tmp_path / "runs" / "example" / "report.html").read_text()
+    strict = command("study", "run", example, "--strict")
+    assert strict.code == 1
+    assert "blurred.png: not an image" in strict.err
+
+
+def test_a_study_is_split_by_the_label_that_is_asked_for(command: Command, tmp_path: Path):
+    rows = ["file,smile,person"]
+    for number in range(36):
+        images.write(tmp_path / f"{number}.png", torch.full((3, 16, 16), number, dtype=torch.uint8))
+        rows.append(f"{number}.png,{'yes' if number % 2 else 'no'},person {number // 3}")
+    (tmp_path / "photos.csv").write_text("\n".join(rows))
+    (tmp_path / "smile.yaml").write_text(
+        "data: {source: 'table:photos.csv', size: 16}\ntask: {target: smile}\nprotections: []\n"
+        "learners: [classifier-clean]\nclassifier: {epochs: 1}\npictures: 0\nembeddings: false\ntells: false"
+    )
+    said = command("study", "run", "smile.yaml", "--split-by", "person")
+    assert said.code == 0, said.err
+    assert "nobody ('person') is in two of them" in said.err
+
+
+# What is said, and how
+
+
+def test_quiet_says_results_and_errors_alone(command: Command, tmp_path: Path):
+    photos(tmp_path / "photos", classes=7, each=3)
+    (tmp_path / "photos" / "class-3" / "blurred.png").write_text("no image")
+    model = ["--data", "folder:photos", "--size", "16", "--out", "m.safetensors", "--with", "none"]
+    said = command("-q", "train", "few-shot", *model, *TINY, "--set=denoiser_depth=null")
+    assert (said.code, said.err) == (0, "")
+    assert "artefact: m.safetensors" in said.out
+    assert "gone: no such folder" in command("-q", "data", "info", "folder:gone").err
+    assert "left out: 1 of 22" in command("data", "info", "folder:photos").err  # -q was of one command
+
+
+def test_verbose_shows_where_an_error_comes_from(command: Command):
+    assert "Traceback" in command("-v", "data", "info", "folder:gone").err
+    assert "Traceback" not in command("data", "info", "folder:gone").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["train", "few-shot"], "way=5  (int)"),
+        (["train", "classifier"], "network=predictor  (str)"),
+        (["train", "code"], "bits=null  (int | null)"),
+        (["train", "meta"], "algorithm=maml  (str)"),
+        (["study", "run"], "training.denoiser_depth=8  (int | null)"),
+    ],
+)
+def test_the_keys_of_set_are_listed_with_their_defaults(command: Command, arguments: list[str], line: str):
+    said = command(*arguments, "--settings")
+    assert said.code == 0
+    assert line in said.out.splitlines()
+
+
+def test_the_settings_that_would_be_used_are_printed_and_can_be_read_again(command: Command, tmp_path: Path):
+    scene(tmp_path)
+    said = command("study", "run", "glyphs.yaml", "--set", "task.shot=2", "--print-config")
+    assert said.code == 0
+    (tmp_path / "again.yaml").write_text(said.out)
+    assert grid.load("again.yaml") == grid.load("glyphs.yaml", ["task.shot=2"])
+    model = ["train", "few-shot", "--data", "gone", "--out", "m", "--with", "none", "--set", "way=3"]
+    assert "way: 3\n" in command(*model, "--print-config").out
+    assert not (tmp_path / "m").exists()
+
+
+def test_completion_is_offered_for_shells(command: Command, monkeypatch: pytest.MonkeyPatch):
+    assert "--show-completion" in command("--help").out
+
+
 # Helpers
 
 
@@ -356,6 +467,7 @@ def scene(root: Path) -> None:
     """The files that MISTAKES name."""
     (root / "empty").mkdir()
     photos(root / "photos", classes=7, each=2)
+    (root / "photos" / "class-0" / "blurred.png").write_text("no image")
     photos(root / "single", classes=7, each=1)
     photos(root / "lonely", classes=1, each=4)
     (root / "diary" / "anna").mkdir(parents=True)

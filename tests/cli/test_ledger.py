@@ -1,5 +1,6 @@
 """`sfumato ledger`: budgets in bits, and what is proved of naming people, in words."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from cloud import SIDE, encoder
 from commands import Command, check_mistake
 
+from sfumato import images
 from sfumato.device import releasing
 from sfumato.device.ledger import Ledger
 from sfumato.protect import parse
@@ -21,17 +23,17 @@ def path(tmp_path: Path) -> Path:
     """A ledger by which two codes of 4 bits of Anna left, and one and a blurred image of Ben."""
     path = tmp_path / "ledger.db"
     code = parse(f"code:artefact={encoder(tmp_path / 'c.safetensors', bits=4)}", takes=["bits"])
-    images = torch.randint(0, 256, (4, 3, SIDE, SIDE), dtype=torch.uint8)
+    pixels = torch.randint(0, 256, (4, 3, SIDE, SIDE), dtype=torch.uint8)
     with Ledger(path) as ledger:
         people = ["anna", "anna", "ben"]
-        releasing.release(code, images[:3], ledger, folders=["/photos"] * 3, people=people)
-        releasing.release(parse("blur:radius=2"), images[3:], ledger, folders=["/elsewhere"], people=["ben"])
+        releasing.release(code, pixels[:3], ledger, folders=["/photos"] * 3, people=people)
+        releasing.release(parse("blur:radius=2"), pixels[3:], ledger, folders=["/elsewhere"], people=["ben"])
     return path
 
 
 def test_a_budget_in_bits_is_set_shown_and_lifted(command: Command, path: Path):
     said = command("ledger", "budget", "bits=64", "--person", "anna", "--ledger", path)
-    assert said.out == "budget of the person or class anna: at most 64 bits; 8 of 64 is spent\n"
+    assert said.out == "budget of the person or class anna: at most 64 bits; 8 of 64 bits are spent\n"
     assert said.out in command("ledger", "show", "--ledger", path).out
     said = command("ledger", "budget", "bits=16", "--ledger", path)
     assert said.out == "budget of every image: at most 16 bits\n"
@@ -113,3 +115,48 @@ def test_a_ledger_that_knows_nobody_by_name_says_what_to_name(command: Command, 
         "knows of nobody by name: name a folder with --folder",
     )
     check_mistake(command("ledger", "naming", "--ledger", tmp_path / "gone.db"), "no ledger yet")
+
+
+def test_a_budget_that_a_blur_does_not_fit_says_so_when_it_is_set(command: Command, path: Path):
+    said = command("ledger", "budget", "epsilon=10", "--ledger", path)
+    assert said.out == "budget of every image: epsilon=10 for any 1 pixel\n"
+    proved, known = said.err.splitlines()
+    assert proved == (
+        "note: it holds what is proved alone, such as dp-pix: a blur, a mosaic (pixelize) or a mask is "
+        "refused; after one that was made before, nothing more is released of that image"
+    )
+    assert known == (
+        "note: nothing is proved of a release of 4 images that the ledger knows: nothing more can be "
+        "released of them under it"
+    )
+    assert command("ledger", "budget", "releases=9", "--ledger", path).err == ""
+
+
+def test_after_a_blur_reason_and_cure_are_told_of_one_image_and_of_a_folder(command: Command, path: Path):
+    photos = path.parent / "photos"
+    photos.mkdir()
+    images.write(photos / "1.png", torch.arange(3 * 16 * 16).reshape(3, 16, 16).remainder(256).byte())
+    protect = ["--ledger", path, "--workers", "1"]
+    assert command("protect", photos, "blurred", "--with", "blur:radius=2", *protect).code == 0
+    command("ledger", "budget", "epsilon=10", "--ledger", path)
+    one = command("protect", photos / "1.png", "1.png", "--with", "dp-pix:cell=4,epsilon=3", *protect)
+    reason = "nothing is proved of a release that was made before"
+    assert f"nothing is left for this image (epsilon=10 for any 1 pixel), since {reason}, such as" in one.err
+    assert "lift the budget with `sfumato ledger budget none`" in one.err
+    folder = command("protect", photos, "noisy", "--with", "dp-pix:cell=4,epsilon=3", *protect)
+    over = "over the budget of an image: epsilon=10 for any 1 pixel, and"
+    assert f"failed: 1 ({over} {reason}), such as 1.png" in folder.out
+    assert "no larger budget holds that: release what is proved, such as dp-pix" in folder.out
+
+
+def test_a_ledger_and_what_it_proves_are_said_in_json(command: Command, path: Path):
+    command("ledger", "budget", "bits=64", "--person", "anna", "--ledger", path)
+    command("ledger", "budget", "bits=64", "--person", "ben", "--ledger", path)
+    told = json.loads(command("ledger", "show", "--json", "--ledger", path).out)
+    assert (told["releases"], told["specs"]["blur:radius=2"]) == (4, 1)
+    spent = {each["scope"]: (each["spent"], each["exhausted"]) for each in told["budgets"]}
+    assert spent["the person or class anna"] == (8, False)
+    assert spent["the person or class ben"] == (None, True)  # JSON has no infinity
+    lines = command("ledger", "naming", "--json", "--ledger", path).out.splitlines()
+    subjects = {each["subject"]: each["namings"][0]["chance"] for each in map(json.loads, lines)}
+    assert subjects["the person or class anna"] < subjects["the person or class ben"] == 1

@@ -4,6 +4,7 @@ Most commands run inside the test, through the function behind the script, and i
 """
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cloud import SIDE, encoder
 from commands import SCRIPT, Command, Said
 from PIL import Image
 
@@ -518,7 +520,7 @@ def test_a_budget_is_set_shown_and_lifted(command: Command, protect: Command, tm
     )
     said = command("ledger", "budget", "rho=99,pixels=2", "--folder", "photos")
     # ε = 3 for 1 pixel is 6 for 2, and ρ = min(6^2 / 2, 6); three images of it.
-    assert said.out == "budget of photos: rho=99,pixels=2 for any 2 pixels; 18 of 99 is spent\n"
+    assert said.out == "budget of photos: rho=99,pixels=2 for any 2 pixels; rho = 18 of 99 is spent\n"
     assert command("ledger", "budget", "none").out == "no budget for every image\n"
     assert command("ledger", "budget", "none", "--folder", "photos").out == "no budget for photos\n"
     assert command("ledger", "budget", "none", "--person", "").out == "no budget for every person or class\n"
@@ -560,3 +562,86 @@ def test_names_that_are_not_utf_8_are_printed_somehow(
     with Ledger(home / "ledger.db") as ledger:
         ledger.set_budget(Budget.parse("epsilon=99"), folder=folder)
     assert command(*(one.replace("FOLDER", str(folder)) for one in arguments)).code == 0
+
+
+# Sizes, and what is left to see
+
+
+def test_a_folder_is_made_squares_of_one_size_before_it_is_protected(
+    command: Command, protect: Command, tmp_path: Path
+):
+    photos(tmp_path / "photos")
+    said = protect("photos", "out", "--size", "8")
+    assert said.code == 0
+    assert "3 of 3x8x8: " in said.out
+    assert images.read(tmp_path / "out" / "0.png").shape == (3, 8, 8)
+    one = protect("photos/0.png", "0.png", "--size", "8")
+    assert "released before, and given again for nothing" in one.err
+    assert images.read(tmp_path / "0.png").tolist() == images.read(tmp_path / "out" / "0.png").tolist()
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["size"] == 8
+    assert "holds a run with size 8, not " in protect("photos", "out").err
+
+
+def test_images_that_a_code_is_not_for_are_answered_with_the_size_that_it_is_for(
+    protect: Command, tmp_path: Path
+):
+    photos(tmp_path / "photos")
+    spec = f"code:artefact={encoder(tmp_path / 'c.safetensors', bits=4)}"
+    said = protect("photos", "out", spec=spec)
+    assert said.code == 1
+    assert f"it is for images of 3x{SIDE}x{SIDE}: --size {SIDE} makes such squares of them" in said.out
+    assert protect("photos", "codes", "--size", SIDE, spec=spec).code == 0
+    small = protect("photos", "cells", spec="pixelize:cell=18")
+    assert "smaller cells fit, or shares of the image, such as cell=1/8" in small.out
+
+
+def test_people_who_remain_recognisable_are_told_before_the_first_file(protect: Command, tmp_path: Path):
+    (tmp_path / "large").mkdir()
+    (tmp_path / "large" / "1.png").write_bytes(encoded(1, (120, 160)))
+    words = "warning: people remain recognisable where a face fills the image: a cell of 4x4 pixels is 1/30"
+    assert words in protect("large", "out", spec="pixelize:cell=4").err
+    assert words in protect("large/1.png", "1.png", spec="pixelize:cell=4").err
+    assert "recognisable" not in protect("large", "eighths", spec="pixelize:cell=1/8").err
+
+
+def test_a_preview_shows_before_and_after_and_releases_nothing(protect: Command, tmp_path: Path, home: Path):
+    photos(tmp_path / "photos")
+    said = protect("photos", "out", "--preview", "look.png", spec="pixelize:cell=1/4")
+    assert said.code == 0
+    both = images.read(tmp_path / "look.png")
+    original = images.read(tmp_path / "photos" / "0.png")
+    assert both[:, :, :17].equal(original)
+    assert both[:, :, 17:].equal(
+        parse("pixelize:cell=1/4").release(original[None], fresh_noise()).images()[0]
+    )
+    assert "nothing was charged or released" in said.out
+    assert not (tmp_path / "out").exists()
+    assert not home.exists()
+    assert "look.png: is there already" in protect("photos", "out", "--preview", "look.png").err
+    assert "shows an original, and lies in out" in protect("photos", "out", "--preview", "out/look.png").err
+    one = protect("photos/1.png", "1.png", "--preview", "one.png", spec="pixelize:cell=1/4")
+    assert one.code == 0
+    assert images.read(tmp_path / "one.png").shape == (3, 20, 34)
+
+
+def test_many_images_do_not_go_to_a_name_of_one_file(protect: Command, tmp_path: Path):
+    photos(tmp_path / "photos")
+    said = protect("photos", "out.png")
+    assert said.code == 1
+    assert "out.png: photos is many images, and this names one file: name a new folder" in said.err
+
+
+def test_what_became_of_a_folder_is_said_in_json(protect: Command, tmp_path: Path):
+    photos(tmp_path / "photos")
+    (tmp_path / "photos" / "broken.png").write_text("no image")
+    said = protect("photos", "out", "--json")
+    assert said.code == 1
+    told = json.loads(said.out)
+    assert (told["spec"], told["images"], told["charged"]) == (SPEC, 3, 3)
+    assert [each["shape"] for each in told["shapes"]] == [[3, 20, 17]]
+    assert "hides any 1 pixel" in told["shapes"][0]["proved"]
+    assert [each["first"] for each in told["failed"].values()] == ["broken.png"]
+    one = json.loads(protect("photos/0.png", "0.png", "--json").out)
+    assert (one["spec"], one["shape"], one["charged"]) == (SPEC, [3, 20, 17], 0)
+    assert "would both go to standard output" in protect("photos/0.png", "-", "--json").err

@@ -35,6 +35,13 @@ def test_a_private_artefact_is_not_trained_again_which_would_spend_anew(command:
 
 def test_the_source_takes_settings(command: Command):
     said = train(command, "--source", "classes=12")
+    assert said.code == 0
+    assert "test episodes: 2-way 1-shot" in said.err
+    assert "2-way 1-shot" in said.out
+
+
+def test_a_private_training_is_not_fitted_to_data_that_its_promise_hides(command: Command):
+    said = train(command, *PRIVATE, "--source", "classes=12")
     assert said.code == 1
     assert "2 classes have 3 images" in said.err
     assert "meta-steps" not in said.err  # said before anything was trained

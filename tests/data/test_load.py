@@ -71,6 +71,7 @@ def test_omniglot_is_read_from_its_folder(tmp_path: Path):
             "no data source is called 'photos/': .*Known: caltech101, celeba, cifar10, .*, table",
         ),
         ("", {}, "no data source is called ''"),
+        ("/", {}, "/: what is it. Write folder:/"),
         ("faces:photos", {}, "faces is drawn, not read: write faces, with no place"),
         ("folder", {}, "folder: where does it lie. Write folder:PATH"),
         ("folder:", {}, "where does it lie. Write folder:PATH"),
@@ -106,3 +107,38 @@ def test_a_setting_of_the_wrong_kind_or_size_is_named(photos: Path, source: str,
     """Study files and the command line hand these values on as the user wrote them."""
     with pytest.raises(SfumatoError, match=next(iter(settings))):
         load(source.format(photos=photos), **settings)
+
+
+def test_files_that_cannot_be_read_stop_or_are_left_out_counted_and_named(photos: Path):
+    for name in "cdefg":
+        (photos / "anna" / f"{name}.jpg").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"anna/c\.jpg: .*: remove the file, or read without strict"):
+        load(f"folder:{photos}", size=8)
+    data = load(f"folder:{photos}", size=8, strict=False)
+    assert len(data) == 3
+    assert len(data.skipped) == 5
+    assert data.skipped_in_words.startswith("left out: 5 of 8 files, which cannot be read: ")
+    assert "anna/c.jpg: " in data.skipped_in_words
+    assert data.skipped_in_words.endswith("; and 2 more")
+    assert load("glyphs", classes=6, drawers=2, strict=False).skipped_in_words == ""
+
+
+def test_a_path_without_its_kind_is_answered_with_what_to_write(photos: Path):
+    with pytest.raises(DataError, match=f"{photos}: what is it. Write folder:{photos}"):
+        load(str(photos))
+    with pytest.raises(DataError, match=r"Write table:.*table\.csv"):
+        load(str(photos / "table.csv"))
+
+
+def test_a_folder_of_a_split_beside_folders_of_classes_is_refused(photos: Path):
+    (photos / "train" / "anna").mkdir(parents=True)
+    (photos / "anna" / "1.png").rename(photos / "train" / "anna" / "1.png")
+    with pytest.raises(
+        DataError, match="train/ holds a sub-folder per class, as a split does, and anna/ lies"
+    ):
+        load(f"folder:{photos}")
+
+
+def test_a_class_may_be_called_as_a_split_is(photos: Path):
+    (photos / "anna").rename(photos / "train")
+    assert load(f"folder:{photos}", size=8).label("class").names == ("bela", "train")

@@ -90,3 +90,29 @@ def test_a_label_that_there_is_not_is_named():
 def test_every_class_gives_its_share_and_small_ones_what_they_can(count, sizes):
     splits = stratified(torch.zeros(count, dtype=torch.int64), seed=0)
     assert tuple(len(splits[name]) for name in SPLITS) == sizes
+
+
+def test_a_label_to_split_by_comes_before_the_secret_and_the_task():
+    data = of_60_people()
+    for sensitive in ("smile", None):
+        split, words = suited(data, target="smile", sensitive=sensitive, episodic=False, split_by="person")
+        parts = classes_in(split, "person")
+        assert sum(len(part) for part in parts) == len(set.union(*parts)) == 60
+        assert words.endswith("nobody ('person') is in two of them")
+    _, words = suited(data, target="smile", sensitive="person", episodic=False, split_by="smile")
+    assert words.endswith("no class of 'smile' is in two of them")
+
+
+def test_splits_that_the_source_names_are_not_replaced_in_silence():
+    data = photographs(["yes", "no"], ["a", "b"], split_by=None)
+    with pytest.raises(DataError, match="names its splits, and is to be split by 'person': leave out"):
+        suited(data, target="smile", sensitive=None, episodic=False, split_by="person")
+
+
+def test_a_class_that_is_missing_in_a_split_is_said_with_a_cure():
+    data = photographs(["yes"] * 3 + ["no"] * 9, [f"person {row // 3}" for row in range(12)])
+    _, words = suited(data, target="smile", sensitive="person", episodic=False)
+    assert ". Class 'yes' is missing in " in words
+    assert words.endswith(
+        ": add images of it by others ('person'), or name another label to split by with --split-by"
+    )

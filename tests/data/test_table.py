@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sfumato import images
-from sfumato.data import Label, LabelledImages, glyphs, table
+from sfumato.data import Label, LabelledImages, glyphs, load, table
 from sfumato.data.labelled import label_of
 from sfumato.data.table import write
 from sfumato.errors import DataError, ImageError
@@ -124,7 +124,7 @@ def test_the_line_number_is_that_of_an_editor(tmp_path: Path, text: str):
 
 
 def test_a_table_that_is_not_there_is_named(tmp_path: Path):
-    with pytest.raises(DataError, match=r"gone\.csv: cannot be read as a CSV in UTF-8"):
+    with pytest.raises(DataError, match=r"gone\.csv: cannot be read \(No such file or directory\)"):
         table(tmp_path / "gone.csv")
 
 
@@ -235,3 +235,23 @@ def levels(data: LabelledImages) -> list[int]:
 
 def values(data: LabelledImages, label: str) -> list[str]:
     return [data.label(label).names[code] for code in data.label(label).codes]
+
+
+def test_images_of_files_keep_their_names_when_they_are_written(tmp_path: Path):
+    for name in ("anna/1.jpg", "anna/2.png", "bela/2024.may.png"):
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        images.write(path, torch.zeros(3, 8, 8, dtype=torch.uint8))
+    data = load(f"folder:{tmp_path / 'photos'}", size=8)
+    assert data.files == ("anna/1.jpg", "anna/2.png", "bela/2024.may.png")
+    written = write(data, tmp_path / "out").parent
+    assert (written / "images" / "anna" / "1.png").exists()
+    assert (written / "images" / "bela" / "2024.may.png").exists()
+    (tmp_path / "photos" / "anna" / "1.png").write_bytes((tmp_path / "photos/anna/2.png").read_bytes())
+    again = table(write(load(f"folder:{tmp_path / 'photos'}", size=8), tmp_path / "both"), size=8)
+    assert again.files == (
+        "anna/1-000000.png",
+        "anna/1-000001.png",
+        "anna/2-000002.png",
+        "bela/2024.may-000003.png",
+    )

@@ -819,7 +819,7 @@ def test_a_release_of_which_nothing_is_proved_fits_no_budget(place: Place):
     place.picture("a.png")
     place.budget("rho=1000000")
     assert counts(place.run("blur:radius=2")) == {
-        "over the budget of an image: rho=1000000 for any 1 pixel": 1
+        "over the budget of an image: rho=1000000 for any 1 pixel, and nothing is proved of it": 1
     }
     assert place.outputs() == {}
 

@@ -385,7 +385,7 @@ def test_a_release_of_which_nothing_is_proved_makes_any_later_budget_impossible(
     ledger.charge([charge(epsilon=None)])
     assert ledger.spent_on(b"image", Budget.parse("rho=1e9")) == math.inf
     ledger.set_budget(Budget.parse("rho=1e9"))
-    with pytest.raises(BudgetExceededError, match=r"costs rho = 1e-06, and 0 of 1e\+09 is left"):
+    with pytest.raises(BudgetExceededError, match=r"this image \(rho=1e9 .*, since nothing is proved"):
         ledger.charge([charge(spec="x", guaranteed=lambda _: guarantee("concentrated", 1e-6))])
     ledger.charge([charge("another image")])
 
@@ -393,7 +393,7 @@ def test_a_release_of_which_nothing_is_proved_makes_any_later_budget_impossible(
 def test_a_release_that_the_budgets_currency_cannot_hold_makes_that_budget_impossible(ledger: Ledger):
     ledger.charge([charge(spec="x", guaranteed=lambda _: guarantee("concentrated", 0.1))])
     ledger.set_budget(Budget.parse("epsilon=1000"))
-    with pytest.raises(BudgetExceededError, match="0 of 1000 is left"):
+    with pytest.raises(BudgetExceededError, match=r"nothing is left .*, or nothing that adds up in "):
         ledger.charge([charge()])
     ledger.set_budget(Budget.parse("rho=1000"))
     ledger.charge([charge()])
@@ -561,7 +561,7 @@ def test_setting_a_folders_budget_says_what_is_spent_of_it(ledger: Ledger):
 def test_what_is_unproved_in_a_folder_is_infinite_and_stops_it(ledger: Ledger):
     ledger.charge([charge(epsilon=None)])
     assert ledger.set_budget(Budget.parse("rho=1000"), folder="/photos") == math.inf
-    with pytest.raises(BudgetExceededError, match="0 of 1000 is left for /photos"):
+    with pytest.raises(BudgetExceededError, match=r"nothing is left for /photos \(rho=1000 "):
         ledger.charge([charge("b")])
 
 

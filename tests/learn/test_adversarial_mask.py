@@ -420,7 +420,7 @@ def test_impossible_settings_are_refused(setting, message: str):
 
 
 def test_one_class_is_too_few():
-    with pytest.raises(DataError, match="'colour' has 1 classes in 48 training images, and a mask needs at"):
+    with pytest.raises(DataError, match="'colour' has 1 class in 48 training images, and a mask needs at"):
         trained(world(classes=1))
 
 

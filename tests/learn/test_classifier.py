@@ -359,9 +359,7 @@ def test_a_setting_that_cannot_work_is_named(setting: dict, message: str):
 
 
 def test_data_that_cannot_work_is_named():
-    with pytest.raises(
-        DataError, match="'colour' has 1 classes in 48 training images, and a classifier needs"
-    ):
+    with pytest.raises(DataError, match="'colour' has 1 class in 48 training images, and a classifier needs"):
         trained(data=world(classes=1))
     with pytest.raises(DataError, match=r"corners: images of 8x8: .* halves them 4 times"):
         trained(data=world(side=8))

@@ -632,7 +632,7 @@ def test_what_cannot_be_trained_on_is_refused():
             replace(source, labels=source.labels | {"identity": everyone}),
             {},
         ),
-        ("'light' has 1 classes", source.rows((source.label("light").codes == 0).nonzero().flatten()), {}),
+        ("'light' has 1 class", source.rows((source.label("light").codes == 0).nonzero().flatten()), {}),
         ("images of 8x8", world(side=8), {}),
     ):
         with pytest.raises(DataError, match=message):

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import SpecError
-from sfumato.protect import parse
+from sfumato.protect import expand, parse
 from sfumato.protect.pixelize import cell_areas, cell_means, cell_sums, spread
 
 NOISE = seeded_noise(0)
@@ -119,3 +120,67 @@ def test_no_other_placement_has_a_larger_sum_of_squares_or_of_shares(sizes, pixe
     assert (spread(pixels, areas, largest_first=True) ** 2).sum() == squares
     smallest = spread(pixels, areas, largest_first=False) / areas.flatten().sort().values
     assert smallest.sum().item() == pytest.approx(shares)
+
+
+# Cells that are a share of the image
+
+
+SHARES = ["pixelize:cell=1/8", "dp-pix:cell=1/8,epsilon=3", "dp-pix-gaussian:cell=1/8,rho=0.5,pixels=3"]
+
+
+@pytest.mark.parametrize("spec", SHARES)
+@pytest.mark.parametrize("size", [(640, 480), (84, 84), (37, 50)])
+def test_a_cell_of_an_eighth_is_that_of_so_many_pixels_on_every_size(spec, size):
+    images = torch.randint(0, 256, (2, 3, *size), dtype=torch.uint8)
+    side = -(-min(size) // 8)
+    relative, absolute = parse(spec), parse(spec.replace("1/8", str(side)))
+    released = relative.release(images, seeded_noise(1))
+    assert released.spec == relative.spec == spec
+    assert released.cell == side
+    assert max(released.values.shape[2:]) == -(-max(size) // side)
+    assert min(released.values.shape[2:]) <= 8
+    assert torch.equal(released.values, absolute.release(images, seeded_noise(1)).values)
+    for pixels in (None, 1, 5):
+        assert relative.guarantee((3, *size), pixels) == absolute.guarantee((3, *size), pixels)
+    assert relative.suspicious(released, false_alarm=1e-6) is None
+
+
+def test_the_share_is_written_in_lowest_terms_and_read_again():
+    protection = parse("dp-pix:cell=2/16,epsilon=3")
+    assert protection.spec == "dp-pix:cell=1/8,epsilon=3"
+    assert parse(protection.spec) == protection
+    assert [each.spec for each in expand("pixelize:cell=1/8,1/4,6")] == [
+        "pixelize:cell=1/8",
+        "pixelize:cell=1/4",
+        "pixelize:cell=6",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("pixelize:cell=1/0", "cell=1/0 is not a share of the image, such as 1/8"),
+        ("pixelize:cell=-1/8", "cell=-1/8 is not a share of the image, such as 1/8"),
+        ("pixelize:cell=1/8/2", "is not a share of the image, such as 1/8"),
+        ("pixelize:cell=0/8", "cell=0 is a share of the shorter side of an image: choose one above 0"),
+        ("pixelize:cell=3/4", "cell=3/4 is a share of the shorter side of an image: choose .* at most 1/2"),
+        ("dp-pix:cell=8/8,epsilon=1", "dp-pix: cell=1 is a share of the shorter side"),
+        ("pixelize:cell=0.125", "cell=0.125 is not a whole number"),
+        ("blur:radius=1/8", "radius=1/8 is not a number"),
+    ],
+)
+def test_a_share_that_is_none_is_answered_with_one_that_works(spec, message):
+    with pytest.raises(SpecError, match=message):
+        parse(spec)
+
+
+def test_a_share_of_a_small_image_that_leaves_it_as_it_is_is_refused():
+    with pytest.raises(SpecError, match="cell=1 leaves the image as it is: choose a cell of at least 2"):
+        parse("pixelize:cell=1/8").release(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), NOISE)
+
+
+def test_noise_on_shares_of_an_image_is_looked_for_as_on_cells_of_so_many_pixels():
+    clean = torch.randint(0, 256, (1, 3, 48, 64), dtype=torch.uint8)
+    release = parse("dp-pix:cell=1/8,epsilon=0.01").release(clean, seeded_noise(0))
+    flat = replace(release, values=torch.full_like(release.values, 128))
+    assert parse(release.spec).suspicious(flat, false_alarm=1e-6) is not None

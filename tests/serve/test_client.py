@@ -1073,7 +1073,7 @@ def test_the_key_is_in_no_error_no_text_and_no_log(
 
 def test_a_key_that_no_header_holds_is_refused_without_being_shown(tmp_path: Path):
     for key in ("", "line\nbreak", "Schlüssel", "x" * 201, "two words"):
-        with pytest.raises(ConfigError, match="is none: it is 1 to 200 printable ones") as caught:
+        with pytest.raises(ConfigError, match="characters: it is 1 to 200 printable ones") as caught:
             asking(tmp_path, models_reply, key=key)
         assert not key or key not in str(caught.value)
 
@@ -1097,7 +1097,7 @@ def test_a_key_goes_over_tls_or_stays_on_the_machine(tmp_path: Path):
     "url", ["cloud.example", "ftp://cloud.example", "https://", "https://a:b:c", "https://a/?key=b", ""]
 )
 def test_an_address_is_an_address(tmp_path: Path, url: str):
-    with pytest.raises(ConfigError, match="the address of the service is none"):
+    with pytest.raises(ConfigError, match="this is no address of a service: write"):
         Client(url, key=KEY, ledger=tmp_path / "ledger.db")
 
 

@@ -23,10 +23,10 @@ from sfumato.serve.tripwire import NotProtectedError, check, demand_of, read_png
 NOISY = [
     *("dp-pix:cell=4,epsilon=3", "dp-pix:cell=2,epsilon=1", "dp-pix:cell=4,epsilon=3,variant=published"),
     *("dp-pix:cell=8,epsilon=0.5,pixels=16", "dp-pix-gaussian:cell=4,rho=0.5", "gaussian:sigma=10"),
-    *("gaussian:sigma=40", "gaussian:sigma=160"),
+    *("gaussian:sigma=40", "gaussian:sigma=160", "dp-pix:cell=1/8,epsilon=3"),
 ]
 OTHERS = ["none", "pixelize:cell=4", "pixelize:cell=5", "blur:radius=1", "blur:radius=2", "blur:radius=5"]
-OTHERS += ["centre-blur:radius=2", "block", "block:share=0.3"]
+OTHERS += ["centre-blur:radius=2", "block", "block:share=0.3", "pixelize:cell=1/8"]
 
 
 def demand(protection: Protection | str) -> Demand:
@@ -244,6 +244,9 @@ def test_pixels_in_place_of_a_mask_or_of_cells_are_refused():
         check(clear, demand("pixelize:cell=4"))
     with pytest.raises(NotProtectedError, match="it is masked"):
         check(masked([25], "none"), demand("none"))
+    finer = replace(released("pixelize:cell=2", worst()), spec="pixelize:cell=1/4")
+    with pytest.raises(NotProtectedError, match="a value for each 2x2 pixels, and not "):
+        check(finer, demand("pixelize:cell=1/4"))
 
 
 def header(spec: str, *, size: int = 24, made_of: str | None = None) -> wire.Header:

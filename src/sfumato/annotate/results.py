@@ -179,10 +179,12 @@ def export(store: Store, table: str, path: str | os.PathLike[str]) -> int:
         path: the file; it appears whole or not at all.
 
     Raises:
-        ConfigError: no such table.
+        ConfigError: no such table, or no such format.
         MissingExtraError: Parquet, and pyarrow is not installed.
     """
     path = Path(path)
+    if path.suffix not in (".csv", ".parquet"):
+        raise ConfigError(f"{path}: a table is written as .csv or .parquet: choose one of these suffixes")
     header, rows = columns_of(store, table, folder=path.parent)
     if path.suffix == ".parquet":
         with needs_extra("a Parquet file", "parquet"):

@@ -1,11 +1,13 @@
 """Two folders held against each other: every pair of images by every measure, and which pairs leak most."""
 
+import math
 import os
 import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +73,14 @@ class Pairs:
         rows: the pairs, by name.
         alone: how many images have no partner.
         spec: the protection, where the others are a release of `sfumato protect`.
-        cell: the side of the square of pixels that a pixel of the others stands for.
+        cell: the side of the square of pixels that a pixel of the others stands for; below 1 a share of the
+            shorter side of the original, rounded up.
     """
 
     rows: Sequence[Pair]
     alone: int = 0
     spec: str | None = None
-    cell: int = 1
+    cell: int | Fraction = 1
 
 
 def find(originals: str | os.PathLike[str], others: str | os.PathLike[str], *, common: bool = False) -> Pairs:
@@ -130,7 +133,7 @@ def _listed(folder: Path) -> dict[str, str]:
     return found
 
 
-def _release(folder: Path) -> tuple[str | None, int]:
+def _release(folder: Path) -> tuple[str | None, int | Fraction]:
     """The protection that made a folder, and the side of a cell, where a pixel of it is one."""
     path = folder / "manifest.json"
     if not path.is_file():
@@ -147,8 +150,8 @@ def _release(folder: Path) -> tuple[str | None, int]:
             "without --rename"
         )
     spec = str(manifest["spec"])
-    cells = re.search(r"\bcell=(\d+)", spec) if manifest["one_pixel_is"] == "a cell" else None
-    return spec, int(cells[1]) if cells else 1
+    cells = re.search(r"\bcell=(\d+(?:/\d+)?)", spec) if manifest["one_pixel_is"] == "a cell" else None
+    return spec, Fraction(cells[1]) if cells else 1
 
 
 @dataclass(frozen=True)
@@ -321,14 +324,15 @@ def _batches(
         yield joined()
 
 
-def _read(pair: Pair, cell: int, resize: bool) -> tuple[Tensor, Tensor]:
+def _read(pair: Pair, cell: int | Fraction, resize: bool) -> tuple[Tensor, Tensor]:
     """Both images of a pair, (C, H, W) uint8 of one shape. Raises ImageError where one cannot be read."""
     original, other = (images.read(path, channels=None) for path in (pair.original, pair.other))
     channels = max(len(original), len(other))
     original, other = original.expand(channels, -1, -1), other.expand(channels, -1, -1)
     height, width = original.shape[1:]
-    if cell > 1:
-        other = other.repeat_interleave(cell, 1).repeat_interleave(cell, 2)[:, :height, :width]
+    side = int(cell) if cell >= 1 else math.ceil(cell * min(height, width))
+    if side > 1:
+        other = other.repeat_interleave(side, 1).repeat_interleave(side, 2)[:, :height, :width]
     if other.shape != original.shape:
         if not resize:
             raise DataError(
@@ -407,7 +411,12 @@ def write_table(path: str | os.PathLike[str], scores: Scores) -> None:
 
 
 def draw(
-    path: str | os.PathLike[str], scores: Scores, measure: Measure, *, cell: int = 1, resize: bool = False
+    path: str | os.PathLike[str],
+    scores: Scores,
+    measure: Measure,
+    *,
+    cell: int | Fraction = 1,
+    resize: bool = False,
 ) -> None:
     """Draw the 24 pairs that leak most by a measure as a PNG: name and number, the original, the other.
 

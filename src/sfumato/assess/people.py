@@ -95,7 +95,9 @@ def read(path: str | os.PathLike[str]) -> Recognition:
                 together = counts[row["experiment"], row["condition"]]
                 together[0] += correct
                 together[1] += trials
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read as a CSV in UTF-8 ({error})") from error
     if not counts:
         raise DataError(f"{path}: no rows: give the CSV of answers, not only its header")

@@ -5,6 +5,7 @@ Heavy imports stand inside the commands, so that --help is instant.
 
 import io
 import sys
+import traceback
 from typing import NoReturn
 
 from sfumato.errors import SfumatoError
@@ -21,13 +22,23 @@ def main() -> None:
     try:
         app(prog_name="sfumato")  # however it was started
     except SfumatoError as error:
+        _trace()
         _fail(str(error))
     except OSError as error:
+        _trace()
         _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     except SystemExit as stop:
         if stop.code == _INTERRUPTED:
             print("\nsfumato: stopped. What was finished is kept: the same command goes on", file=sys.stderr)
         raise
+
+
+def _trace() -> None:
+    """The traceback of an error, where it is asked for."""
+    from sfumato.cli.show import VOLUME
+
+    if VOLUME.verbose:
+        traceback.print_exc()
 
 
 def _fail(message: str) -> NoReturn:

@@ -1,5 +1,6 @@
 """The commands, put together."""
 
+import logging
 from typing import Annotated
 
 import typer
@@ -19,6 +20,7 @@ from sfumato.cli import (
     ledger,
     protect,
     serve,
+    show,
     study,
     train,
 )
@@ -26,7 +28,6 @@ from sfumato.cli import (
 app = typer.Typer(
     help="Privacy for images in machine learning: protect, learn, attack, measure, report.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command("demo")(demo.demo)
@@ -58,5 +59,13 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Results, warnings and errors alone: no progress, no notes.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Errors with their traceback, and what libraries log.")
+    ] = False,
 ) -> None:
-    pass
+    show.VOLUME.quiet, show.VOLUME.verbose = quiet, verbose
+    if verbose:
+        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")

@@ -2,9 +2,11 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from sfumato.cli.show import AsJson, bars, print_json, print_table, stderr
 
 if TYPE_CHECKING:
     from sfumato.assess.pairs import Measure, OfSqueezeNet, Scores
@@ -38,43 +40,61 @@ def assess(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write pairs.csv and worst.png.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure how alike two folders of images are, pair by pair: how much was hidden, or rebuilt.
 
     Pairs go by their names without the suffix. One that cannot be read is left out, and the exit code is 1.
     """
-    from rich.console import Console
-
     from sfumato.assess import pairs
     from sfumato.assess.frechet import OF_SQUEEZENET
-    from sfumato.cli.show import bars
-    from sfumato.errors import ConfigError, DataError, did_you_mean
+    from sfumato.errors import ConfigError, DataError, did_you_mean, require
     from sfumato.files import printable
 
     for folder in (originals, others):
         if out is not None and out.resolve().is_relative_to(folder.resolve()):
             raise DataError(f"{out}: lies in {folder}, whose images would be mixed with the picture")
+    require("an interval over pairs", "study", "scipy.stats")
+    if out is not None:
+        require("the picture of the worst pairs", "study", "matplotlib")
     of_squeezenet = None if squeezenet is None else pairs.OfSqueezeNet(squeezenet)
     measures = _measures(of_squeezenet, lpips, backbone, heads, faces, detector, semsim)
     if sort_by not in (known := {each.name: each for each in measures}):
         raise ConfigError(f"--sort-by {sort_by}: {did_you_mean(sort_by, known)}")
     found = pairs.find(originals, others, common=common)
-    with bars(Console(stderr=True, soft_wrap=True)) as progress:
+    with bars(stderr()) as progress:
         task = progress.add_task("pairs", total=len(found.rows))
         scores = pairs.measure(
             found, measures, resize=resize, report=lambda done: progress.update(task, completed=done)
         )
+    frechet = None
+    if of_squeezenet is not None and len(scores.pairs) > 1:
+        frechet = of_squeezenet.frechet()
+    if out is not None:
+        pairs.write_table(out / "pairs.csv", scores)
+        pairs.draw(out / "worst.png", scores, known[sort_by], cell=found.cell, resize=resize)
+    if as_json:
+        print_json(
+            {
+                "originals": str(originals),
+                "others": str(others),
+                "spec": found.spec,
+                "pairs": len(scores.pairs),
+                "alone": found.alone,
+                "failed": list(scores.failures),
+                "measures": [_in_numbers(scores, each) for each in measures],
+                "frechet": None if frechet is None else str(frechet),
+            }
+        )
+        raise typer.Exit(1 if scores.failures else 0)
     of = "" if found.spec is None else f", a release of {found.spec}"
     left_out = f"; without a partner, and left out: {found.alone:,}" if found.alone else ""
     print(f"{len(scores.pairs):,} pairs of {originals} and {others}{of}{left_out}")
     _print_table(scores, measures)
     if of_squeezenet is not None:
-        several = len(scores.pairs) > 1
-        print(f"{OF_SQUEEZENET}: {of_squeezenet.frechet() if several else 'of two pairs or more'}")
+        print(f"{OF_SQUEEZENET}: {'of two pairs or more' if frechet is None else frechet}")
     if out is not None:
-        pairs.write_table(out / "pairs.csv", scores)
         print(f"every pair: {out / 'pairs.csv'}")
-        pairs.draw(out / "worst.png", scores, known[sort_by], cell=found.cell, resize=resize)
         print(f"most alike by {sort_by}: {out / 'worst.png'}")
     if scores.failures:
         first = printable(scores.failures[0])
@@ -115,8 +135,25 @@ def _measures(
     return measures
 
 
+def _in_numbers(scores: "Scores", measure: "Measure") -> dict[str, Any]:
+    """What one measure says of all pairs, for JSON."""
+    from sfumato.assess.pairs import summarise
+
+    summary = summarise(scores, measure)
+    return {
+        "name": measure.name,
+        "title": measure.title,
+        "higher_is_more_alike": measure.alike > 0,
+        "pairs": summary.pairs,
+        "mean": summary.mean,
+        "low": summary.low,
+        "high": summary.high,
+        "most_alike": None if summary.worst is None else summary.worst.name,
+        "of_the_most_alike": summary.worst_value,
+    }
+
+
 def _print_table(scores: "Scores", measures: "list[Measure]") -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -124,10 +161,10 @@ def _print_table(scores: "Scores", measures: "list[Measure]") -> None:
     from sfumato.files import printable
 
     table = Table()
-    table.add_column("measure", no_wrap=True)
+    table.add_column("measure")
     for column in ("pairs", "mean", "95% interval"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("most alike", overflow="fold")
+        table.add_column(column, justify="right")
+    table.add_column("most alike")
     for each in measures:
         summary = summarise(scores, each)
         interval = f"{summary.low:.4g} to {summary.high:.4g}" if math.isfinite(summary.low) else "-"
@@ -137,7 +174,7 @@ def _print_table(scores: "Scores", measures: "list[Measure]") -> None:
             else f"{summary.worst_value:.4g} {escape(printable(summary.worst.name))}"
         )
         table.add_row(each.name, f"{summary.pairs:,}", f"{summary.mean:.4g}", interval, worst)
-    Console().print(table)
+    print_table(table)
     for each in measures:
         better = "higher" if each.alike > 0 else "lower"
         print(f"{each.name}: {each.title}, {better} is more alike")

@@ -1,8 +1,11 @@
 """`sfumato audit`: try to break the guarantee of a protection, as it is shipped."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from sfumato.cli.show import AsJson, print_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +29,7 @@ def audit(
     seed: Annotated[
         int, typer.Option(help="Of the coins between neighbours; the noise is always fresh.")
     ] = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Tell neighbouring images apart by what is released, and prove how well: at least eps, mu or rho.
 
@@ -58,13 +62,19 @@ def audit(
             return protection.release(images, fresh_noise()).values
 
         result = audit(release, stated, config)
-        print(f"{protection.spec}: {result}")
+        naming = ""  # what follows from a guarantee that does not hold is not worth a line
+        if not result.convicted:
+            naming = naming_words(protection, config.shape, releases=releases, among=_CANDIDATES)
+        if as_json:
+            words = {"spec": protection.spec, "words": str(result), "convicted": result.convicted}
+            print_json({**words, **asdict(result), "naming": naming or None})
+        else:
+            print(f"{protection.spec}: {result}")
+            if naming:
+                print(f"{protection.spec}: {naming}")
         if result.convicted:
             convicted.append(protection.spec)
-            continue  # what follows from a guarantee that does not hold is not worth a line
-        naming = naming_words(protection, (channels, height, width), releases=releases, among=_CANDIDATES)
-        print(f"{protection.spec}: {naming}")
-    for broken in convicted:
+    for broken in convicted if not as_json else ():
         print(f"{broken} gives away more than it states: do not release with it, and report this as a bug")
     if convicted:
         raise typer.Exit(1)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.sources import read
+
 app = typer.Typer(
     help="Look at data: what is in it, a contact sheet, a copy on disk, what is cached.", no_args_is_help=True
 )
@@ -31,15 +33,14 @@ def list_() -> None:
 @app.command()
 def info(source: Annotated[str, _SOURCE]) -> None:
     """Say what a source holds: images, labels, splits."""
-    from sfumato.data import load
-
-    loaded = load(source)
+    loaded = read(source)
     channels, height, width = loaded.images.shape[1:]
-    print(f"{loaded.name}: {len(loaded)} images, {channels} x {height} x {width}")
+    print(f"{loaded.name}: {len(loaded):,} images, {channels} x {height} x {width}")
     for name in loaded.labels:
-        print(f"label {name}: {len(loaded.classes(name))} values")
+        values = len(loaded.classes(name))
+        print(f"label {name}: {values:,} value{'s' * (values != 1)}")
     for name, rows in loaded.splits.items():
-        print(f"split {name}: {len(rows)} images")
+        print(f"split {name}: {len(rows):,} images")
 
 
 @app.command()
@@ -54,11 +55,10 @@ def sheet(
     size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
 ) -> None:
     """Draw a contact sheet: one row of images for each value of a label."""
-    from sfumato.data import load
     from sfumato.data.labelled import contact_sheet
     from sfumato.images import write
 
-    loaded = load(source, **({} if size is None else {"size": size}))
+    loaded = read(source, size=size)
     write(out, contact_sheet(loaded, label or next(iter(loaded.labels)), rows=rows, columns=columns))
     print(f"sheet: {out}")
 
@@ -70,10 +70,9 @@ def write(
     size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
 ) -> None:
     """Write a source as PNG files and a table.csv with all labels and splits, which `table:` reads."""
-    from sfumato.data import load
     from sfumato.data.table import write as write_table
 
-    loaded = load(source, **({} if size is None else {"size": size}))
+    loaded = read(source, size=size)
     print(f"table: {write_table(loaded, out)}")
 
 

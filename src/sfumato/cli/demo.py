@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfumato.cli.show import PrintConfig, note, print_config, run_study
+from sfumato.cli.sources import SplitBy, Strict
+
 if TYPE_CHECKING:
     from sfumato.data.labelled import LabelledImages
 
@@ -54,6 +57,9 @@ def demo(
             "four times as long.",
         ),
     ] = None,
+    split_by: SplitBy = None,
+    strict: Strict = False,
+    printing: PrintConfig = False,
     out: Annotated[Path, typer.Option(help="Where to keep the run.")] = Path("runs/demo"),
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run of other data in that folder.")
@@ -64,7 +70,6 @@ def demo(
     Compares everything that can leave a device: how well a classifier still works on what was released, and
     how often adversaries still name the person. Stopped, it goes on.
     """
-    from sfumato.cli.show import run_study
     from sfumato.engines import EngineConfig
     from sfumato.study import grid
 
@@ -72,31 +77,49 @@ def demo(
         settings = _settings("demo.yaml")
         settings["data"]["size"] = size or _SIDE
     else:
-        settings = of_own_images(data, target or "class", learner, size, sensitive=sensitive)
+        settings = of_own_images(
+            data,
+            target or "class",
+            learner,
+            size,
+            sensitive=sensitive,
+            split_by=split_by,
+            strict=strict,
+        )
     settings["recommend"] = {"reidentification_at_most": at_most}
     if target is not None:
         settings["task"]["target"] = target
     if sensitive is not None:
         settings["task"]["sensitive"] = sensitive
     config = grid.parse(settings, "demo")
+    if printing:
+        print_config(config)
+        return
     # Processes of one thread each: threads that share a step wait for each other, and on a machine that does
     # other things as well they wait most of the time.
     run_study(config, out, fit=data != "faces", force=force, engine=EngineConfig(keep_memory=True))
 
 
 def of_own_images(
-    source: str, target: str, learner: Learner, size: int | None, *, sensitive: str | None = None
+    source: str,
+    target: str,
+    learner: Learner,
+    size: int | None,
+    *,
+    sensitive: str | None = None,
+    split_by: str | None = None,
+    strict: bool = False,
 ) -> dict[str, Any]:
     """The settings that suit images of somebody's own; says which learner it is, and why."""
     from sfumato import data
     from sfumato.data.splitting import suited
 
-    loaded = data.load(source, size=size or _SIDE_OF_CLASSES)
+    loaded = data.load(source, size=size or _SIDE_OF_CLASSES, strict=strict)  # the run says what was left out
     why = ", as asked for"
     if learner == Learner.auto and _are_few_of_each(loaded, target):
         learner, why = Learner.episodes, f": there are many classes of {target!r}, with few images each"
     episodic = learner == Learner.episodes
-    loaded, _ = suited(loaded, target=target, sensitive=sensitive, episodic=episodic)
+    loaded, _ = suited(loaded, target=target, sensitive=sensitive, episodic=episodic, split_by=split_by)
     if learner == Learner.auto:
         known = _are_known(loaded, target)
         learner = Learner.classifier if known else Learner.episodes
@@ -111,9 +134,12 @@ def of_own_images(
         settings = _settings("demo.yaml")
         side = size or _SIDE
         words = "a few-shot classifier, trained and tested in episodes"
-    typer.echo(f"learner: {words}, on images of {side}x{side}{why}", err=True)
+    note(f"learner: {words}, on images of {side}x{side}{why}")
     task = settings.get("task", {}) | {"target": target, "sensitive": target}
-    return settings | {"title": source, "data": {"source": source, "size": side}, "task": task}
+    if split_by is not None:
+        task["split_by"] = split_by
+    own = {"source": source, "size": side} | ({"strict": True} if strict else {})
+    return settings | {"title": source, "data": own, "task": task}
 
 
 def _are_few_of_each(loaded: "LabelledImages", target: str) -> bool:

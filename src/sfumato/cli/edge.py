@@ -29,9 +29,9 @@ def profile(
     from dataclasses import asdict
     from json import dumps
 
-    from rich.console import Console
     from rich.table import Table
 
+    from sfumato.cli.show import print_table
     from sfumato.edge.profile import profile as measured
 
     costs = measured(artefacts, images=images)
@@ -40,10 +40,10 @@ def profile(
             print(dumps(asdict(cost)))
         return
     table = Table(title=f"one image on one core, medians of {images}")
-    table.add_column("artefact", overflow="fold")
-    table.add_column("part", overflow="fold")
+    table.add_column("artefact")
+    table.add_column("part")
     for column in ("ms", "10% to 90%", "MiB", "parameters", "bytes sent"):
-        table.add_column(column, justify="right", no_wrap=True)
+        table.add_column(column, justify="right")
     for cost in costs:
         table.add_row(
             cost.artefact,
@@ -54,4 +54,4 @@ def profile(
             f"{cost.parameters:,}",
             f"{cost.bytes:,}",
         )
-    Console().print(table)
+    print_table(table)

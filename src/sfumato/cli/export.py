@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.sources import read
 from sfumato.files import check_new
 
 if TYPE_CHECKING:
@@ -83,8 +84,6 @@ def _images(source: str, split: str, shape: tuple[int, int, int]) -> "Tensor":
     """At most _MOST images of a split, from its beginning to its end; in squares of the artefact's size."""
     import torch
 
-    from sfumato.data import load
-
-    images = load(source, size=shape[1]).split(split).images
+    images = read(source, size=shape[1]).split(split).images
     count = min(_MOST, len(images))
     return images[torch.linspace(0, len(images) - 1, count).long()]

@@ -17,7 +17,7 @@ _TENANT = typer.Argument(help="Whose keys: tenants see nothing of each other.")
 @app.command()
 def tenant(
     name: Annotated[str, typer.Argument(help="Its name, 1 to 200 characters.")],
-    store: Annotated[str, _STORE],
+    store: Annotated[str, _STORE] = "sqlite:///sfumato.db",
 ) -> None:
     """Begin a tenant; the store itself, too, where it is new."""
     from sfumato.serve.store import Store
@@ -32,7 +32,7 @@ def tenant(
 def create(
     tenant: Annotated[str, _TENANT],
     name: Annotated[str, typer.Argument(help="Of the device or person that uses the key.")],
-    store: Annotated[str, _STORE],
+    store: Annotated[str, _STORE] = "sqlite:///sfumato.db",
     role: Annotated[
         str,
         typer.Option(help="read, to classify; write, to enrol and forget, too; admin, the audit log, too."),
@@ -53,7 +53,7 @@ def create(
 
 @app.command("list")
 def show(
-    store: Annotated[str, _STORE],
+    store: Annotated[str, _STORE] = "sqlite:///sfumato.db",
     tenant: Annotated[str | None, typer.Option(help="Of one tenant only.")] = None,
 ) -> None:
     """List the tenants and their keys; secrets cannot be shown again."""
@@ -76,7 +76,7 @@ def show(
 @app.command()
 def revoke(
     key: Annotated[str, typer.Argument(help="Its id, from `sfumato keys list`; not the secret.")],
-    store: Annotated[str, _STORE],
+    store: Annotated[str, _STORE] = "sqlite:///sfumato.db",
 ) -> None:
     """Make a key worthless from now on. What it enrolled stays."""
     from sfumato.serve.store import Store

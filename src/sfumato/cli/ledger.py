@@ -1,12 +1,12 @@
 """`sfumato ledger`: what this device has released, and within which budgets."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from sfumato.device.budgets import Budget
+from sfumato.cli.show import AsJson, print_json
 
 app = typer.Typer(help="What this device has released, and its privacy budgets.", no_args_is_help=True)
 
@@ -14,7 +14,7 @@ _PATH = typer.Option("--ledger", help="The ledger (default: the user's own).")
 
 
 @app.command()
-def show(path: Annotated[Path | None, _PATH] = None) -> None:
+def show(path: Annotated[Path | None, _PATH] = None, as_json: AsJson = False) -> None:
     """Say what was released of how many images, and what is spent of each budget."""
     import math
     from datetime import UTC, datetime
@@ -26,6 +26,33 @@ def show(path: Annotated[Path | None, _PATH] = None) -> None:
     with Ledger(path) as ledger:
         summary = ledger.summary()
         near_copies = ledger.near_copies
+    if as_json:
+        print_json(
+            {
+                "ledger": str(path),
+                "releases": summary.releases,
+                "images": summary.images,
+                "pictures": summary.pictures,
+                "specs": summary.specs,
+                "budgets": [
+                    {
+                        "scope": described(limit.scope),
+                        "budget": str(limit.budget),
+                        "definition": limit.budget.definition,
+                        "amount": limit.budget.amount,
+                        "spent": limit.spent,
+                        "exhausted": math.isinf(limit.spent),
+                    }
+                    for limit in summary.budgets
+                ],
+                "near_copies": near_copies,
+                "pins": [
+                    {"service": service, "classifier": classifier, "spec": pin.spec, "since": pin.since}
+                    for (service, classifier), pin in summary.pins.items()
+                ],
+            }
+        )
+        return
     print(f"ledger: {path}")
     pictures = f" ({summary.pictures:,} different pictures)" if summary.pictures < summary.images else ""
     print(f"{summary.releases:,} releases of {summary.images:,} images{pictures}")
@@ -33,12 +60,10 @@ def show(path: Annotated[Path | None, _PATH] = None) -> None:
         print(f"{spec}: {count:,}")
     for limit in summary.budgets:
         words = f"budget of {described(limit.scope)}: {limit.budget}"
-        if math.isinf(limit.spent):
-            print(f"{words}; nothing is left, since {limit.budget.unheld} that was made there")
-        elif limit.scope in (EVERY_IMAGE, EVERY_PERSON) or math.isinf(limit.budget.amount):
+        if limit.scope in (EVERY_IMAGE, EVERY_PERSON) or math.isinf(limit.budget.amount):
             print(words)
         else:
-            print(f"{words}; {_spent(limit.budget, limit.spent)}")
+            print(f"{words}; {limit.budget.spent_in_words(limit.spent)}")
     print(f"near copies of an image: {_NEAR_COPIES[near_copies]}")
     for (service, classifier), pin in summary.pins.items():
         day = datetime.fromtimestamp(pin.since, UTC).date()
@@ -58,10 +83,6 @@ def _existing(path: Path | None) -> Path:
     return path
 
 
-def _spent(budget: "Budget", spent: float) -> str:
-    return f"{spent:.4g} of {budget.amount:.4g} is spent"
-
-
 @app.command()
 def naming(
     person: Annotated[
@@ -75,6 +96,7 @@ def naming(
         typer.Option(min=1, help="Equally likely people (default: 1,000 and 1,000,000); may be repeated."),
     ] = None,
     path: Annotated[Path | None, _PATH] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say what is proved of naming a person from all their releases so far, whatever somebody knows.
 
@@ -96,7 +118,11 @@ def naming(
             raise LedgerError(f"{path}: knows of nobody by name: name a folder with --folder")
         for name in everybody:
             namings = ledger.namings(among or PEOPLE, folder=folder, person=name)
-            print(f"{printable(described(scope_of(folder, name)))}: {sentence(namings)}")
+            subject = described(scope_of(folder, name))
+            if as_json:
+                print_json({"subject": subject, "namings": [asdict(each) for each in namings]})
+            else:
+                print(f"{printable(subject)}: {sentence(namings)}")
 
 
 _NEAR_COPIES = {
@@ -146,6 +172,7 @@ def budget(
     with Ledger(path or default_path()) as ledger:
         spent = ledger.set_budget(limit, folder=folder, person=person)
         survey(ledger)
+        unheld = 0 if limit is None or folder is not None or person else ledger.unheld(limit)
     subject = "every image"
     if folder is not None:
         subject = without_password(folder) if is_url(folder) else folder
@@ -161,7 +188,13 @@ def budget(
             "was made there, such as a blur. A number of releases (releases=5) limits it"
         )
     else:
-        print(f"budget of {subject}: {limit}; {_spent(limit, spent)}")
+        print(f"budget of {subject}: {limit}; {limit.spent_in_words(spent)}")
+    if limit is not None and limit.holds_nothing_of:
+        typer.echo(f"note: {limit.holds_nothing_of}", err=True)
+        if unheld:
+            of = f"{unheld:,} image{'s' * (unheld != 1)} that the ledger knows"
+            cut = "nothing more can be released of them under it"
+            typer.echo(f"note: {limit.unheld} of {of}: {cut}", err=True)
 
 
 @app.command("near-copies")

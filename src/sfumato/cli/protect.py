@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfumato.cli.show import AsJson, print_json, stderr
+
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from sfumato.device.folder import FolderConfig, Outcome
     from sfumato.engines import EngineConfig
     from sfumato.protect import Protection
 
 _STREAM = Path("-")
+_FILES = ("png", "jpg", "jpeg", "webp", "bmp", "release", "txt", "tar")
 _SHOWN = 3  # sizes of images whose guarantee is printed
 
 
@@ -38,6 +43,16 @@ def protect(
     rename: Annotated[
         bool, typer.Option("--rename", help="Names that say nothing of the originals.")
     ] = False,
+    size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Make every image a centre square of this side first, in pixels."),
+    ] = None,
+    preview: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the first image beside its release as a PNG, and nothing else."
+        ),
+    ] = None,
     people: Annotated[
         bool,
         typer.Option("--people", help="Each sub-folder is one person: their images share a budget."),
@@ -58,8 +73,9 @@ def protect(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read everything, write nothing: say what it would cost.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Protect images before they leave: folders of any size, in parallel, stopped and gone on with at will.
+    """Protect images before they leave: folders of any size, in parallel; a stopped job goes on.
 
     Every image is charged in the ledger before its release is written; the same image and spec give the same
     release again, for nothing. In a folder, files that fail are counted by cause, and the exit code is 1.
@@ -73,6 +89,7 @@ def protect(
     from sfumato.device.scopes import is_url
     from sfumato.device.worker import is_shard, usual_format
     from sfumato.engines import EngineConfig
+    from sfumato.errors import DataError
     from sfumato.protect.release import KINDS, kind_of
 
     protection: Any = protections.parse(spec, takes=KINDS)
@@ -80,14 +97,24 @@ def protect(
     suffix = "" if many or Path(target).is_dir() else Path(target).suffix.lower().removeprefix(".")
     name = (format_name or suffix or usual_format(kind_of(protection))).upper()
     config = FolderConfig(
-        format_name={"JPG": "JPEG", "TXT": "TEXT"}.get(name, name), cells=cells, rename=rename, people=people
+        format_name={"JPG": "JPEG", "TXT": "TEXT"}.get(name, name),
+        cells=cells,
+        rename=rename,
+        people=people,
+        size=size,
     )
+    if many and Path(target).suffix.lower().removeprefix(".") in _FILES and not Path(target).exists():
+        raise DataError(f"{target}: {source} is many images, and this names one file: name a new folder")
     where = EngineConfig(name=engine, workers=workers, address=address)
     ledger = ledger or default_path()
-    if not many:
-        _one(source, target, protection, ledger, config, dry_run)
-    elif _many(source, target, protection, ledger, config, where, dry_run).failures:
-        raise typer.Exit(1)
+    if preview is not None:
+        _preview(source, target, preview, protection, config, many=many)
+    elif not many:
+        _one(source, target, protection, ledger, config, dry_run, as_json=as_json)
+    else:
+        outcome = _many(source, target, protection, ledger, config, where, dry_run, as_json=as_json)
+        if outcome.failures:
+            raise typer.Exit(1)
 
 
 def _many(
@@ -98,17 +125,18 @@ def _many(
     config: "FolderConfig",
     engine: "EngineConfig",
     dry_run: bool,
+    *,
+    as_json: bool,
 ) -> "Outcome":
     """Release a folder under a progress bar, and print what became of it."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from sfumato.device import folder
-    from sfumato.files import printable
 
     begun = not ledger.exists()
+    _warn(folder.first_image(source, config), protection)
     columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True, soft_wrap=True)) as progress:
+    with Progress(*columns, console=stderr()) as progress:
         task = progress.add_task("reading the folder", total=None)
 
         def report(images: int, done: int, total: int) -> None:
@@ -123,6 +151,25 @@ def _many(
                 source, target, protection, ledger, config, engine=engine, report=report
             )
         seconds = progress.tasks[task].elapsed or 1e-9
+    if as_json:
+        print_json({"dry_run": dry_run, **_in_numbers(outcome, protection, ledger)})
+    else:
+        _tell(outcome, protection, ledger, seconds, begun=begun, dry_run=dry_run)
+    return outcome
+
+
+def _tell(
+    outcome: "Outcome",
+    protection: "Protection",
+    ledger: Path,
+    seconds: float,
+    *,
+    begun: bool,
+    dry_run: bool,
+) -> None:
+    """Print what became of a folder."""
+    from sfumato.files import printable
+
     did = "would protect" if dry_run else "protected"
     print(f"{did} {outcome.shapes.total():,} images with {protection.spec} ({seconds:.1f} s)")
     for shape, count in outcome.shapes.most_common(_SHOWN):
@@ -138,11 +185,74 @@ def _many(
         print(f"left out: {count:,} ({reason})")
     for cause, (count, first) in sorted(outcome.failures.items()):
         print(f"failed: {count:,} ({cause}), such as {printable(first)}")
-    if any(cause.startswith("over the budget") for cause in outcome.failures):
+    if any(cause.endswith(" does not fit") for cause in outcome.failures):
+        print(_cure_of_size(protection))
+    over = [cause for cause in outcome.failures if cause.startswith("over the budget")]
+    if any(", and " in cause for cause in over):
+        print(
+            "no larger budget holds that: release what is proved, such as dp-pix, or limit how many releases "
+            "there are: `sfumato ledger budget none`, then `sfumato ledger budget releases=5`"
+        )
+    if any(", and " not in cause for cause in over):
         print("what was released before can be released again; `sfumato ledger budget` sets a larger budget")
     if outcome.manifest is not None:
         print(f"manifest: {outcome.manifest}")
-    return outcome
+
+
+def _in_numbers(outcome: "Outcome", protection: "Protection", ledger: Path) -> dict[str, Any]:
+    """What became of a folder, for JSON."""
+    return {
+        "spec": protection.spec,
+        "images": outcome.shapes.total(),
+        "shapes": [
+            {"shape": list(shape), "images": count, "proved": _proved(protection, shape, count)}
+            for shape, count in outcome.shapes.most_common()
+        ],
+        "charged": outcome.charged,
+        "ledger": str(ledger),
+        "earlier": outcome.earlier,
+        "left_out": dict(outcome.left_out),
+        "failed": {
+            cause: {"images": count, "first": first} for cause, (count, first) in outcome.failures.items()
+        },
+        "manifest": None if outcome.manifest is None else str(outcome.manifest),
+    }
+
+
+def _preview(
+    source: str, target: str, file: Path, protection: "Protection", config: "FolderConfig", *, many: bool
+) -> None:
+    """Write the first image beside its release: nothing is charged, and nothing is released."""
+    from sfumato import images
+    from sfumato.device import folder
+    from sfumato.errors import DataError
+    from sfumato.files import check_new
+
+    check_new(file, force=False)
+    if many and file.resolve().is_relative_to(Path(target).resolve()):
+        raise DataError(f"{file}: shows an original, and lies in {target}, which leaves: name another file")
+    if many:
+        image = folder.first_image(source, config)
+        if image is None:
+            raise DataError(f"{source}: has no image to preview outside of tar files")
+    else:
+        data = sys.stdin.buffer.read(images.MAX_BYTES + 1) if source == "-" else source
+        image = images.read(data, channels=None, size=config.size)
+    both = folder.preview(image, protection)
+    images.write(file, both)
+    _warn(image, protection)
+    print(f"preview: {file}, the original and its release. Keep it here: it shows the original")
+    print("nothing was charged or released: the same command without --preview does that")
+
+
+def _warn(image: "Tensor | None", protection: "Protection") -> None:
+    """Say before anything leaves where people remain recognisable."""
+    from sfumato.protect.recognisable import recognisable
+
+    if image is not None:
+        channels, height, width = image.shape
+        if words := recognisable(protection, (channels, height, width)):
+            typer.echo(f"warning: {words}", err=True)
 
 
 def _one(
@@ -152,6 +262,8 @@ def _one(
     ledger: Path,
     config: "FolderConfig",
     dry_run: bool,
+    *,
+    as_json: bool,
 ) -> None:
     """Release one image; what is said goes to standard error, since the release may go to standard output."""
     from sfumato.device.folder import protect_image
@@ -160,8 +272,10 @@ def _one(
     from sfumato.device.survey import survey
     from sfumato.errors import DataError
     from sfumato.files import whole
-    from sfumato.images import MAX_BYTES
+    from sfumato.images import MAX_BYTES, read
 
+    if as_json and target_name == str(_STREAM):
+        raise DataError("--json and the image would both go to standard output: name a file for the image")
     if dry_run:
         raise DataError("--dry-run is for folders and tar files")
     if is_url(target_name):
@@ -173,6 +287,7 @@ def _one(
     if target != _STREAM and target.exists():
         raise DataError(f"{target}: is there already, and might be an original: name a new file")
     image = sys.stdin.buffer.read(MAX_BYTES + 1) if source == _STREAM else source
+    _warn(read(image, channels=None, size=config.size), protection)
     folder = Path() if source == _STREAM else source.resolve().parent
     with Ledger(ledger) as opened:
         begun = opened.begun
@@ -183,11 +298,27 @@ def _one(
     else:
         with whole(target) as temporary:
             temporary.write_bytes(encoded)
+    if as_json:
+        proved = _proved(protection, shape, 1)
+        print_json({"spec": protection.spec, "shape": list(shape), "proved": proved, "charged": new})
+        return
     print(f"{protection.spec}: {_proved(protection, shape, 1)}", file=sys.stderr)
     charged = "charged" if new else "released before, and given again for nothing"
     print(f"{charged}; ledger: {ledger}", file=sys.stderr)
     if begun:
         print(_begun(), file=sys.stderr)
+
+
+def _cure_of_size(protection: "Protection") -> str:
+    """What to do about images that a protection does not fit."""
+    from sfumato.artefacts import read_card
+
+    artefact = getattr(protection, "artefact", None)
+    if artefact is None:
+        return "smaller cells fit, or shares of the image, such as cell=1/8"
+    channels, height, width = read_card(artefact)["shape"]
+    wanted = f"it is for images of {channels}x{height}x{width}"
+    return f"{wanted}: --size {height} makes such squares of them" if height == width else f"{wanted}: resize"
 
 
 def _proved(protection: "Protection", shape: tuple[int, int, int], count: int) -> str:

@@ -1,16 +1,104 @@
 """What the commands show while they work, and when they are done."""
 
-from collections.abc import Iterator
+import dataclasses
+import importlib
+import json
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+_WIDEST = 10_000  # characters
 
 if TYPE_CHECKING:
     from sfumato.engines import EngineConfig
     from sfumato.study.grid import StudyConfig
+
+
+@dataclass
+class Volume:
+    """How much is said beside results; `sfumato -q` and `-v` set it for a command.
+
+    Attributes:
+        quiet: no progress, and no notes of what was chosen; warnings and errors are said.
+        verbose: errors come with their traceback, and libraries may log.
+    """
+
+    quiet: bool = False
+    verbose: bool = False
+
+
+VOLUME = Volume()
+
+
+def note(words: str) -> None:
+    """Say to standard error what was chosen, unless it is to be quiet."""
+    if words and not VOLUME.quiet:
+        typer.echo(words, err=True)
+
+
+def stderr() -> Console:
+    """What progress is shown on."""
+    return Console(stderr=True, soft_wrap=True, quiet=VOLUME.quiet)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as a line of JSON; what is not finite is null, for JSON has no infinity."""
+    print(json.dumps(_finite(value)), flush=True)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def print_config(config: Any) -> None:
+    """Print a configuration as YAML, as a study file writes it."""
+    import yaml
+
+    print(yaml.safe_dump(dataclasses.asdict(config), sort_keys=False), end="")
+
+
+def print_settings(kind: str) -> None:
+    """Print the keys of a configuration, `module:Class`, with their types and defaults."""
+    from sfumato.settings import listed
+
+    module, _, name = kind.partition(":")
+    for key, words, default in listed(getattr(importlib.import_module(module), name)):
+        print(f"{key}={default}  ({words})")
+
+
+def settings_of(kind: str) -> Any:
+    """The option --settings of a command whose --set has the keys of a configuration, `module:Class`."""
+
+    def asked(wanted: bool) -> None:
+        if wanted:
+            print_settings(kind)
+            raise typer.Exit
+
+    return typer.Option(
+        "--settings",
+        is_eager=True,
+        callback=asked,
+        help="List the keys of --set with their defaults, and stop.",
+    )
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print a line of JSON in place of text.")]
+PrintConfig = Annotated[
+    bool, typer.Option("--print-config", help="Print the settings that would be used, as YAML, and stop.")
+]
 
 
 @contextmanager
@@ -19,6 +107,15 @@ def bars(console: Console) -> Iterator[Progress]:
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console) as progress:
         yield progress
+
+
+def print_table(table: Table) -> None:
+    """Print a table whose names stay whole: where the terminal is narrower, its lines are longer."""
+    for column in table.columns:
+        column.no_wrap = True
+    console = Console()
+    needed = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
+    Console(width=max(console.width, needed)).print(table, crop=False)
 
 
 def run_study(
@@ -30,9 +127,11 @@ def run_study(
     engine: "EngineConfig | None" = None,
 ) -> None:
     """Run a study with progress bars, write its report, and print what it recommends and where it is."""
+    from sfumato.errors import require
     from sfumato.study import report, run
 
-    console = Console(stderr=True, soft_wrap=True)
+    require("a study", "study", "sklearn", "matplotlib", "jinja2")
+    console = stderr()
     with bars(console) as progress:
         cells = progress.add_task("cells")
         training = progress.add_task("", visible=False)

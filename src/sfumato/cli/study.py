@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.show import PrintConfig, conclude, print_config, run_study, settings_of
+from sfumato.cli.sources import SplitBy, Strict
+
 app = typer.Typer(help="Compare protections: run a study file, make its report.", no_args_is_help=True)
 
 
@@ -27,20 +30,27 @@ def run(
         str | None,
         typer.Option(help="Of a Ray cluster (default: that of RAY_ADDRESS, or one that is started here)."),
     ] = None,
+    listing: Annotated[bool, settings_of("sfumato.study.grid:StudyConfig")] = False,
+    printing: PrintConfig = False,
+    split_by: SplitBy = None,
+    strict: Strict = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run of another study in that folder.")
     ] = False,
 ) -> None:
     """Run a study, or go on with one that was stopped, and write its report."""
-    from sfumato.cli.show import run_study
     from sfumato.engines import EngineConfig
     from sfumato.study import grid
 
-    config = grid.load(file, overrides or [])
+    asked = [] if split_by is None else [f"task.split_by={split_by}"]
+    config = grid.load(file, [*(overrides or []), *asked, *["data.strict=true"] * strict])
+    if printing:
+        print_config(config)
+        return
     if engine == "local":
         workers = workers or 1
     where = EngineConfig(name=engine, workers=workers, cpus=cpus, gpus=gpus, address=address)
-    run_study(config, out or Path("runs") / config.name, force=force, engine=where)
+    run_study(config, out or Path("runs") / config.name, fit=True, force=force, engine=where)
 
 
 @app.command()
@@ -60,7 +70,6 @@ def report(
     """Make the report of a run from its records, also of one that is not finished."""
     import json
 
-    from sfumato.cli.show import conclude
     from sfumato.study import report as reports
 
     path = reports.write(directory)

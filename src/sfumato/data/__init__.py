@@ -2,6 +2,8 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pydantic
@@ -21,7 +23,7 @@ from sfumato.data.miniimagenet import miniimagenet
 from sfumato.data.omniglot import omniglot
 from sfumato.data.stanford_dogs import stanford_dogs
 from sfumato.data.table import table
-from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.errors import ConfigError, DataError, ImageError, did_you_mean
 
 __all__ = [
     "Label",
@@ -65,22 +67,29 @@ _ON_DISK: dict[str, Callable[..., LabelledImages]] = {
 }
 
 
-def load(source: str, **settings: Any) -> LabelledImages:
+def load(source: str, *, strict: bool = True, **settings: Any) -> LabelledImages:
     """Load the data that a string names: "faces", "folder:DIR", "table:FILE", "celeba:DIR", ...
 
     Args:
         source: a world, or a kind of source and where it lies; `sfumato data list` prints all of them.
+        strict: stop at the first file that cannot be read; otherwise such files are left out, and named in
+            `skipped`.
         settings: keyword arguments of the function of that name in this package, such as size=64.
 
     Raises:
         DataError: no such source, or a setting that it does not have; the nearest is named.
+        ImageError: a file that cannot be read.
     """
     kind, _, place = source.partition(":")
     readers = {**_WORLDS, **_ON_DISK}
     if kind not in readers:
+        if source and not place and Path(source).exists():
+            likely = "folder" if Path(source).is_dir() else "table"
+            raise DataError(f"{source}: what is it? Write {likely}:{source}")
         raise DataError(f"no data source is called {kind!r}: {did_you_mean(kind, readers)}")
     reader = readers[kind]
-    known = [name for name in inspect.signature(reader).parameters if name != "skip_unreadable"]
+    parameters = inspect.signature(reader).parameters
+    known = [name for name in parameters if name != "skip_unreadable"]
     for name in settings:
         if name not in known:
             raise DataError(f"{kind}: no setting {name!r}: {did_you_mean(name, known)}")
@@ -90,7 +99,18 @@ def load(source: str, **settings: Any) -> LabelledImages:
         return _read(reader, **settings)
     if bool(place) == ("root" in settings):
         raise DataError(f"{source}: where does it lie? Write {kind}:PATH, or name a root, not both")
-    return _read(reader, place or settings.pop("root"), **settings)
+    errors: list[ImageError] = []
+
+    def skip(error: ImageError) -> None:
+        if strict:
+            cure = "remove the file, or read without strict, which leaves such files out"
+            raise ImageError(f"{error}: {cure}") from error
+        errors.append(error)
+
+    if "skip_unreadable" in parameters:
+        settings["skip_unreadable"] = skip
+    loaded = _read(reader, place or settings.pop("root"), **settings)
+    return replace(loaded, skipped=tuple(map(str, errors))) if errors else loaded
 
 
 def _read(reader: Callable[..., LabelledImages], *place: str, **settings: Any) -> LabelledImages:

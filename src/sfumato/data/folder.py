@@ -52,7 +52,7 @@ def folder(
             None raises the first such error.
 
     Raises:
-        DataError: no such folder, or no images in it.
+        DataError: no such folder, no images in it, or splits beside classes.
         ImageError: a file that has an image suffix and is no image.
     """
     root = Path(root)
@@ -60,6 +60,7 @@ def folder(
         raise DataError(f"{root}: no such folder: name one that holds a sub-folder of images per class")
     tops = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
     named = bool(tops) and all(path.name in SPLITS for path in tops)
+    _check_tops(root, tops)
     if named:
         found = [(*pair, SPLITS[top.name]) for top in tops for pair in files_by_class(top)]
     else:
@@ -78,6 +79,19 @@ def folder(
         channels=channels,
         skip_unreadable=skip_unreadable,
     )
+
+
+def _check_tops(root: Path, tops: list[Path]) -> None:
+    """Raise DataError where folders of splits lie beside folders of classes."""
+    splits = [top for top in tops if top.name in SPLITS]
+    others = [top for top in tops if top.name not in SPLITS]
+    for top in splits if others else []:
+        if files_by_class(top):  # the images of a class that is called "train" lie in it, not in sub-folders
+            raise DataError(
+                f"{root}: {top.name}/ holds a sub-folder per class, as a split does, and {others[0].name}/ "
+                f"lies beside it: move the classes into {' and '.join(split.name for split in splits)}, or "
+                f"{top.name}/ elsewhere"
+            )
 
 
 def files_by_class(directory: Path) -> list[tuple[Path, str]]:
@@ -156,11 +170,19 @@ def assemble(
         failed = known
     kept = [row for row in range(len(files)) if row not in failed]
     labels = {key: label_of([values[i] for i in kept]) for key, values in columns.items()}
+    names = _names([files[i] for i in kept])
     if splits is None:
         first, by = next(iter(labels.items()))
         splits_of = split_by_class(by.codes, shares=SHARES, seed=0)
-        return LabelledImages(name, pixels, labels, splits_of, split_by=first)
-    return LabelledImages(name, pixels, labels, rows_by_split([splits[i] for i in kept]))
+        return LabelledImages(name, pixels, labels, splits_of, split_by=first, files=names)
+    return LabelledImages(name, pixels, labels, rows_by_split([splits[i] for i in kept]), files=names)
+
+
+def _names(files: Sequence[Path]) -> tuple[str, ...]:
+    """Where files lie below the folder that all lie in."""
+    paths = [Path(os.path.normpath(path.absolute())) for path in files]  # links are not followed
+    root = os.path.commonpath([path.parent for path in paths])
+    return tuple(path.relative_to(root).as_posix() for path in paths)
 
 
 def _decoded(

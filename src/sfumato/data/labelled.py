@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from sfumato.errors import DataError, did_you_mean
+from sfumato.files import printable
 from sfumato.images import check_batch
 
 _DIGESTED = 1 << 24  # bytes at a time
+_NAMED = 3  # files that were left out
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class LabelledImages:
             name "distractors", people whom an adversary must tell from those of the test.
         split_by: the label of which whole classes were given to splits, since nobody named any: a task may
             ask for others, see data.splitting. None where the source or the user did.
+        files: the name of each image's file, below the folder that all lie in; () where they have none.
+        skipped: what is wrong with each file that was left out, since it cannot be read.
     """
 
     name: str
@@ -48,6 +52,8 @@ class LabelledImages:
     labels: Mapping[str, Label]
     splits: Mapping[str, Tensor] = field(default_factory=dict)
     split_by: str | None = None
+    files: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_batch(self.images)
@@ -76,6 +82,16 @@ class LabelledImages:
         if name not in self.splits:
             raise DataError(f"{self.name}: no split {name!r}: {did_you_mean(name, self.splits)}")
         return self.rows(self.splits[name])
+
+    @property
+    def skipped_in_words(self) -> str:
+        """How many files were left out since they cannot be read, and which; "" where none was."""
+        if not self.skipped:
+            return ""
+        named = "; ".join(printable(each) for each in self.skipped[:_NAMED])
+        more = f"; and {len(self.skipped) - _NAMED:,} more" if len(self.skipped) > _NAMED else ""
+        files = len(self) + len(self.skipped)
+        return f"left out: {len(self.skipped):,} of {files:,} files, which cannot be read: {named}{more}"
 
     def rows(self, rows: Tensor) -> "LabelledImages":
         """The images at (n,) int64 `rows`, with their labels and without splits."""

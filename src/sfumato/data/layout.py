@@ -76,7 +76,9 @@ def lines(path: Path) -> Iterator[tuple[int, list[str]]]:
                 for number, line in enumerate(opened, 1):
                     if fields := line.split():
                         yield number, fields
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read as text in UTF-8 ({error}): download it again") from error
 
 

@@ -31,7 +31,9 @@ def read_rows(
             reader = csv.DictReader(opened)
             header = [read_cell(name) for name in reader.fieldnames or []]
             rows = [(f"{path}, line {reader.line_num}", read_cells(row)) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: cannot be read as a CSV in UTF-8 ({error})") from error
     for column in columns:
         if column not in header:

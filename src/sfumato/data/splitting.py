@@ -5,7 +5,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from sfumato.data.labelled import LabelledImages, split_by_class
+from sfumato.data.labelled import Label, LabelledImages, split_by_class
+from sfumato.errors import DataError
 
 SHARES = (0.6, 0.15, 0.25)  # of classes, people or images, for training, validation and test
 
@@ -13,7 +14,12 @@ _TRIES = 50  # ways to give people to splits, of which the one is taken that spr
 
 
 def suited(
-    data: LabelledImages, *, target: str, sensitive: str | None, episodic: bool
+    data: LabelledImages,
+    *,
+    target: str,
+    sensitive: str | None,
+    episodic: bool,
+    split_by: str | None = None,
 ) -> tuple[LabelledImages, str]:
     """The data with splits that suit a task, and what was done in a sentence.
 
@@ -26,31 +32,55 @@ def suited(
         target: the label to classify.
         sensitive: the label that must stay hidden; None for none.
         episodic: whether the task is learned in episodes.
+        split_by: a label whose values are each in one split only, whatever the task; None for the above.
 
     Returns:
         the data as it is, and "", where the source names its splits.
 
     Raises:
-        DataError: no such label.
+        DataError: no such label; or splits are asked for where the source names its own.
     """
     if data.split_by is None:
+        if split_by is not None:
+            raise DataError(
+                f"{data.name}: names its splits, and is to be split by {split_by!r}: leave out --split-by, "
+                "or remove the splits of the source"
+            )
         return data, ""
     codes = data.label(target).codes
-    if sensitive is not None and sensitive != target:
-        splits = _of_people(data.label(sensitive).codes, codes)
-        how = f"nobody ({sensitive!r}) is in two of them"
-    elif episodic:
+    by = split_by
+    if by is None and sensitive is not None and sensitive != target:
+        by = sensitive
+    elif by is None and episodic:
+        by = target
+    if by is None:
+        splits = stratified(codes, seed=0)
+        how = f"each class of {target!r} is in all of them"
+    elif by == target:
         splits = split_by_class(codes, shares=SHARES, seed=0)
         how = f"no class of {target!r} is in two of them"
     else:
-        splits = stratified(codes, seed=0)
-        how = f"each class of {target!r} is in all of them"
+        splits = _of_people(data.label(by).codes, codes)
+        how = f"nobody ({by!r}) is in two of them"
     counts = [f"{len(splits[name]):,}" for name in ("train", "validation", "test")]
     words = (
         f"splits: {data.name} names none, so {counts[0]} images are for training, {counts[1]} for validation "
         f"and {counts[2]} for the test; {how}"
     )
+    if by != target and (missing := _missing(data.label(target), splits)):
+        words += f". {missing}: add images of it"
+        if by is not None:
+            words += f" by others ({by!r}), or name another label to split by with --split-by"
     return replace(data, splits=splits), words
+
+
+def _missing(label: Label, splits: dict[str, Tensor]) -> str:
+    """Which class is missing in training or test, in words; "" where none is."""
+    for code in label.codes.unique().tolist():
+        for split in ("train", "test"):
+            if not bool((label.codes[splits[split]] == code).any()):
+                return f"Class {label.names[code]!r} is missing in {split}"
+    return ""
 
 
 def stratified(codes: Tensor, *, seed: int) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from sfumato import images
 from sfumato.data.folder import DEFAULT_SIZE, SPLITS, assemble
@@ -62,6 +62,8 @@ def table(
 def write(data: LabelledImages, directory: str | os.PathLike[str]) -> Path:
     """Write images as PNG and their labels and splits as table.csv, which `table` reads back.
 
+    Images of files keep their names, but for the suffix; others are numbered.
+
     Raises:
         DataError: the folder exists already; nothing in it is touched.
     """
@@ -79,11 +81,16 @@ def write(data: LabelledImages, directory: str | os.PathLike[str]) -> Path:
 
 def _write_parts(data: LabelledImages, split_of: list[str], directory: Path) -> None:
     (directory / "images").mkdir(parents=True)
+    numbers = [f"{row:06d}" for row in range(len(data))]
+    names = [PurePosixPath(file).with_suffix("").as_posix() for file in data.files] or numbers
+    if len({name.casefold() for name in names}) < len(names):  # as of a.jpg and a.png
+        names = [f"{name}-{number}" for name, number in zip(names, numbers, strict=True)]
 
     def rows() -> Iterator[list[str]]:
         yield ["file", *data.labels, *(["split"] if data.splits else [])]
         for row, image in enumerate(data.images):
-            name = f"images/{row:06d}.png"
+            name = f"images/{names[row]}.png"
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
             images.write(directory / name, image)
             values = [label.names[label.codes[row]] for label in data.labels.values()]
             yield [name, *values, *([split_of[row]] if data.splits else [])]

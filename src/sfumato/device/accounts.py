@@ -123,6 +123,22 @@ class Accounts:
         """The sum over all releases of a picture. Infinite where nothing is proved of one of them."""
         return self._sum(of_picture(picture), budget)
 
+    def unheld(self, budget: Budget) -> int:
+        """How many pictures had releases that cost infinitely much of a budget."""
+        rows = self._database.execute("select id, guarantees, outputs, leakage from terms").fetchall()
+        beyond = [
+            row[0]
+            for row in rows
+            if math.isinf(_cost_or_infinity(budget, _guarantees(row[1]), _information(*row[2:])))
+        ]
+        count: int
+        (count,) = self._database.execute(
+            "select count(distinct picture) from images where image in (select image from charges where "
+            "terms in (select value from json_each(?)))",
+            (json.dumps(beyond),),
+        ).fetchone()
+        return count
+
     def spent_in(self, scope: bytes, budget: Budget) -> float:
         """The sum over all releases of pictures that lie in a folder, or show a person, each counted once."""
         return self._sum(lying_in(scope), budget)

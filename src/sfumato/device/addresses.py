@@ -16,9 +16,7 @@ def checked_url(url: str, *, insecure: bool) -> str:
     except ValueError:
         host = None
     if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
-        raise ConfigError(
-            "the address of the service is none: write scheme and host, as https://cloud.example"
-        )
+        raise ConfigError("this is no address of a service: write scheme and host, as https://cloud.example")
     if parts.username is not None:
         raise ConfigError(f"the address of {host} has a name or a password: leave them out, and give the key")
     if parts.scheme == "http" and not insecure and not _is_loopback(host):

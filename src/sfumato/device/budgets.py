@@ -102,11 +102,16 @@ class Budget:
             if math.isinf(information.outputs):
                 raise BudgetExceededError(
                     "its outputs are not counted, so that no budget in bits can hold it: release a code of "
-                    "bits or an answer, or set a budget of releases=5 in its place"
+                    "bits or an answer, or set a budget of releases=5 in its place",
+                    cause="its outputs are not counted",
                 )
             return information.outputs
         if not guarantees:
-            raise BudgetExceededError("nothing is proved of it, so that no budget can hold it")
+            raise BudgetExceededError(
+                "nothing is proved of it, so that no budget can hold it: release what is proved, such as "
+                "dp-pix, or set a budget of releases=5 in its place",
+                cause="nothing is proved of it",
+            )
         costs = []
         for guarantee in guarantees:
             # What hides m pixels hides fewer as well; for more, take steps of m.
@@ -116,7 +121,8 @@ class Budget:
             except ConfigError as error:
                 raise BudgetExceededError(
                     f"it is {guarantee.definition} and the budget is {self.definition}: {error}; "
-                    "budgets in rho, or in epsilon with a delta, hold every definition"
+                    "budgets in rho, or in epsilon with a delta, hold every definition",
+                    cause=f"it is {guarantee.definition}",
                 ) from error
             costs.append(value * value if self.definition == "gaussian" else value)
         return min(costs)
@@ -132,6 +138,13 @@ class Budget:
                 f"may have {self}: ask for one that was made before, or set a larger budget with `sfumato "
                 "ledger budget`"
             )
+        if math.isinf(spent):
+            currency = "" if self.definition == "bits" else f", or nothing that adds up in {self._symbol}"
+            return (
+                f"nothing is left for {subject} ({self}), since {self.unheld} that was made before, such as "
+                f"a blur{currency}: lift the budget with `sfumato ledger budget none`, or set one of "
+                "releases=5 in its place"
+            )
         left = max(0.0, self.amount - spent)
         if self.definition == "bits":
             return (
@@ -139,10 +152,10 @@ class Budget:
                 f"for {subject}: release fewer images, choose a code of fewer bits, or set a larger budget "
                 "with `sfumato ledger budget`"
             )
-        symbol = SYMBOLS[self.definition] + "^2" * (self.definition == "gaussian")
         return (
-            f"this release costs {symbol} = {rounded_up(cost)}, and {left:.4g} of {self.amount:.4g} is left "
-            f"for {subject} ({self}): ask for more noise, or set a larger budget with `sfumato ledger budget`"
+            f"this release costs {self._symbol} = {rounded_up(cost)}, and {left:.4g} of {self.amount:.4g} is "
+            f"left for {subject} ({self}): ask for more noise, or set a larger budget with `sfumato ledger "
+            "budget`"
         )
 
     @property
@@ -151,6 +164,35 @@ class Budget:
         if self.definition == "bits":
             return "nobody counts the outputs of a release"
         return "nothing is proved of a release"
+
+    def spent_in_words(self, spent: float) -> str:
+        """How much of it is spent, in its own unit."""
+        if math.isinf(spent):
+            return f"nothing is left, since {self.unheld} that was made there"
+        if self.definition == "releases":
+            return f"{spent:.0f} of {self.amount:.0f} releases are made"
+        if self.definition == "bits":
+            return f"{spent:.4g} of {self.amount:.4g} bits are spent"
+        return f"{self._symbol} = {spent:.4g} of {self.amount:.4g} is spent"
+
+    @property
+    def _symbol(self) -> str:
+        """Of what adds up, where something is proved."""
+        assert self.definition != "bits"
+        assert self.definition != "releases"
+        return SYMBOLS[self.definition] + "^2" * (self.definition == "gaussian")
+
+    @property
+    def holds_nothing_of(self) -> str:
+        """Which releases it refuses whatever they cost, in words; "" for a number of releases."""
+        if self.definition == "releases":
+            return ""
+        if self.definition == "bits":
+            return "it holds codes of bits and answers alone: every other release is refused"
+        return (
+            "it holds what is proved alone, such as dp-pix: a blur, a mosaic (pixelize) or a mask is "
+            "refused; after one that was made before, nothing more is released of that image"
+        )
 
     def __str__(self) -> str:
         if self.definition == "releases":

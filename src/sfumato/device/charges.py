@@ -1,5 +1,6 @@
 """Charges: each release of each image, written down before it leaves, within the budgets that it concerns."""
 
+import math
 import os
 import sqlite3
 import time
@@ -181,8 +182,10 @@ class Charges:
                     cost += budget.cost(terms.guarantees, terms.information)
             except BudgetExceededError as error:
                 message = f"{charge.spec}: {error} (budget of {subject}: {budget})"
-                raise BudgetExceededError(message, cause=cause) from error
+                raise BudgetExceededError(message, cause=f"{cause}, and {error.cause}") from error
             if cost and (refusal := budget.refusal(spent, cost, subject)):
+                if math.isinf(spent):
+                    cause += f", and {budget.unheld} that was made before"
                 raise BudgetExceededError(f"{charge.spec}: {refusal}", cause=cause)
             return spent + cost
 

@@ -101,8 +101,8 @@ class Conversation:
         # request, with an error that shows them.
         if not re.fullmatch(r"[\x21-\x7e]{1,200}", key):
             raise ConfigError(
-                f"the key of {len(key)} characters is none: it is 1 to 200 printable ones without spaces, as "
-                "`sfumato keys create` printed it"
+                f"the key has {len(key)} characters: it is 1 to 200 printable ones without spaces, as "
+                "`sfumato keys create` printed it (on the command line: SFUMATO_KEY, or --key-file)"
             )
         if retries < 0:
             raise ConfigError(f"retries={retries}: at least 0, for none")

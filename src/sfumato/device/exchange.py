@@ -111,6 +111,8 @@ def _error(url: str, reply: Reply | Lost) -> ServiceError:
     except (ValueError, TypeError, KeyError, RecursionError):
         if 300 <= reply.status < 400:
             detail = "it redirects to another address, which is not followed with a key: give that one"
+    if reply.status == 401:
+        detail += " (on the command line it is that of SFUMATO_KEY, or of --key-file)"
     detail = words(detail or "not the answer of a sfumato service: check the address")
     wait = _seconds(reply.headers.get("retry-after"))
     after = "" if wait is None else f" (try again in {wait:.0f} s)"

@@ -9,10 +9,13 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor
 
 from sfumato import engines, images
 from sfumato.device import listing, releasing, worker
@@ -22,12 +25,22 @@ from sfumato.device.manifest import MANIFEST, Outcome, write_manifest
 from sfumato.device.storage import Folder, Remote, Storage, storage_of
 from sfumato.device.survey import survey
 from sfumato.device.worker import RELEASE, TEXT, FolderConfig, Job, encoded, is_shard, usual_format
+from sfumato.dp.mechanisms import fresh_noise
 from sfumato.engines import EngineConfig
-from sfumato.errors import ConfigError, DataError
+from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
 from sfumato.protect.mask import Mask
 from sfumato.protect.release import IMAGES, Protection, kind_of, made_of
 
-__all__ = ["MANIFEST", "FolderConfig", "Outcome", "dry_run", "protect_folder", "protect_image"]
+__all__ = [
+    "MANIFEST",
+    "FolderConfig",
+    "Outcome",
+    "dry_run",
+    "first_image",
+    "preview",
+    "protect_folder",
+    "protect_image",
+]
 
 _AHEAD = 3  # tasks for each worker, those that wait for it included
 
@@ -132,6 +145,34 @@ def dry_run(
         return _run(Job(below, None, protection.spec, config, b""), only, copy, None, engine, report)
 
 
+def first_image(source: str | os.PathLike[str], config: FolderConfig | None = None) -> Tensor | None:
+    """The first image of a folder that can be read, before it is protected; None where there is none.
+
+    Tar files are passed over.
+    """
+    origin = storage_of(source)
+    below, only = listing.parted(origin)
+    for name, _, _ in listing.walk(below, only, Outcome()) if origin.exists() else ():
+        if not is_shard(name):
+            with suppress(ImageError, MissingExtraError):
+                return below.image(name, size=(config or FolderConfig()).size)
+    return None
+
+
+def preview(image: Tensor, protection: Protection) -> Tensor:
+    """An image beside what the receiver of its release sees: (C, H, W) uint8 -> (C, H, 2 W).
+
+    Nothing of it is charged, and its noise is drawn for it alone: it must not leave the device.
+
+    Raises:
+        ConfigError: what is released is no image.
+        SpecError: a parameter does not fit the image.
+    """
+    if kind_of(protection) not in IMAGES:
+        raise ConfigError(f"{protection.spec}: releases {kind_of(protection)}, of which there is no picture")
+    return torch.cat([image, protection.release(image[None], fresh_noise()).images()[0]], dim=2)
+
+
 def protect_image(
     source: str | os.PathLike[str] | bytes,
     protection: Protection,
@@ -159,7 +200,7 @@ def protect_image(
     """
     config = config or FolderConfig()
     _check_format(protection, config)
-    image = images.read(source, channels=None)
+    image = images.read(source, channels=None, size=config.size)
     released, new = releasing.charged_release(protection, image[None], ledger, folders=[folder])
     shape = (image.shape[0], image.shape[1], image.shape[2])
     return next(encoded(released, config, made_of=made_of(protection))), shape, new
@@ -175,6 +216,7 @@ def _settings(
         "format": config.format_name,
         "cells": str(config.cells),
         "rename": str(config.rename),
+        "size": "" if config.size is None else str(config.size),  # as where nothing is known of it
     }
     if made is not None:  # a mask that was trained again is another, under the same spec
         settings["files of the protection"] = made

@@ -316,6 +316,11 @@ class Ledger:
             row = self._database.execute("select picture from images where image = ?", (image,)).fetchone()
             return 0.0 if row is None else self._accounts.spent_on(row[0], budget)
 
+    def unheld(self, budget: Budget) -> int:
+        """Of how many pictures nothing more can be released under a budget for every image."""
+        with self._errors():
+            return self._accounts.unheld(budget)
+
     # What a service may have.
 
     def pin(self, service: str, classifier: str) -> Pin | None:

@@ -109,9 +109,9 @@ class Folder:
         before = f"{folder}/" if folder else ""
         return ((base, partial(self.look, before + base)) for _, base in bases)
 
-    def image(self, name: str) -> Tensor:
+    def image(self, name: str, *, size: int | None = None) -> Tensor:
         """The image in a file; see images.read."""
-        return images.read(self.path / name, channels=None)
+        return images.read(self.path / name, channels=None, size=size)
 
     @contextmanager
     def stream(self, name: str) -> Iterator[Any]:

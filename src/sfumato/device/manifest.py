@@ -83,6 +83,7 @@ def write_manifest(
         "format": config.format_name,
         "one_pixel_is": "a cell" if config.cells else "a pixel",
         "renamed": config.rename,
+        **({} if config.size is None else {"size": config.size}),
         "versions": {
             "sfumato": sfumato.__version__,
             "python": platform.python_version(),

@@ -112,14 +112,14 @@ class Remote:
         with self._errors(name):
             return self._entry(self._opened().info(self._path(name)))
 
-    def image(self, name: str) -> Tensor:
+    def image(self, name: str, *, size: int | None = None) -> Tensor:
         """See Folder."""
         try:
             data = self._bytes(name, images.MAX_BYTES + 1)
         except OSError as error:
             message = f"{self.at(name)}: cannot be read ({error.strerror})"
             raise ImageError(message, cause="cannot be read") from error
-        return images.read(data, channels=None)
+        return images.read(data, channels=None, size=size)
 
     @contextmanager
     def stream(self, name: str) -> Iterator[Any]:

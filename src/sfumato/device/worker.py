@@ -53,16 +53,21 @@ class FolderConfig:
         rename: names from a secret key in place of the original ones, in folders that mean nothing.
         people: each folder of the source, with all below it, has the images of one person, for the budgets of
             people; otherwise nobody says who is in an image.
+        size: every image becomes a centre square of this side, in pixels, before it is protected; None keeps
+            its own size.
     """
 
     format_name: str = "PNG"
     cells: bool = False
     rename: bool = False
     people: bool = False
+    size: int | None = None
 
     def __post_init__(self) -> None:
         if self.format_name not in _SUFFIX:
             raise ConfigError(f"format {self.format_name}: choose one of {', '.join(_SUFFIX)}")
+        if self.size is not None and self.size < 1:
+            raise ConfigError(f"size={self.size}: at least 1 pixel")
 
 
 @dataclass(frozen=True)
@@ -185,9 +190,8 @@ class Worker:
         def sources() -> Iterator[_Source]:
             storage = self.job.source
             for name, row in rows.items():
-                yield _Source(
-                    name, row, partial(storage.image, name), storage.lies_in(name), self.job.person(name)
-                )
+                read = partial(storage.image, name, size=self.job.config.size)
+                yield _Source(name, row, read, storage.lies_in(name), self.job.person(name))
 
         def sink(source: _Source, content: bytes) -> None:
             assert self.job.target is not None
@@ -248,7 +252,8 @@ class Worker:
                         extracted = shard.extractfile(member)
                         data = extracted.read() if extracted else b""
                         person = self.job.person(shard_name) or self.job.person(name)
-                        yield _Source(name, row, partial(images.read, data, channels=None), folder, person)
+                        read = partial(images.read, data, channels=None, size=self.job.config.size)
+                        yield _Source(name, row, read, folder, person)
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise _DamagedShardError(f"a tar file that cannot be read ({reason})") from error

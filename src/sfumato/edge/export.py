@@ -155,10 +155,10 @@ def _check_int8(side: str, *, int8: bool, calibration: Tensor | None) -> None:
     if int8 and calibration is None:
         raise ConfigError(
             "int8 needs calibration images, which say how large the numbers between layers become: give some "
-            "like those that the device will see"
+            "like those that the device will see (--calibrate DATA)"
         )
     if calibration is not None and not int8:
-        raise ConfigError("calibration images are for int8: ask for it, or leave them out")
+        raise ConfigError("calibration images are for int8: ask for it (--int8), or leave them out")
 
 
 def _check_images(images: Tensor, shape: tuple[int, int, int], name: str) -> None:

@@ -9,14 +9,19 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.errors import DataError
 
 
+def counted(classes: int) -> str:
+    """A number of classes in words."""
+    return "1 class" if classes == 1 else f"{classes} classes"
+
+
 def classes_of(data: LabelledImages, target: str, learner: str) -> tuple[str, ...]:
     """The names of the classes to learn, ascending by code. Raises DataError for fewer than two."""
     label = data.label(target)
     classes = tuple(label.names[code] for code in data.classes(target).tolist())
     if len(classes) < 2:
         raise DataError(
-            f"{data.name}: label {target!r} has {len(classes)} classes in {len(data)} training images, and a "
-            f"{learner} needs at least 2 to tell apart: choose another label, or add images"
+            f"{data.name}: label {target!r} has {counted(len(classes))} in {len(data)} training images, and "
+            f"a {learner} needs at least 2 to tell apart: choose another label, or add images"
         )
     return classes
 

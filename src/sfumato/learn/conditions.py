@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -69,12 +70,12 @@ class Conditions:
 def _family(protection: Protection) -> tuple[type, dict[str, Any]]:
     """What a position says nothing of: the kind, and the parameters that are no numbers (a variant)."""
     values = _parameters(protection)
-    return type(protection), {k: v for k, v in values.items() if not isinstance(v, int | float)}
+    return type(protection), {k: v for k, v in values.items() if not isinstance(v, int | float | Fraction)}
 
 
 def _numbers(protection: Protection) -> dict[str, float]:
     """The numeric parameters of a protection; all of them are above 0."""
-    return {k: float(v) for k, v in _parameters(protection).items() if isinstance(v, int | float)}
+    return {k: float(v) for k, v in _parameters(protection).items() if isinstance(v, int | float | Fraction)}
 
 
 def _parameters(protection: Protection) -> dict[str, Any]:

@@ -11,14 +11,16 @@ from torch import Tensor
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import MAX_SCALE, Noise
 from sfumato.errors import SpecError
-from sfumato.images import map_batches
+from sfumato.images import check_batch, map_batches
 from sfumato.protect.parameters import (
     LEAST_DIFFERENCE,
     canonical,
+    cell_in_pixels,
     check_bounds,
     check_cell,
     check_pixels,
     check_single_pixels,
+    check_size_of_cell,
 )
 from sfumato.protect.pixelize import cell_areas, cell_means, cell_sums, spread
 from sfumato.protect.recognition import Law, lacks_noise
@@ -36,14 +38,15 @@ class DPPix:
     to cell SUMS, whose joint L1 sensitivity is 255 m C whatever the sizes of the cells.
 
     Attributes:
-        cell: b, the side of a cell in pixels; the paper uses 2 to 10.
+        cell: b, the side of a cell in pixels; the paper uses 2 to 10. Or a share of the shorter side of the
+            image, see `cell_in_pixels`: then the noise, and what is proved, are those of its cells in pixels.
         epsilon: > 0, spent by one release of one image.
         pixels: m, how many pixels may differ between neighbours, each in all channels.
         variant: "sound" is epsilon-DP. "published" has the paper's scale, with the same exact noise, and
             states the larger epsilon that this scale really gives.
     """
 
-    cell: int
+    cell: int | Fraction
     epsilon: float
     pixels: int = 1
     variant: str = "sound"
@@ -51,7 +54,7 @@ class DPPix:
     draws_noise = True
 
     def __post_init__(self) -> None:
-        check_bounds("dp-pix", "cell", self.cell, "the paper uses 2 to 10")
+        check_size_of_cell("dp-pix", self.cell)
         check_bounds("dp-pix", "epsilon", self.epsilon, "smaller hides more; the paper uses 3")
         check_bounds("dp-pix", "pixels", self.pixels, "the paper uses 1")
         if self.variant not in ("sound", "published"):
@@ -69,19 +72,22 @@ class DPPix:
 
     def release(self, images: Tensor, noise: Noise) -> Release:
         """See Protection.release. The values travel at cell resolution."""
-        check_cell("dp-pix", self.cell, images)
-        areas = cell_areas(images.shape[2], images.shape[3], self.cell)
-        drawn = self._noise((*images.shape[:2], *areas.shape), areas, noise)
-        return _noisy_means(images, drawn, areas, self.cell, self.spec)
+        check_batch(images)
+        height, width = images.shape[2:]
+        cell = cell_in_pixels(self, height, width)
+        check_cell("dp-pix", cell, images)
+        areas = cell_areas(height, width, cell)
+        drawn = self._noise((*images.shape[:2], *areas.shape), areas, noise, cell=cell)
+        return _noisy_means(images, drawn, areas, cell, self.spec)
 
-    def _noise(self, shape: tuple[int, ...], areas: Tensor, noise: Noise) -> Tensor:
+    def _noise(self, shape: tuple[int, ...], areas: Tensor, noise: Noise, *, cell: int) -> Tensor:
         scale = 255 * self.pixels / _exact(self.epsilon)
         if self.variant == "sound":
             return noise.laplace(shape, scale=scale * shape[1])
         drawn = torch.empty(shape, dtype=torch.int64)
         for area in areas.unique().tolist():
             rows, columns = (areas == area).nonzero(as_tuple=True)
-            part = noise.laplace((*shape[:2], len(rows)), scale=scale * area / self.cell**2)
+            part = noise.laplace((*shape[:2], len(rows)), scale=scale * area / cell**2)
             drawn[:, :, rows, columns] = part
         return drawn
 
@@ -94,14 +100,15 @@ class DPPix:
         """
         channels, height, width = shape
         pixels = check_pixels("dp-pix", self.pixels if pixels is None else pixels)
-        areas = cell_areas(height, width, self.cell)
+        cell = cell_in_pixels(self, height, width)
+        areas = cell_areas(height, width, cell)
 
         def cost(pixels: int) -> float:
             if self.variant == "sound":
                 return self.epsilon * (pixels / self.pixels)
             smallest = spread(pixels, areas, largest_first=False)
             shares = (smallest.double() / areas.flatten().sort().values).sum().item()
-            return self.epsilon * channels * self.cell**2 / self.pixels * shares
+            return self.epsilon * channels * cell**2 / self.pixels * shares
 
         return Guarantee(
             definition="pure",
@@ -118,7 +125,7 @@ class DPPix:
 
     def law(self, shape: tuple[int, int, int]) -> Law:
         """The noise on the mean of a whole cell of a (C, H, W) image."""
-        area = self.cell**2
+        area = cell_in_pixels(self, *shape[1:]) ** 2
         channels = shape[0] if self.variant == "sound" else 1
         return Law("laplace", 255 * self.pixels * channels / (self.epsilon * area), area)
 
@@ -131,23 +138,25 @@ class DPPixGaussian:
     long as m pixels fit one cell, growing like the root of m from there on. The L1 norm stays 255 m C.
 
     Attributes:
-        cell: b, the side of a cell in pixels.
+        cell: b, the side of a cell in pixels, or a share as of DPPix.
         rho: > 0, of zero-concentrated differential privacy, spent by one release of one image.
         pixels: m, how many pixels may differ between neighbours, each in all channels.
     """
 
-    cell: int
+    cell: int | Fraction
     rho: float
     pixels: int = 1
 
     draws_noise = True
 
     def __post_init__(self) -> None:
-        check_bounds("dp-pix-gaussian", "cell", self.cell, "the paper uses 2 to 10")
+        check_size_of_cell("dp-pix-gaussian", self.cell)
         check_bounds("dp-pix-gaussian", "rho", self.rho, "smaller hides more; 0.5 is like mu = 1")
         check_bounds("dp-pix-gaussian", "pixels", self.pixels, "1 or more")
-        squares = self.pixels * min(self.pixels, self.cell**2)  # at most, whatever the image
-        self._check_single_pixels(squares)
+        squares = self.pixels**2  # at most, whatever the image
+        if isinstance(self.cell, int):
+            squares = self.pixels * min(self.pixels, self.cell**2)
+        self._check_single_pixels(squares, self.cell)
         if self._variance(squares, _MOST_CHANNELS) > MAX_SCALE**2:
             raise _beyond("dp-pix-gaussian", "rho", self)
 
@@ -158,20 +167,23 @@ class DPPixGaussian:
 
     def release(self, images: Tensor, noise: Noise) -> Release:
         """See Protection.release. The values travel at cell resolution."""
-        check_cell("dp-pix-gaussian", self.cell, images)
-        areas = cell_areas(images.shape[2], images.shape[3], self.cell)
+        check_batch(images)
+        height, width = images.shape[2:]
+        cell = cell_in_pixels(self, height, width)
+        check_cell("dp-pix-gaussian", cell, images)
+        areas = cell_areas(height, width, cell)
         squares = _squares(self.pixels, areas)
-        self._check_single_pixels(squares)  # now of these images, which may have fewer pixels
+        self._check_single_pixels(squares, cell)  # now of these images, which may have fewer pixels
         variance = self._variance(squares, images.shape[1])
         drawn = noise.discrete_gaussian((*images.shape[:2], *areas.shape), variance=variance)
-        return _noisy_means(images, drawn, areas, self.cell, self.spec)
+        return _noisy_means(images, drawn, areas, cell, self.spec)
 
     def _variance(self, squares: int, channels: int) -> Fraction:
         return squares * 255**2 * channels / (2 * _exact(self.rho))
 
-    def _check_single_pixels(self, squares: int) -> None:
+    def _check_single_pixels(self, squares: int, cell: int | Fraction) -> None:
         most = squares * 255**2 / (2 * LEAST_DIFFERENCE**2)
-        check_single_pixels("dp-pix-gaussian", self.cell, "rho", self.rho, most)
+        check_single_pixels("dp-pix-gaussian", cell, "rho", self.rho, most)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee:
         """rho-zCDP by the discrete Gaussian mechanism on cell sums; the rest is post-processing.
@@ -181,7 +193,7 @@ class DPPixGaussian:
         """
         _, height, width = shape
         pixels = check_pixels("dp-pix-gaussian", self.pixels if pixels is None else pixels)
-        areas = cell_areas(height, width, self.cell)
+        areas = cell_areas(height, width, cell_in_pixels(self, height, width))
         each = _exact(self.rho) / _squares(self.pixels, areas)
         return Guarantee(
             definition="concentrated",
@@ -199,8 +211,9 @@ class DPPixGaussian:
     def law(self, shape: tuple[int, int, int]) -> Law:
         """The noise on the mean of a whole cell of a (C, H, W) image."""
         channels, height, width = shape
-        area = self.cell**2
-        squares = _squares(self.pixels, cell_areas(height, width, self.cell))
+        cell = cell_in_pixels(self, height, width)
+        area = cell**2
+        squares = _squares(self.pixels, cell_areas(height, width, cell))
         return Law("normal", 255 * math.sqrt(squares * channels / (2 * self.rho)) / area, area)
 
 

@@ -3,6 +3,8 @@
 import dataclasses
 import hashlib
 import math
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,49 @@ def canonical(name: str, protection: Any) -> str:
     return f"{name}:{','.join(parts)}" if parts else name
 
 
+def read_cell(text: str) -> int | Fraction:
+    """The size of a cell as a spec writes it: pixels, or a fraction of the shorter side of the image.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if "/" not in text:
+        return int(text)
+    part, _, whole = text.partition("/")
+    if not (part.isdecimal() and whole.isdecimal() and int(whole)):
+        raise ValueError
+    return Fraction(int(part), int(whole))
+
+
+def check_size_of_cell(name: str, cell: int | Fraction) -> None:
+    """Raise SpecError unless the size of a cell is within BOUNDS, or a fraction of at most a half."""
+    if isinstance(cell, int):
+        check_bounds(name, "cell", cell, "the paper uses 2 to 10")
+    elif not 0 < cell <= Fraction(1, 2):
+        raise SpecError(
+            f"{name}: cell={_brief(cell)} is a share of the shorter side of an image: choose one above 0 and "
+            "of at most 1/2, such as 1/8"
+        )
+
+
+def cell_in_pixels(protection: Any, height: int, width: int) -> int:
+    """The side of the cells of a protection on images of one size.
+
+    A cell of 1/8 has an eighth of the shorter side, rounded up: there are never more than 8 along that side.
+
+    Args:
+        protection: a dataclass with a `cell`, in pixels or as such a share.
+        height, width: of the images.
+
+    Raises:
+        SpecError: cells of so few pixels protect nothing.
+    """
+    cell = protection.cell
+    if isinstance(cell, Fraction):
+        cell = replace(protection, cell=math.ceil(cell * min(height, width))).cell  # which is checked
+    return int(cell)
+
+
 def check_bounds(name: str, key: str, value: float, cure: str) -> None:
     """Raise SpecError unless a parameter is within BOUNDS: enough to protect something, and computable.
 
@@ -69,7 +114,7 @@ def check_bounds(name: str, key: str, value: float, cure: str) -> None:
         raise SpecError(f"{given} is too large: choose at most {_number(most)}")
 
 
-def check_single_pixels(name: str, cell: int, key: str, value: float, most: float) -> None:
+def check_single_pixels(name: str, cell: int | Fraction, key: str, value: float, most: float) -> None:
     """Raise SpecError where cells are single pixels, and their noise is all that hides them, and too little.
 
     Args:
@@ -148,13 +193,13 @@ def check_cell(name: str, cell: int, images: Tensor) -> None:
         )
 
 
-def _brief(value: float) -> str:
+def _brief(value: float | Fraction) -> str:
     """A number of a message, which may have thousands of digits."""
     text = _number(value)
     return text if len(text) <= 24 else f"{text[:20]}... ({len(text)} characters)"
 
 
-def _number(value: float | str) -> str:
+def _number(value: float | Fraction | str) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)

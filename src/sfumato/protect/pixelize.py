@@ -1,14 +1,15 @@
 """Pixelization: a grid of square cells, each shown as its mean."""
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sfumato.dp.mechanisms import Noise
-from sfumato.images import map_batches
-from sfumato.protect.parameters import canonical, check_bounds, check_cell
+from sfumato.images import check_batch, map_batches
+from sfumato.protect.parameters import canonical, cell_in_pixels, check_cell, check_size_of_cell
 from sfumato.protect.release import Release
 
 
@@ -83,14 +84,17 @@ class Pixelize:
 
     Source: Parnami et al. 2022, Sec. III-B; cells of 2, 4, 6, 8 and 10. Their average pooling drops the
     border that does not fill a cell; here it makes smaller cells.
+
+    Attributes:
+        cell: the side of a cell in pixels, or a share of the shorter side of the image, see `cell_in_pixels`.
     """
 
-    cell: int
+    cell: int | Fraction
 
     draws_noise = False
 
     def __post_init__(self) -> None:
-        check_bounds("pixelize", "cell", self.cell, "the paper uses 2 to 10")
+        check_size_of_cell("pixelize", self.cell)
 
     @property
     def spec(self) -> str:
@@ -99,10 +103,13 @@ class Pixelize:
 
     def release(self, images: Tensor, noise: Noise) -> Release:
         """See Protection.release. The values travel at cell resolution."""
-        check_cell("pixelize", self.cell, images)
-        areas = cell_areas(images.shape[2], images.shape[3], self.cell).numpy()
-        means = map_batches(lambda part: cell_means(cell_sums(part, cell=self.cell), areas), images)
-        return Release(means, self.spec, (images.shape[2], images.shape[3]), self.cell)
+        check_batch(images)
+        height, width = images.shape[2:]
+        cell = cell_in_pixels(self, height, width)
+        check_cell("pixelize", cell, images)
+        areas = cell_areas(height, width, cell).numpy()
+        means = map_batches(lambda part: cell_means(cell_sums(part, cell=cell), areas), images)
+        return Release(means, self.spec, (height, width), cell)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
         """None: the means are exact, and faces are recognised from surprisingly few of them."""

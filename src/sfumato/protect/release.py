@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -114,8 +115,11 @@ class Protection(Protocol):
     """A way to protect images on the device. Implementations are frozen dataclasses of its parameters."""
 
     @property
-    def cell(self) -> int:
-        """The side of the square of pixels that a released value stands for; 1 where there are no cells."""
+    def cell(self) -> int | Fraction:
+        """The side of the square of pixels that a released value stands for; 1 where there are no cells.
+
+        A fraction is of the shorter side of the image: see parameters.cell_in_pixels.
+        """
 
     @property
     def draws_noise(self) -> bool:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
+from fractions import Fraction
 from itertools import product
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints, overload
@@ -18,6 +19,7 @@ from sfumato.protect.gaussian import Gaussian
 from sfumato.protect.mask import Mask
 from sfumato.protect.none import Clear
 from sfumato.protect.outside import Outside
+from sfumato.protect.parameters import read_cell
 from sfumato.protect.pixelize import Pixelize
 from sfumato.protect.release import IMAGES, Protection, kind_of
 
@@ -157,8 +159,10 @@ def _values(name: str, kind: Callable[..., Any], rest: str) -> dict[str, list[An
     return values
 
 
-def _plain(hint: type) -> type:
+def _plain(hint: Any) -> Callable[[str], Any]:
     """`float | None` -> float: a parameter may be left out, but not be written as nothing."""
+    if hint == int | Fraction:  # of a cell, in pixels or as a share of the image
+        return read_cell
     kinds: list[type] = [each for each in get_args(hint) if each is not NoneType]
     return kinds[0] if kinds else hint
 
@@ -177,12 +181,14 @@ def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:
         yield key, value
 
 
-def _value(name: str, key: str, text: str, kind: type) -> Any:
+def _value(name: str, key: str, text: str, kind: Callable[[str], Any]) -> Any:
     try:
         value = kind(text)
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError
         return value
     except ValueError:
-        wanted = {int: "a whole number", float: "a number"}[kind]
+        wanted = "a number" if kind is float else "a whole number"
+        if "/" in text and kind is read_cell:
+            wanted = "a share of the image, such as 1/8"
         raise SpecError(f"{name}: {key}={text[:_SHOWN]} is not {wanted}") from None

@@ -12,6 +12,7 @@ from sfumato.errors import DataError
 from sfumato.images import read, stored_size
 from sfumato.protect import Protection
 from sfumato.protect.code import KIND as CODE
+from sfumato.protect.parameters import cell_in_pixels
 from sfumato.protect.release import Release
 from sfumato.serve.models import Demand, Served, code_of
 from sfumato.wire import AnyRelease, BitsHeader, FeatureHeader, Header, ImageHeader
@@ -100,7 +101,7 @@ def read_png(data: bytes, served: Served, demand: Demand) -> Release:
     image = read(data, channels=channels)[None]
     if image.shape[2:] != (height, width):
         raise NotProtectedError("a PNG that is turned by its metadata: write it upright")
-    cell = protection.cell
+    cell = cell_in_pixels(protection, height, width)
     release = Release(image[:, :, ::cell, ::cell].contiguous(), demand.spec, (height, width), cell)
     if cell > 1 and not (release.images() == image).all():
         raise NotProtectedError(
@@ -119,10 +120,9 @@ def check(release: AnyRelease, demand: Demand) -> None:
     protection = demand.protection
     if protection is None or not isinstance(release, Release):
         return  # any numbers may be a feature, and any bits a code
-    if release.cell != protection.cell:
-        raise _refused(
-            demand, f"it has a value for each {_square(release.cell)}, and not {_square(protection.cell)}"
-        )
+    cell = cell_in_pixels(protection, *release.size)
+    if release.cell != cell:
+        raise _refused(demand, f"it has a value for each {_square(release.cell)}, and not {_square(cell)}")
     if (release.shown is not None) != _masks(protection):
         raise _refused(demand, "it is masked" if release.shown is not None else "it has no mask")
     reason = protection.suspicious(release, false_alarm=FALSE_ALARM, made_of=demand.made_of)

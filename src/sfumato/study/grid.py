@@ -9,11 +9,12 @@ from typing import Any
 import torch
 import yaml
 
+from sfumato import episodes
 from sfumato.attack.feature_inversion import InversionConfig
 from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.attack.restore import RestorationConfig
 from sfumato.data.labelled import LabelledImages
-from sfumato.episodes import Shape, largest
+from sfumato.episodes import Shape
 from sfumato.errors import ConfigError, did_you_mean
 from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.learn.classifier import ClassifierConfig
@@ -27,7 +28,7 @@ from sfumato.study.kinds import cells, left_out
 from sfumato.study.trained import expand
 from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTIONS
 
-__all__ = ["Bounds", "Cell", "StudyConfig", "Task", "cells", "fitted", "left_out", "load", "parse"]
+__all__ = ["Bounds", "Cell", "StudyConfig", "Task", "cells", "fitted", "fitting", "left_out", "load", "parse"]
 
 _FEW_SHOT = tuple(name for name, learner in LEARNERS.items() if learner.method == "few_shot")
 
@@ -46,6 +47,8 @@ class Task:
         way, shot, queries, episodes: the test.
         other_shots: how many support images the same models are tested with as well.
         classes: names of the target's classes that count, for labels that not all images have; None for all.
+        split_by: a label whose values are each in one split only, of data that names no splits; None for what
+            suits the task, see data.splitting.
 
     Classifiers are tested on every test image, and way, shot, queries and episodes are not for them.
     """
@@ -59,6 +62,7 @@ class Task:
     episodes: int = 600
     other_shots: list[int] = field(default_factory=list)
     classes: list[str] | None = None
+    split_by: str | None = None
 
     def __post_init__(self) -> None:
         self.shape  # noqa: B018 - checks way, shot and queries
@@ -304,31 +308,44 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
 def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
     """The study with episodes no larger than the classes of `data` allow; larger ones are made smaller.
 
-    See episodes.largest. A task that is meta-learned has a way and shot that the training images have, too.
+    See episodes.largest. A task that is meta-learned has a way and shot that the training images have, too. A
+    study without episodes stays as it is.
     """
+    if not config.episodic:
+        return config
     task, training, meta = config.task, config.training, config.meta
-    way, shot, queries = _fitting(data.split("test"), task, task.way, task.shot, task.queries)
-    task = replace(task, way=way, shot=shot, queries=queries)
+    train, test = (_codes(data.split(name), task) for name in ("train", "test"))
+    task = episodes.fitted(task, test)
     if "meta" in config.learners:
-        way, shot, queries = _fitting(data.split("train"), task, way, shot, meta.queries)
-        task, meta = replace(task, way=way, shot=shot), replace(meta, way=way, shot=shot, queries=queries)
-    way, shot, queries = _fitting(data.split("train"), task, training.way, training.shot, training.queries)
-    training = replace(training, way=way, shot=shot, queries=queries)
-    way, shot, queries = _fitting(
-        data.split("validation") if "validation" in data.splits else data.split("train"),
-        task,
-        training.validation_way,
-        training.validation_shot,
-        training.validation_queries,
-    )
-    training = replace(training, validation_way=way, validation_shot=shot, validation_queries=queries)
+        meta = episodes.fitted(replace(meta, way=task.way, shot=task.shot), train)
+        task = replace(task, way=meta.way, shot=meta.shot)
+    if task != config.task:
+        task = replace(task, other_shots=[shot for shot in task.other_shots if shot <= task.shot])
+    training = episodes.fitted(training, train)
+    validation = _codes(data.split("validation"), task) if "validation" in data.splits else train
+    training = episodes.fitted(training, validation, prefix="validation_")
     return replace(config, task=task, training=training, meta=meta)
 
 
-def _fitting(data: LabelledImages, task: Task, way: int, shot: int, queries: int) -> tuple[int, int, int]:
+def fitting(before: StudyConfig, after: StudyConfig) -> list[str]:
+    """What `fitted` chose, in words: a sentence for the episodes of each split that are smaller."""
+    return [
+        words
+        for words in (
+            episodes.fitting("training", before.training.episode, after.training.episode),
+            episodes.fitting(
+                "validation", before.training.validation_episode, after.training.validation_episode
+            ),
+            episodes.fitting("test", before.task.shape, after.task.shape),
+        )
+        if words
+    ]
+
+
+def _codes(data: LabelledImages, task: Task) -> torch.Tensor:
+    """The class of each image, of those that count."""
     label = data.label(task.target)
-    codes = label.codes
-    if task.classes is not None:
-        wanted = [number for number, name in enumerate(label.names) if name in task.classes]
-        codes = codes[torch.isin(codes, torch.tensor(wanted))]
-    return largest(codes, way=way, shot=shot, queries=queries)
+    if task.classes is None:
+        return label.codes
+    wanted = [number for number, name in enumerate(label.names) if name in task.classes]
+    return label.codes[torch.isin(label.codes, torch.tensor(wanted))]

@@ -217,10 +217,15 @@ class Lab:
             "recommend": asdict(config.recommend),
             "seeds": config.seeds,
             **named,
-            "left_out": kinds.left_out(config),
+            "left_out": kinds.left_out(config) + self._unreadable(),
             "versions": versions(),
             "cells": cells,
         }
+
+    def _unreadable(self) -> list[str]:
+        """How many files the data was read without, in words; their names are for whoever runs the study."""
+        files, every = len(self.data.skipped), len(self.data.skipped) + len(self.data)
+        return [f"Files of the data that cannot be read: {files:,} of {every:,}."] if files else []
 
     def _settings_used(self) -> list[str]:
         """The groups of settings that the study makes use of."""

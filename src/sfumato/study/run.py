@@ -61,10 +61,13 @@ def run(
     loaded, words = _load(config)
     if not force:
         _check_own(directory, config.name, source_of(loaded.name))
-    if words:
-        progress.note(words)
+    for sentence in filter(None, (loaded.skipped_in_words, words)):
+        progress.note(sentence)
     if fit:
-        config = grid.fitted(config, loaded)
+        fitted = grid.fitted(config, loaded)
+        for sentence in grid.fitting(config, fitted):
+            progress.note(sentence)
+        config = fitted
     lab = Lab(config, loaded, directory, progress)
     cells = grid.cells(config)
     listed = [{"digest": lab.digest(cell), "kind": cell.kind, "cell": cell.coordinates} for cell in cells]
@@ -102,10 +105,19 @@ def _check_own(directory: Path, name: str, source: str) -> None:
 
 
 def _load(config: StudyConfig) -> tuple[LabelledImages, str]:
-    """The data, with splits that suit the task where it names none; and what was done for that."""
-    settings, task = dict(config.data), config.task
+    """The data, with splits that suit the task where it names none; and what was done for that.
+
+    Files that cannot be read are left out, unless the data is `strict`.
+    """
+    settings, task = {"strict": False, **config.data}, config.task
     loaded = data.load(settings.pop("source"), **settings)
-    return suited(loaded, target=task.target, sensitive=task.sensitive, episodic=config.episodic)
+    return suited(
+        loaded,
+        target=task.target,
+        sensitive=task.sensitive,
+        episodic=config.episodic,
+        split_by=task.split_by,
+    )
 
 
 def _path(directory: Path, entry: dict[str, Any]) -> Path:

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.show import PrintConfig, print_config, settings_of
+from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, splits
 from sfumato.files import check_new
 
@@ -20,10 +22,14 @@ def classifier(
         str, typer.Option("--with", metavar="SPEC", help="The protection, as mask:artefact=m.safetensors.")
     ] = "none",
     size: Size = None,
+    split_by: SplitBy = None,
+    strict: Strict = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as epochs=40 or flips=true."),
     ] = None,
+    listing: Annotated[bool, settings_of("sfumato.learn.classifier:ClassifierConfig")] = False,
+    printing: PrintConfig = False,
     seed: Annotated[int, typer.Option(help="Of weights, order and noise.")] = 0,
     force: Force = False,
 ) -> None:
@@ -31,15 +37,18 @@ def classifier(
 
     The splits of the data must have the same classes. Stopped, the same command goes on.
     """
-    check_new(out, force=force)
+    check_new(out, force=force or printing)
     from sfumato import protect
     from sfumato.learn import classes
     from sfumato.learn import classifier as method
     from sfumato.settings import configured
 
     config = configured(method.ClassifierConfig, overrides or [])
+    if printing:
+        print_config(config)
+        return
     protection = protect.parse(spec)
-    training, validation, test = splits(data, size, target=target)
+    training, validation, test = splits(data, size, target=target, split_by=split_by, strict=strict)
     # Fails now, not after training.
     classes.codes_of(test, target, method.trainable(training, target, config.network), "classifier")
     with checkpointed(out, "steps") as (checkpoint, progress):

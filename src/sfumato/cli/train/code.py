@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, splits
+from sfumato.cli.show import PrintConfig, print_config, settings_of
+from sfumato.cli.sources import SplitBy, Strict
+from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, fitted, splits
 from sfumato.files import check_new
 
 _CANDIDATES = (1_000, 1_000_000)
@@ -21,10 +23,14 @@ def code(
         list[str] | None, typer.Option(help="A label that the code is not to tell; may be repeated.")
     ] = None,
     size: Size = None,
+    split_by: SplitBy = None,
+    strict: Strict = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as epochs=100 or flip=0.1."),
     ] = None,
+    listing: Annotated[bool, settings_of("sfumato.learn.code:CodeConfig")] = False,
+    printing: PrintConfig = False,
     way: Annotated[int, typer.Option(help="Classes of a test episode.")] = 5,
     shot: Annotated[int, typer.Option(help="Support images of each.")] = 5,
     queries: Annotated[int, typer.Option(help="Query images of each.")] = 15,
@@ -37,8 +43,8 @@ def code(
     It learns from episodes of the training classes; the task is one of other classes of the same kind.
     `sfumato enrol --with code:artefact=OUT` sends codes. Stopped, the same command goes on.
     """
-    check_new(out, force=force)
-    from sfumato.episodes import Sampler, Shape
+    check_new(out, force=force or printing)
+    from sfumato.episodes import Shape
     from sfumato.learn import code as method
     from sfumato.protect.code import Code
     from sfumato.protect.naming import naming_words
@@ -47,9 +53,14 @@ def code(
     size_of_code = f"bits={bits}" if numbers is None else f"numbers={numbers}"
     against = ["against=1.0"] if sensitive else []
     config = configured(method.CodeConfig, [size_of_code, *against, *(overrides or [])])
-    train, validation, test = splits(data, size, target=target, episodic=True)
+    if printing:
+        print_config(config)
+        return
+    train, validation, test = splits(
+        data, size, target=target, episodic=True, split_by=split_by, strict=strict
+    )
     shape = Shape(way=way, shot=shot, queries=queries)
-    Sampler(test.label(target), shape)  # fails now, not after training
+    config, shape = fitted(config, train, validation, test, target, shape)
     with checkpointed(out, "episodes") as (checkpoint, progress):
         model = method.train(
             train,

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.show import PrintConfig, print_config, settings_of
+from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
     Force,
@@ -31,10 +33,14 @@ def feature(
     sensitive: Annotated[str, typer.Option(help="The label to remove, as identity.")],
     out: Out,
     size: Size = None,
+    split_by: SplitBy = None,
+    strict: Strict = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as cut=conv6_1 or beta=0.3."),
     ] = None,
+    listing: Annotated[bool, settings_of("sfumato.learn.private_feature:FeatureConfig")] = False,
+    printing: PrintConfig = False,
     seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
     processes: Processes = None,
     accelerator: Accelerator = None,
@@ -45,6 +51,12 @@ def feature(
     The splits of the data must have the same classes of what is kept. Stopped, the same command goes on.
     `sfumato export OUT` writes the device side, `sfumato export OUT --side cloud` what reads its numbers.
     """
+    if printing:
+        from sfumato.learn.private_feature import FeatureConfig
+        from sfumato.settings import configured
+
+        print_config(configured(FeatureConfig, overrides or []))
+        return
     check_new(out, force=force)
     on_devices(
         _feature,
@@ -55,6 +67,8 @@ def feature(
         sensitive=sensitive,
         out=out,
         size=size,
+        split_by=split_by,
+        strict=strict,
         overrides=overrides,
         seed=seed,
     )
@@ -68,6 +82,8 @@ def _feature(
     sensitive: str,
     out: Path,
     size: int | None,
+    split_by: str | None,
+    strict: bool,
     overrides: list[str] | None,
     seed: int,
 ) -> None:
@@ -78,7 +94,9 @@ def _feature(
 
     config = configured(method.FeatureConfig, overrides or [])
     protection = Feature(str(out), noise=0.0)
-    training, validation, test = splits(data, size, target=targets[0], sensitive=sensitive)
+    training, validation, test = splits(
+        data, size, target=targets[0], sensitive=sensitive, split_by=split_by, strict=strict
+    )
     for target, names in method.trainable(training, config, targets, sensitive).items():
         classes.codes_of(test, target, tuple(names), "private feature")  # fails now, not after training
     with checkpointed(out, "epochs", devices=devices) as (checkpoint, progress):

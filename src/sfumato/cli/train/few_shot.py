@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.show import PrintConfig, print_config, settings_of
+from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
     Force,
@@ -14,6 +16,7 @@ from sfumato.cli.train.shared import (
     Target,
     app,
     checkpointed,
+    fitted,
     on_devices,
     splits,
 )
@@ -37,12 +40,16 @@ def few_shot(
     ],
     target: Target = "class",
     size: Size = None,
+    split_by: SplitBy = None,
+    strict: Strict = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
             "--set", metavar="KEY=VALUE", help="A training setting, as way=20 or denoiser_depth=null."
         ),
     ] = None,
+    listing: Annotated[bool, settings_of("sfumato.learn.few_shot:FewShotConfig")] = False,
+    printing: PrintConfig = False,
     way: Annotated[int, typer.Option(help="Classes of a test episode.")] = 5,
     shot: Annotated[int, typer.Option(help="Support images of each.")] = 5,
     queries: Annotated[int, typer.Option(help="Query images of each.")] = 15,
@@ -56,6 +63,12 @@ def few_shot(
 
     Stopped, the same command goes on from the last finished epoch.
     """
+    if printing:
+        from sfumato.learn.few_shot import FewShotConfig
+        from sfumato.settings import configured
+
+        print_config(configured(FewShotConfig, overrides or []))
+        return
     check_new(out, force=force)
     on_devices(
         _few_shot,
@@ -66,6 +79,8 @@ def few_shot(
         spec=spec,
         target=target,
         size=size,
+        split_by=split_by,
+        strict=strict,
         overrides=overrides,
         way=way,
         shot=shot,
@@ -83,6 +98,8 @@ def _few_shot(
     spec: str,
     target: str,
     size: int | None,
+    split_by: str | None,
+    strict: bool,
     overrides: list[str] | None,
     way: int,
     shot: int,
@@ -91,14 +108,18 @@ def _few_shot(
     seed: int,
 ) -> None:
     from sfumato import protect
-    from sfumato.episodes import Sampler, Shape
+    from sfumato.episodes import Shape
     from sfumato.learn import few_shot as method
     from sfumato.settings import configured
 
     protections = protect.expand(spec)
     config = configured(method.FewShotConfig, overrides or [])
-    training, validation, test = splits(data, size, target=target, episodic=True)
-    Sampler(test.label(target), Shape(way=way, shot=shot, queries=queries))  # fails now, not after training
+    training, validation, test = splits(
+        data, size, target=target, episodic=True, split_by=split_by, strict=strict
+    )
+    config, shape = fitted(
+        config, training, validation, test, target, Shape(way=way, shot=shot, queries=queries)
+    )
     with checkpointed(out, "episodes", devices=devices) as (checkpoint, progress):
         model = method.train(
             training,
@@ -115,7 +136,14 @@ def _few_shot(
             return
         model.save(out)
     tested = method.evaluate(
-        model, test, way=way, shot=shot, queries=queries, episodes=episodes, target=target, seed=seed
+        model,
+        test,
+        way=shape.way,
+        shot=shape.shot,
+        queries=shape.queries,
+        episodes=episodes,
+        target=target,
+        seed=seed,
     )
     print(tested)
     channels, height, width = test.images.shape[1:]

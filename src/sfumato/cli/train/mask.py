@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.show import PrintConfig, print_config, settings_of
+from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
     Force,
@@ -28,10 +30,14 @@ def mask(
     target: Annotated[str, typer.Option(help="The label that the task needs.")],
     out: Out,
     size: Size = None,
+    split_by: SplitBy = None,
+    strict: Strict = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as keep=0.25 or epochs=40."),
     ] = None,
+    listing: Annotated[bool, settings_of("sfumato.learn.adversarial_mask:MaskConfig")] = False,
+    printing: PrintConfig = False,
     seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
     processes: Processes = None,
     accelerator: Accelerator = None,
@@ -42,6 +48,12 @@ def mask(
     The splits of the data must have the same classes. `sfumato protect --with mask:artefact=OUT` applies the
     mask, to images of the size it was trained on. Stopped, the same command goes on.
     """
+    if printing:
+        from sfumato.learn.adversarial_mask import MaskConfig
+        from sfumato.settings import configured
+
+        print_config(configured(MaskConfig, overrides or []))
+        return
     check_new(out, force=force)
     on_devices(
         _mask,
@@ -51,6 +63,8 @@ def mask(
         target=target,
         out=out,
         size=size,
+        split_by=split_by,
+        strict=strict,
         overrides=overrides,
         seed=seed,
     )
@@ -63,6 +77,8 @@ def _mask(
     target: str,
     out: Path,
     size: int | None,
+    split_by: str | None,
+    strict: bool,
     overrides: list[str] | None,
     seed: int,
 ) -> None:
@@ -73,7 +89,7 @@ def _mask(
 
     config = configured(method.MaskConfig, overrides or [])
     protection = Mask(str(out))
-    training, validation, test = splits(data, size, target=target)
+    training, validation, test = splits(data, size, target=target, split_by=split_by, strict=strict)
     # Fails now, not after training.
     classes.codes_of(test, target, method.trainable(training, config, target), "mask")
     with checkpointed(out, "steps", devices=devices) as (checkpoint, progress):

@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed
+from sfumato.cli.show import PrintConfig, print_config, settings_of, stderr
+from sfumato.cli.sources import SplitBy, Strict
+from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, fitted, splits
 from sfumato.files import check_new
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ def meta(
     ] = "none",
     target: Target = "class",
     size: Size = None,
+    split_by: SplitBy = None,
+    strict: Strict = False,
     algorithm: Annotated[str, typer.Option(help="maml, fomaml, reptile or meta-sgd.")] = "maml",
     clipping: Annotated[
         str | None,
@@ -39,6 +43,8 @@ def meta(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as shot=5 or steps=1000."),
     ] = None,
+    listing: Annotated[bool, settings_of("sfumato.learn.meta:MetaConfig")] = False,
+    printing: PrintConfig = False,
     queries: Annotated[int, typer.Option(help="Query images of each class of a test task.")] = 15,
     episodes: Annotated[int, typer.Option(min=2, help="Test tasks.")] = 600,
     seed: Annotated[int, typer.Option(help="Of weights, tasks and test.")] = 0,
@@ -51,11 +57,10 @@ def meta(
     artefact that is there is never made again, which would spend anew.
     """
     if epsilon is None:  # a private one is never replaced
-        check_new(out, force=force)
-    from rich.console import Console
+        check_new(out, force=force or printing)
+    from dataclasses import replace
 
     from sfumato import protect
-    from sfumato.data import load
     from sfumato.episodes import Sampler, Shape
     from sfumato.errors import ConfigError
     from sfumato.learn import meta as method
@@ -72,20 +77,34 @@ def meta(
             f"--clipping {clipping} without --epsilon: only a private run clips; give its budget"
         )
     config = configured(method.MetaConfig, settings)
+    if printing:
+        print_config(config)
+        return
     if epsilon is not None and out.exists():
         raise ConfigError(
             f"{out} is there already, and to train it again would spend its budget once more: name another "
             "file, or delete it to spend anew"
         )
-    given = parsed(source_settings or []) | ({} if size is None else {"size": size})
-    source = load(data, **given)
-    test = source.split("test")
+    training, _, test = splits(
+        data,
+        size,
+        target=target,
+        episodic=True,
+        split_by=split_by,
+        strict=strict,
+        settings=parsed(source_settings or []),
+    )
     shape = Shape(way=config.way, shot=config.shot, queries=queries)
-    Sampler(test.label(target), shape)  # fails now, not after training
-    console = Console(stderr=True, soft_wrap=True)
+    if config.private is None:
+        config, shape = fitted(config, training, None, test, target, shape)
+        # What is meta-learned is tested as it was trained.
+        config = replace(config, way=min(config.way, shape.way), shot=min(config.shot, shape.shot))
+    else:  # its settings are public, and so are not chosen by the data
+        Sampler(test.label(target), shape)  # fails now, not after training
+    console = stderr()
     with checkpointed(out, "meta-steps", console) as (checkpoint, progress):
         model = method.train(
-            source.split("train"),
+            training,
             protection,
             config,
             target=target,
@@ -95,7 +114,7 @@ def meta(
             note=console.print,
         )
         model.save(out)
-    print(method.evaluate(model, test, queries=queries, episodes=episodes, target=target, seed=seed))
+    print(method.evaluate(model, test, queries=shape.queries, episodes=episodes, target=target, seed=seed))
     print(method.promise(model.card))
     print(f"computed: {model.card['computed']}, {model.card['precision']}")
     print(f"artefact: {out}")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.show import PrintConfig, print_config, settings_of
 from sfumato.cli.train.shared import Force, Out, app, checkpointed
 from sfumato.files import check_new
 
@@ -23,6 +24,8 @@ def semsim(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as network=resnet18."),
     ] = None,
+    listing: Annotated[bool, settings_of("sfumato.learn.semsim:SemSimConfig")] = False,
+    printing: PrintConfig = False,
     seed: Annotated[int, typer.Option(help="Of weights, order and triplets.")] = 0,
     force: Force = False,
 ) -> None:
@@ -30,11 +33,14 @@ def semsim(
 
     Stopped, the same command goes on. `sfumato assess A B --semsim OUT` measures by it.
     """
-    check_new(out, force=force)
+    check_new(out, force=force or printing)
     from sfumato.learn import semsim as method
     from sfumato.settings import configured
 
     config = configured(method.SemSimConfig, overrides or [])
+    if printing:
+        print_config(config)
+        return
     sets = [each for path in judgements for each in method.read(path, size=config.size).values()]
     both = method.combine(sets, size=config.size)
     with checkpointed(out, "steps") as (checkpoint, progress):

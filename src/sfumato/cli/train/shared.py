@@ -1,16 +1,19 @@
 """What the commands of `sfumato train` share."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfumato.cli.show import bars, note, stderr
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from sfumato.data import LabelledImages
+    from sfumato.episodes import Settings, Shape
     from sfumato.learn.devices import Devices
 
 Out = Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")]
@@ -46,23 +49,76 @@ def on_devices(
 
 
 def splits(
-    data: str, size: int | None, *, target: str, sensitive: str | None = None, episodic: bool = False
+    data: str,
+    size: int | None,
+    *,
+    target: str,
+    sensitive: str | None = None,
+    episodic: bool = False,
+    split_by: str | None = None,
+    strict: bool = False,
+    settings: Mapping[str, Any] | None = None,
 ) -> "tuple[LabelledImages, LabelledImages | None, LabelledImages]":
     """Training, validation (where there are any) and test images; says what was done where none are named.
 
     Args:
-        data, size: of the source.
-        target, sensitive, episodic: what the splits are for; see data.splitting.
+        data, size, strict, settings: of the source; see sources.read.
+        target, sensitive, episodic, split_by: what the splits are for; see data.splitting.
     """
-    from sfumato.data import load
+    from sfumato.cli.sources import read
     from sfumato.data.splitting import suited
 
-    loaded = load(data, **({} if size is None else {"size": size}))
-    source, words = suited(loaded, target=target, sensitive=sensitive, episodic=episodic)
-    if words:
-        typer.echo(words, err=True)
+    source, words = suited(
+        read(data, size=size, strict=strict, **(settings or {})),
+        target=target,
+        sensitive=sensitive,
+        episodic=episodic,
+        split_by=split_by,
+    )
+    note(words)
     validation = source.split("validation") if "validation" in source.splits else None
     return source.split("train"), validation, source.split("test")
+
+
+def fitted(
+    settings: "Settings",
+    training: "LabelledImages",
+    validation: "LabelledImages | None",
+    test: "LabelledImages",
+    target: str,
+    shape: "Shape",
+) -> "tuple[Settings, Shape]":
+    """Settings of a training, and the shape of test episodes, no larger than the classes allow; says so.
+
+    Args:
+        settings: with the fields way, shot and queries, and those of validation where there is any.
+        training, validation, test: the images.
+        target: the label whose classes count.
+        shape: of a test episode.
+
+    Raises:
+        DataError: there are not two classes with two images each to test on.
+    """
+    from sfumato import episodes
+    from sfumato.errors import DataError
+
+    def shape_of(prefix: str) -> "Shape":
+        sides = {name: getattr(settings, f"{prefix}{name}") for name in ("way", "shot", "queries")}
+        return episodes.Shape(**sides)
+
+    for subject, part, prefix in (("training", training, ""), ("validation", validation, "validation_")):
+        if part is not None and hasattr(settings, f"{prefix}way"):
+            before = shape_of(prefix)
+            settings = episodes.fitted(settings, part.label(target).codes, prefix=prefix)
+            note(episodes.fitting(subject, before, shape_of(prefix)))
+    allowed = episodes.fitted(shape, test.label(target).codes)
+    note(episodes.fitting("test", shape, allowed))
+    for subject, part, wanted in (("training", training, shape_of("")), ("test", test, allowed)):
+        try:
+            episodes.Sampler(part.label(target), wanted)  # fails now, not after training
+        except DataError as error:
+            raise DataError(f"{part.name}, {subject} images: {error}") from error
+    return settings, allowed
 
 
 @contextmanager
@@ -73,15 +129,11 @@ def checkpointed(
 
     Of several processes, the first alone shows the bar and removes the checkpoint.
     """
-    from rich.console import Console
-
-    from sfumato.cli.show import bars
-
     checkpoint = out.with_suffix(".checkpoint")
     if devices is not None and not devices.first:
         yield checkpoint, None
         return
-    with bars(console or Console(stderr=True, soft_wrap=True)) as progress:
+    with bars(console or stderr()) as progress:
         task = progress.add_task(unit)
         yield checkpoint, lambda done, total: progress.update(task, completed=done, total=total)
     checkpoint.unlink(missing_ok=True)

@@ -337,7 +337,10 @@ def parse(name: str, settings: Mapping[str, float]) -> ClippingPolicy:
             raise ConfigError(f"clipping {name} has no setting {word!r}: {did_you_mean(word, known)}")
     missing = [w for w, p in known.items() if p.default is inspect.Parameter.empty and w not in settings]
     if missing:
-        raise ConfigError(f"clipping {name} needs {' and '.join(missing)}: give a public number above 0")
+        cure = f"(on the command line: --clip {missing[0]}=1)"
+        raise ConfigError(
+            f"clipping {name} needs {' and '.join(missing)}: give a public number above 0 {cure}"
+        )
     return POLICIES[name](**settings)
 
 

@@ -25,6 +25,7 @@ from sfumato.networks.classifiers import ENCODERS
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.precision import autocast, resolve
 from sfumato.protect import Protection, enlarge
+from sfumato.protect.parameters import cell_in_pixels
 
 _KIND = "few-shot"
 _EMBED_BATCH = 256
@@ -233,12 +234,18 @@ def untrained(
     encoder: nn.Module | None = None,
     card: dict[str, Any] | None = None,
     seed: int = 0,
+    size: tuple[int, int] | None = None,
 ) -> FewShotModel:
-    """The model that `config` describes for some protections, with initial weights that `seed` decides."""
+    """The model that `config` describes for some protections, with initial weights that `seed` decides.
+
+    Where all images have one size, (H, W), cells that are shares of them are in pixels of that size.
+    """
     conditions = Conditions(protections)
     cell = config.cell
     if cell is None:
-        cell = math.gcd(*(protection.cell for protection in protections)) if encoder is None else 1
+        # Shares of an image have no common divisor where its size is not known.
+        known = encoder is None and (size or all(isinstance(each.cell, int) for each in protections))
+        cell = math.gcd(*(cell_in_pixels(each, *(size or (1, 1))) for each in protections)) if known else 1
     planes = len(conditions.keys)
     with initial_weights(seed):
         if encoder is None:

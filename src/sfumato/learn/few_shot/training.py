@@ -81,7 +81,10 @@ def train(
         channels=data.images.shape[1],
         target=target,
     )
-    model = untrained(data.images.shape[1], config, protections, encoder=encoder, card=card, seed=seed)
+    channels, height, width = data.images.shape[1:]
+    model = untrained(
+        channels, config, protections, encoder=encoder, card=card, seed=seed, size=(height, width)
+    )
     classifier = None
     if config.pretraining_epochs:
         classifier = torch.zeros(source.classes, model.embed(data.images[:1], protections[0]).shape[1])

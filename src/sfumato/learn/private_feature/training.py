@@ -14,7 +14,7 @@ from sfumato.episodes import seed_of
 from sfumato.errors import DataError
 from sfumato.learn.batch_norm import of_whole_batches
 from sfumato.learn.cards import training_card
-from sfumato.learn.classes import classes_of
+from sfumato.learn.classes import classes_of, counted
 from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.inputs import as_input
@@ -140,7 +140,7 @@ def trainable(
     _, counts = data.label(sensitive).codes.unique(return_counts=True)
     if config.variant not in ("network", "simple") and (len(counts) < 2 or int(counts.max()) < 2):
         raise DataError(
-            f"{data.name}: label {sensitive!r} has {len(counts)} classes, of which the largest has "
+            f"{data.name}: label {sensitive!r} has {counted(len(counts))}, of which the largest has "
             f"{int(counts.max())} images, and to remove it takes 2 classes and 2 images of one: "
             "choose another label, or add images"
         )

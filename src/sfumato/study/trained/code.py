@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sfumato.data.labelled import LabelledImages
-from sfumato.episodes import Sampler, largest
+from sfumato.episodes import Sampler, fitted
 from sfumato.errors import ConfigError, SpecError
 from sfumato.learn import code
 from sfumato.protect.code import Code
@@ -104,16 +104,7 @@ def _fitting(
     data: LabelledImages, validation: LabelledImages | None, target: str, codes: code.CodeConfig
 ) -> code.CodeConfig:
     """The settings with episodes no larger than the classes of the images allow."""
-    way, shot, queries = largest(
-        data.label(target).codes, way=codes.way, shot=codes.shot, queries=codes.queries
-    )
-    codes = replace(codes, way=way, shot=shot, queries=queries)
+    codes = fitted(codes, data.label(target).codes)
     if validation is None:
         return codes
-    way, shot, queries = largest(
-        validation.label(target).codes,
-        way=codes.validation_way,
-        shot=codes.validation_shot,
-        queries=codes.validation_queries,
-    )
-    return replace(codes, validation_way=way, validation_shot=shot, validation_queries=queries)
+    return fitted(codes, validation.label(target).codes, prefix="validation_")
