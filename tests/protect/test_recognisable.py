@@ -44,3 +44,7 @@ def test_a_share_of_an_eighth_protects_at_every_size_and_one_of_a_fiftieth_at_no
 @pytest.mark.parametrize("spec", ["none", "blur:radius=2", "block"])
 def test_of_what_has_no_cells_nothing_is_said(spec):
     assert recognisable(parse(spec), (3, 480, 480)) == ""
+
+
+def test_of_an_image_that_is_too_small_to_be_released_nothing_is_said():
+    assert recognisable(parse("pixelize:cell=1/8"), (3, 8, 8)) == ""

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from sfumato.errors import SpecError
 from sfumato.protect.parameters import cell_in_pixels
 
 # Of faces of LFW that fill 84x84 pixels (docs/results.md, "Re-identification on LFW by seven adversaries"),
@@ -11,7 +12,7 @@ from sfumato.protect.parameters import cell_in_pixels
 #   0.5%, as chance has, by 10.5 means of 8x8 pixels, and finds a face on 39 of 100.
 # Nothing was measured in between, so that the line is drawn near the coarser of both. Who trains on releases
 # names 42.6% of them there: coarser cells are no anonymity.
-COARSEST = 12  # cells along the shorter side, above which faces that fill the image are told
+MOST_CELLS = 12  # cells along the shorter side, above which faces that fill the image are told
 
 # Of 21 noisy means (dp-pix:cell=4,epsilon=3) they name 1.3%: averaged to 12 cells a side, that noise has a
 # standard deviation of 13 grey levels.
@@ -21,26 +22,29 @@ _NOISE = 10.0
 def recognisable(protection: Any, shape: tuple[int, int, int]) -> str:
     """In words, that people remain recognisable on (C, H, W) images by the size of cells; "" where not known.
 
-    Noise counts as far as it is left when cells are averaged to COARSEST along the shorter side.
+    Noise counts as far as it is left when cells are averaged to MOST_CELLS along the shorter side.
 
     Args:
         protection: any; of those without cells nothing is said.
-        shape: of the images, which a face is taken to fill. Smaller faces are told by less.
+        shape: of the images, which a face is taken to fill: a smaller one has fewer cells.
     """
     _, height, width = shape
     shorter = min(height, width)
     if getattr(protection, "cell", 1) == 1:
         return ""
-    cell = cell_in_pixels(protection, height, width)
-    if shorter <= COARSEST * cell:
+    try:
+        cell = cell_in_pixels(protection, height, width)
+    except SpecError:
+        return ""  # of so small an image nothing is released
+    if shorter <= MOST_CELLS * cell:
         return ""
     if protection.draws_noise:
         law = protection.law(shape)
         deviation = law.scale * (math.sqrt(2) if law.kind == "laplace" else 1.0)
-        if deviation * COARSEST * cell / shorter > _NOISE:
+        if deviation * MOST_CELLS * cell / shorter > _NOISE:
             return ""
     return (
         f"people remain recognisable where a face fills the image: a cell of {cell}x{cell} "
         f"pixels is 1/{shorter / cell:.0f} of the shorter side, and faces are told by cells of less "
-        f"than 1/{COARSEST} of it: choose a share of the image, such as cell=1/8, and look with --preview"
+        f"than 1/{MOST_CELLS} of it: choose a share of the image, such as cell=1/8, and look with --preview"
     )
