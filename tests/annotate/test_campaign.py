@@ -171,5 +171,5 @@ def test_a_table_without_rows_is_refused(table: Path):
 
 
 def test_a_table_that_is_not_there_is_refused(tmp_path: Path):
-    with pytest.raises(DataError, match="cannot be read .No such file"):
+    with pytest.raises(DataError, match=r"cannot be read \(No such file"):
         read_pairs(tmp_path / "none.csv")
