@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+import platformdirs
+
 from sfumato.errors import BusyError, DataError
 
 # A short name of its own: the name of the file itself may be as long as the system allows.
@@ -35,6 +37,12 @@ def whole(path: Path) -> Iterator[Path]:
         if temporary.is_dir():
             shutil.rmtree(temporary)
         temporary.unlink(missing_ok=True)
+
+
+def cache_folder(kind: str) -> Path:
+    """Where files of one kind lie that can be made anew: below SFUMATO_CACHE, or the user's cache folder."""
+    named = os.environ.get("SFUMATO_CACHE")
+    return (Path(named) if named else platformdirs.user_cache_path("sfumato")) / kind
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import onnx
 import pytest
 import torch
 from devices import CLASSES, SHAPE, pictures, write_code, write_feature, write_mask
+from encoders import Small, write_onnx
 from torch import Tensor
 
 import sfumato
@@ -23,6 +24,8 @@ from sfumato.edge.runtime import session
 from sfumato.edge.sides import MOST_CODES, MOST_NUMBERS, MOST_SCORES
 from sfumato.errors import ArtefactError, ConfigError, DataError, ImageError, MissingExtraError
 from sfumato.learn import private_feature
+from sfumato.networks.code import untrained_code_network
+from sfumato.networks.pretrained import on_card
 from sfumato.protect import parse
 from sfumato.protect.code import Code, load_encoder, signs
 from sfumato.protect.feature import Feature
@@ -199,6 +202,23 @@ def test_an_exported_code_of_numbers_is_the_release_without_noise(numbers: Made)
     release = Code(str(numbers.artefact)).release(images, seeded_noise(0))
     assert release.values.std(0).min() > 0.01  # what is compared differs from image to image
     torch.testing.assert_close(numbers.run(images)["numbers"], release.values, atol=MOST_CODES, rtol=0)
+
+
+def test_an_encoder_of_onnx_stands_in_the_exported_code_as_it_is(folder: Path):
+    spec = write_onnx(folder / "small.onnx", Small())
+    network = untrained_code_network(spec, SHAPE, dimension=5, side=16, seed=0)
+    with torch.no_grad():
+        for seed in range(30):
+            network(pictures(32, seed=seed).float() / 255)
+    card = {"kind": "code", "config": {"encoder": on_card(spec), "side": 16, "numbers": 5}}
+    path = folder / "onnx-code.safetensors"
+    tensors = {f"network.{name}": each for name, each in network.state_dict().items()}
+    artefacts.save(path, tensors, card | {"shape": list(SHAPE)})
+    exported = made(path, "onnx-code.onnx")
+    images = pictures(10, seed=3)
+    expected = Code(str(path)).release(images, seeded_noise(0)).vectors()
+    torch.testing.assert_close(exported.run(images)["numbers"], expected, atol=1e-4, rtol=0)
+    assert exported.exported.difference < 1e-4
 
 
 def test_a_code_is_checked_by_its_numbers_and_by_its_bits(bits: Made, numbers: Made):

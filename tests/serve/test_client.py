@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from cloud import SIDE, encoder, photograph, running, untrained
+from encoders import Small, write_onnx
 from PIL import Image
 
 from sfumato import images, wire
@@ -30,9 +31,12 @@ from sfumato.device.ledger import Ledger
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.dp.naming import sentence
 from sfumato.errors import ArtefactError, BudgetExceededError, ConfigError, ImageError, SpecError
+from sfumato.learn import few_shot
 from sfumato.learn.code_prototypes import CodePrototypes
+from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.private_feature import untrained as untrained_feature
+from sfumato.networks.pretrained import on_card
 from sfumato.protect import naming, parse
 from sfumato.protect.code import Code
 from sfumato.protect.naming import naming_words
@@ -155,6 +159,26 @@ def test_an_enrolled_image_is_classified(cloud: Cloud):
     assert (first.label, second.label) == ("anna", "ben")
     assert first.distance == pytest.approx(0, abs=1e-6)
     assert first.probability + second.probability == pytest.approx(1)
+
+
+def test_an_encoder_of_ones_own_is_served_as_python_computes_it(store: Store, tmp_path: Path):
+    spec = write_onnx(tmp_path / "small.onnx", Small())
+    config = FewShotConfig(encoder=spec, denoiser_depth=None, precision="float32")
+    card = {"config": {**asdict(config), "encoder": on_card(spec)}, "specs": ["none"], "channels": 3}
+    card |= {"precision": "float32", "shape": [3, SIDE, SIDE]}
+    model = few_shot.untrained(3, config, [parse("none")], card=card)
+    model.save(tmp_path / "own.safetensors")
+    cloud = Cloud(store, [models.fastest(models.load(tmp_path / "own.safetensors"))], tmp_path)
+    photos = cloud.photos(0, 1, 2)
+    device = cloud.client("none")
+    for label, photo in zip(("anna", "ben"), photos, strict=False):
+        device.enrol(label, [photo])
+    answers = device.classify(photos[2])
+    pixels = torch.stack([images.read(photo, size=SIDE) for photo in photos])
+    anna, ben, asked = model.embed(pixels)
+    expected = {"anna": (asked - anna).square().sum().item(), "ben": (asked - ben).square().sum().item()}
+    assert {each.label: each.distance for each in answers} == pytest.approx(expected, rel=1e-4)
+    cloud.app.state.service.engine.close()
 
 
 def test_images_of_no_class_come_back_without_a_label(cloud: Cloud):

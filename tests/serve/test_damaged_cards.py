@@ -13,10 +13,12 @@ import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import safetensors.torch
+from encoders import Small, write_onnx
 from torch import Tensor
 
 import sfumato
@@ -33,6 +35,7 @@ from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.semsim import SemSimConfig
 from sfumato.networks.code import untrained_code_network
 from sfumato.networks.embedding import Embedding
+from sfumato.networks.pretrained import on_card
 from sfumato.protect import parse
 from sfumato.protect.feature import load_extractor
 from sfumato.protect.mask import load_masker
@@ -114,6 +117,19 @@ def code_kind() -> Kind:
     return Kind("code", tensors, card, (models.load,))
 
 
+def pretrained_kind() -> Kind:
+    with TemporaryDirectory() as folder:
+        spec = write_onnx(Path(folder) / "small.onnx", Small())
+        config = FewShotConfig(encoder=spec, denoiser_depth=None, precision="float32")
+        made = few_shot.untrained(3, config, [parse("blur:radius=2")])
+        card = {
+            **{"kind": "few-shot", "cell": 1, "specs": ["blur:radius=2"], "made_of": [None]},
+            **{"config": {**asdict(config), "encoder": on_card(spec)}, "precision": "float32"},
+            **{"channels": 3, "shape": [3, 16, 16]},
+        }
+    return Kind("few-shot", made.state_dict(), card, (few_shot.load, models.load))
+
+
 def semsim_kind() -> Kind:
     config = SemSimConfig(network="lenet", size=8)
     card = {"kind": "semsim", "config": asdict(config)}
@@ -123,7 +139,10 @@ def semsim_kind() -> Kind:
 
 KINDS = {
     kind.__name__.removesuffix("_kind"): kind
-    for kind in (few_shot_kind, meta_kind, classifier_kind, mask_kind, feature_kind, code_kind, semsim_kind)
+    for kind in (
+        *(few_shot_kind, meta_kind, classifier_kind, mask_kind, feature_kind, code_kind, semsim_kind),
+        pretrained_kind,
+    )
 }
 
 LARGE: list[Any] = [
@@ -271,7 +290,9 @@ def test_no_damaged_card_takes_more_memory_than_a_network_of_its_weights(tried: 
 def test_a_key_that_is_missing_or_of_another_type_is_named(name: str, tmp_path: Path):
     kind = KINDS[name]()
     path = tmp_path / "stranger.safetensors"
-    key = {"meta": "image", "semsim": "config", "few_shot": "channels"}.get(name, "shape")
+    key = {"meta": "image", "semsim": "config", "few_shot": "channels", "pretrained": "channels"}.get(
+        name, "shape"
+    )
     artefacts.save(path, kind.tensors, kind.card | {key: "x"})
     for read in kind.readers:
         with pytest.raises(ArtefactError, match=rf"stranger\.safetensors: .*{key} is 'x' in its card"):

@@ -80,12 +80,14 @@ def write(
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
 ) -> None:
-    """List the images that are kept decoded on disk, since they are too many for memory.
+    """List what is kept on disk: images that are too many for memory, and embeddings of frozen encoders.
 
-    They are copies of what was read, WITHOUT protection, in files that only you can read. Images of more than
-    SFUMATO_MEMORY bytes (2 GiB) are kept so, below SFUMATO_CACHE (your cache folder).
+    Images are copies of what was read, WITHOUT protection, and embeddings tell about images: all is in files
+    that only you can read, below SFUMATO_CACHE (your cache folder). Images of more than SFUMATO_MEMORY bytes
+    (2 GiB) are kept so.
     """
     from sfumato.data import stored
+    from sfumato.networks import embedding_cache
 
     found = stored.clear() if clear else stored.entries()
     for entry in found:
@@ -93,3 +95,6 @@ def cache(
         print(f"{entry.bytes:>15,} bytes  {what}")
     done = "deleted from" if clear else "in"
     print(f"{sum(entry.bytes for entry in found):>15,} bytes  {done} {stored.place()}")
+    embeddings = embedding_cache.clear() if clear else embedding_cache.size()
+    if embeddings:
+        print(f"{embeddings:>15,} bytes  {done} {embedding_cache.folder_of_user()}")

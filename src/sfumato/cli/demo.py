@@ -8,6 +8,7 @@ import typer
 
 from sfumato.cli.show import PrintConfig, note, print_config, run_study
 from sfumato.cli.sources import SplitBy, Strict
+from sfumato.cli.train.shared import Encoder
 
 if TYPE_CHECKING:
     from sfumato.data.labelled import LabelledImages
@@ -57,6 +58,7 @@ def demo(
             "four times as long.",
         ),
     ] = None,
+    encoder: Encoder = None,
     split_by: SplitBy = None,
     strict: Strict = False,
     printing: PrintConfig = False,
@@ -85,7 +87,14 @@ def demo(
             sensitive=sensitive,
             split_by=split_by,
             strict=strict,
+            encoded=encoder is not None,
         )
+    if encoder is not None:
+        settings["training"] = settings.get("training", {}) | {"encoder": encoder}
+        settings["classifier"] = settings.get("classifier", {}) | {"network": encoder}
+        settings["codes"]["encoder"] = encoder
+        # A denoiser would be trained through the encoder, which takes longer than all else together.
+        settings["learners"] = [name for name in settings["learners"] if name != "denoised"]
     settings["recommend"] = {"reidentification_at_most": at_most}
     if target is not None:
         settings["task"]["target"] = target
@@ -109,8 +118,12 @@ def of_own_images(
     sensitive: str | None = None,
     split_by: str | None = None,
     strict: bool = False,
+    encoded: bool = False,
 ) -> dict[str, Any]:
-    """The settings that suit images of somebody's own; says which learner it is, and why."""
+    """The settings that suit images of somebody's own; says which learner it is, and why.
+
+    `encoded`: whether an encoder of theirs reads the images, which then need not be small for time's sake.
+    """
     from sfumato import data
     from sfumato.data.splitting import suited
 
@@ -132,9 +145,10 @@ def of_own_images(
         words = "an ordinary classifier"
     else:
         settings = _settings("demo.yaml")
-        side = size or _SIDE
-        words = "a few-shot classifier, trained and tested in episodes"
-    note(f"learner: {words}, on images of {side}x{side}{why}")
+        side = size or (_SIDE_OF_CLASSES if encoded else _SIDE)
+        words = "a few-shot classifier, tested in episodes"
+    on = " on your encoder" if encoded else ""
+    note(f"learner: {words}{on}, on images of {side}x{side}{why}")
     task = settings.get("task", {}) | {"target": target, "sensitive": target}
     if split_by is not None:
         task["split_by"] = split_by

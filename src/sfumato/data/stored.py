@@ -27,14 +27,13 @@ from pathlib import Path
 from typing import Any
 
 import PIL
-import platformdirs
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from sfumato import __version__
 from sfumato.errors import BusyError, ConfigError, DataError, ImageError
-from sfumato.files import PART, claimed, whole
+from sfumato.files import PART, cache_folder, claimed, whole
 
 MEMORY = 2 << 30  # bytes
 
@@ -74,8 +73,7 @@ def at_once() -> int:
 
 def place() -> Path:
     """Where the files lie: below SFUMATO_CACHE, or the cache folder of this user."""
-    named = os.environ.get("SFUMATO_CACHE")
-    return (Path(named) if named else platformdirs.user_cache_path("sfumato")) / "images"
+    return cache_folder("images")
 
 
 class Stored(Tensor):

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from sfumato.errors import ArtefactError, needs_extra
 from sfumato.images import to_float
 from sfumato.learn.private_feature import FeatureModel
+from sfumato.networks.code import CodeNetwork
+from sfumato.networks.pretrained import OnnxNetwork, PretrainedEncoder
 from sfumato.protect.code import Encoder
 from sfumato.protect.feature import Extractor
 from sfumato.protect.mask import Masker, pixels_shown
@@ -56,8 +58,50 @@ def device_graph(extractor: Extractor) -> "ModelProto":
 
 
 def code_graph(encoder: Encoder) -> "ModelProto":
-    """`images` (1, C, H, W) uint8 -> `numbers` (1, d) float32, of a code. Raises: see to_onnx."""
-    return to_onnx(_Extracting(encoder.network), _image(encoder.shape), "images", ["numbers"])
+    """`images` (1, C, H, W) uint8 -> `numbers` (1, d) float32, of a code.
+
+    An encoder that is itself a graph of ONNX stands in it as it is, in operations of our version of ONNX.
+
+    Raises:
+        ArtefactError: that graph cannot be brought to our version.
+        MissingExtraError: see to_onnx.
+    """
+    network = encoder.network
+    pretrained = network.encoder.encoder if isinstance(network.encoder, PretrainedEncoder) else None
+    if pretrained is None or not isinstance(pretrained.network, OnnxNetwork):
+        return to_onnx(_Extracting(network), _image(encoder.shape), "images", ["numbers"])
+    image = _image(encoder.shape)
+    before, after = _Before(network), _After(network)
+    with torch.no_grad():
+        raw = pretrained.network(before(image))
+    return _joined(
+        to_onnx(before, image, "images", ["seen"]),
+        pretrained.network.content,
+        to_onnx(after, raw, "raw", ["numbers"]),
+    )
+
+
+def _joined(before: "ModelProto", within: bytes, after: "ModelProto") -> "ModelProto":
+    """Three graphs of one input and one output each, of which the second may have further outputs, as one."""
+    import onnx
+
+    middle = onnx.load_from_string(within)
+    try:
+        middle = onnx.version_converter.convert_version(middle, _OPSET)
+        middle.ir_version = before.ir_version
+        middle = onnx.compose.add_prefix(middle, "encoder/")
+        given = [(before.graph.output[0].name, middle.graph.input[0].name)]
+        first = onnx.compose.merge_models(before, middle, io_map=given)
+        taken = [(middle.graph.output[0].name, after.graph.input[0].name)]
+        after = onnx.compose.add_prefix(after, "code/", rename_inputs=False, rename_outputs=False)
+        whole = onnx.compose.merge_models(first, after, io_map=taken, outputs=["numbers"])
+        onnx.checker.check_model(whole, full_check=True)
+    except Exception as error:  # onnx raises RuntimeError, ValueError and classes of its own
+        raise ArtefactError(
+            f"the encoder's ONNX graph cannot be joined with ours: write it in opset {_OPSET} "
+            f"({str(error).splitlines()[0]})"
+        ) from error
+    return whole
 
 
 def cloud_graph(model: FeatureModel) -> "ModelProto":
@@ -167,6 +211,33 @@ class _Extracting(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return torch.as_tensor(self.network(to_float(images)))
+
+
+class _Before(nn.Module):
+    """(1, C, H, W) uint8 -> what an encoder of ONNX is given."""
+
+    def __init__(self, network: CodeNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        encoder = self.network.encoder
+        assert isinstance(encoder, PretrainedEncoder)
+        return encoder.encoder.seen(self.network.shrunk(to_float(images)))
+
+
+class _After(nn.Module):
+    """What an encoder of ONNX gives -> (1, d) float32."""
+
+    def __init__(self, network: CodeNetwork) -> None:
+        super().__init__()
+        self.encoder = network.encoder
+        self.network = network
+
+    def forward(self, raw: Tensor) -> Tensor:
+        assert isinstance(self.encoder, PretrainedEncoder)
+        outputs = raw.mean((2, 3)) if raw.ndim == 4 else raw
+        return self.network.code(self.encoder.whitened(self.encoder.encoder.standardised(outputs)))
 
 
 class _Reading(nn.Module):

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+import pydantic
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -31,7 +32,9 @@ from sfumato.learn.augmentation import apply, augmented, check_policy, mixup
 from sfumato.learn.cards import Names, Precision, Spec, load_model, protection_of, published, training_card
 from sfumato.learn.classes import classes_of, codes_of
 from sfumato.learn.inputs import check_shape
-from sfumato.networks.classifiers import CLASSIFIERS as NETWORKS
+from sfumato.learn.linear import logistic_regression
+from sfumato.networks.classifiers import CLASSIFIERS, check_network, make_classifier
+from sfumato.networks.pretrained import PretrainedClassifier, check_card, on_card
 from sfumato.networks.weights import initial_weights
 from sfumato.precision import autocast, resolve
 from sfumato.proportions import wilson
@@ -41,6 +44,7 @@ from sfumato.protect.release import made_of
 _KIND = "classifier"
 _CHECKPOINT = "classifier checkpoint"
 _BATCH = 256
+_COPIES = 4  # releases of an image that a linear layer learns from, where each is another
 
 OPTIMISERS = ("adam", "sgd")
 
@@ -51,7 +55,8 @@ class ClassifierConfig:
 
     Attributes:
         network: "predictor", that of the mask paper; "conv4", without its hidden dense layer; or a victim of
-            gradient attacks: "lenet", "convnet8", "resnet20", "resnet50", "resnet152", "densenet".
+            gradient attacks: "lenet", "convnet8", "resnet20", "resnet50", "resnet152", "densenet"; or an
+            encoder that was trained before, see networks.pretrained, with a linear layer on it.
         epochs: at most so many.
         patience: epochs without a better validation accuracy before training stops.
         batch: images a step, at most: an epoch is cut into equal parts.
@@ -79,10 +84,7 @@ class ClassifierConfig:
     precision: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.network not in NETWORKS:
-            raise ConfigError(
-                f"no network is called {self.network!r}: {did_you_mean(self.network, NETWORKS)}"
-            )
+        check_network(self.network, CLASSIFIERS, what="network")
         if self.optimiser not in OPTIMISERS:
             raise ConfigError(
                 f"no optimiser is called {self.optimiser!r}: {did_you_mean(self.optimiser, OPTIMISERS)}"
@@ -182,6 +184,11 @@ class _Card(artefacts.Card):
     made_of: artefacts.Sha256 | None = None
     shapes: bool = False
 
+    @pydantic.model_validator(mode="after")
+    def _holds_its_encoder(self) -> "_Card":
+        check_card(self.config.network)
+        return self
+
 
 def load(path: str | os.PathLike[str]) -> ClassifierModel:
     """Read a model that `ClassifierModel.save` wrote.
@@ -235,7 +242,7 @@ def train(
     codes = codes_of(data, target, classes, "classifier")
     card = training_card(
         data,
-        asdict(config),
+        {**asdict(config), "network": on_card(config.network)},
         seed=seed,
         precision=config.precision,
         spec=protection.spec,
@@ -247,9 +254,13 @@ def train(
         validation=None if validation is None else validation.digest,
     )
     model = untrained(card, config, seed=seed)
-    run = fit.Run(model, _descent(config), kind=_CHECKPOINT, identity=card)
     # The last number keeps this noise apart from that of every epoch.
     judge = None if validation is None else _seen(model, validation, protection, config.epochs, seed, target)
+    if isinstance(model.network, PretrainedClassifier):
+        card |= _fit_head(model.network, data.images, codes, protection, config, judge, seed, shapes=shapes)
+        if not model.network.encoder.rate:
+            return model.eval()
+    run = fit.Run(model, _descent(config), kind=_CHECKPOINT, identity=card)
     steps = -(-len(data) // config.batch)  # of an epoch
     released: Tensor | None = None
 
@@ -275,6 +286,46 @@ def train(
     )
     card |= run.outcome
     return model
+
+
+def _fit_head(
+    network: PretrainedClassifier,
+    images: Tensor,
+    codes: Tensor,
+    protection: Protection,
+    config: ClassifierConfig,
+    judge: tuple[Tensor, Tensor] | None,
+    seed: int,
+    *,
+    shapes: bool,
+) -> dict[str, Any]:
+    """Fit the linear layer on an encoder that was trained before, by logistic regression on what it gives.
+
+    Of several releases of each image, where they differ, and of mirrored ones where `flips` asks for them.
+    -> what a card says of it.
+    """
+
+    encoder = network.eval().encoder
+
+    @torch.no_grad()
+    def raw(released: Tensor) -> Tensor:
+        return torch.cat([encoder.raw(to_float(part)) for part in released.split(_BATCH)])
+
+    outputs = []
+    for copy in range(_COPIES if protection.draws_noise else 1):
+        released = _shown(protection, images, seeded_noise(seed, copy), shapes=shapes)
+        outputs.append(raw(released))
+        if config.flips:
+            outputs.append(raw(released.flip(3)))
+    encoder.standardise(torch.cat(outputs))
+    features = [encoder.standardised(each) for each in outputs]
+    held = None if judge is None else (encoder.standardised(raw(judge[0])), judge[1])
+    classes = network.head.out_features
+    weights, biases, accuracy = logistic_regression(features, codes, classes, held, seed=seed)
+    with torch.no_grad():
+        network.head.weight.copy_(weights)
+        network.head.bias.copy_(biases)
+    return {"epochs": 0, "validation_accuracy": accuracy}
 
 
 def _share_of(right: Tensor) -> tuple[float, float, float]:
@@ -316,7 +367,7 @@ def trainable(data: LabelledImages, target: str, network: str = ClassifierConfig
     try:
         # On the device "meta" this would be free, but for seconds in which PyTorch imports its compiler.
         with initial_weights():
-            NETWORKS[network]((channels, height, width), 2)
+            make_classifier(network, (channels, height, width), 2)
     except DataError as error:
         raise DataError(f"{data.name}: {error}") from error
     return classes_of(data, target, "classifier")
@@ -326,7 +377,7 @@ def untrained(card: dict[str, Any], config: ClassifierConfig, *, seed: int) -> C
     """The model of a card's `shape` and `classes`, with initial weights that `seed` decides."""
     channels, height, width = card["shape"]
     with initial_weights(seed):
-        network = NETWORKS[config.network]((channels, height, width), len(card["classes"]))
+        network = make_classifier(config.network, (channels, height, width), len(card["classes"]))
     return ClassifierModel(network, card=card)
 
 

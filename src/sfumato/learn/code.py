@@ -22,7 +22,7 @@ from torch.nn import functional
 from sfumato import artefacts
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, Shape, seed_of
-from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.learn.augmentation import augmented
 from sfumato.learn.cards import kind_of, published
@@ -32,8 +32,9 @@ from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.private_feature import reversed_gradient
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, prototypes
-from sfumato.networks.classifiers import ENCODERS
+from sfumato.networks.classifiers import ENCODERS, check_network
 from sfumato.networks.code import CodeNetwork, untrained_code_network
+from sfumato.networks.pretrained import PretrainedEncoder, on_card
 from sfumato.networks.weights import initial_weights
 from sfumato.protect.code import KIND, MOST_BITS, Code, CodeCard, check_noise, signs
 
@@ -49,7 +50,8 @@ class CodeConfig:
     Attributes:
         bits: b, of a code of bits, up to 64; or
         numbers: d, of a code of numbers.
-        encoder: a name of networks.classifiers.ENCODERS.
+        encoder: a name of networks.classifiers.ENCODERS; or one that was trained before, see
+            networks.pretrained, which is frozen unless its `rate` says otherwise.
         side: images are shrunk to this height and width first; None for not.
         way, shot, queries: N, K and Q of a training episode.
         pretraining_epochs: the first so many epochs train the encoder to classify the training classes, in
@@ -95,10 +97,7 @@ class CodeConfig:
 
     def __post_init__(self) -> None:
         check_size(bits=self.bits, numbers=self.numbers)
-        if self.encoder not in ENCODERS:
-            raise ConfigError(
-                f"no encoder is called {self.encoder!r}: {did_you_mean(self.encoder, ENCODERS)}"
-            )
+        check_network(self.encoder, ENCODERS, what="encoder")
         check_noise(flip=self.flip, epsilon=None, norm=self.norm, noise=self.noise)
         if (self.flip is not None and self.bits is None) or (self.norm is not None and self.numbers is None):
             raise ConfigError(
@@ -242,6 +241,7 @@ def train(
     sampler = Sampler(label, config.episode)
     model = untrained(data, config, target=target, sensitive=sensitive, validation=validation, seed=seed)
     classes, class_of = label.codes.unique(return_inverse=True)
+    frozen = _fit_encoder(model, data, class_of, flips=config.flips)
     pretraining = _pretraining_head(model, data, len(classes), config)
     run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, beside=pretraining)
     judge = None if validation is None else _Judge(validation, config, target)
@@ -259,12 +259,18 @@ def train(
             else:
                 yield sampler.draw(1, draw)[0]
 
+    def encoded(rows: Tensor) -> Tensor:
+        if frozen is not None:
+            return frozen[torch.randint(len(frozen), rows.shape, generator=draw), rows]
+        images = augmented(data.images[rows], draw, flips=config.flips, shifts=config.shifts)
+        return model.encoded(images)
+
     def step(rows: Tensor) -> Tensor:
-        images = augmented(data.images[rows.flatten()], draw, flips=config.flips, shifts=config.shifts)
+        outputs = encoded(rows.flatten())
         if rows.ndim == 1:
-            guesses = model.encoded(images) @ pretraining["classifier"].T
+            guesses = outputs @ pretraining["classifier"].T
             return run.minimise(functional.cross_entropy(guesses, class_of[rows], label_smoothing=0.1))
-        numbers = model.numbers(images)
+        numbers = model.network.code(outputs)
         loss = episode_loss(model, numbers, config, draw)
         for name, codes in secrets.items():
             guesses = model.adversaries[f"of {name}"](reversed_gradient(numbers, config.against))
@@ -345,6 +351,25 @@ def _pretraining_head(
     return nn.ParameterDict({"classifier": torch.zeros(classes, size)})
 
 
+def _fit_encoder(model: CodeModel, data: LabelledImages, class_of: Tensor, *, flips: bool) -> Tensor | None:
+    """Standardise and whiten an encoder that was trained before; -> what a frozen one gives of all images.
+
+    (V, N, D), of the images and, where `flips` asks for them, of the mirrored ones; None where it learns.
+    """
+    network = model.eval().network
+    if not isinstance(network.encoder, PretrainedEncoder):
+        return None
+    encoder, whitened = network.encoder.encoder, network.encoder.whitened
+
+    @torch.no_grad()
+    def raw(images: Tensor) -> Tensor:
+        return torch.cat([encoder.raw(network.shrunk(to_float(x))) for x in images.split(_BATCH)])
+
+    outputs = [raw(data.images), raw(data.images.flip(3))] if flips else [raw(data.images)]
+    network.encoder.fit(torch.cat(outputs), class_of.repeat(len(outputs)))
+    return None if encoder.rate else torch.stack([whitened(encoder.standardised(each)) for each in outputs])
+
+
 def coded(numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
     """Numbers as they would be released: (N, d) from -1 to 1 -> (N, d), with the gradient of the numbers."""
     if config.bits is not None:
@@ -392,7 +417,7 @@ def untrained(
     """The model of some data and settings, with initial weights that `seed` decides."""
     channels, height, width = data.images.shape[1:]
     card = {
-        "config": asdict(config),
+        "config": {**asdict(config), "encoder": on_card(config.encoder)},
         "shape": [channels, height, width],
         "target": target,
         "sensitive": list(sensitive),
@@ -425,6 +450,7 @@ class _Judge:
         rows = sampler.draw(config.validation_episodes, torch.Generator().manual_seed(0))
         drawn, self._places = rows.unique(return_inverse=True)
         self._images, self._config = data.images[drawn], config
+        self._frozen: Tensor | None = None  # what an encoder that does not change gives
         self._classes = data.label(target).codes[drawn]
 
     def accuracy(self, model: CodeModel) -> float:
@@ -448,5 +474,11 @@ class _Judge:
     @torch.no_grad()
     def _codes(self, model: CodeModel) -> Tensor:
         model.eval()
-        numbers = torch.cat([model.numbers(part) for part in self._images.split(_BATCH)])
+        encoder = model.network.encoder
+        if isinstance(encoder, PretrainedEncoder) and not encoder.encoder.rate:
+            if self._frozen is None:
+                self._frozen = torch.cat([model.encoded(part) for part in self._images.split(_BATCH)])
+            numbers = model.network.code(self._frozen)
+        else:
+            numbers = torch.cat([model.numbers(part) for part in self._images.split(_BATCH)])
         return coded(numbers, self._config, torch.Generator().manual_seed(0))

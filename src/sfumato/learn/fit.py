@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -29,8 +29,17 @@ Optimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 def adam(rate: float) -> Optimiser:
-    """Adam at a learning rate."""
-    return partial(torch.optim.Adam, lr=rate, fused=True)
+    """Adam at a learning rate; at a share of it for parameters that have one, see networks.pretrained."""
+
+    def make(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        groups: dict[float, list[nn.Parameter]] = {}
+        for parameter in parameters:
+            groups.setdefault(getattr(parameter, "share_of_rate", 1.0), []).append(parameter)
+        return torch.optim.Adam(
+            [{"params": own, "lr": rate * share, "share": share} for share, own in groups.items()], fused=True
+        )
+
+    return make
 
 
 class Run:
@@ -38,7 +47,7 @@ class Run:
 
     Attributes:
         model: in training; it is brought to the device of this process.
-        parameters: all that are trained.
+        parameters: all that are trained; not those that are frozen.
         device: where they are.
         devices: the processes that train it.
         epoch: how many epochs are finished.
@@ -69,10 +78,11 @@ class Run:
         devices.align(model)
         self.model = model
         self.devices = devices
-        self.device = next(model.parameters()).device
+        self.device = next(chain(model.parameters(), model.buffers())).device
         self._beside = nn.Module() if beside is None else beside.to(self.device)
         devices.align(self._beside)
-        self.parameters = [*model.parameters(), *self._beside.parameters()]
+        every = [*model.parameters(), *self._beside.parameters()]
+        self.parameters = [parameter for parameter in every if parameter.requires_grad]
         self.epoch = 0
         self.curve: list[float] = []
         self._optimiser = optimiser(self.parameters)
@@ -93,7 +103,7 @@ class Run:
     def set_rate(self, rate: float) -> None:
         """Change the learning rate."""
         for group in self._optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("share", 1.0)
 
     def minimise(self, loss: Tensor) -> Tensor:
         """Follow the gradient of a loss; of several processes, of the sum of theirs, which is returned."""

@@ -1,6 +1,7 @@
 """Images as networks take them: of the size that a model is for, where it computes."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ def as_input(images: Tensor, device: torch.device) -> Tensor:
 
 def device_of(model: nn.Module) -> torch.device:
     """Where a model computes."""
-    return next(model.parameters()).device
+    return next(chain(model.parameters(), model.buffers())).device
 
 
 def check_shape(images: Tensor, shape: Sequence[int], learner: str, source: str = "") -> None:

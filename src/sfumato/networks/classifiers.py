@@ -1,16 +1,24 @@
 """Networks from images to classes, by the names that settings and cards have for them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import torch
 from torch import nn
 
+from sfumato.errors import ConfigError, did_you_mean
 from sfumato.networks.conv4 import Conv4, check_size
 from sfumato.networks.conv_net8 import ConvNet8
 from sfumato.networks.dense_net import DenseNet
 from sfumato.networks.le_net import LeNet
 from sfumato.networks.predictor import Predictor
+from sfumato.networks.pretrained import (
+    PretrainedClassifier,
+    PretrainedEncoder,
+    is_pretrained,
+    open_pretrained,
+    parse_pretrained,
+)
 from sfumato.networks.resnet import ResNet
 from sfumato.networks.resnet12 import ResNet12
 
@@ -35,3 +43,40 @@ CLASSIFIERS: dict[str, Callable[[tuple[int, int, int], int], nn.Module]] = {
 
 # The number of channels, and how often maps are halved -> (N, C, H, W) float images to (N, D) embeddings.
 ENCODERS: dict[str, Callable[..., nn.Module]] = {"conv4": Conv4, "resnet12": ResNet12}
+
+
+def check_network(name: str, known: Iterable[str], *, what: str) -> None:
+    """Raise ConfigError unless a name is among those known, or of an encoder that was trained before."""
+    if is_pretrained(name):
+        parse_pretrained(name)
+    elif name not in known:
+        raise ConfigError(
+            f"no {what} is called {name!r}: {did_you_mean(name, known)}; one of your own is onnx:FILE, "
+            "squeeze-net:FILE or mobile-face-net:FILE (see networks.pretrained)"
+        )
+
+
+def make_encoder(name: str, channels: int, *, pools: int = 4) -> nn.Module:
+    """The encoder of ENCODERS, or of networks.pretrained: (N, C, H, W) float images -> (N, D).
+
+    Args:
+        name: see check_network.
+        channels: C.
+        pools: how often maps are halved, of ENCODERS.
+
+    Raises:
+        ArtefactError, ConfigError: see open_pretrained.
+    """
+    if not is_pretrained(name):
+        return ENCODERS[name](channels, pools=pools)
+    return PretrainedEncoder(open_pretrained(parse_pretrained(name)))
+
+
+def make_classifier(name: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """The classifier of CLASSIFIERS, or a linear layer on an encoder of networks.pretrained.
+
+    (N, C, H, W) float images -> (N, classes) logits. Raises as make_encoder does.
+    """
+    if not is_pretrained(name):
+        return CLASSIFIERS[name](shape, classes)
+    return PretrainedClassifier(open_pretrained(parse_pretrained(name)), classes)

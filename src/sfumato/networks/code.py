@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.networks.classifiers import ENCODERS
+from sfumato.networks.classifiers import make_encoder
+from sfumato.networks.pretrained import PretrainedEncoder
 from sfumato.networks.weights import initial_weights
 
 
@@ -31,16 +32,23 @@ class CodeNetwork(nn.Module):
 
     def encode(self, images: Tensor) -> Tensor:
         """(N, D) float32 of float images: what the encoder gives, before the code."""
-        if self.side is not None:
-            images = functional.interpolate(
-                images, (self.side, self.side), mode="bilinear", align_corners=False, antialias=True
-            )
-        outputs: Tensor = self.encoder(images).float()
+        outputs: Tensor = self.encoder(self.shrunk(images)).float()
         return outputs
+
+    def shrunk(self, images: Tensor) -> Tensor:
+        """(N, C, h, w) of float images: as the encoder is given them."""
+        if self.side is None:
+            return images
+        return functional.interpolate(
+            images, (self.side, self.side), mode="bilinear", align_corners=False, antialias=True
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         """The numbers of float images, from -1 to 1. What follows the encoder is computed in float32."""
-        outputs = self.encode(images)
+        return self.code(self.encode(images))
+
+    def code(self, outputs: Tensor) -> Tensor:
+        """The numbers of what `encode` gives."""
         with torch.autocast(outputs.device.type, enabled=False):
             return torch.tanh(self.norm(self.project(outputs)))
 
@@ -56,7 +64,7 @@ def untrained_code_network(
     """The network of these settings, with initial weights that the seed decides.
 
     Args:
-        encoder: a name of `classifiers.ENCODERS`.
+        encoder: a name for `classifiers.make_encoder`.
         shape: (C, H, W) of the images.
         dimension: d.
         side: see CodeNetwork.
@@ -68,7 +76,10 @@ def untrained_code_network(
     channels, height, width = shape
     size = (height, width) if side is None else (side, side)
     with initial_weights(seed):
-        network = ENCODERS[encoder](channels)
-        with torch.no_grad():
-            outputs = network.eval()(torch.zeros(1, channels, *size)).shape[1]
+        network = make_encoder(encoder, channels)
+        if isinstance(network, PretrainedEncoder):
+            outputs = network.encoder.dimension
+        else:
+            with torch.no_grad():
+                outputs = network.eval()(torch.zeros(1, channels, *size)).shape[1]
         return CodeNetwork(network.train(), outputs, dimension=dimension, side=side)

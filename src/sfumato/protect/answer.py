@@ -21,7 +21,14 @@ from sfumato.dp import naming
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError
 from sfumato.images import to_float
-from sfumato.networks.classifiers import CLASSIFIERS, ENCODERS
+from sfumato.networks.classifiers import (
+    CLASSIFIERS,
+    ENCODERS,
+    check_network,
+    make_classifier,
+    make_encoder,
+)
+from sfumato.networks.pretrained import check_card, on_card
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.protect.parameters import artefact_digest, canonical, check_path, check_trained_on
 
@@ -126,7 +133,7 @@ class AnswerCard(artefacts.Card):
 
     Attributes:
         head: "classes", of a network that ends in logits; or "prototypes".
-        network: a name of networks.classifiers: of CLASSIFIERS, or of ENCODERS.
+        network: a name for networks.classifiers: for make_classifier, or for make_encoder.
     """
 
     head: Literal["classes", "prototypes"]
@@ -136,9 +143,9 @@ class AnswerCard(artefacts.Card):
 
     @model_validator(mode="after")
     def _is_known(self) -> "AnswerCard":
-        known = CLASSIFIERS if self.head == "classes" else ENCODERS
-        if self.network not in known:
-            raise ValueError(f"network={self.network!r}: one of {', '.join(known)}")
+        check_network(
+            check_card(self.network), CLASSIFIERS if self.head == "classes" else ENCODERS, what="network"
+        )
         if len(set(self.classes)) < len(self.classes):
             raise ValueError("classes: a name stands twice")
         return self
@@ -150,14 +157,14 @@ def save(path: str | os.PathLike[str], answerer: Answerer, *, network: str, card
     Args:
         path: the file.
         answerer: the classifier.
-        network: its name in networks.classifiers.
+        network: its name for networks.classifiers.
         card: what else is known of its making.
     """
     card = {
         **card,
         "kind": KIND,
         "head": "classes" if answerer.prototypes is None else "prototypes",
-        "network": network,
+        "network": on_card(network),
         "shape": list(answerer.shape),
         "classes": list(answerer.classes),
     }
@@ -179,9 +186,9 @@ def load_answerer(path: str) -> Answerer:
     try:
         with initial_weights(), no_larger_than(own):
             network = (
-                CLASSIFIERS[card["network"]](shape, len(card["classes"]))
+                make_classifier(card["network"], shape, len(card["classes"]))
                 if prototypes is None
-                else ENCODERS[card["network"]](shape[0])
+                else make_encoder(card["network"], shape[0])
             )
     except (ValueError, RuntimeError) as error:
         raise ArtefactError(f"{path}: damaged: its card is of no classifier: {error}") from error

@@ -22,8 +22,9 @@ from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.images import to_float
-from sfumato.networks.classifiers import ENCODERS
+from sfumato.networks.classifiers import ENCODERS, check_network
 from sfumato.networks.code import CodeNetwork, untrained_code_network
+from sfumato.networks.pretrained import check_card
 from sfumato.networks.weights import no_larger_than, take_weights
 from sfumato.protect.feature import GRID, FeatureRelease, clipped_noisy, proved_of_clipped_noisy
 from sfumato.protect.parameters import (
@@ -121,8 +122,7 @@ class _Settings(BaseModel):
     def _is_of_one_kind(self) -> "_Settings":
         if (self.bits is None) == (self.numbers is None):
             raise ValueError("either bits or numbers")
-        if self.encoder not in ENCODERS:
-            raise ValueError(f"encoder={self.encoder!r}: one of {', '.join(ENCODERS)}")
+        check_network(check_card(self.encoder), ENCODERS, what="encoder")
         return self
 
 

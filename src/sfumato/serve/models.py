@@ -27,6 +27,7 @@ from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.few_shot import FewShotModel
 from sfumato.learn.prototypes import Refusal
 from sfumato.networks import Convolutional, FullyConnected, Strided
+from sfumato.networks.pretrained import OnnxNetwork
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import Protection, parse
 from sfumato.protect.code import KIND as CODE
@@ -160,9 +161,10 @@ def load(
 def fastest(served: Served) -> Served:
     """The same model, run by PyTorch or by ONNX Runtime: whichever is measured faster here, now.
 
-    Both compute in float32. Without the extra `edge`, by PyTorch.
+    Both compute in float32. Without the extra `edge`, by PyTorch; an encoder that is a graph of ONNX is run
+    by ONNX Runtime as it is.
     """
-    if served.network is None:
+    if served.network is None or any(isinstance(part, OnnxNetwork) for part in served.network.modules()):
         return served
     example = _example(served)
     try:

@@ -39,7 +39,16 @@ def changed(config: Any) -> dict[str, Any]:
     """
     plain = dataclasses.asdict(config)
     return {
-        field.name: plain[field.name]
+        field.name: _by_content(plain[field.name])
         for field in dataclasses.fields(config)
         if field.default is dataclasses.MISSING or getattr(config, field.name) != field.default
     }
+
+
+def _by_content(value: Any) -> Any:
+    """A setting; of an encoder in a file, what is in it and not where it lies."""
+    if not isinstance(value, str) or ":" not in value:
+        return value
+    from sfumato.networks.pretrained import on_card  # it needs PyTorch, which reports do without
+
+    return on_card(value)

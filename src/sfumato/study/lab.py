@@ -19,6 +19,7 @@ import sfumato
 from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, did_you_mean
+from sfumato.networks import embedding_cache
 from sfumato.protect.release import made_of
 from sfumato.study import kinds, trained
 from sfumato.study.adversaries import Adversaries
@@ -192,7 +193,8 @@ class Lab:
 
     def measure(self, cell: Cell) -> dict[str, Any]:
         """The result of a cell. Raises BusyError where another process is making what it needs."""
-        result: dict[str, Any] = kinds.ALL[cell.kind].measure(self, cell)
+        with embedding_cache.kept():
+            result: dict[str, Any] = kinds.ALL[cell.kind].measure(self, cell)
         return result
 
     def description(self, cells: list[dict[str, Any]]) -> dict[str, Any]:

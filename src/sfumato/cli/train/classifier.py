@@ -6,7 +6,17 @@ import typer
 
 from sfumato.cli.show import PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
-from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, splits
+from sfumato.cli.train.shared import (
+    Encoder,
+    Force,
+    Out,
+    Size,
+    Target,
+    app,
+    checkpointed,
+    splits,
+    with_encoder,
+)
 from sfumato.files import check_new
 
 if TYPE_CHECKING:
@@ -21,6 +31,7 @@ def classifier(
     spec: Annotated[
         str, typer.Option("--with", metavar="SPEC", help="The protection, as mask:artefact=m.safetensors.")
     ] = "none",
+    encoder: Encoder = None,
     size: Size = None,
     split_by: SplitBy = None,
     strict: Strict = False,
@@ -41,9 +52,10 @@ def classifier(
     from sfumato import protect
     from sfumato.learn import classes
     from sfumato.learn import classifier as method
+    from sfumato.networks import embedding_cache
     from sfumato.settings import configured
 
-    config = configured(method.ClassifierConfig, overrides or [])
+    config = configured(method.ClassifierConfig, with_encoder(encoder, overrides, name="network"))
     if printing:
         print_config(config)
         return
@@ -65,7 +77,9 @@ def classifier(
         model.save(out)
     if model.card["validation_accuracy"] is not None:
         print(f"validation: {100 * model.card['validation_accuracy']:.1f}% ({target})")
-    print(f"test: {method.evaluate(model, test, target=target, protection=protection, seed=seed)}")
+    with embedding_cache.kept():
+        accuracy = method.evaluate(model, test, target=target, protection=protection, seed=seed)
+    print(f"test: {accuracy}")
     channels, height, width = test.images.shape[1:]
     print(f"{protection.spec}: {protection.guarantee((channels, height, width)) or 'nothing is proved'}")
     print(f"artefact: {out}")

@@ -6,7 +6,18 @@ import typer
 
 from sfumato.cli.show import PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
-from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, fitted, splits
+from sfumato.cli.train.shared import (
+    Encoder,
+    Force,
+    Out,
+    Size,
+    Target,
+    app,
+    checkpointed,
+    fitted,
+    splits,
+    with_encoder,
+)
 from sfumato.files import check_new
 
 _CANDIDATES = (1_000, 1_000_000)
@@ -22,6 +33,7 @@ def code(
     sensitive: Annotated[
         list[str] | None, typer.Option(help="A label that the code is not to tell; may be repeated.")
     ] = None,
+    encoder: Encoder = None,
     size: Size = None,
     split_by: SplitBy = None,
     strict: Strict = False,
@@ -46,13 +58,14 @@ def code(
     check_new(out, force=force or printing)
     from sfumato.episodes import Shape
     from sfumato.learn import code as method
+    from sfumato.networks import embedding_cache
     from sfumato.protect.code import Code
     from sfumato.protect.naming import naming_words
     from sfumato.settings import configured
 
     size_of_code = f"bits={bits}" if numbers is None else f"numbers={numbers}"
     against = ["against=1.0"] if sensitive else []
-    config = configured(method.CodeConfig, [size_of_code, *against, *(overrides or [])])
+    config = configured(method.CodeConfig, [size_of_code, *against, *with_encoder(encoder, overrides)])
     if printing:
         print_config(config)
         return
@@ -73,7 +86,8 @@ def code(
             progress=progress,
         )
         model.save(out)
-    accuracy = method.evaluate(model, test, shape, target=target, episodes=episodes, seed=seed)
+    with embedding_cache.kept():
+        accuracy = method.evaluate(model, test, shape, target=target, episodes=episodes, seed=seed)
     print(f"test: {accuracy}")
     protection = Code(str(out), norm=config.norm, noise=config.noise, flip=config.flip)
     channels, height, width = test.images.shape[1:]

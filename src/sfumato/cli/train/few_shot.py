@@ -9,6 +9,7 @@ from sfumato.cli.show import PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
+    Encoder,
     Force,
     Out,
     Processes,
@@ -19,6 +20,7 @@ from sfumato.cli.train.shared import (
     fitted,
     on_devices,
     splits,
+    with_encoder,
 )
 from sfumato.files import check_new
 
@@ -39,6 +41,7 @@ def few_shot(
         ),
     ],
     target: Target = "class",
+    encoder: Encoder = None,
     size: Size = None,
     split_by: SplitBy = None,
     strict: Strict = False,
@@ -63,11 +66,12 @@ def few_shot(
 
     Stopped, the same command goes on from the last finished epoch.
     """
+    overrides = with_encoder(encoder, overrides, denoiser_depth="null")
     if printing:
         from sfumato.learn.few_shot import FewShotConfig
         from sfumato.settings import configured
 
-        print_config(configured(FewShotConfig, overrides or []))
+        print_config(configured(FewShotConfig, overrides))
         return
     check_new(out, force=force)
     on_devices(
@@ -100,7 +104,7 @@ def _few_shot(
     size: int | None,
     split_by: str | None,
     strict: bool,
-    overrides: list[str] | None,
+    overrides: list[str],
     way: int,
     shot: int,
     queries: int,
@@ -110,10 +114,11 @@ def _few_shot(
     from sfumato import protect
     from sfumato.episodes import Shape
     from sfumato.learn import few_shot as method
+    from sfumato.networks import embedding_cache
     from sfumato.settings import configured
 
     protections = protect.expand(spec)
-    config = configured(method.FewShotConfig, overrides or [])
+    config = configured(method.FewShotConfig, overrides)
     training, validation, test = splits(
         data, size, target=target, episodic=True, split_by=split_by, strict=strict
     )
@@ -135,16 +140,17 @@ def _few_shot(
         if devices is not None and not devices.first:
             return
         model.save(out)
-    tested = method.evaluate(
-        model,
-        test,
-        way=shape.way,
-        shot=shape.shot,
-        queries=shape.queries,
-        episodes=episodes,
-        target=target,
-        seed=seed,
-    )
+    with embedding_cache.kept():
+        tested = method.evaluate(
+            model,
+            test,
+            way=shape.way,
+            shot=shape.shot,
+            queries=shape.queries,
+            episodes=episodes,
+            target=target,
+            seed=seed,
+        )
     print(tested)
     channels, height, width = test.images.shape[1:]
     for protection in protections:

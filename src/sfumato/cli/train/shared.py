@@ -1,6 +1,6 @@
 """What the commands of `sfumato train` share."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,13 @@ Out = Annotated[Path, typer.Option(help="The artefact to write, a .safetensors f
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
 Target = Annotated[str, typer.Option(help="The label to classify.")]
 Size = Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")]
+Encoder = Annotated[
+    str | None,
+    typer.Option(
+        help="An encoder of your own, which stays as it is: onnx:FILE,size=224,mean=0.485/0.456/0.406,"
+        "std=0.229/0.224/0.225, squeeze-net:FILE or mobile-face-net:FILE."
+    ),
+]
 Processes = Annotated[
     int | None,
     typer.Option("--devices", min=1, help="Share the training among so many processes, each with a device."),
@@ -46,6 +53,22 @@ def on_devices(
     from sfumato.learn import devices
 
     devices.launch(train, processes=processes or 1, accelerator=accelerator or "auto", **given)
+
+
+def with_encoder(
+    encoder: str | None, overrides: Sequence[str] | None, *, name: str = "encoder", **others: str
+) -> list[str]:
+    """Settings as `--set` has them, with those that an encoder asks for; what `--set` says comes last.
+
+    Args:
+        encoder: of `--encoder`.
+        overrides: of `--set`.
+        name: of the setting that it is.
+        others: settings that suit an encoder that is not trained.
+    """
+    if encoder is None:
+        return list(overrides or [])
+    return [f"{name}={encoder}", *(f"{key}={value}" for key, value in others.items()), *(overrides or [])]
 
 
 def splits(
@@ -129,11 +152,13 @@ def checkpointed(
 
     Of several processes, the first alone shows the bar and removes the checkpoint.
     """
+    from sfumato.networks import embedding_cache
+
     checkpoint = out.with_suffix(".checkpoint")
     if devices is not None and not devices.first:
         yield checkpoint, None
         return
-    with bars(console or stderr()) as progress:
+    with bars(console or stderr()) as progress, embedding_cache.kept():
         task = progress.add_task(unit)
         yield checkpoint, lambda done, total: progress.update(task, completed=done, total=total)
     checkpoint.unlink(missing_ok=True)

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 
 from sfumato.episodes import Shape
-from sfumato.errors import ConfigError, did_you_mean
-from sfumato.networks.classifiers import ENCODERS
+from sfumato.errors import ConfigError
+from sfumato.networks.classifiers import ENCODERS, check_network
 from sfumato.precision import resolve
 
 
@@ -22,7 +22,8 @@ class FewShotConfig:
         patience: epochs of episodes without a better validation accuracy before training stops.
         validation_way, validation_shot, validation_queries, validation_episodes: how that is measured.
         learning_rate: of Adam; halved every `halve_every` epochs.
-        encoder: "conv4" or "resnet12"; ignored where `train` is given a module.
+        encoder: "conv4" or "resnet12"; or one that was trained before, see networks.pretrained, which is
+            frozen unless its `rate` says otherwise. Ignored where `train` is given a module.
         denoiser_depth: layers of the DnCNN in front, 8 in the paper; None for no denoiser.
         denoiser_width: its filters, 64 in the paper.
         cell: the networks see an image as the means of square cells of so many pixels; 1 for every pixel,
@@ -62,10 +63,7 @@ class FewShotConfig:
     precision: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.encoder not in ENCODERS:
-            raise ConfigError(
-                f"no encoder is called {self.encoder!r}: {did_you_mean(self.encoder, ENCODERS)}"
-            )
+        check_network(self.encoder, ENCODERS, what="encoder")
         resolve(self.precision)
         if self.denoiser_depth is not None and self.denoiser_depth < 2:
             raise ConfigError(

@@ -19,9 +19,11 @@ from sfumato.images import to_float, to_uint8
 from sfumato.learn.cards import Precision, Spec, describing, protection_of, published
 from sfumato.learn.conditions import Conditions
 from sfumato.learn.few_shot.config import FewShotConfig
+from sfumato.learn.inputs import device_of
 from sfumato.learn.prototypes import RefusalCard
 from sfumato.networks import DnCNN
-from sfumato.networks.classifiers import ENCODERS
+from sfumato.networks.classifiers import make_encoder
+from sfumato.networks.pretrained import OnnxNetwork, PretrainedEncoder, check_card, is_pretrained
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.precision import autocast, resolve
 from sfumato.protect import Protection, enlarge
@@ -119,6 +121,23 @@ class FewShotModel(nn.Module):
         return self._infer(released, protection, lambda images, positions: self(images, positions)[1])
 
     @torch.no_grad()
+    def fit_encoder(self, released: Tensor, codes: Tensor) -> None:
+        """Standardise and whiten the outputs of an encoder that was trained before; of others, nothing.
+
+        Args:
+            released: (N, C, H, W) uint8, training images.
+            codes: (N,) their classes.
+        """
+        if not isinstance(self.encoder, PretrainedEncoder):
+            return
+        encoder = self.encoder.encoder
+
+        def raw(images: Tensor, positions: Tensor) -> Tensor:
+            return encoder.raw(images if self.denoiser is None else self(images, positions)[0])
+
+        self.encoder.fit(self._infer(released, None, raw), codes)
+
+    @torch.no_grad()
     def denoise(self, released: Tensor, protection: Protection | None = None) -> Tensor:
         """(N, C, H, W) uint8 released images -> uint8 denoised ones; the same where there is no denoiser.
 
@@ -145,7 +164,7 @@ class FewShotModel(nn.Module):
                 )
             protection = self.conditions.protections[0]
         self.eval()
-        device = next(self.parameters()).device
+        device = device_of(self)
         position = self.conditions.position(self.conditions.nearest(protection)).to(device)
         parts = []
         for part in released.split(_EMBED_BATCH):
@@ -177,6 +196,7 @@ class _Card(artefacts.Card):
             raise ValueError("made_of: one for each of its specs is needed")
         if self.shape is not None and self.shape[0] != self.channels:
             raise ValueError(f"shape: of {self.shape[0]} channels, and channels is {self.channels}")
+        check_card(self.config.encoder)
         if self.config.denoiser_width < 1:
             raise ValueError(f"config.denoiser_width={self.config.denoiser_width}: at least 1")
         if self.shape is not None and self.config.denoiser_depth is not None:
@@ -216,9 +236,14 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
 
 
 @torch.no_grad()
-def operations(model: FewShotModel, shape: Sequence[int]) -> int:
-    """How many multiply-adds the networks make of one (C, H, W) image; those of convolutions and layers."""
+def operations(model: FewShotModel, shape: Sequence[int]) -> int | None:
+    """How many multiply-adds the networks make of one (C, H, W) image; those of convolutions and layers.
+
+    None where one is a graph of ONNX, whose operations are not counted.
+    """
     model.eval()
+    if any(isinstance(part, OnnxNetwork) for part in model.modules()):
+        return None
     image = torch.zeros(1, *shape, dtype=torch.uint8)
     counter = FlopCounterMode(display=False)
     with counter:
@@ -247,11 +272,16 @@ def untrained(
         known = encoder is None and (size or all(isinstance(each.cell, int) for each in protections))
         cell = math.gcd(*(cell_in_pixels(each, *(size or (1, 1))) for each in protections)) if known else 1
     planes = len(conditions.keys)
+    if planes and encoder is None and is_pretrained(config.encoder):
+        raise ConfigError(
+            f"{len(conditions.protections)} protections: an encoder that was trained before cannot be told "
+            "which an image has: train a model for each, or an encoder of ours"
+        )
     with initial_weights(seed):
         if encoder is None:
             # The last maps are as large as they would be at full resolution.
             pools = max(0, 4 - round(math.log2(cell)))
-            encoder = ENCODERS[config.encoder](channels + planes, pools=pools)
+            encoder = make_encoder(config.encoder, channels + planes, pools=pools)
         denoiser = None
         if config.denoiser_depth is not None:
             denoiser = DnCNN(

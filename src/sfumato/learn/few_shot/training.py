@@ -20,6 +20,7 @@ from sfumato.learn.few_shot.config import FewShotConfig
 from sfumato.learn.few_shot.model import FewShotModel, untrained
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, refusal, support_weights
+from sfumato.networks.pretrained import PretrainedEncoder, on_card
 from sfumato.protect import Protection
 from sfumato.protect.release import made_of
 
@@ -53,7 +54,8 @@ def train(
         target: the label to classify.
         validation: images of other classes for early stopping; None holds back 15% of the classes.
         encoder: any module from (N, C, H, W) float images to (N, D); None for the one that config names.
-            It is trained in place, and sees every pixel unless config.cell says otherwise. For a range of
+            It is trained in place, but for parameters without requires_grad, and sees every pixel unless
+            config.cell says otherwise. For a range of
             protections, one more plane for each parameter that differs comes after the channels.
         seed: decides weights, episodes and noise. The same seed, machine and thread count repeat a run.
         checkpoint, progress, losses: see fit.fit; progress is of episodes.
@@ -71,13 +73,14 @@ def train(
     if validation is None:
         data, validation = _held_out(data, target, seed)
     source = _Source(data, protections, config, target, seed)
+    named = on_card(config.encoder)
     card = training_card(
         data,
-        asdict(config),
+        {**asdict(config), "encoder": named},
         seed=seed,
         precision=config.precision,
         specs=[protection.spec for protection in protections],
-        encoder=config.encoder if encoder is None else type(encoder).__name__,
+        encoder=named if encoder is None else type(encoder).__name__,
         channels=data.images.shape[1],
         target=target,
     )
@@ -85,37 +88,54 @@ def train(
     model = untrained(
         channels, config, protections, encoder=encoder, card=card, seed=seed, size=(height, width)
     )
-    classifier = None
-    if config.pretraining_epochs:
-        classifier = torch.zeros(source.classes, model.embed(data.images[:1], protections[0]).shape[1])
-    training = Training(model, config, classifier, devices=devices or ALONE)
-
-    def batches(epoch: int) -> Iterator[list[Batch]]:
-        training.start_epoch()
-        return source.steps(epoch)
-
-    def episodes(done: int, planned: int) -> None:
-        if progress is not None:
-            progress(done * config.episodes_per_step, planned * config.episodes_per_step)
-
     judge = _Validation(validation, target, protections, config, seed)
-    fit(
-        training.run,
-        batches,
-        training.step,
-        epochs=config.epochs,
-        steps=config.episodes_per_epoch // config.episodes_per_step,
-        judge=lambda: judge.accuracy(model),
-        patience=config.patience,
-        patient_from=config.pretraining_epochs,
-        checkpoint=checkpoint,
-        progress=episodes,
-        losses=losses,
-    )
+    _fit_encoder(model, data, protections[0], source.codes, seed)
+    if any(parameter.requires_grad for parameter in model.parameters()):
+        classifier = None
+        if config.pretraining_epochs:
+            size = model.embed(data.images[:1], protections[0]).shape[1]
+            classifier = torch.zeros(source.classes, size)
+        training = Training(model, config, classifier, devices=devices or ALONE)
+
+        def batches(epoch: int) -> Iterator[list[Batch]]:
+            training.start_epoch()
+            return source.steps(epoch)
+
+        def episodes(done: int, planned: int) -> None:
+            if progress is not None:
+                progress(done * config.episodes_per_step, planned * config.episodes_per_step)
+
+        fit(
+            training.run,
+            batches,
+            training.step,
+            epochs=config.epochs,
+            steps=config.episodes_per_epoch // config.episodes_per_step,
+            judge=lambda: judge.accuracy(model),
+            patience=config.patience,
+            patient_from=config.pretraining_epochs,
+            checkpoint=checkpoint,
+            progress=episodes,
+            losses=losses,
+        )
+        card |= training.run.outcome
+        if isinstance(model.encoder, PretrainedEncoder) and not model.encoder.encoder.rate:
+            _fit_encoder(model, data, protections[0], source.codes, seed)  # to what is denoised by now
+    else:  # all that learns was computed in closed form
+        card |= {"epochs": 0, "validation_accuracy": judge.accuracy(model)}
     judge.measure(model)
-    card |= {**training.run.outcome, "shape": list(data.images.shape[1:])}
+    card["shape"] = list(data.images.shape[1:])
     card["made_of"] = [made_of(protection) for protection in protections]
     return model
+
+
+def _fit_encoder(
+    model: FewShotModel, data: LabelledImages, protection: Protection, codes: Tensor, seed: int
+) -> None:
+    """Fit an encoder that was trained before to the images as they are released; of others, nothing."""
+    if isinstance(model.encoder, PretrainedEncoder):
+        released = protection.release(data.images, seeded_noise(seed, 0)).images()
+        model.fit_encoder(released, codes)
 
 
 @dataclass(frozen=True)
@@ -249,7 +269,7 @@ class _Source:
     ) -> None:
         self._data, self._protections, self._config, self._seed = data, protections, config, seed
         self._sampler = Sampler(data.label(target), config.episode)
-        classes, self._codes = data.label(target).codes.unique(return_inverse=True)
+        classes, self.codes = data.label(target).codes.unique(return_inverse=True)
         self.classes = len(classes)
 
     def steps(self, epoch: int) -> Iterator[list[Batch]]:
@@ -270,7 +290,7 @@ class _Source:
         images = augmented(self._data.images[rows], order, flips=config.flips, shifts=config.shifts)
         which = mixed.choose(len(images), len(self._protections), order)
         released = mixed.release(images, self._protections, which, noise)
-        return Batch(images, released, which, self._codes[rows] if pretraining else None)
+        return Batch(images, released, which, self.codes[rows] if pretraining else None)
 
 
 class _Validation:
