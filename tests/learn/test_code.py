@@ -45,6 +45,14 @@ def test_what_a_device_releases_are_the_codes_of_the_model(people: data.Labelled
         assert torch.allclose(release.vectors(), model.codes(images), atol=1e-5)
 
 
+def test_few_classes_have_more_queries_so_that_a_step_is_of_as_many_images():
+    asked = CodeConfig(bits=1, way=20, shot=5, queries=5)
+    two = code.filled(asked, 2)
+    assert (two.way, two.shot, two.queries) == (2, 5, 95)
+    assert code.filled(asked, 20) is asked
+    assert code.filled(asked, 300) is asked
+
+
 def test_a_code_learns_hats_that_it_has_never_seen(people: data.LabelledImages):
     """Chance is a third; a minute of training keeps nine in ten (docs/results.md)."""
     config = CodeConfig(**QUICK | {"way": 8, "shot": 3, "queries": 3, "epochs": 10}, bits=8)

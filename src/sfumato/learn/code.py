@@ -12,7 +12,7 @@ have is drawn in training, too.
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -135,6 +135,17 @@ class CodeConfig:
     def validation_episode(self) -> Shape:
         """The shape of a validation episode."""
         return Shape(way=self.validation_way, shot=self.validation_shot, queries=self.validation_queries)
+
+
+def filled(config: CodeConfig, classes: int) -> CodeConfig:
+    """The settings for so many classes: where they are fewer than the way, each has more queries.
+
+    A step is then of as many images as was asked for. With two classes it would else be of a tenth of them.
+    """
+    if not 2 <= classes < config.way:
+        return config
+    each = config.way * (config.shot + config.queries) // classes
+    return replace(config, way=classes, queries=each - config.shot)
 
 
 def check_size(*, bits: int | None, numbers: int | None) -> None:

@@ -206,9 +206,7 @@ class Pretrained(nn.Module):
     def seen(self, images: Tensor) -> Tensor:
         """(N, 3, h, w) of float images: as the network is given them."""
         if images.shape[1] not in (1, 3):
-            raise DataError(
-                f"images of {images.shape[1]} channels: this encoder reads 1 or 3"
-            )
+            raise DataError(f"images of {images.shape[1]} channels: this encoder reads 1 or 3")
         images = images.float()
         if self._size is not None and tuple(images.shape[2:]) != self._size:
             images = functional.interpolate(

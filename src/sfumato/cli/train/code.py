@@ -73,6 +73,7 @@ def code(
         data, size, target=target, episodic=True, split_by=split_by, strict=strict
     )
     shape = Shape(way=way, shot=shot, queries=queries)
+    config = method.filled(config, len(train.label(target).codes.unique()))
     config, shape = fitted(config, train, validation, test, target, shape)
     with checkpointed(out, "episodes") as (checkpoint, progress):
         model = method.train(

@@ -54,6 +54,8 @@ class CodeRecipe:
     def settings(self, config: "StudyConfig") -> dict[str, Any]:
         """See Recipe."""
         settings = {"codes": changed(self._trained_with(config.codes)), **task_settings(config)}
+        if not config.episodic:  # few classes, whose episodes were smaller in earlier versions
+            settings["filled"] = True
         return {**settings, "sensitive": self._sensitive(config)}
 
     def check(self, lab: "Lab") -> None:
@@ -104,7 +106,8 @@ def _fitting(
     data: LabelledImages, validation: LabelledImages | None, target: str, codes: code.CodeConfig
 ) -> code.CodeConfig:
     """The settings with episodes no larger than the classes of the images allow."""
-    codes = fitted(codes, data.label(target).codes)
+    label = data.label(target)
+    codes = fitted(code.filled(codes, len(label.codes.unique())), label.codes)
     if validation is None:
         return codes
     return fitted(codes, validation.label(target).codes, prefix="validation_")
