@@ -146,7 +146,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 # The folders of an artefact that a protection's spec names.
-_FOLDERS = re.compile(r"(?<=[:,]artefact=)[^,]*[/\\]")
+_FOLDERS = re.compile(r"(?:(?<=[:,]artefact=)|(?<=[:,]file=))[^,]*[/\\]")
 
 
 def portable(spec: str) -> str:

@@ -204,14 +204,14 @@ def test_an_exported_code_of_numbers_is_the_release_without_noise(numbers: Made)
     torch.testing.assert_close(numbers.run(images)["numbers"], release.values, atol=MOST_CODES, rtol=0)
 
 
-def test_an_encoder_of_onnx_stands_in_the_exported_code_as_it_is(folder: Path):
-    spec = write_onnx(folder / "small.onnx", Small())
+def test_an_encoder_of_onnx_stands_in_the_exported_code_as_it_is(tmp_path: Path):
+    spec = write_onnx(tmp_path / "small.onnx", Small())
     network = untrained_code_network(spec, SHAPE, dimension=5, side=16, seed=0)
     with torch.no_grad():
         for seed in range(30):
             network(pictures(32, seed=seed).float() / 255)
     card = {"kind": "code", "config": {"encoder": on_card(spec), "side": 16, "numbers": 5}}
-    path = folder / "onnx-code.safetensors"
+    path = tmp_path / "onnx-code.safetensors"
     tensors = {f"network.{name}": each for name, each in network.state_dict().items()}
     artefacts.save(path, tensors, card | {"shape": list(SHAPE)})
     exported = made(path, "onnx-code.onnx")

@@ -17,6 +17,7 @@ from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.learn import adversarial_mask, classifier
 from sfumato.learn.classifier import ClassifierConfig, ClassifierModel, evaluate, load, train
 from sfumato.networks import ConvNet8, DenseNet
+from sfumato.networks.classifiers import CLASSIFIERS
 from sfumato.protect import Protection, Release, parse
 from sfumato.study.cells import changed
 
@@ -86,8 +87,8 @@ def test_a_classifier_learns_what_tells_the_classes_and_names_new_images_of_them
     network: str, settings: dict, monkeypatch: pytest.MonkeyPatch
 ):
     # In a time for tests: of the sizes that a user gets, see the next test.
-    monkeypatch.setitem(classifier.NETWORKS, "convnet8", partial(ConvNet8, width=8))
-    monkeypatch.setitem(classifier.NETWORKS, "densenet", partial(DenseNet, depth=10))
+    monkeypatch.setitem(CLASSIFIERS, "convnet8", partial(ConvNet8, width=8))
+    monkeypatch.setitem(CLASSIFIERS, "densenet", partial(DenseNet, depth=10))
     model = trained(config=replace(TINY, network=network, **({"epochs": 15} | settings)))
     accuracy = evaluate(model, world(60, seed=1), target="colour")
     assert accuracy.mean > 0.9

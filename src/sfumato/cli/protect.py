@@ -47,6 +47,29 @@ def protect(
         int | None,
         typer.Option(min=1, help="Make every image a centre square of this side first, in pixels."),
     ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Protect a part, and show the rest as it is: faces; background, all but the faces; or "
+            "box:FILE, a CSV with left,top,right,bottom.",
+        ),
+    ] = None,
+    detector: Annotated[
+        Path | None, typer.Option(help="The weights of MTCNN, which finds the faces (see the guide).")
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(help="Widen each face on every side by this share of it (default: 0.25)."),
+    ] = None,
+    no_face: Annotated[
+        str | None,
+        typer.Option(
+            "--no-face",
+            help="Of an image without a face: stop, it is not released (default); or all, all of it is "
+            "protected.",
+        ),
+    ] = None,
     preview: Annotated[
         Path | None,
         typer.Option(
@@ -92,7 +115,9 @@ def protect(
     from sfumato.errors import DataError
     from sfumato.protect.release import KINDS, kind_of
 
-    protection: Any = protections.parse(spec, takes=KINDS)
+    protection: Any = protections.parse(
+        _on_part(spec, where, detector, margin, no_face), takes=KINDS if where is None else ("pixels",)
+    )
     many = is_url(source) or Path(source).is_dir() or is_shard(source)
     suffix = "" if many or Path(target).is_dir() else Path(target).suffix.lower().removeprefix(".")
     name = (format_name or suffix or usual_format(kind_of(protection))).upper()
@@ -105,16 +130,48 @@ def protect(
     )
     if many and Path(target).suffix.lower().removeprefix(".") in _FILES and not Path(target).exists():
         raise DataError(f"{target}: {source} is many images, and this names one file: name a new folder")
-    where = EngineConfig(name=engine, workers=workers, address=address)
+    engines = EngineConfig(name=engine, workers=workers, address=address)
     ledger = ledger or default_path()
     if preview is not None:
         _preview(source, target, preview, protection, config, many=many)
     elif not many:
         _one(source, target, protection, ledger, config, dry_run, as_json=as_json)
     else:
-        outcome = _many(source, target, protection, ledger, config, where, dry_run, as_json=as_json)
+        outcome = _many(source, target, protection, ledger, config, engines, dry_run, as_json=as_json)
         if outcome.failures:
             raise typer.Exit(1)
+
+
+def _on_part(
+    spec: str, where: str | None, detector: Path | None, margin: float | None, no_face: str | None
+) -> str:
+    """The spec of a protection on a part of the image, as sfumato.protect.region has it; see the options."""
+    from sfumato.errors import ConfigError
+    from sfumato.networks.mtcnn import SOURCE
+    from sfumato.protect.region import PLACES
+
+    asked = {"detector": detector, "margin": margin, "no-face": no_face}
+    given = [name for name, value in asked.items() if value is not None]
+    if where is None:
+        if given:
+            raise ConfigError(f"--{given[0]} is for parts of an image: add --where faces, or leave it out")
+        return spec
+    place, _, file = where.partition(":")
+    if place not in PLACES:
+        raise ConfigError(f"--where {where}: faces, background, or box:FILE")
+    if place == "box" and (not file or given):
+        raise ConfigError(
+            f"--where {where}: box:FILE names a CSV with left,top,right,bottom, and takes no --detector, "
+            "--margin or --no-face"
+        )
+    if place != "box" and (file or detector is None):
+        raise ConfigError(
+            f"--where {place}: name the weights that find faces, with --detector FILE. {SOURCE}"
+        )
+    more = [f"file={file or detector}"]
+    more += [f"margin={margin:g}"] if margin is not None else []
+    more += [f"missing={no_face}"] if no_face is not None else []
+    return f"{spec}@{place}:{','.join(more)}"
 
 
 def _many(
@@ -247,10 +304,20 @@ def _preview(
 
 def _warn(image: "Tensor | None", protection: "Protection") -> None:
     """Say before anything leaves where people remain recognisable."""
+    from sfumato.errors import ImageError
     from sfumato.protect.recognisable import recognisable
+    from sfumato.protect.region import Region
 
     if image is not None:
         channels, height, width = image.shape
+        if isinstance(protection, Region):
+            try:
+                boxes = protection.boxes(image)
+            except ImageError:
+                boxes = []
+            heights = [(bottom - top, right - left) for top, bottom, left, right in boxes]
+            height, width = max(heights, default=(height, width))
+            protection = protection.inner
         if words := recognisable(protection, (channels, height, width)):
             typer.echo(f"warning: {words}", err=True)
 

@@ -7,7 +7,7 @@ on an engine: each may be done more than once, and writes the same, for the ledg
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -29,6 +29,7 @@ from sfumato.dp.mechanisms import fresh_noise
 from sfumato.engines import EngineConfig
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
 from sfumato.protect.mask import Mask
+from sfumato.protect.region import Box, Region
 from sfumato.protect.release import IMAGES, Protection, kind_of, made_of
 
 __all__ = [
@@ -162,6 +163,8 @@ def first_image(source: str | os.PathLike[str], config: FolderConfig | None = No
 def preview(image: Tensor, protection: Protection) -> Tensor:
     """An image beside what the receiver of its release sees: (C, H, W) uint8 -> (C, H, 2 W).
 
+    Where parts are protected, they are framed on the original.
+
     Nothing of it is charged, and its noise is drawn for it alone: it must not leave the device.
 
     Raises:
@@ -170,7 +173,27 @@ def preview(image: Tensor, protection: Protection) -> Tensor:
     """
     if kind_of(protection) not in IMAGES:
         raise ConfigError(f"{protection.spec}: releases {kind_of(protection)}, of which there is no picture")
-    return torch.cat([image, protection.release(image[None], fresh_noise()).images()[0]], dim=2)
+    released = protection.release(image[None], fresh_noise()).images()[0]
+    if isinstance(protection, Region):
+        image = _framed(image, protection.boxes(image))
+    return torch.cat([image, released], dim=2)
+
+
+def _framed(image: Tensor, boxes: Sequence[Box]) -> Tensor:
+    """A copy of a (C, H, W) image with a white frame, in a black one, around each box."""
+    framed = image.clone()
+    for top, bottom, left, right in boxes:
+        for inset, value in ((0, 0), (1, 255), (2, 0)):
+            rows = slice(top + inset, bottom - inset)
+            columns = slice(left + inset, right - inset)
+            for edge in (
+                (slice(rows.start, rows.start + 1), columns),
+                (slice(rows.stop - 1, rows.stop), columns),
+                (rows, slice(columns.start, columns.start + 1)),
+                (rows, slice(columns.stop - 1, columns.stop)),
+            ):
+                framed[:, *edge] = value
+    return framed
 
 
 def protect_image(

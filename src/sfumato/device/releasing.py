@@ -20,6 +20,7 @@ from sfumato.protect.code import BitsRelease, Code
 from sfumato.protect.feature import FeatureRelease
 from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
+from sfumato.protect.region import RegionRelease
 from sfumato.protect.release import Protection, Release, made_of
 
 
@@ -195,7 +196,10 @@ def check_differs(protection: Protection, images: Tensor, released: Release) -> 
                 continue
             likeness = f"the release of a {height}x{width} image would show all pixels"
         else:
-            difference = (seen.float() - image).square().mean().sqrt().item()
+            squares = (seen.float() - image).square()
+            if isinstance(released, RegionRelease) and released.covered is not None:
+                squares = squares[:, released.covered[i, 0]]  # where it is meant to differ
+            difference = squares.mean().sqrt().item()
             if difference > LEAST_DIFFERENCE:
                 continue
             likeness = (

@@ -74,7 +74,7 @@ create table places (  -- where each image ever lay, and who is in it
 ) without rowid;
 {_TABLES_SINCE_2}"""
 
-_ARTEFACT = re.compile(r"(?<=[:,])((?:artefact|index)=)[^,]*")
+_ARTEFACT = re.compile(r"(?<=[:,])((?:artefact|index|file)=)[^,]*")
 _DIGITS = 16  # of a digest
 AVERAGE_OF = "; average of "
 

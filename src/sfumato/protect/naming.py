@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfumato.dp import naming
+from sfumato.protect.region import Region
 
 PEOPLE = (1_000, 1_000_000)  # equally likely ones, among whom it is said what is proved of naming somebody
 
@@ -98,4 +99,7 @@ def naming_words(
 
 def guarantee_words(protection: Any, shape: tuple[int, int, int]) -> str:
     """What a release of a (C, H, W) image is proved to hide of its pixels, in words."""
-    return str(protection.guarantee(shape) or "nothing is proved of its pixels")
+    proved = protection.guarantee(shape)
+    if proved is None and isinstance(protection, Region):
+        return protection.unproved(shape)
+    return str(proved or "nothing is proved of its pixels")

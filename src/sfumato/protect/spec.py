@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from fractions import Fraction
 from itertools import product
@@ -21,6 +22,7 @@ from sfumato.protect.none import Clear
 from sfumato.protect.outside import Outside
 from sfumato.protect.parameters import read_cell
 from sfumato.protect.pixelize import Pixelize
+from sfumato.protect.region import PLACES, Region
 from sfumato.protect.release import IMAGES, Protection, kind_of
 
 _Named = TypeVar("_Named")
@@ -57,6 +59,7 @@ PROTECTIONS: dict[str, Any] = {
 
 AnyProtection = Protection | Feature | Code | Answer
 
+_REGION = re.compile(rf"@({'|'.join(PLACES)})(?::(.*))?$")
 _LONGEST = 5000  # characters of the spec of one protection: a path, and little else
 _SHOWN = 200  # characters of what was written that a message repeats
 
@@ -76,7 +79,9 @@ def parse(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
         SpecError: an unknown name or key (the nearest is named), a missing or impossible value, a list of
             values, which only a study takes, or a protection whose releases are not taken.
     """
-    return _taken(parse_as(spec, PROTECTIONS), takes)
+    inner, region = _parted(spec)
+    protection = parse_as(inner, PROTECTIONS)
+    return _taken(protection if region is None else _on_part(protection, region), takes)
 
 
 def parse_as(spec: str, kinds: Mapping[str, Callable[..., _Named]]) -> _Named:
@@ -98,13 +103,36 @@ def expand(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
     With several lists, every combination in turn; the last key varies fastest. `takes` and errors are those
     of parse.
     """
-    return [_taken(protection, takes) for protection in expand_as(spec, PROTECTIONS)]
+    inner, region = _parted(spec)
+    listed = expand_as(inner, PROTECTIONS)
+    if region is not None:
+        listed = [_on_part(protection, region) for protection in listed]
+    return [_taken(protection, takes) for protection in listed]
 
 
 def expand_as(spec: str, kinds: Mapping[str, Callable[..., Any]]) -> list[Any]:
     """As expand, with the dataclasses of `kinds` by the names that a spec begins with."""
     name, kind, rest = _known(spec, kinds)
     return _every(kind, _values(name, kind, rest))
+
+
+def _parted(spec: str) -> tuple[str, tuple[str, str] | None]:
+    """A spec without `@PLACE:key=value,...` at its end, and that: the place, and what follows it."""
+    found = _REGION.search(spec)
+    return (spec, None) if found is None else (spec[: found.start()], (found[1], found[2] or ""))
+
+
+def _on_part(protection: Any, region: tuple[str, str]) -> Region:
+    place, rest = region
+    readers: dict[str, Callable[[str], Any]] = {"file": str, "margin": float, "missing": str}
+    values: dict[str, Any] = {}
+    for key, text in _pairs(f"@{place}", rest):
+        if key not in readers:
+            raise SpecError(f"@{place}: no parameter {key[:_SHOWN]!r}: {did_you_mean(key[:_SHOWN], readers)}")
+        values[key] = _value(f"@{place}", key, text, readers[key])
+    if "file" not in values:
+        raise SpecError(f"@{place}: file is missing: write @{place}:file=...")
+    return Region(protection, place, **values)
 
 
 def _known(spec: str, kinds: Mapping[str, _Kind]) -> tuple[str, _Kind, str]:

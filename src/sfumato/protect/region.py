@@ -1,0 +1,250 @@
+"""A protection on parts of an image: on the faces, on all but the faces, or in boxes.
+
+`blur:radius=8@faces:file=mtcnn.safetensors` blurs the faces that MTCNN finds. A face, with a margin around
+it, is protected as an image of its own, so that `cell=1/8` is an eighth of the face. Boxes that overlap are
+made one, so that no pixel is released twice.
+
+What the protection proves, it proves of the pixels within each box, once it is known where the boxes lie.
+Nothing is proved of the image: all around is shown as it is, where the faces are is shown, and a face that
+the detector misses is shown.
+"""
+
+import csv
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfumato.dp.mechanisms import Noise
+from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
+from sfumato.images import check_batch, digest, read
+from sfumato.networks.mtcnn import MTCNN, DetectorConfig
+from sfumato.protect.parameters import artefact_digest, check_path
+from sfumato.protect.release import Release, kind_of
+
+PLACES = ("faces", "background", "box")
+MISSING = ("stop", "all")
+
+Box = tuple[int, int, int, int]  # top, bottom, left and right edge in pixels, as two slices have them
+
+_MOST_MARGIN = 3.0
+# Less sure than a face is usually taken for: what is covered for nothing costs little, what is missed all.
+_DETECTOR = DetectorConfig(thresholds=(0.6, 0.6, 0.5))
+
+
+@dataclass(frozen=True)
+class RegionRelease(Release):
+    """A release of which parts are the original.
+
+    Attributes:
+        covered: (N, 1, H, W) bool, which pixels are protected. It does not travel.
+    """
+
+    covered: Tensor | None = None
+
+    def rows(self, rows: list[int]) -> "RegionRelease":
+        """See Release.rows."""
+        covered = None if self.covered is None else self.covered[rows]
+        return replace(self, values=self.values[rows], covered=covered)
+
+
+@dataclass(frozen=True)
+class Region:
+    """A protection of pixels on parts of an image; the rest is shown as it is.
+
+    Attributes:
+        inner: the protection.
+        place: "faces"; "background", all but the faces; or "box", which a file says.
+        file: the weights of the detector (networks.MTCNN) for faces and background; of "box" a CSV with the
+            columns left, top, right and bottom, in shares of the image up to 1 or in pixels, and a column
+            `file` where each image has boxes of its own.
+        margin: how much a found face is widened on each side, as a share of its longer side.
+        missing: what becomes of an image without a face: "stop", it is not released; or "all", all of it is
+            protected.
+    """
+
+    inner: Any
+    place: str
+    file: str
+    margin: float = 0.25
+    missing: str = "stop"
+
+    kind = "pixels"
+    cell = 1
+
+    def __post_init__(self) -> None:
+        if self.place not in PLACES:
+            raise SpecError(f"@{self.place}: one of {', '.join(PLACES)}")
+        if kind_of(self.inner) != "pixels" or hasattr(self.inner, "artefact") or self.inner.spec == "none":
+            raise SpecError(
+                f"{self.inner.spec}: cannot be applied to a part of an image: choose blur, pixelize, "
+                "gaussian, dp-pix or block"
+            )
+        check_path(f"@{self.place}", "file", self.file)
+        if not 0 <= self.margin <= _MOST_MARGIN:
+            raise SpecError(f"margin={self.margin:g}: from 0 to {_MOST_MARGIN:g} times the side of a face")
+        if self.missing not in MISSING:
+            raise SpecError(f"missing={self.missing}: stop, to release nothing of such an image, or all")
+
+    @property
+    def spec(self) -> str:
+        """See Protection.spec."""
+        more = [f"file={self.file}"]
+        if self.margin != type(self).margin:
+            more.append(f"margin={self.margin:g}")
+        if self.missing != type(self).missing:
+            more.append(f"missing={self.missing}")
+        return f"{self.inner.spec}@{self.place}:{','.join(more)}"
+
+    @property
+    def draws_noise(self) -> bool:
+        """See Protection.draws_noise."""
+        return bool(self.inner.draws_noise)
+
+    def made_of(self) -> str:
+        """The digest of the file of the detector or of the boxes; see release.made_of."""
+        return artefact_digest(self.file)
+
+    def release(self, images: Tensor, noise: Noise) -> RegionRelease:
+        """See Protection.release.
+
+        Raises:
+            ImageError: an image without a face, where that is to stop, or without a box.
+            SpecError: a parameter does not fit a face, such as cells larger than it.
+        """
+        check_batch(images)
+        values, covered = images.clone(), torch.zeros(len(images), 1, *images.shape[2:], dtype=torch.bool)
+        for row, image in enumerate(images):
+            boxes = self.boxes(image)
+            if not boxes or self.place == "background":
+                values[row] = self.inner.release(image[None], noise).images()[0]
+                covered[row] = True
+            for top, bottom, left, right in boxes:
+                part = slice(top, bottom), slice(left, right)
+                if self.place == "background":
+                    values[row, :, *part] = image[:, *part]
+                    covered[row, :, *part] = False
+                else:
+                    values[row, :, *part] = self.inner.release(image[None, :, *part], noise).images()[0]
+                    covered[row, :, *part] = True
+        return RegionRelease(values, self.spec, (images.shape[2], images.shape[3]), covered=covered)
+
+    def boxes(self, image: Tensor) -> list[Box]:
+        """The boxes of a (C, H, W) uint8 image, disjoint; none where there is no face, and all is protected.
+
+        Raises:
+            ImageError: see release.
+            ArtefactError: the weights of the detector, or the file of boxes, cannot be read.
+        """
+        _, height, width = image.shape
+        if self.place == "box":
+            edges = self._listed(image)
+        else:
+            colours = image[None].expand(1, 3, height, width)
+            found = self._detector.detect(colours, _DETECTOR)[0].boxes
+            sides = (found[:, 2:] - found[:, :2]).amax(1, keepdim=True) * self.margin
+            edges = torch.cat([found[:, :2] - sides, found[:, 2:] + sides], 1).tolist()
+        boxes = [
+            (
+                *(max(0, math.floor(top)), min(height, math.ceil(bottom))),
+                *(max(0, math.floor(left)), min(width, math.ceil(right))),
+            )
+            for left, top, right, bottom in edges
+        ]
+        boxes = _disjoint([box for box in boxes if box[0] < box[1] and box[2] < box[3]])
+        if not boxes and (self.missing == "stop" or self.place == "box"):
+            what = "no box in the image" if self.place == "box" else "no face was found"
+            cure = "" if self.place == "box" else ", or protect all of such images (--no-face all)"
+            raise ImageError(
+                f"{what}: it is not released: look at it yourself, and protect it without --where{cure}",
+                cause=what,
+            )
+        return boxes
+
+    def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
+        """None: all around the boxes is shown, and where they lie depends on the image."""
+        return
+
+    def unproved(self, shape: tuple[int, int, int]) -> str:
+        """What is proved of (C, H, W) images in place of a guarantee, in words."""
+        inside = {"faces": "within each box around a face", "background": "outside of the faces"}
+        where = inside.get(self.place, "within the boxes")
+        proved = self.inner.guarantee(shape) or "nothing is proved"
+        return f"{where}: {proved}; all else is shown as it is, and a face that was not found is shown"
+
+    def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
+        """None: a receiver does not know which parts were protected. See Protection.suspicious."""
+        return None
+
+    @cached_property
+    def _detector(self) -> MTCNN:
+        return MTCNN.load(self.file)
+
+    @cached_property
+    def _table(self) -> dict[bytes | None, list[tuple[float, float, float, float]]]:
+        return _read_boxes(Path(self.file))
+
+    def _listed(self, image: Tensor) -> list[list[float]]:
+        table = self._table
+        listed = table.get(None, []) if None in table else table.get(digest(image), [])
+        _, height, width = image.shape
+        return [
+            [each if max(box) > 1 else each * (width, height)[axis % 2] for axis, each in enumerate(box)]
+            for box in listed
+        ]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The parameters alone: another process reads the file itself."""
+        return {name: value for name, value in vars(self).items() if name not in ("_detector", "_table")}
+
+
+def _read_boxes(path: Path) -> dict[bytes | None, list[tuple[float, float, float, float]]]:
+    """Left, top, right and bottom edges, by the digest of the image; by None where they are for all."""
+    sides = ("left", "top", "right", "bottom")
+    found: dict[bytes | None, list[tuple[float, float, float, float]]] = {}
+    digests: dict[str, bytes] = {}
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            header = reader.fieldnames or []
+            if missing := [name for name in sides if name not in header]:
+                raise DataError(f"{path}: no column {missing[0]!r}: write left,top,right,bottom")
+            for row in reader:
+                line = f"{path}, line {reader.line_num}"
+                try:
+                    left, top, right, bottom = (float(row[name]) for name in sides)
+                except (TypeError, ValueError) as error:
+                    raise DataError(f"{line}: an edge is no number: write left,top,right,bottom") from error
+                if not (0 <= left < right < math.inf and 0 <= top < bottom < math.inf):
+                    raise DataError(f"{line}: left must be below right, top below bottom, and none below 0")
+                name = row.get("file") or None
+                if name is not None and name not in digests:
+                    digests[name] = digest(read(path.parent / name, channels=None))
+                key = None if name is None else digests[name]
+                found.setdefault(key, []).append((left, top, right, bottom))
+    except (OSError, UnicodeError, csv.Error) as error:
+        raise ArtefactError(f"{path}: cannot be read as a CSV of boxes ({error})") from error
+    if None in found and len(found) > 1:
+        raise DataError(f"{path}: some rows name a file and some do not: name one in each row, or in none")
+    return found
+
+
+def _disjoint(boxes: list[Box]) -> list[Box]:
+    """Boxes that overlap, as the least box around them, until none do."""
+    kept: list[Box] = []
+    for box in boxes:
+        joined = box
+        while overlapping := [each for each in kept if _overlap(each, joined)]:
+            kept = [each for each in kept if each not in overlapping]
+            tops, bottoms, lefts, rights = zip(joined, *overlapping, strict=True)
+            joined = min(tops), max(bottoms), min(lefts), max(rights)
+        kept.append(joined)
+    return sorted(kept)
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
