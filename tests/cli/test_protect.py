@@ -94,6 +94,38 @@ def test_a_folder_is_protected_and_said_to_be(protect: Command, home: Path, tmp_
     assert set(files(tmp_path / "out")) == {"0.png", "1.png", "2.png", "manifest.json"}
 
 
+def test_a_part_of_each_image_is_protected_and_the_rest_is_as_it_was(protect: Command, tmp_path: Path):
+    folder = photos(tmp_path / "photos")
+    (tmp_path / "boxes.csv").write_text("left,top,right,bottom\n0,0.5,1,1\n")
+    part = ("--where", f"box:{tmp_path}/boxes.csv")
+    said = protect(folder, tmp_path / "released", *part, spec="pixelize:cell=4")
+    assert said.code == 0, said.err
+    assert "within the boxes: nothing is proved; all else is shown as it is" in said.out
+    for before in sorted(folder.rglob("*.png")):
+        after = tmp_path / "released" / before.relative_to(folder)
+        original, released = images.read(before), images.read(after)
+        half = original.shape[1] // 2
+        assert torch.equal(released[:, :half], original[:, :half])
+        assert not torch.equal(released[:, half:], original[:, half:])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--where", "faces"], "--where faces: name the weights that find faces, with --detector FILE"),
+        (["--where", "face"], "--where face: faces, background, or box:FILE"),
+        (["--margin", "0.1"], "--margin is for parts of an image: add --where faces"),
+        (["--where", "box"], "box:FILE names a CSV with left,top,right,bottom"),
+    ],
+)
+def test_a_part_that_is_not_named_as_it_must_be_is_a_mistake(
+    protect: Command, tmp_path: Path, options: list[str], message: str
+):
+    folder = photos(tmp_path / "photos")
+    assert message in mistake(protect(folder, tmp_path / "released", *options, spec="blur:radius=4"))
+    assert not (tmp_path / "released").exists()
+
+
 def test_a_second_run_says_that_everything_was_there(protect: Command, tmp_path: Path):
     photos(tmp_path / "photos")
     protect("photos", "out")

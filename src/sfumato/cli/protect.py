@@ -25,7 +25,8 @@ _SHOWN = 3  # sizes of images whose guarantee is printed
 
 def protect(
     source: Annotated[
-        str, typer.Argument(help="A folder of any depth or a tar file, or a URL of one; an image, or -")
+        str,
+        typer.Argument(help="A folder of any depth or a tar file, or a URL of one; an image, or -; a video"),
     ],
     target: Annotated[str, typer.Argument(help="A new folder, or its URL; for one image a new file, or -")],
     spec: Annotated[str, typer.Option("--with", metavar="SPEC", help="As dp-pix:cell=8,epsilon=3.")],
@@ -103,10 +104,14 @@ def protect(
     Every image is charged in the ledger before its release is written; the same image and spec give the same
     release again, for nothing. In a folder, files that fail are counted by cause, and the exit code is 1.
 
+    A video becomes an .mp4 without sound and metadata, and is charged as one image; with --where faces they
+    are followed from frame to frame.
+
     URLs are what fsspec opens, such as s3://bucket/photos where s3fs is installed; keys and passwords come
     from the environment. On a Ray cluster of several machines, both are URLs or folders that all share.
     """
     from sfumato import protect as protections
+    from sfumato.device import video
     from sfumato.device.folder import FolderConfig
     from sfumato.device.ledger import default_path
     from sfumato.device.scopes import is_url
@@ -118,6 +123,9 @@ def protect(
     protection: Any = protections.parse(
         _on_part(spec, where, detector, margin, no_face), takes=KINDS if where is None else ("pixels",)
     )
+    if Path(source).suffix.lower() in video.SUFFIXES and not is_url(source):
+        _clip(source, target, protection, ledger or default_path(), as_json=as_json)
+        return
     many = is_url(source) or Path(source).is_dir() or is_shard(source)
     suffix = "" if many or Path(target).is_dir() else Path(target).suffix.lower().removeprefix(".")
     name = (format_name or suffix or usual_format(kind_of(protection))).upper()
@@ -374,6 +382,35 @@ def _one(
     print(f"{charged}; ledger: {ledger}", file=sys.stderr)
     if begun:
         print(_begun(), file=sys.stderr)
+
+
+def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: bool) -> None:
+    """Release a video, and say what became of it."""
+    from dataclasses import asdict
+
+    from sfumato.device.ledger import Ledger
+    from sfumato.device.survey import survey
+    from sfumato.device.video import protect_video
+    from sfumato.errors import DataError
+
+    if Path(target).exists():
+        raise DataError(f"{target}: is there already, and might be an original: name a new file")
+    with Ledger(ledger) as opened:
+        begun = opened.begun
+        survey(opened)
+        clip = protect_video(source, target, protection, opened)
+    shape = (3, *clip.size)
+    if as_json:
+        print_json({"spec": protection.spec, "proved": _proved(protection, shape, 1), **asdict(clip)})
+        return
+    print(f"{protection.spec}: {_proved(protection, shape, 1)}")
+    height, width = clip.size
+    print(f"{clip.frames:,} frames of {width}x{height}, {clip.seconds:.1f} s, without sound and metadata")
+    if clip.faces:
+        print(f"boxes: at most {clip.faces} at once; {clip.without:,} frames have none")
+    print(f"{'charged' if clip.charged else 'charged before'}, as one image; ledger: {ledger}")
+    if begun:
+        print(_begun())
 
 
 def _cure_of_size(protection: "Protection") -> str:

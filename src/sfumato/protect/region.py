@@ -11,6 +11,7 @@ the detector misses is shown.
 
 import csv
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -79,7 +80,7 @@ class Region:
     def __post_init__(self) -> None:
         if self.place not in PLACES:
             raise SpecError(f"@{self.place}: one of {', '.join(PLACES)}")
-        if kind_of(self.inner) != "pixels" or hasattr(self.inner, "artefact") or self.inner.spec == "none":
+        if hasattr(self.inner, "artefact") or kind_of(self.inner) != "pixels" or self.inner.spec == "none":
             raise SpecError(
                 f"{self.inner.spec}: cannot be applied to a part of an image: choose blur, pixelize, "
                 "gaussian, dp-pix or block"
@@ -117,21 +118,30 @@ class Region:
             SpecError: a parameter does not fit a face, such as cells larger than it.
         """
         check_batch(images)
-        values, covered = images.clone(), torch.zeros(len(images), 1, *images.shape[2:], dtype=torch.bool)
-        for row, image in enumerate(images):
-            boxes = self.boxes(image)
-            if not boxes or self.place == "background":
-                values[row] = self.inner.release(image[None], noise).images()[0]
-                covered[row] = True
-            for top, bottom, left, right in boxes:
-                part = slice(top, bottom), slice(left, right)
-                if self.place == "background":
-                    values[row, :, *part] = image[:, *part]
-                    covered[row, :, *part] = False
-                else:
-                    values[row, :, *part] = self.inner.release(image[None, :, *part], noise).images()[0]
-                    covered[row, :, *part] = True
+        done = [self.applied(image, self.boxes(image), noise) for image in images]
+        values, covered = (torch.stack(parts) for parts in zip(*done, strict=True))
         return RegionRelease(values, self.spec, (images.shape[2], images.shape[3]), covered=covered)
+
+    def applied(self, image: Tensor, boxes: Sequence[Box], noise: Noise) -> tuple[Tensor, Tensor]:
+        """A (C, H, W) uint8 image with its boxes protected, or all but these; and (1, H, W) bool, where.
+
+        Without boxes, all of it is protected. Raises SpecError as release does.
+        """
+        covered = torch.zeros(1, *image.shape[1:], dtype=torch.bool)
+        if not boxes or self.place == "background":
+            values = self.inner.release(image[None], noise).images()[0].clone()
+            covered[:] = True
+        else:
+            values = image.clone()
+        for top, bottom, left, right in boxes:
+            part = slice(top, bottom), slice(left, right)
+            if self.place == "background":
+                values[:, *part] = image[:, *part]
+                covered[:, *part] = False
+            else:
+                values[:, *part] = self.inner.release(image[None, :, *part], noise).images()[0]
+                covered[:, *part] = True
+        return values, covered
 
     def boxes(self, image: Tensor) -> list[Box]:
         """The boxes of a (C, H, W) uint8 image, disjoint; none where there is no face, and all is protected.
@@ -139,6 +149,21 @@ class Region:
         Raises:
             ImageError: see release.
             ArtefactError: the weights of the detector, or the file of boxes, cannot be read.
+        """
+        boxes = disjoint(self.found(image))
+        if not boxes and (self.missing == "stop" or self.place == "box"):
+            what = "no box in the image" if self.place == "box" else "no face was found"
+            cure = "" if self.place == "box" else ", or protect all of such images (--no-face all)"
+            raise ImageError(
+                f"{what}: it is not released: look at it yourself, and protect it without --where{cure}",
+                cause=what,
+            )
+        return boxes
+
+    def found(self, image: Tensor) -> list[Box]:
+        """The boxes of a (C, H, W) uint8 image, which may overlap; none where there is nothing.
+
+        Raises ArtefactError as boxes does.
         """
         _, height, width = image.shape
         if self.place == "box":
@@ -155,15 +180,7 @@ class Region:
             )
             for left, top, right, bottom in edges
         ]
-        boxes = _disjoint([box for box in boxes if box[0] < box[1] and box[2] < box[3]])
-        if not boxes and (self.missing == "stop" or self.place == "box"):
-            what = "no box in the image" if self.place == "box" else "no face was found"
-            cure = "" if self.place == "box" else ", or protect all of such images (--no-face all)"
-            raise ImageError(
-                f"{what}: it is not released: look at it yourself, and protect it without --where{cure}",
-                cause=what,
-            )
-        return boxes
+        return [box for box in boxes if box[0] < box[1] and box[2] < box[3]]
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
         """None: all around the boxes is shown, and where they lie depends on the image."""
@@ -173,7 +190,7 @@ class Region:
         """What is proved of (C, H, W) images in place of a guarantee, in words."""
         inside = {"faces": "within each box around a face", "background": "outside of the faces"}
         where = inside.get(self.place, "within the boxes")
-        proved = self.inner.guarantee(shape) or "nothing is proved"
+        proved = str(self.inner.guarantee(shape) or "nothing is proved").partition(";")[0]
         return f"{where}: {proved}; all else is shown as it is, and a face that was not found is shown"
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
@@ -233,18 +250,24 @@ def _read_boxes(path: Path) -> dict[bytes | None, list[tuple[float, float, float
     return found
 
 
-def _disjoint(boxes: list[Box]) -> list[Box]:
+def disjoint(boxes: Iterable[Box]) -> list[Box]:
     """Boxes that overlap, as the least box around them, until none do."""
     kept: list[Box] = []
     for box in boxes:
         joined = box
-        while overlapping := [each for each in kept if _overlap(each, joined)]:
+        while overlapping := [each for each in kept if overlap(each, joined)]:
             kept = [each for each in kept if each not in overlapping]
-            tops, bottoms, lefts, rights = zip(joined, *overlapping, strict=True)
-            joined = min(tops), max(bottoms), min(lefts), max(rights)
+            joined = around([joined, *overlapping])
         kept.append(joined)
     return sorted(kept)
 
 
-def _overlap(one: Box, other: Box) -> bool:
+def around(boxes: Iterable[Box]) -> Box:
+    """The least box that holds some."""
+    tops, bottoms, lefts, rights = zip(*boxes, strict=True)
+    return min(tops), max(bottoms), min(lefts), max(rights)
+
+
+def overlap(one: Box, other: Box) -> bool:
+    """Whether two boxes share a pixel."""
     return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]

@@ -1,0 +1,183 @@
+"""Video: every frame protected, faces followed, one charge, no sound."""
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+from pictures import photographs
+
+from sfumato.device.budgets import Budget
+from sfumato.device.ledger import Ledger
+from sfumato.device.video import _between, protect_video
+from sfumato.errors import BudgetExceededError, ConfigError, ImageError
+from sfumato.protect import parse
+
+DETECTOR = "weights/mtcnn.safetensors"
+
+
+def write(path: Path, frames: list[np.ndarray], *, sound: bool = False) -> Path:
+    """A clip of (H, W, 3) uint8 frames, 10 a second."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=10)
+        stream.height, stream.width = frames[0].shape[:2]
+        stream.pix_fmt, stream.options = "yuv420p", {"crf": "1"}
+        tone = container.add_stream("aac", rate=8000) if sound else None
+        if tone is not None:
+            samples = av.AudioFrame.from_ndarray(
+                np.zeros((1, 1024), np.float32), format="fltp", layout="mono"
+            )
+            samples.sample_rate = 8000
+            for packet in [*tone.encode(samples), *tone.encode()]:
+                container.mux(packet)
+        for frame in frames:
+            for packet in stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")):
+                container.mux(packet)
+        for packet in stream.encode():
+            container.mux(packet)
+    return path
+
+
+def read(path: Path) -> torch.Tensor:
+    """(N, 3, H, W) uint8 of a clip."""
+    with av.open(str(path)) as container:
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    return torch.from_numpy(np.stack(frames)).movedim(-1, 1)
+
+
+def scene(count: int = 12, height: int = 64, width: int = 96) -> list[np.ndarray]:
+    """Smooth frames that H.264 keeps nearly as they are; a bright square moves in the lower half."""
+    ramp = np.linspace(40, 160, width)[None, :, None] + np.zeros((height, 1, 3))
+    frames = []
+    for number in range(count):
+        frame = ramp.copy()
+        frame[40:56, 4 * number : 4 * number + 16] = 240
+        frames.append(frame.astype(np.uint8))
+    return frames
+
+
+@pytest.fixture
+def ledger(tmp_path: Path):
+    with Ledger(tmp_path / "ledger.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def lower(tmp_path: Path) -> str:
+    """The lower half of the frame."""
+    path = tmp_path / "lower.csv"
+    path.write_text("left,top,right,bottom\n0,0.5,1,1\n")
+    return f"pixelize:cell=16@box:file={path}"
+
+
+def test_a_box_is_protected_in_every_frame_and_all_else_is_shown(tmp_path: Path, ledger: Ledger, lower: str):
+    source = write(tmp_path / "in.mp4", scene())
+    clip = protect_video(source, tmp_path / "out.mp4", parse(lower), ledger)
+    assert (clip.frames, clip.size, clip.faces, clip.without, clip.charged) == (12, (64, 96), 1, 0, True)
+    assert clip.seconds == pytest.approx(1.2)
+    before, after = read(source).float(), read(tmp_path / "out.mp4").float()
+    assert (before - after)[:, :, :30].abs().mean() < 4
+    cells = (
+        torch.nn.functional.avg_pool2d(before[:, :, 32:], 16)
+        .repeat_interleave(16, 2)
+        .repeat_interleave(16, 3)
+    )
+    assert (after[:, :, 32:] - cells).abs().mean() < 4
+    assert (after[:, :, 32:] - before[:, :, 32:]).abs().mean() > 10
+
+
+def test_whole_frames_are_protected_where_no_part_is_named(tmp_path: Path, ledger: Ledger):
+    source = write(tmp_path / "in.mp4", scene(5))
+    clip = protect_video(source, tmp_path / "out.mp4", parse("pixelize:cell=32"), ledger)
+    assert clip.faces == 0
+    values = read(tmp_path / "out.mp4").float()
+    assert values[:, :, :32, :32].std((2, 3)).max() < 4
+
+
+def test_sound_is_left_out_and_odd_sides_are_made_even(tmp_path: Path, ledger: Ledger):
+    frames = [frame[:, :94] for frame in scene(4)]
+    source = write(tmp_path / "in.mkv", frames, sound=True)
+    with av.open(str(source)) as container:
+        assert [stream.type for stream in container.streams] == ["video", "audio"]
+    protect_video(source, tmp_path / "out.mp4", parse("blur:radius=6"), ledger)
+    with av.open(str(tmp_path / "out.mp4")) as container:
+        assert [stream.type for stream in container.streams] == ["video"]
+    assert read(tmp_path / "out.mp4").shape == (4, 3, 64, 94)
+
+
+def test_the_same_clip_is_charged_once_and_budgets_hold(tmp_path: Path, ledger: Ledger, lower: str):
+    source = write(tmp_path / "in.mp4", scene(4))
+    ledger.set_budget(Budget.parse("releases=1"))
+    assert protect_video(source, tmp_path / "one.mp4", parse(lower), ledger).charged
+    assert not protect_video(source, tmp_path / "two.mp4", parse(lower), ledger).charged
+    with pytest.raises(BudgetExceededError):
+        protect_video(source, tmp_path / "three.mp4", parse("blur:radius=6"), ledger)
+    assert sorted(path.name for path in tmp_path.glob("*.mp4")) == ["in.mp4", "one.mp4", "two.mp4"]
+
+
+def test_a_face_is_covered_in_all_frames(tmp_path: Path, ledger: Ledger, shared_data: Path):
+    photograph = photographs(shared_data, "lfw_faces_84", 1)[0].permute(1, 2, 0).numpy()
+    frames, inner = [], []
+    for number in range(17):
+        frame = np.full((160, 240, 3), 110, np.uint8)
+        left = 20 + 6 * number
+        if number >= 3:  # it comes between two looks
+            frame[40:124, left : left + 84] = photograph
+        frames.append(frame)
+        inner.append(slice(left + 25, left + 59))
+    source = write(tmp_path / "in.mp4", frames)
+    spec = f"pixelize:cell=1/3@faces:file={shared_data / DETECTOR}"
+    clip = protect_video(source, tmp_path / "out.mp4", parse(spec), ledger)
+    assert clip.faces == 1
+    before, after = read(source).float(), read(tmp_path / "out.mp4").float()
+    for number in range(3, 17):
+        part = (number, slice(None), slice(40 + 24, 40 + 66), inner[number])
+        assert (before[part] - after[part]).abs().mean() > 8, number
+
+
+def test_a_clip_in_which_no_face_is_found_is_not_released(tmp_path: Path, ledger: Ledger, shared_data: Path):
+    source = write(tmp_path / "in.mp4", scene(6))
+    spec = f"blur:radius=6@faces:file={shared_data / DETECTOR}"
+    with pytest.raises(ImageError, match="no face was found in any frame: it is not released"):
+        protect_video(source, tmp_path / "out.mp4", parse(spec), ledger)
+    assert not (tmp_path / "out.mp4").exists()
+    clip = protect_video(source, tmp_path / "out.mp4", parse(f"{spec},missing=all"), ledger)
+    assert clip.without == 6
+    assert (read(tmp_path / "out.mp4").float() - read(source).float())[:, :, 40:56].abs().mean() > 5
+
+
+def test_what_is_covered_between_two_looks():
+    one, near, far = (0, 10, 0, 10), (4, 14, 4, 14), (50, 60, 50, 60)
+    covered, later = _between({one: 0.0}, [near], 5, held=10)
+    assert covered == [(0, 14, 0, 14)]  # from where it was to where it is
+    assert later == {near: 0.0}
+    covered, later = _between({one: 0.0}, [far], 5, held=10)  # one is found no more, and one is new
+    assert covered == [one, far]
+    assert later == {far: 0.0, one: 5.0}
+    assert _between({one: 10.0}, [], 5, held=10) == ([one], {})
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "message"),
+    [
+        ("dp-pix:cell=8,epsilon=3", "out.mp4", "averages its noise over frames that show the same"),
+        ("blur:radius=4", "out.avi", "a protected video is an .mp4"),
+    ],
+)
+def test_what_cannot_be_released_is_refused(
+    tmp_path: Path, ledger: Ledger, spec: str, name: str, message: str
+):
+    source = write(tmp_path / "in.mp4", scene(2))
+    with pytest.raises(ConfigError, match=message):
+        protect_video(source, tmp_path / name, parse(spec), ledger)
+
+
+def test_what_is_no_video_and_what_would_not_change_are_refused(tmp_path: Path, ledger: Ledger):
+    (tmp_path / "text.mp4").write_text("no video")
+    with pytest.raises(ImageError, match="cannot be read as a video"):
+        protect_video(tmp_path / "text.mp4", tmp_path / "out.mp4", parse("blur:radius=4"), ledger)
+    source = write(tmp_path / "grey.mp4", [np.full((32, 32, 3), 90, np.uint8)] * 3)
+    with pytest.raises(ImageError, match="would change it by 0 grey levels"):
+        protect_video(source, tmp_path / "out.mp4", parse("blur:radius=4"), ledger)
+    assert not (tmp_path / "out.mp4").exists()

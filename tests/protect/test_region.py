@@ -1,0 +1,180 @@
+"""Protections on parts of an image: what is protected, what is shown, and what is said of it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pictures import photographs
+
+from sfumato import images
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
+from sfumato.files import portable
+from sfumato.protect import expand, parse
+from sfumato.protect.naming import guarantee_words, naming_words
+from sfumato.protect.region import around, disjoint, overlap
+
+DETECTOR = "weights/mtcnn.safetensors"
+
+
+def boxes(path: Path, *rows: str) -> Path:
+    path.write_text("\n".join(["left,top,right,bottom", *rows]))
+    return path
+
+
+@pytest.fixture
+def image() -> torch.Tensor:
+    draw = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (1, 3, 40, 60), generator=draw).to(torch.uint8)
+
+
+@pytest.mark.parametrize("spec", ["blur:radius=2", "pixelize:cell=1/4", "dp-pix:cell=5,epsilon=3"])
+def test_a_box_is_protected_as_an_image_of_its_own_and_all_else_is_shown(
+    tmp_path: Path, image: torch.Tensor, spec: str
+):
+    path = boxes(tmp_path / "b.csv", "10,5,30,25")
+    released = parse(f"{spec}@box:file={path}").release(image, seeded_noise(3)).images()
+    part = image[:, :, 5:25, 10:30]
+    expected = image.clone()
+    expected[:, :, 5:25, 10:30] = parse(spec).release(part, seeded_noise(3)).images()
+    assert torch.equal(released, expected)
+    assert not torch.equal(released, image)
+
+
+def test_edges_up_to_1_are_shares_of_the_image(tmp_path: Path, image: torch.Tensor):
+    pixels = boxes(tmp_path / "pixels.csv", "15,10,45,30")
+    shares = boxes(tmp_path / "shares.csv", "0.25,0.25,0.75,0.75")
+    ours, theirs = (
+        parse(f"pixelize:cell=4@box:file={path}").release(image, seeded_noise(0)).images()
+        for path in (pixels, shares)
+    )
+    assert torch.equal(ours, theirs)
+
+
+def test_images_that_a_file_names_have_boxes_of_their_own(tmp_path: Path, image: torch.Tensor):
+    images.write(tmp_path / "a.png", image[0])
+    images.write(tmp_path / "b.png", image[0].flip(2))
+    (tmp_path / "boxes.csv").write_text(
+        "file,left,top,right,bottom\na.png,0,0,10,10\na.png,20,20,30,30\nb.png,5,5,9,9\n"
+    )
+    region = parse(f"blur:radius=2@box:file={tmp_path}/boxes.csv")
+    assert region.boxes(image[0]) == [(0, 10, 0, 10), (20, 30, 20, 30)]
+    assert region.boxes(image[0].flip(2)) == [(5, 9, 5, 9)]
+    with pytest.raises(ImageError, match="no box in the image: it is not released"):
+        region.boxes(image[0].flip(1))
+
+
+BOX = st.builds(
+    lambda top, height, left, width: (top, top + height, left, left + width),
+    *(st.integers(0, 30), st.integers(1, 12), st.integers(0, 30), st.integers(1, 12)),
+)
+
+
+@given(st.lists(BOX, max_size=8))
+def test_boxes_are_made_disjoint_and_cover_as_much(listed: list[tuple[int, int, int, int]]):
+    joined = disjoint(listed)
+    assert not any(overlap(a, b) for i, a in enumerate(joined) for b in joined[:i])
+    for box in listed:
+        assert any(around([box, each]) == each for each in joined)
+
+
+def test_the_background_is_all_but_the_faces(shared_data: Path):
+    scene, face = _scene(shared_data)
+    file = shared_data / DETECTOR
+    on, off = (
+        parse(f"blur:radius=6@{place}:file={file}").release(scene[None], seeded_noise(0)).images()[0]
+        for place in ("faces", "background")
+    )
+    top, bottom, left, right = face
+    assert torch.equal(off[:, top:bottom, left:right], scene[:, top:bottom, left:right])
+    assert (on[:, top:bottom, left:right] != scene[:, top:bottom, left:right]).double().mean() > 0.5
+    changed = (on != scene).any(0), (off != scene).any(0)
+    assert not (changed[0] & changed[1]).any()
+    corner = slice(0, 40), slice(0, 40)
+    assert not changed[0][corner].any()
+    assert changed[1][corner].any()
+
+
+def test_an_image_without_a_face_is_refused_or_protected_wholly(shared_data: Path):
+    draw = torch.Generator().manual_seed(0)
+    sky = torch.randint(100, 120, (1, 3, 80, 80), generator=draw).to(torch.uint8)
+    spec = f"blur:radius=6@faces:file={shared_data / DETECTOR}"
+    with pytest.raises(ImageError, match=r"no face was found: it is not released: .* \(--no-face all\)"):
+        parse(spec).release(sky, seeded_noise(0))
+    wholly = parse(f"{spec},missing=all").release(sky, seeded_noise(0)).images()
+    assert torch.equal(wholly, parse("blur:radius=6").release(sky, seeded_noise(0)).images())
+
+
+def _scene(shared_data: Path) -> tuple[torch.Tensor, tuple[int, int, int, int]]:
+    """A photograph in a grey scene, and where its eyes, nose and mouth are."""
+    photograph = photographs(shared_data, "lfw_faces_84", 1)[0]
+    draw = torch.Generator().manual_seed(0)
+    scene = torch.randint(90, 130, (3, 200, 260), generator=draw).to(torch.uint8)
+    scene[:, 60:144, 100:184] = photograph
+    return scene, (60 + 28, 60 + 64, 100 + 26, 100 + 58)
+
+
+# What is said of it
+
+
+def test_its_spec_is_read_back_and_its_folders_stay_here(tmp_path: Path):
+    path = boxes(tmp_path / "b.csv", "0,0,1,1")
+    spec = f"dp-pix:cell=1/8,epsilon=3@faces:file={path},margin=0.5,missing=all"
+    assert parse(spec).spec == spec
+    assert portable(spec) == "dp-pix:cell=1/8,epsilon=3@faces:file=b.csv,margin=0.5,missing=all"
+    assert [each.spec for each in expand(f"blur:radius=2,4@box:file={path}")] == [
+        f"blur:radius=2@box:file={path}",
+        f"blur:radius=4@box:file={path}",
+    ]
+
+
+def test_nothing_is_proved_of_the_image_and_something_of_each_box():
+    region = parse("dp-pix:cell=4,epsilon=3@faces:file=m.safetensors")
+    assert region.guarantee((3, 40, 40)) is None
+    assert guarantee_words(region, (3, 40, 40)) == (
+        "within each box around a face: hides any 1 pixel at eps = 3 (pure DP); "
+        "all else is shown as it is, and a face that was not found is shown"
+    )
+    assert naming_words(region, (3, 40, 40)) == "nothing is proved of who it shows"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    {
+        "none@faces:file=m": "none: cannot be applied to a part of an image",
+        "code:artefact=c@faces:file=m": "cannot be applied to a part of an image: choose blur",
+        "blur:radius=2@faces": "@faces: file is missing: write @faces:file=...",
+        "blur:radius=2@faces:weights=m": "@faces: no parameter 'weights'",
+        "blur:radius=2@faces:file=m,margin=4": "margin=4: from 0 to 3 times the side of a face",
+        "blur:radius=2@faces:file=m,missing=show": "missing=show: stop, to release nothing of such an image",
+    }.items(),
+)
+def test_a_part_that_cannot_be_meant_is_refused(spec: str, message: str):
+    with pytest.raises(SpecError) as error:
+        parse(spec)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    {
+        "left,top,right\n0,0,1": "no column 'bottom': write left,top,right,bottom",
+        "left,top,right,bottom\n0,0,x,1": "line 2: an edge is no number",
+        "left,top,right,bottom\n5,0,5,9": "line 2: left must be below right",
+        "left,top,right,bottom\n-1,0,5,9": "none below 0",
+    }.items(),
+)
+def test_a_file_of_boxes_that_is_wrong_is_refused(
+    tmp_path: Path, image: torch.Tensor, text: str, message: str
+):
+    (tmp_path / "b.csv").write_text(text)
+    with pytest.raises(DataError) as error:
+        parse(f"blur:radius=2@box:file={tmp_path}/b.csv").boxes(image[0])
+    assert message in str(error.value)
+
+
+def test_a_file_of_boxes_that_is_not_there_is_refused(tmp_path: Path, image: torch.Tensor):
+    with pytest.raises(ArtefactError, match="cannot be read as a CSV of boxes"):
+        parse(f"blur:radius=2@box:file={tmp_path}/b.csv").boxes(image[0])
