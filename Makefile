@@ -59,6 +59,10 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/lfw-hats.yaml
 	$(BIN)/sfumato study run studies/faces-expression.yaml
 	$(BIN)/sfumato study run studies/faces-noise.yaml
+	$(BIN)/python studies/unpack.py cmu ../shared/data runs/data/cmu
+	$(BIN)/sfumato study run studies/cmu-sunglasses.yaml
+	$(BIN)/sfumato study run studies/omniglot-codes.yaml
+	$(BIN)/python studies/regions.py
 	$(BIN)/sfumato study run studies/caltech101.yaml
 	$(BIN)/sfumato study run studies/caltech101-models.yaml
 	$(BIN)/python studies/ranges.py
