@@ -1,17 +1,20 @@
-"""How many faces `--where faces` covers: LFW photographs pasted into scenes of Caltech-101.
+"""How many faces `--where faces` covers, in images and in a video: LFW photographs in scenes of Caltech-101.
 
     python studies/unpack.py lfw ../shared/data runs/data/lfw          # and caltech101
-    python studies/regions.py                                           # a minute of one core
+    python studies/regions.py                                           # a minute
 
 100 scenes of 640x480 with one to four faces, 48 to 200 pixels high. A face is covered where boxes hold all of what is
-between its brows, its ears and its chin: the middle of the crop, 60% of its height and half of its width. Writes
-studies/results/regions.json.
+between its brows, its ears and its chin: the middle of the crop, 60% of its height and half of its width. The video has ten seconds at 25 frames of 640x480: one face moves from left to right,
+another comes after three seconds. Writes studies/results/regions.json.
 """
 
 import json
 import random
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +22,8 @@ from torch.nn import functional
 
 import sfumato
 from sfumato.data.listing import read_rows
+from sfumato.device.ledger import Ledger
+from sfumato.device.video import EVERY, HELD, followed, pixels, protect_video
 from sfumato.files import whole
 from sfumato.images import read
 from sfumato.proportions import wilson
@@ -55,6 +60,70 @@ def scene(draw: random.Random, scenes: list[Path], faces: list[Path]) -> tuple[T
 def _resized(image: Tensor, height: int, width: int) -> Tensor:
     pixels = functional.interpolate(image[None].float(), (height, width), mode="bicubic", antialias=True)[0]
     return pixels.round().clamp(0, 255).to(torch.uint8)
+
+
+def clip(
+    draw: random.Random, scenes: list[Path], faces: list[Path], path: Path
+) -> list[list[tuple[int, ...]]]:
+    """Write a video; for each frame, what must be covered."""
+    import av
+
+    ground = _resized(read(draw.choice(scenes)), HEIGHT, WIDTH)
+    first, second = (_resized(read(draw.choice(faces)), side, side) for side in (110, 80))
+    wanted = []
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=25)
+        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+        for number in range(250):
+            frame = ground.clone()
+            placed = [(first, 100, 10 + 2 * number)] + ([(second, 30 + number, 540)] if number >= 75 else [])
+            wanted.append([])
+            for face, top, left in placed:
+                side = face.shape[1]
+                frame[:, top : top + side, left : left + side] = face
+                edges = [round(share * side) for share in INNER]
+                wanted[-1].append((top + edges[0], top + edges[1], left + edges[2], left + edges[3]))
+            picture = av.VideoFrame.from_ndarray(frame.permute(1, 2, 0).numpy(), format="rgb24")
+            for packet in stream.encode(picture):
+                container.mux(packet)
+        for packet in stream.encode():
+            container.mux(packet)
+    return wanted
+
+
+def video(draw: random.Random, scenes: list[Path], faces: list[Path]) -> dict[str, Any]:
+    """How many faces of how many frames are covered, and how long a clip takes."""
+    protection = parse(f"pixelize:cell=1/4@faces:file={DETECTOR}")
+    with TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger.db") as ledger:
+        path = Path(folder) / "clip.mp4"
+        wanted = clip(draw, scenes, faces, path)
+        start = time.perf_counter()
+        done = protect_video(path, Path(folder) / "out.mp4", protection, ledger)
+        seconds = time.perf_counter() - start
+        covered = []
+        for frame, (_, boxes) in zip(wanted, covered_boxes(path, protection), strict=True):
+            for top, bottom, left, right in frame:
+                covered.append(
+                    any(b[0] <= top and bottom <= b[1] and b[2] <= left and right <= b[3] for b in boxes)
+                )
+    return {
+        "seconds_of_video": done.seconds,
+        "seconds": round(seconds, 1),
+        "faces": len(covered),
+        "covered": sum(covered) / len(covered),
+    }
+
+
+def covered_boxes(path: Path, protection: Region) -> Iterator[tuple[Tensor, list[Any]]]:
+    """The frames of a clip with the boxes that are covered."""
+    import av
+
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        frames = pixels(container, stream)
+        yield from (
+            (image, boxes or []) for image, boxes in followed(frames, protection, EVERY, held=HELD * 25)
+        )
 
 
 def main() -> None:
@@ -95,6 +164,8 @@ def main() -> None:
         "missed_sizes": sorted(size for size, hit in zip(sizes, found, strict=True) if not hit),
         "area": sum(shares) / len(shares),
         "milliseconds": round(1000 * seconds / SCENES, 1),
+        "video": video(draw, scenes, faces),
+        "threads": torch.get_num_threads(),
         "seed": 0,
         "version": sfumato.__version__,
     }

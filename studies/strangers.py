@@ -1,7 +1,7 @@
 """What `sfumato demo` says of a stranger's photographs, with its defaults, as a command of its own.
 
     python studies/unpack.py lfw ../shared/data runs/data/lfw          # and caltech101, and cmu
-    python studies/strangers.py gender smile sunglasses objects objects-encoder sixty
+    python studies/strangers.py gender gender-encoder smile sunglasses objects objects-encoder sixty
 
 Each is a table as somebody would write it, without a split, and one run of the command line; nothing was chosen for
 these data. Records: studies/results/strangers/NAME.json, with the seconds of two cores. A run that was stopped goes
@@ -47,8 +47,10 @@ class Photographs:
 
 
 SQUEEZENET = f"squeeze-net:{WEIGHTS / 'squeezenet1_0_imagenet_deepcomp.npz'}"
+FACES = f"mobile-face-net:{WEIGHTS / 'mobilefacenet_casia_112x96.safetensors'}"
 CASES = {
     "gender": Photographs("lfw/710.csv", "gender", "person"),
+    "gender-encoder": Photographs("lfw/710.csv", "gender", "person", more=("--encoder", FACES)),
     "smile": Photographs("lfw/710.csv", "smile", "person"),
     "sunglasses": Photographs("cmu/624.csv", "sunglasses", "person"),
     "objects": Photographs("caltech101/ten.csv", "class"),

@@ -10,7 +10,7 @@ from pictures import photographs
 
 from sfumato.device.budgets import Budget
 from sfumato.device.ledger import Ledger
-from sfumato.device.video import _between, protect_video
+from sfumato.device.video import between, protect_video
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError
 from sfumato.protect import parse
 
@@ -149,13 +149,13 @@ def test_a_clip_in_which_no_face_is_found_is_not_released(tmp_path: Path, ledger
 
 def test_what_is_covered_between_two_looks():
     one, near, far = (0, 10, 0, 10), (4, 14, 4, 14), (50, 60, 50, 60)
-    covered, later = _between({one: 0.0}, [near], 5, held=10)
+    covered, later = between({one: 0.0}, [near], 5, held=10)
     assert covered == [(0, 14, 0, 14)]  # from where it was to where it is
     assert later == {near: 0.0}
-    covered, later = _between({one: 0.0}, [far], 5, held=10)  # one is found no more, and one is new
+    covered, later = between({one: 0.0}, [far], 5, held=10)  # one is found no more, and one is new
     assert covered == [one, far]
     assert later == {far: 0.0, one: 5.0}
-    assert _between({one: 10.0}, [], 5, held=10) == ([one], {})
+    assert between({one: 10.0}, [], 5, held=10) == ([one], {})
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -36,8 +37,8 @@ from sfumato.protect.release import kind_of, made_of
 
 SUFFIXES = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi")
 
-_EVERY = 5  # frames from one look for faces to the next
-_HELD = 1.0  # seconds for which a face that is found no more stays covered
+EVERY = 5  # frames from one look for faces to the next
+HELD = 1.0  # seconds for which a face that is found no more stays covered
 _QUALITY = "20"  # of H.264; lower is better
 
 
@@ -68,7 +69,7 @@ def protect_video(
     protection: Any,
     ledger: Ledger,
     *,
-    every: int = _EVERY,
+    every: int = EVERY,
 ) -> Clip:
     """Protect all frames of a clip, or faces in them, into an MP4 (H.264) without sound and metadata.
 
@@ -106,7 +107,7 @@ def protect_video(
             stream = opened.streams.video[0]
             stream.thread_type = "AUTO"
             rate = stream.average_rate or 25
-            looks = _followed(_pixels(opened, stream), protection, every, held=_HELD * float(rate))
+            looks = followed(pixels(opened, stream), protection, every, held=HELD * float(rate))
             with av.open(str(temporary), "w", format="mp4") as written:
                 out = written.add_stream("libx264", rate=rate)
                 out.pix_fmt, out.options = "yuv420p", {"crf": _QUALITY, "preset": "veryfast"}
@@ -169,7 +170,7 @@ def _check(protection: Any, target: Path, every: int) -> None:
         )
 
 
-def _pixels(opened: Any, stream: Any) -> Iterator[Tensor]:
+def pixels(opened: Any, stream: Any) -> Iterator[Tensor]:
     """(3, H, W) uint8 of each frame, upright."""
     for frame in opened.decode(stream):
         image = torch.from_numpy(frame.to_ndarray(format="rgb24")).permute(2, 0, 1)
@@ -195,7 +196,7 @@ def _released(protection: Any, image: Tensor, boxes: list[Box] | None) -> tuple[
     return protection.applied(image, boxes or [], fresh_noise())
 
 
-def _followed(
+def followed(
     images: Iterator[Tensor], protection: Any, every: int, *, held: float
 ) -> Iterator[tuple[Tensor, list[Box] | None]]:
     """Each frame with its boxes; None where none are looked for.
@@ -214,15 +215,24 @@ def _followed(
         return
     known = dict.fromkeys(protection.found(first), 0.0)  # box -> frames since it was found
     waiting = [first]
-    while more := list(islice(images, every)):
-        found = protection.found(more[-1])
-        covered, later = _between(known, found, len(more), held)
-        yield from ((image, covered) for image in [*waiting, *more[:-1]])
-        known, waiting = later, [more[-1]]
+    # One looks ahead while frames of the window before are protected and encoded.
+    with ThreadPoolExecutor(1) as looking:
+
+        def window() -> tuple[list[Tensor], Future[list[Box]] | None]:
+            more = list(islice(images, every))
+            return more, looking.submit(protection.found, more[-1]) if more else None
+
+        more, look = window()
+        while look is not None:
+            found = look.result()
+            covered, known = between(known, found, len(more), held)
+            ready, waiting = [*waiting, *more[:-1]], [more[-1]]
+            more, look = window()
+            yield from ((image, covered) for image in ready)
     yield from ((image, disjoint(known)) for image in waiting)
 
 
-def _between(
+def between(
     known: dict[Box, float], found: list[Box], frames: int, held: float
 ) -> tuple[list[Box], dict[Box, float]]:
     """What is covered from one look to the next, and the boxes known at the next.
