@@ -375,6 +375,8 @@ def _of(of: dict[str, Any], kind: str, cell: dict[str, Any], draw: random.Random
             return _similarity(cell, hidden=(static + adaptive) / 2)
         case "pictures":
             return _pictures(of, protection, seed)
+        case "examples":
+            return _examples(protection, seed)
         case "tells":
             return tells(protection, {"identity": adaptive, "headwear": task, "glasses": static}, seed=seed)
         case "proved":
@@ -506,6 +508,20 @@ def _pictures(of, protection: str, seed: int) -> dict[str, Any]:
         restores = protection != "none" and any("restored" in name for name in of["attacks"])
         result["restored"] = [_png(picture) for picture in restored] if restores else None
     return _record("pictures", {"protection": protection, "seed": seed}, result)
+
+
+def _examples(protection: str, seed: int) -> dict[str, Any]:
+    """Six faces, and what leaves of them."""
+    faces = [_face(number % 3) for number in range(6)]
+    hidden = protection.partition(":")[0] in ("code", "feature", "answer")
+    examples = [
+        {
+            "original": _png(face),
+            **({"words": "0110 1001"} if hidden else {"released": _png(0.5 * face + 60)}),
+        }
+        for face in faces
+    ]
+    return _record("examples", {"protection": protection, "seed": seed}, {"examples": examples})
 
 
 def _face(number: int) -> np.ndarray:

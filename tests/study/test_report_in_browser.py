@@ -61,7 +61,7 @@ def test_every_image_is_decoded_and_drawn_without_smoothing(browser, width):
     images = browser.execute_script(
         "return [...document.images].map(i => [i.naturalWidth, getComputedStyle(i).imageRendering])"
     )
-    assert len(images) == 3 * (13 + 12 + 12)
+    assert len(images) == 3 * (13 + 12 + 12) + 2 * 6
     assert all(natural > 0 and rendering == "pixelated" for natural, rendering in images)
 
 

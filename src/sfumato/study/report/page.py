@@ -88,8 +88,18 @@ def render(study: Study, records: Sequence[Record], *, summary: bool = False) ->
         sections=sections,
         summary=_summary(study, records),
         answers=answers(study, records, recommend(study, records)),
+        examples=_examples(study, records),
         absent=missing(study, records),
     )
+
+
+def _examples(study: Study, records: Sequence[Record]) -> Sequence[Any]:
+    """Images and what leaves of them, by the setting that is recommended; none where none is."""
+    advice = recommend(study, records)
+    made = {
+        record.cell.protection: record.result.examples for record in belonging(study, records, "examples")
+    }
+    return made.get(advice.setting.protection, ()) if advice.setting else ()
 
 
 def _known_to_all(study: Study, records: Sequence[Record]) -> dict[str, Any]:
