@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
+from encoders import Small, write_onnx
 
 from sfumato import images
 from sfumato.cli.demo import Learner, of_own_images
@@ -71,3 +73,28 @@ def test_a_label_that_there_is_not_is_named(tmp_path):
     source = photographs(tmp_path, dict.fromkeys(SPLITS, ("female", "male")))
     with pytest.raises(DataError, match="no label 'sex'"):
         of_own_images(source, "sex", Learner.auto, None)
+
+
+def test_where_the_class_is_the_secret_no_feature_is_asked_to_remove_it(command, tmp_path):
+    source = photographs(tmp_path, {"train": ("a", "b"), "validation": ("c", "d"), "test": ("e", "f")})
+    alone = command("demo", "--data", source, "--target", "gender", "--print-config")
+    both = command("demo", "--data", source, "--target", "gender", "--sensitive", "person", "--print-config")
+    assert (alone.code, both.code) == (0, 0)
+    assert "feature:" not in alone.out
+    assert "feature:dimension=16,noise=0.3" in both.out
+
+
+@pytest.mark.parametrize("test_classes", [("female", "male"), ("e", "f")])
+def test_an_encoder_of_ones_own_reads_images_for_every_learner(command, tmp_path, test_classes):
+    classes = {"train": ("female", "male"), "validation": ("female", "male"), "test": test_classes}
+    source = photographs(tmp_path, classes)
+    encoder = write_onnx(tmp_path / "small.onnx", Small())
+    said = command("demo", "--data", source, "--target", "gender", "--encoder", encoder, "--print-config")
+    assert said.code == 0, said.err
+    settings = yaml.safe_load(said.out)
+    assert settings["training"]["encoder"] == encoder
+    assert settings["classifier"]["network"] == encoder
+    assert settings["codes"]["encoder"] == encoder
+    assert settings["data"]["size"] == 64
+    assert "denoised" not in settings["learners"]
+    assert "on your encoder, on images of 64x64" in said.err

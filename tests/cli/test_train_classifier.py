@@ -1,11 +1,13 @@
 """`sfumato train classifier`."""
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
 import torch
 from commands import Command, check_mistake
+from encoders import Small, write_onnx
 
 from sfumato import images
 from sfumato.learn import classifier
@@ -46,6 +48,28 @@ def test_a_classifier_is_trained_and_said_to_be(command: Command, table: Path, t
     assert artefact == "artefact: c.safetensors"
     assert model.card["spec"] == "gaussian:sigma=20"
     assert not (tmp_path / "c.checkpoint").exists()
+
+
+def test_as_json_it_says_the_same_to_programs(command: Command, table: Path, tmp_path: Path):
+    said = train(command, "--with", "blur:radius=1", "--json")
+    (line,) = said.out.splitlines()
+    told = json.loads(line)
+    model = classifier.load(tmp_path / "c.safetensors")
+    assert told["artefact"] == "c.safetensors"
+    assert told["card"]["validation_accuracy"] == model.card["validation_accuracy"]
+    assert told["test"]["images"] == 6
+    assert told["test"]["low"] <= told["test"]["mean"] <= told["test"]["high"]
+    assert told["proved"] == "nothing is proved"
+
+
+def test_a_classifier_stands_on_an_encoder_of_ones_own(command: Command, table: Path, tmp_path: Path):
+    encoder = write_onnx(tmp_path / "small.onnx", Small())
+    said = train(command, "--encoder", encoder)
+    assert said.code == 0, said.err
+    (tmp_path / "small.onnx").unlink()
+    model = classifier.load(tmp_path / "c.safetensors")
+    assert model.card["config"]["network"].startswith("onnx:size=24,mean=0.5/0.4/0.3")
+    assert model.card["epochs"] == 0
 
 
 def test_a_file_that_is_there_is_replaced_only_where_that_is_asked_for(

@@ -1,6 +1,8 @@
 """Encoders that were trained before: what they want of images, what they give, and what is refused."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -202,6 +204,19 @@ def test_a_graph_whose_weights_are_in_other_files_reads_none_of_them(tmp_path: P
 def test_images_of_two_channels_are_refused(spec: str):
     with pytest.raises(DataError, match="images of 2 channels: this encoder reads 1 or 3"):
         open_pretrained(parse_pretrained(spec))(torch.zeros(1, 2, 20, 20))
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # of torch.export, of itself
+@torch.no_grad()
+def test_what_the_guide_says_makes_a_file_that_is_read(tmp_path: Path, photos):
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "encoder.md").read_text(encoding="utf-8")
+    block = re.search(r"```python\n(.*?)```", guide, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(block[1], names)
+    names["write"](Small(), str(tmp_path / "own.onnx"), SIDE)
+    ours = open_pretrained(parse_pretrained(f"onnx:{tmp_path}/own.onnx,{SETTINGS}"))(to_float(photos))
+    theirs = open_pretrained(parse_pretrained(write_onnx(tmp_path / "small.onnx", Small())))(to_float(photos))
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
 # What is kept on disk

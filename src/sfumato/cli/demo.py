@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.show import PrintConfig, note, print_config, run_study
+from sfumato.cli.show import AsJson, PrintConfig, note, print_config, run_study
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import Encoder
 
@@ -66,6 +66,7 @@ def demo(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run of other data in that folder.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Protect, learn, attack, measure and report: in a few minutes, with one command.
 
@@ -100,13 +101,17 @@ def demo(
         settings["task"]["target"] = target
     if sensitive is not None:
         settings["task"]["sensitive"] = sensitive
+    if settings["task"]["sensitive"] == settings["task"]["target"]:  # which no feature can remove
+        kept = [spec for spec in settings["protections"] if not spec.startswith("feature:")]
+        settings["protections"] = kept
     config = grid.parse(settings, "demo")
     if printing:
         print_config(config)
         return
     # Processes of one thread each: threads that share a step wait for each other, and on a machine that does
     # other things as well they wait most of the time.
-    run_study(config, out, fit=data != "faces", force=force, engine=EngineConfig(keep_memory=True))
+    engine = EngineConfig(keep_memory=True)
+    run_study(config, out, fit=data != "faces", force=force, engine=engine, as_json=as_json)
 
 
 def of_own_images(

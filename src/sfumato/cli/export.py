@@ -1,10 +1,12 @@
 """`sfumato export`: one side of an artefact as an ONNX file."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.show import AsJson, print_json
 from sfumato.cli.sources import read
 from sfumato.files import check_new
 
@@ -32,6 +34,7 @@ def export(
         str | None, typer.Option(metavar="DATA", help="The training split is like what the device will see.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Export a mask, a private feature or a code as ONNX, checked number by number against PyTorch.
 
@@ -56,6 +59,9 @@ def export(
         int8=int8,
         calibration=None if calibrate is None else _images(calibrate, "train", shape),
     )
+    if as_json:
+        print_json({**asdict(exported), "path": str(exported.path), "card": dict(exported.card)})
+        return
     of = "noise, drawn here: name data with --check" if check is None else f"{check}, test split"
     print(f"checked on {exported.images} images of {of}")
     units = {"mask": "score", "private feature": "number of a feature", "code": "number of a code"}

@@ -125,10 +125,12 @@ def run_study(
     fit: bool = False,
     force: bool = False,
     engine: "EngineConfig | None" = None,
+    as_json: bool = False,
 ) -> None:
     """Run a study with progress bars, write its report, and print what it recommends and where it is."""
     from sfumato.errors import require
     from sfumato.study import report, run
+    from sfumato.study.report.answers import as_json as in_json
 
     require("a study", "study", "sklearn", "matplotlib", "jinja2")
     console = stderr()
@@ -147,6 +149,9 @@ def run_study(
         run.run(config, directory, fit=fit, force=force, progress=told, engine=engine)
         progress.update(cells, description="writing the report")
         path = report.write(directory)
+    if as_json:
+        print_json({**in_json(*report.load(directory)), "report": str(path)})
+        return
     conclude(directory, path, artefacts=None if config.artefacts is None else Path(config.artefacts))
 
 

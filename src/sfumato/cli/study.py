@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.show import PrintConfig, conclude, print_config, run_study, settings_of
+from sfumato.cli.show import AsJson, PrintConfig, conclude, print_config, run_study, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 
 app = typer.Typer(help="Compare protections: run a study file, make its report.", no_args_is_help=True)
@@ -37,6 +37,7 @@ def run(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run of another study in that folder.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run a study, or go on with one that was stopped, and write its report."""
     from sfumato.engines import EngineConfig
@@ -50,7 +51,8 @@ def run(
     if engine == "local":
         workers = workers or 1
     where = EngineConfig(name=engine, workers=workers, cpus=cpus, gpus=gpus, address=address)
-    run_study(config, out or Path("runs") / config.name, fit=True, force=force, engine=where)
+    directory = out or Path("runs") / config.name
+    run_study(config, directory, fit=True, force=force, engine=where, as_json=as_json)
 
 
 @app.command()

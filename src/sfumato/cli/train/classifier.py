@@ -1,10 +1,11 @@
 """`sfumato train classifier`."""
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
-from sfumato.cli.show import PrintConfig, print_config, settings_of
+from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Encoder,
@@ -15,12 +16,10 @@ from sfumato.cli.train.shared import (
     app,
     checkpointed,
     splits,
+    tell,
     with_encoder,
 )
 from sfumato.files import check_new
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command("classifier")
@@ -43,6 +42,7 @@ def classifier(
     printing: PrintConfig = False,
     seed: Annotated[int, typer.Option(help="Of weights, order and noise.")] = 0,
     force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train an ordinary classifier of protected images, and test it on others of the same classes.
 
@@ -75,11 +75,12 @@ def classifier(
             progress=progress,
         )
         model.save(out)
+    lines = []
     if model.card["validation_accuracy"] is not None:
-        print(f"validation: {100 * model.card['validation_accuracy']:.1f}% ({target})")
+        lines.append(f"validation: {100 * model.card['validation_accuracy']:.1f}% ({target})")
     with embedding_cache.kept():
         accuracy = method.evaluate(model, test, target=target, protection=protection, seed=seed)
-    print(f"test: {accuracy}")
     channels, height, width = test.images.shape[1:]
-    print(f"{protection.spec}: {protection.guarantee((channels, height, width)) or 'nothing is proved'}")
-    print(f"artefact: {out}")
+    proved = str(protection.guarantee((channels, height, width)) or "nothing is proved")
+    lines += [f"test: {accuracy}", f"{protection.spec}: {proved}"]
+    tell(out, model.card, lines, as_json=as_json, test=asdict(accuracy), proved=proved)

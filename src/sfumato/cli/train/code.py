@@ -1,10 +1,11 @@
 """`sfumato train code`."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from sfumato.cli.show import PrintConfig, print_config, settings_of
+from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Encoder,
@@ -16,6 +17,7 @@ from sfumato.cli.train.shared import (
     checkpointed,
     fitted,
     splits,
+    tell,
     with_encoder,
 )
 from sfumato.files import check_new
@@ -49,6 +51,7 @@ def code(
     episodes: Annotated[int, typer.Option(min=2, help="Test episodes.")] = 600,
     seed: Annotated[int, typer.Option(help="Of weights, episodes and noise.")] = 0,
     force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train the encoder of a code: a few bits that keep a task, and prove how rarely they name the person.
 
@@ -89,8 +92,8 @@ def code(
         model.save(out)
     with embedding_cache.kept():
         accuracy = method.evaluate(model, test, shape, target=target, episodes=episodes, seed=seed)
-    print(f"test: {accuracy}")
     protection = Code(str(out), norm=config.norm, noise=config.noise, flip=config.flip)
     channels, height, width = test.images.shape[1:]
-    print(f"proved: {naming_words(protection, (channels, height, width), among=_CANDIDATES)}")
-    print(f"artefact: {out}, for {protection.spec}")
+    proved = naming_words(protection, (channels, height, width), among=_CANDIDATES)
+    lines = [f"test: {accuracy}", f"proved: {proved}", f"spec: {protection.spec}"]
+    tell(out, model.card, lines, as_json=as_json, test=asdict(accuracy), proved=proved, spec=protection.spec)

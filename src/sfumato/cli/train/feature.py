@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.show import PrintConfig, print_config, settings_of
+from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
@@ -17,6 +17,7 @@ from sfumato.cli.train.shared import (
     checkpointed,
     on_devices,
     splits,
+    tell,
 )
 from sfumato.files import check_new
 
@@ -45,6 +46,7 @@ def feature(
     processes: Processes = None,
     accelerator: Accelerator = None,
     force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a private feature: a few numbers that keep some labels of an image, and lose another.
 
@@ -71,6 +73,7 @@ def feature(
         strict=strict,
         overrides=overrides,
         seed=seed,
+        as_json=as_json,
     )
 
 
@@ -86,6 +89,7 @@ def _feature(
     strict: bool,
     overrides: list[str] | None,
     seed: int,
+    as_json: bool,
 ) -> None:
     from sfumato.learn import classes
     from sfumato.learn import private_feature as method
@@ -114,12 +118,12 @@ def _feature(
         if devices is not None and not devices.first:
             return
         model.save(out)
-    for name, accuracies in (
-        ("validation", model.card["accuracies"]),
-        ("test", method.evaluate(model, test)),
-    ):
-        for target, accuracy in (accuracies or {}).items():
-            print(f"{name}: {100 * accuracy:.1f}% ({target}, without noise)")
+    figures = {"validation": model.card["accuracies"] or {}, "test": dict(method.evaluate(model, test))}
+    lines = [
+        f"{name}: {100 * accuracy:.1f}% ({target}, without noise)"
+        for name, accuracies in figures.items()
+        for target, accuracy in accuracies.items()
+    ]
     if not model.is_network:
-        print(f"{protection.spec}: {config.dimension} numbers an image; nothing is proved")
-    print(f"artefact: {out}")
+        lines.append(f"{protection.spec}: {config.dimension} numbers an image; nothing is proved")
+    tell(out, model.card, lines, as_json=as_json, **figures)

@@ -1,11 +1,12 @@
 """`sfumato train few-shot`."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.show import PrintConfig, print_config, settings_of
+from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
@@ -20,6 +21,7 @@ from sfumato.cli.train.shared import (
     fitted,
     on_devices,
     splits,
+    tell,
     with_encoder,
 )
 from sfumato.files import check_new
@@ -61,6 +63,7 @@ def few_shot(
     processes: Processes = None,
     accelerator: Accelerator = None,
     force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train FS-PIC: a denoiser and an encoder, jointly, for few-shot classification of protected images.
 
@@ -91,6 +94,7 @@ def few_shot(
         queries=queries,
         episodes=episodes,
         seed=seed,
+        as_json=as_json,
     )
 
 
@@ -110,6 +114,7 @@ def _few_shot(
     queries: int,
     episodes: int,
     seed: int,
+    as_json: bool,
 ) -> None:
     from sfumato import protect
     from sfumato.episodes import Shape
@@ -151,8 +156,10 @@ def _few_shot(
             target=target,
             seed=seed,
         )
-    print(tested)
     channels, height, width = test.images.shape[1:]
-    for protection in protections:
-        print(f"{protection.spec}: {protection.guarantee((channels, height, width)) or 'nothing is proved'}")
-    print(f"artefact: {out}")
+    proved = {
+        each.spec: str(each.guarantee((channels, height, width)) or "nothing is proved")
+        for each in protections
+    }
+    lines = [str(tested), *(f"{spec}: {words}" for spec, words in proved.items())]
+    tell(out, model.card, lines, as_json=as_json, test=asdict(tested), proved=proved)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.show import PrintConfig, print_config, settings_of
+from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
@@ -17,6 +17,7 @@ from sfumato.cli.train.shared import (
     checkpointed,
     on_devices,
     splits,
+    tell,
 )
 from sfumato.files import check_new
 
@@ -42,6 +43,7 @@ def mask(
     processes: Processes = None,
     accelerator: Accelerator = None,
     force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a mask: which pixels a task needs, so that a device shows no others.
 
@@ -67,6 +69,7 @@ def mask(
         strict=strict,
         overrides=overrides,
         seed=seed,
+        as_json=as_json,
     )
 
 
@@ -81,6 +84,7 @@ def _mask(
     strict: bool,
     overrides: list[str] | None,
     seed: int,
+    as_json: bool,
 ) -> None:
     from sfumato.learn import adversarial_mask as method
     from sfumato.learn import classes
@@ -107,8 +111,9 @@ def _mask(
             return
         model.save(out)
     shown = f"{100 * config.keep:g}% of the pixels shown"
+    tested, lines = method.evaluate(model, test), []
     if model.card["validation_accuracy"] is not None:
-        print(f"validation: {100 * model.card['validation_accuracy']:.1f}% ({target}, {shown})")
-    print(f"test: {100 * method.evaluate(model, test):.1f}% ({target}, {shown}, {len(test):,} images)")
-    print(f"{protection.spec}: nothing is proved")
-    print(f"artefact: {out}")
+        lines.append(f"validation: {100 * model.card['validation_accuracy']:.1f}% ({target}, {shown})")
+    lines.append(f"test: {100 * tested:.1f}% ({target}, {shown}, {len(test):,} images)")
+    lines.append(f"{protection.spec}: nothing is proved")
+    tell(out, model.card, lines, as_json=as_json, test=tested, spec=protection.spec)

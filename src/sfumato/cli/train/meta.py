@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.show import PrintConfig, print_config, settings_of, stderr
+from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of, stderr
 from sfumato.cli.sources import SplitBy, Strict
-from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, fitted, splits
+from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, fitted, splits, tell
 from sfumato.files import check_new
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def meta(
     episodes: Annotated[int, typer.Option(min=2, help="Test tasks.")] = 600,
     seed: Annotated[int, typer.Option(help="Of weights, tasks and test.")] = 0,
     force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Meta-learn where to start from, by MAML, Reptile or Meta-SGD; with a budget, privately.
 
@@ -58,7 +59,7 @@ def meta(
     """
     if epsilon is None:  # a private one is never replaced
         check_new(out, force=force or printing)
-    from dataclasses import replace
+    from dataclasses import asdict, replace
 
     from sfumato import protect
     from sfumato.episodes import Sampler, Shape
@@ -114,7 +115,7 @@ def meta(
             note=console.print,
         )
         model.save(out)
-    print(method.evaluate(model, test, queries=shape.queries, episodes=episodes, target=target, seed=seed))
-    print(method.promise(model.card))
-    print(f"computed: {model.card['computed']}, {model.card['precision']}")
-    print(f"artefact: {out}")
+    tested = method.evaluate(model, test, queries=shape.queries, episodes=episodes, target=target, seed=seed)
+    promise = method.promise(model.card)
+    lines = [str(tested), promise, f"computed: {model.card['computed']}, {model.card['precision']}"]
+    tell(out, model.card, lines, as_json=as_json, test=asdict(tested), promise=promise)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.show import PrintConfig, print_config, settings_of
-from sfumato.cli.train.shared import Force, Out, app, checkpointed
+from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
+from sfumato.cli.train.shared import Force, Out, app, checkpointed, tell
 from sfumato.files import check_new
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def semsim(
     printing: PrintConfig = False,
     seed: Annotated[int, typer.Option(help="Of weights, order and triplets.")] = 0,
     force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train SemSim, the distance to an original that follows what people recognise.
 
@@ -47,8 +48,8 @@ def semsim(
         model = method.train(both, config, seed=seed, checkpoint=checkpoint, progress=progress)
         model.save(out)
     data = model.card["data"]
-    print(
+    words = (
         f"{data['name']}: {data['reconstructions']:,} reconstructions of {data['originals']:,} originals, "
         f"{data['recognised']:,} recognised"
     )
-    print(f"artefact: {out}")
+    tell(out, model.card, [words], as_json=as_json)

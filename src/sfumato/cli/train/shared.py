@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.show import bars, note, stderr
+from sfumato.cli.show import bars, note, print_json, stderr
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -142,6 +142,23 @@ def fitted(
         except DataError as error:
             raise DataError(f"{part.name}, {subject} images: {error}") from error
     return settings, allowed
+
+
+def tell(out: Path, card: Mapping[str, Any], lines: Sequence[str], *, as_json: bool, **figures: Any) -> None:
+    """Print what became of a training: the lines, or as JSON its card and figures; and where it is.
+
+    Args:
+        out: the artefact.
+        card: of the model.
+        lines: in words.
+        as_json: print the card and the figures in their place.
+        figures: of the test, by name, fit for JSON.
+    """
+    if as_json:
+        print_json({"artefact": str(out), **figures, "card": dict(card)})
+        return
+    for line in [*lines, f"artefact: {out}"]:
+        print(line)
 
 
 @contextmanager
