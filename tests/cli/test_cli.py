@@ -312,7 +312,7 @@ training: {way: 2, shot: 1, queries: 1, epochs: 6, patience: 6, episodes_per_epo
 pictures: 1
 embeddings: false
 """
-# Accuracy of the clear image and of 8 x 2; similarity, pictures, proved and tells; examples but of the clear one.
+# Accuracy of the clear image and of 8 x 2; similarity, pictures, proved, tells; examples of the 8.
 CELLS = 1 + 8 * 2 + 4 * 9 + 8
 
 
