@@ -17,8 +17,8 @@ from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.images import to_float
 from sfumato.networks import SqueezeNet, embedding_cache
 from sfumato.networks.classifiers import make_classifier, make_encoder
+from sfumato.networks.onnx_network import OnnxNetwork
 from sfumato.networks.pretrained import (
-    OnnxNetwork,
     Pretrained,
     PretrainedEncoder,
     Whitened,

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sfumato.errors import ArtefactError, ConfigError, DataError, did_you_mean, needs_extra
+from sfumato.errors import ArtefactError, ConfigError, DataError, did_you_mean
 from sfumato.networks import embedding_cache
 from sfumato.networks.mobile_face_net import MobileFaceNet
+from sfumato.networks.onnx_network import OnnxNetwork, onnx_session
 from sfumato.networks.squeeze_net import SqueezeNet
 
 KINDS = ("onnx", "squeeze-net", "mobile-face-net")
@@ -314,79 +315,6 @@ class PretrainedClassifier(nn.Module):
         return torch.as_tensor(self.head(self.encoder(images)))
 
 
-class OnnxNetwork(nn.Module):
-    """A graph of ONNX as a module without gradients: (N, 3, h, w) float32 -> its first output.
-
-    State: the bytes of the file, so that an artefact holds it.
-    """
-
-    file: Tensor
-
-    def __init__(self, content: bytes | int) -> None:
-        """The bytes of a file, or their number, where a state dict will bring them."""
-        super().__init__()
-        values = torch.zeros(content, dtype=torch.uint8) if isinstance(content, int) else _bytes(content)
-        self.register_buffer("file", values)
-        self._session: Any = None
-
-    @property
-    def content(self) -> bytes:
-        """The bytes of the file."""
-        return self.file.numpy().tobytes()
-
-    @torch.no_grad()
-    def forward(self, images: Tensor) -> Tensor:
-        """Run the graph on float images; one at a time, where it takes one."""
-        if self._session is None:
-            self._session = onnx_session(self.content)
-        name = self._session.get_inputs()[0].name
-        batch = self._session.get_inputs()[0].shape[0]
-        parts = images.split(batch) if isinstance(batch, int) else [images]
-        outputs = [
-            torch.from_numpy(self._session.run(None, {name: part.contiguous().cpu().numpy()})[0])
-            for part in parts
-        ]
-        return torch.cat(outputs) if outputs else images.new_empty(0)
-
-    def _load_from_state_dict(self, *arguments: Any) -> None:
-        self._session = None
-        super()._load_from_state_dict(*arguments)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the session: a copy, and another process, make their own."""
-        return {**self.__dict__, "_session": None}
-
-
-def onnx_session(content: bytes) -> Any:
-    """An onnxruntime session of a graph. Raises ArtefactError for one that cannot be an encoder of images."""
-    with needs_extra("an encoder of ONNX", "edge"):
-        import onnx
-        import onnxruntime
-    try:
-        model = onnx.load_from_string(content)
-        if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
-            raise ArtefactError(
-                "the ONNX file keeps weights in other files: write it as one file (onnx.save with "
-                "save_as_external_data=False)"
-            )
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except ArtefactError:
-        raise
-    except Exception as error:  # onnx and onnxruntime raise classes of their own, of many parents
-        raise ArtefactError(f"is no ONNX graph that can be run: {str(error).splitlines()[0]}") from error
-    inputs = session.get_inputs()
-    if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].type != "tensor(float)":
-        found = "; ".join(f"{each.name} {each.type} {each.shape}" for each in inputs)
-        raise ArtefactError(
-            f"the ONNX graph takes {found}: an encoder takes one tensor(float) of (N, 3, H, W): export it so"
-        )
-    return session
-
-
 def open_pretrained(spec: PretrainedSpec) -> Pretrained:
     """The encoder of a spec, frozen or not; of a card's, with blank weights, which the artefact brings.
 
@@ -493,10 +421,6 @@ def _dimension(network: nn.Module, size: tuple[int, int], file: str) -> int:
             "export what comes before the classifier, of tokens the first or their mean"
         )
     return outputs.shape[1]
-
-
-def _bytes(content: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
 class _Squeezed(nn.Module):

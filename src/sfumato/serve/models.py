@@ -27,7 +27,7 @@ from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.few_shot import FewShotModel
 from sfumato.learn.prototypes import Refusal
 from sfumato.networks import Convolutional, FullyConnected, Strided
-from sfumato.networks.pretrained import OnnxNetwork
+from sfumato.networks.onnx_network import OnnxNetwork
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import Protection, parse
 from sfumato.protect.code import KIND as CODE

@@ -23,7 +23,8 @@ from sfumato.learn.inputs import device_of
 from sfumato.learn.prototypes import RefusalCard
 from sfumato.networks import DnCNN
 from sfumato.networks.classifiers import make_encoder
-from sfumato.networks.pretrained import OnnxNetwork, PretrainedEncoder, check_card, is_pretrained
+from sfumato.networks.onnx_network import OnnxNetwork
+from sfumato.networks.pretrained import PretrainedEncoder, check_card, is_pretrained
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.precision import autocast, resolve
 from sfumato.protect import Protection, enlarge
