@@ -84,6 +84,14 @@ def test_where_the_class_is_the_secret_no_feature_is_asked_to_remove_it(command,
     assert "feature:dimension=16,noise=0.3" in both.out
 
 
+def test_where_nobody_can_be_looked_for_that_is_said_and_there_are_no_adversaries(command, tmp_path):
+    source = photographs(tmp_path, dict.fromkeys(SPLITS, ("female", "male")), each=1)
+    said = command("demo", "--data", source, "--target", "gender", "--sensitive", "person", "--print-config")
+    assert said.code == 0, said.err
+    assert yaml.safe_load(said.out)["task"].get("sensitive") is None
+    assert "person: fewer than two have two test photographs" in said.err
+
+
 @pytest.mark.parametrize("test_classes", [("female", "male"), ("e", "f")])
 def test_an_encoder_of_ones_own_reads_images_for_every_learner(command, tmp_path, test_classes):
     classes = {"train": ("female", "male"), "validation": ("female", "male"), "test": test_classes}

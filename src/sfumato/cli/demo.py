@@ -99,9 +99,9 @@ def demo(
     settings["recommend"] = {"reidentification_at_most": at_most}
     if target is not None:
         settings["task"]["target"] = target
-    if sensitive is not None:
+    if sensitive is not None and data == "faces":
         settings["task"]["sensitive"] = sensitive
-    if settings["task"]["sensitive"] == settings["task"]["target"]:  # which no feature can remove
+    if settings["task"]["sensitive"] in (None, settings["task"]["target"]):  # which no feature can remove
         kept = [spec for spec in settings["protections"] if not spec.startswith("feature:")]
         settings["protections"] = kept
     config = grid.parse(settings, "demo")
@@ -154,7 +154,14 @@ def of_own_images(
         words = "a few-shot classifier, tested in episodes"
     on = " on your encoder" if encoded else ""
     note(f"learner: {words}{on}, on images of {side}x{side}{why}")
-    task = settings.get("task", {}) | {"target": target, "sensitive": target}
+    secret: str | None = target if sensitive is None else sensitive
+    if sensitive is not None and not _can_be_looked_for(loaded, sensitive):
+        secret = None
+        note(
+            f"{sensitive}: fewer than two have two test photographs, so that adversaries have nobody to look "
+            "for: they are left out, and nothing is recommended. Add photographs of the same people"
+        )
+    task = settings.get("task", {}) | {"target": target, "sensitive": secret}
     if split_by is not None:
         task["split_by"] = split_by
     own = {"source": source, "size": side} | ({"strict": True} if strict else {})
@@ -165,6 +172,12 @@ def _are_few_of_each(loaded: "LabelledImages", target: str) -> bool:
     """Whether there are many classes with few images each, of which a classifier would learn little."""
     counts = loaded.label(target).codes.unique(return_counts=True)[1]
     return len(counts) >= _MANY_CLASSES and counts.median().item() < _FEW_IMAGES
+
+
+def _can_be_looked_for(loaded: "LabelledImages", sensitive: str) -> bool:
+    """Whether two people have two test images each: one to know them by, one to find them on."""
+    counts = loaded.split("test").label(sensitive).codes.unique(return_counts=True)[1]
+    return int((counts >= 2).sum()) >= 2
 
 
 def _are_known(loaded: "LabelledImages", target: str) -> bool:
