@@ -165,7 +165,9 @@ def of_own_images(
     if split_by is not None:
         task["split_by"] = split_by
     own = {"source": source, "size": side} | ({"strict": True} if strict else {})
-    return settings | {"title": source, "data": own, "task": task}
+    hidden = "" if secret in (None, target) else f", not {secret}"
+    title = f"{Path(source.partition(':')[2]).name}: {target}{hidden}"
+    return settings | {"title": title, "data": own, "task": task}
 
 
 def _are_few_of_each(loaded: "LabelledImages", target: str) -> bool:
