@@ -7,11 +7,11 @@ from results_page.reading import RESULTS, Record, read, read_all
 
 WORDS = {
     "gender": "gender, 710 faces of LFW",
-    "gender-encoder": "the same, on MobileFaceNet's file",
-    "smile": "smile, the same faces",
+    "gender-encoder": "gender, 710 faces of LFW, on MobileFaceNet's file",
+    "smile": "smile, 710 faces of LFW",
     "sunglasses": "sunglasses, 624 faces of CMU",
-    "objects": "ten images of each class of Caltech-101, 5-way 5-shot",
-    "objects-encoder": "the same, on SqueezeNet's file",
+    "objects": "objects, ten images of each class of Caltech-101, 5-way 5-shot",
+    "objects-encoder": "objects, ten images of each class of Caltech-101, 5-way 5-shot, on SqueezeNet's file",
     "sixty": "gender, 60 faces",
 }
 
