@@ -63,6 +63,7 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/cmu-sunglasses.yaml
 	$(BIN)/sfumato study run studies/omniglot-codes.yaml
 	$(BIN)/python studies/regions.py
+	$(BIN)/python studies/strangers.py gender gender-encoder smile sunglasses objects objects-encoder sixty
 	$(BIN)/sfumato study run studies/caltech101.yaml
 	$(BIN)/sfumato study run studies/caltech101-models.yaml
 	$(BIN)/python studies/ranges.py
