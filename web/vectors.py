@@ -38,7 +38,7 @@ DETERMINISTIC = (
         f"blur:radius={radius}"
         for radius in ("0.5", "0.75", "0.9", "1", "1.7", "2", "3", "4.2", "5", "9", "40")
     ),
-    *(f"pixelize:cell={cell}" for cell in (2, 3, 4, 5)),
+    *(f"pixelize:cell={cell}" for cell in (2, 3, 4, 5, "1/2", "2/5")),
 )
 NOISY = (
     *(f"gaussian:sigma={sigma}" for sigma in ("2", "3", "40", "117.3", "200", "5000")),
@@ -49,6 +49,9 @@ NOISY = (
     "dp-pix-gaussian:cell=4,rho=0.5",
     "dp-pix-gaussian:cell=2,rho=0.05,pixels=16",
     "dp-pix-gaussian:cell=2,rho=3000",
+    "dp-pix:cell=1/4,epsilon=3",
+    "dp-pix:cell=1/4,epsilon=3,variant=published",
+    "dp-pix-gaussian:cell=1/4,rho=0.5",
 )
 
 
@@ -277,6 +280,8 @@ def _words() -> Iterator[Vector]:
         "dp-pix:cell=2,epsilon=12345678,pixels=3",
         "dp-pix:cell=4,epsilon=0.333,pixels=2,variant=published",
         "dp-pix:cell=3,epsilon=1e12",
+        "pixelize:cell=2/16",
+        "dp-pix:cell=3/21,epsilon=3",
     )
     for spec in specs:
         protection = protect.parse(spec)
@@ -289,6 +294,7 @@ def _words() -> Iterator[Vector]:
 # Weak, or beyond what can be computed: refused in the same words, or taken.
 EXTREME = (
     *("pixelize:cell=1", "pixelize:cell=0", "pixelize:cell=65535", "pixelize:cell=65536"),
+    *("pixelize:cell=1/2", "pixelize:cell=3/5", "pixelize:cell=0/3", "dp-pix:cell=4/4,epsilon=3"),
     *(f"blur:radius={radius}" for radius in ("0", "1e-7", "0.01", "0.49", "0.5", "10000", "10001")),
     *(f"gaussian:sigma={sigma}" for sigma in ("1e-320", "0.001", "1.999", "2", "1000000000", "2e9")),
     *(f"dp-pix:cell=1,epsilon={epsilon}" for epsilon in ("1e-13", "180", "181", "1000000", "1e13")),

@@ -219,7 +219,7 @@ def test_what_the_page_encodes_is_the_bytes_that_python_encodes(ask: Ask):
     [
         ("swirl:turns=3", "this page does not protect by swirl"),
         ("dp-pix:cell=4", "dp-pix: epsilon is missing: write dp-pix:epsilon=..."),
-        ("dp-pix:cell=2.5,epsilon=1", "dp-pix: cell=2.5 is not a whole number"),
+        ("dp-pix:cell=2.5,epsilon=1", "dp-pix: cell=2.5 is neither a whole number of pixels nor a fraction"),
         ("blur:radius=wide", "blur: radius=wide is not a number"),
         ("blur:radius=0", "blur: radius=0 is not above 0: the paper uses 1 to 5"),
         ("blur:radius=1,width=3", "blur: no parameter width"),

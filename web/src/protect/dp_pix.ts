@@ -1,11 +1,20 @@
 /** DP-Pix: noise on the integer sums of cells, see sfumato.protect.dp_pix for what is proved and why. */
 
 import { PageError } from "../errors";
-import type { Image, Shape } from "../image";
+import type { Image, Shape, Size } from "../image";
 import { decimalFraction, dividedBy, fraction, times, toNumber } from "../noise/exact";
 import { type Bits, discreteGaussian, laplace } from "../noise/samplers";
 import type { Guarantee } from "./guarantee";
-import { LEAST_DIFFERENCE, canonical, checkBounds, checkCell, checkSinglePixels } from "./parameters";
+import {
+  type Cell,
+  LEAST_DIFFERENCE,
+  canonical,
+  cellInPixels,
+  checkBounds,
+  checkCell,
+  checkSinglePixels,
+  checkSizeOfCell,
+} from "./parameters";
 import { cellAreas, cellSums, releaseOfCells, spread } from "./pixelize";
 import type { Protection, Release } from "./release";
 
@@ -14,18 +23,29 @@ export class DPPix implements Protection {
   readonly drawsNoise = true;
 
   constructor(
-    readonly cell: number,
+    readonly cell: Cell,
     readonly epsilon: number,
     readonly pixels = 1,
     readonly variant = "sound",
   ) {
-    checkBounds("dp-pix", "cell", cell, "the paper uses 2 to 10");
+    checkSizeOfCell("dp-pix", cell);
     checkBounds("dp-pix", "epsilon", epsilon, "smaller hides more; the paper uses 3");
     checkBounds("dp-pix", "pixels", pixels, "the paper uses 1");
     if (variant !== "sound" && variant !== "published") {
       throw new PageError(`dp-pix: variant=${variant} is unknown: choose sound or published`);
     }
-    checkSinglePixels("dp-pix", cell, "epsilon", epsilon, (255 * pixels * Math.SQRT2) / LEAST_DIFFERENCE);
+    this.checkSinglePixels(cell);
+  }
+
+  private checkSinglePixels(cell: Cell): void {
+    const most = (255 * this.pixels * Math.SQRT2) / LEAST_DIFFERENCE;
+    checkSinglePixels("dp-pix", cell, "epsilon", this.epsilon, most);
+  }
+
+  private cellOn(size: Size): number {
+    const cell = cellInPixels(this.cell, size);
+    this.checkSinglePixels(cell); // now of this image, where cells are shares of it
+    return cell;
   }
 
   get spec(): string {
@@ -39,19 +59,20 @@ export class DPPix implements Protection {
   }
 
   release(image: Image, bits: Bits): Release {
-    checkCell("dp-pix", this.cell, image);
-    const noise = this.noise(image.channels, cellAreas(image, this.cell), bits);
-    const sums = cellSums(image, this.cell).map((sum, i) => sum + noise[i]);
-    return releaseOfCells(this.spec, image, this.cell, sums);
+    const cell = this.cellOn(image);
+    checkCell("dp-pix", cell, image);
+    const noise = this.noise(image.channels, cell, cellAreas(image, cell), bits);
+    const sums = cellSums(image, cell).map((sum, i) => sum + noise[i]);
+    return releaseOfCells(this.spec, image, cell, sums);
   }
 
-  private noise(channels: number, areas: number[], bits: Bits): Float64Array {
+  private noise(channels: number, cell: number, areas: number[], bits: Bits): Float64Array {
     const scale = dividedBy(fraction(255 * this.pixels), decimalFraction(this.epsilon));
     if (this.variant === "sound") return laplace(channels * areas.length, times(scale, fraction(channels)), bits);
     const drawn = new Float64Array(channels * areas.length);
     for (const area of [...new Set(areas)].sort((a, b) => a - b)) {
       const cells = areas.flatMap((each, i) => (each === area ? [i] : []));
-      const part = laplace(channels * cells.length, times(scale, fraction(area, this.cell ** 2)), bits);
+      const part = laplace(channels * cells.length, times(scale, fraction(area, cell ** 2)), bits);
       part.forEach((each, i) => {
         drawn[Math.floor(i / cells.length) * areas.length + cells[i % cells.length]] = each;
       });
@@ -60,12 +81,13 @@ export class DPPix implements Protection {
   }
 
   guarantee({ channels, height, width }: Shape): Guarantee {
-    const areas = cellAreas({ height, width }, this.cell);
+    const cell = this.cellOn({ height, width });
+    const areas = cellAreas({ height, width }, cell);
     const cost = (pixels: number) => {
       if (this.variant === "sound") return this.epsilon * (pixels / this.pixels);
       const { counts, ordered } = spread(pixels, areas, false);
       const shares = counts.reduce((sum, each, i) => sum + each / ordered[i], 0);
-      return ((this.epsilon * channels * this.cell ** 2) / this.pixels) * shares;
+      return ((this.epsilon * channels * cell ** 2) / this.pixels) * shares;
     };
     return {
       definition: "pure",
@@ -81,14 +103,14 @@ export class DPPixGaussian implements Protection {
   readonly drawsNoise = true;
 
   constructor(
-    readonly cell: number,
+    readonly cell: Cell,
     readonly rho: number,
     readonly pixels = 1,
   ) {
-    checkBounds("dp-pix-gaussian", "cell", cell, "the paper uses 2 to 10");
+    checkSizeOfCell("dp-pix-gaussian", cell);
     checkBounds("dp-pix-gaussian", "rho", rho, "smaller hides more; 0.5 is like mu = 1");
     checkBounds("dp-pix-gaussian", "pixels", pixels, "1 or more");
-    this.checkSinglePixels(pixels);
+    this.checkSinglePixels(cell, pixels);
   }
 
   get spec(): string {
@@ -97,23 +119,24 @@ export class DPPixGaussian implements Protection {
   }
 
   release(image: Image, bits: Bits): Release {
-    checkCell("dp-pix-gaussian", this.cell, image);
-    const areas = cellAreas(image, this.cell);
-    this.checkSinglePixels(Number(squares(this.pixels, areas))); // now of this image, which may have fewer pixels
+    const cell = cellInPixels(this.cell, image);
+    checkCell("dp-pix-gaussian", cell, image);
+    const areas = cellAreas(image, cell);
+    this.checkSinglePixels(cell, Number(squares(this.pixels, areas))); // now of this image, which may have fewer pixels
     const sensitivity = fraction(squares(this.pixels, areas) * 255n ** 2n * BigInt(image.channels));
     const variance = dividedBy(sensitivity, times(fraction(2), decimalFraction(this.rho)));
     const noise = discreteGaussian(image.channels * areas.length, variance, bits);
-    const sums = cellSums(image, this.cell).map((sum, i) => sum + noise[i]);
-    return releaseOfCells(this.spec, image, this.cell, sums);
+    const sums = cellSums(image, cell).map((sum, i) => sum + noise[i]);
+    return releaseOfCells(this.spec, image, cell, sums);
   }
 
-  private checkSinglePixels(squares: number): void {
+  private checkSinglePixels(cell: Cell, squares: number): void {
     const most = (squares * 255 ** 2) / (2 * LEAST_DIFFERENCE ** 2);
-    checkSinglePixels("dp-pix-gaussian", this.cell, "rho", this.rho, most);
+    checkSinglePixels("dp-pix-gaussian", cell, "rho", this.rho, most);
   }
 
   guarantee({ height, width }: Shape): Guarantee {
-    const areas = cellAreas({ height, width }, this.cell);
+    const areas = cellAreas({ height, width }, cellInPixels(this.cell, { height, width }));
     const each = dividedBy(decimalFraction(this.rho), fraction(squares(this.pixels, areas)));
     const cost = (pixels: number) => toNumber(times(each, fraction(squares(pixels, areas))));
     return {

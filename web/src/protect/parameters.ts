@@ -42,8 +42,42 @@ export function checkBounds(name: string, key: string, value: number, cure: stri
   if (value > most) throw new PageError(`${given} is too large: choose at most ${most}`);
 }
 
+/** The side of a cell in pixels; or, as a fraction such as "1/8", in shares of the shorter side of an image. */
+export type Cell = number | string;
+
+/** The size of a cell as a spec writes it, fractions in lowest terms; null where it is neither. */
+export function readCell(text: string): Cell | null {
+  if (/^\d+$/.test(text)) return Number(text);
+  const [, part, whole] = (/^(\d+)\/(\d+)$/.exec(text) ?? []).map(Number);
+  if (!whole) return null;
+  const common = divisor(part, whole);
+  return whole === common ? `${part / common}` : `${part / common}/${whole / common}`;
+}
+
+function divisor(a: number, b: number): number {
+  return b ? divisor(b, a % b) : a;
+}
+
+/** Refuse cells whose size is not within BOUNDS, and shares of more than a half. */
+export function checkSizeOfCell(name: string, cell: Cell): void {
+  if (typeof cell === "number") return checkBounds(name, "cell", cell, "the paper uses 2 to 10");
+  const [part, whole = 1] = cell.split("/").map(Number);
+  if (part > 0 && 2 * part <= whole) return;
+  throw new PageError(
+    `${name}: cell=${cell} is a share of the shorter side of an image: choose one above 0 and ` +
+      "of at most 1/2, such as 1/8",
+  );
+}
+
+/** The side of cells on images of one size: shares are rounded up. See sfumato.protect.parameters. */
+export function cellInPixels(cell: Cell, { height, width }: Size): number {
+  if (typeof cell === "number") return cell;
+  const [part, whole] = cell.split("/").map(Number);
+  return Math.ceil((part * Math.min(height, width)) / whole);
+}
+
 /** Refuse cells of single pixels whose noise is weaker than LEAST_DIFFERENCE, which `most` of the parameter gives. */
-export function checkSinglePixels(name: string, cell: number, key: string, value: number, most: number): void {
+export function checkSinglePixels(name: string, cell: Cell, key: string, value: number, most: number): void {
   if (cell !== 1 || value <= most) return;
   throw new PageError(
     `${name}: cell=1 with ${key}=${written(value)} leaves the image nearly as it is: choose a cell of at ` +

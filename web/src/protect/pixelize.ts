@@ -2,7 +2,7 @@
 
 import type { Image, Shape, Size } from "../image";
 import type { Guarantee } from "./guarantee";
-import { canonical, checkBounds, checkCell } from "./parameters";
+import { type Cell, canonical, cellInPixels, checkCell, checkSizeOfCell } from "./parameters";
 import { type Protection, type Release, gridOf } from "./release";
 
 /** Sums over cells of b x b pixels, (C, h, w); cells of the last row and column may be smaller. */
@@ -59,8 +59,8 @@ export class Pixelize implements Protection {
   readonly madeOf = null;
   readonly drawsNoise = false;
 
-  constructor(readonly cell: number) {
-    checkBounds("pixelize", "cell", cell, "the paper uses 2 to 10");
+  constructor(readonly cell: Cell) {
+    checkSizeOfCell("pixelize", cell);
   }
 
   get spec(): string {
@@ -68,8 +68,10 @@ export class Pixelize implements Protection {
   }
 
   release(image: Image): Release {
-    checkCell("pixelize", this.cell, image);
-    return releaseOfCells(this.spec, image, this.cell, cellSums(image, this.cell));
+    const cell = cellInPixels(this.cell, image);
+    checkSizeOfCell("pixelize", cell);
+    checkCell("pixelize", cell, image);
+    return releaseOfCells(this.spec, image, cell, cellSums(image, cell));
   }
 
   guarantee(_: Shape): Guarantee | null {

@@ -4,14 +4,14 @@ import { PageError } from "../errors";
 import { Blur } from "./blur";
 import { DPPix, DPPixGaussian } from "./dp_pix";
 import { Gaussian } from "./gaussian";
-import { BOUNDS } from "./parameters";
+import { BOUNDS, type Cell, readCell } from "./parameters";
 import { Pixelize } from "./pixelize";
 import type { CodeSize } from "./code";
 import type { Protection } from "./release";
 
 interface Parameter {
   key: string;
-  kind: "whole" | "number" | "text";
+  kind: "cell" | "whole" | "number" | "text";
   default?: number | string;
   steps?: number[]; // of a slider
 }
@@ -24,7 +24,7 @@ interface Kind {
 const range = (count: number, step: number) => Array.from({ length: count }, (_, i) => (i + 1) * step);
 const DECADES = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000];
 
-const cell: Parameter = { key: "cell", kind: "whole", steps: range(20, 1) };
+const cell: Parameter = { key: "cell", kind: "cell", steps: range(20, 1) };
 const pixels: Parameter = { key: "pixels", kind: "whole", default: 1 };
 
 const KINDS: Record<string, Kind> = {
@@ -32,7 +32,7 @@ const KINDS: Record<string, Kind> = {
     parameters: [{ key: "radius", kind: "number", steps: range(20, 0.5) }],
     make: (radius: number) => new Blur(radius),
   },
-  pixelize: { parameters: [cell], make: (cell: number) => new Pixelize(cell) },
+  pixelize: { parameters: [cell], make: (cell: Cell) => new Pixelize(cell) },
   gaussian: {
     parameters: [{ key: "sigma", kind: "number", steps: range(30, 10) }],
     make: (sigma: number) => new Gaussian(sigma),
@@ -44,11 +44,11 @@ const KINDS: Record<string, Kind> = {
       pixels,
       { key: "variant", kind: "text", default: "sound" },
     ],
-    make: (cell: number, epsilon: number, pixels: number, variant: string) => new DPPix(cell, epsilon, pixels, variant),
+    make: (cell: Cell, epsilon: number, pixels: number, variant: string) => new DPPix(cell, epsilon, pixels, variant),
   },
   "dp-pix-gaussian": {
     parameters: [cell, { key: "rho", kind: "number", steps: DECADES }, pixels],
-    make: (cell: number, rho: number, pixels: number) => new DPPixGaussian(cell, rho, pixels),
+    make: (cell: Cell, rho: number, pixels: number) => new DPPixGaussian(cell, rho, pixels),
   },
 };
 
@@ -89,7 +89,7 @@ export function sliders(spec: string, size: CodeSize | null): { key: string; ste
   if (nameOf(spec) === "code") return size ? CODE_SLIDERS[size.unit] : [];
   const name = nameOf(spec);
   return (KINDS[name]?.parameters ?? []).flatMap(({ key, steps }) =>
-    steps ? [{ key, steps: steps.filter((each) => each >= BOUNDS[name][key][0]) }] : [],
+    steps && !Number.isNaN(valueIn(spec, key)) ? [{ key, steps: steps.filter((each) => each >= BOUNDS[name][key][0]) }] : [],
   );
 }
 
@@ -158,6 +158,11 @@ function valueOf(name: string, { key, kind, default: fallback }: Parameter, text
     return fallback;
   }
   if (kind === "text") return text;
+  if (kind === "cell") {
+    const cell = readCell(text);
+    if (cell !== null) return cell;
+    throw new PageError(`${name}: ${key}=${text} is neither a whole number of pixels nor a fraction such as 1/8`);
+  }
   const value = Number(text);
   if (!Number.isFinite(value)) throw new PageError(`${name}: ${key}=${text} is not a number`);
   if (kind === "whole" && !/^\d+$/.test(text)) throw new PageError(`${name}: ${key}=${text} is not a whole number`);
