@@ -62,6 +62,9 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/unpack.py cmu ../shared/data runs/data/cmu
 	$(BIN)/sfumato study run studies/cmu-sunglasses.yaml
 	$(BIN)/sfumato study run studies/omniglot-codes.yaml
+	$(BIN)/sfumato study run studies/caltech101-codes.yaml
+	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer
+	$(BIN)/python studies/starts.py
 	$(BIN)/python studies/regions.py
 	$(BIN)/python studies/strangers.py gender gender-encoder smile sunglasses objects objects-encoder sixty
 	$(BIN)/sfumato study run studies/caltech101.yaml

@@ -17,6 +17,7 @@ from sfumato import images
 from sfumato.data.faces import faces
 from sfumato.data.glyphs import glyphs
 from sfumato.data.labelled import LabelledImages
+from sfumato.data.scenes import scenes
 
 REQUIRED = 1000  # images of 64x64 a second
 SIZE = 64
@@ -28,6 +29,7 @@ def lines(short: bool) -> Iterator[Line]:
     share = 4 if short else 1
     worlds: dict[str, Callable[[], LabelledImages]] = {
         "glyphs": lambda: glyphs(classes=200 // share, drawers=20, size=SIZE),
+        "scenes": lambda: scenes(things=100 // share, images_per_thing=20, size=SIZE),
         "faces": lambda: faces(identities=136 // share, images_per_identity=30, headwear=100, size=SIZE),
     }
     for name, draw in worlds.items():

@@ -127,13 +127,13 @@ class Scale:
 FULL = Scale(
     FeatureConfig(attribute_epochs=16, simple_epochs=4, private_epochs=8),
     InversionConfig(steps=600, width=16),
-    AdversaryConfig(steps=400),
+    AdversaryConfig(start="random", steps=400),
     SEEDS,
 )
 SMALL = Scale(
     FeatureConfig(widths=(2, 2, 8, 8, 8, 8, 16), attribute_epochs=1, simple_epochs=1, private_epochs=1),
     InversionConfig(steps=2, width=2),
-    AdversaryConfig(steps=2, batch=8),
+    AdversaryConfig(start="random", steps=2, batch=8),
     (0,),
 )
 

@@ -61,6 +61,8 @@ def main() -> None:
     images.write(PICTURES / "faces.png", contact_sheet(faces, "identity", rows=6, columns=12))
     images.write(PICTURES / "headwear.png", contact_sheet(faces, "headwear", rows=6, columns=12))
     images.write(PICTURES / "glyphs.png", contact_sheet(glyphs, "class", rows=10, columns=14))
+    scenes = data.load("scenes", things=10, images_per_thing=12)
+    images.write(PICTURES / "scenes.png", contact_sheet(scenes, "class", rows=8, columns=12))
     six = faces.images[:180:30]
     rows = [torch.cat(list(parse(spec).release(six, seeded_noise(0)).images()), dim=2) for spec in SPECS]
     sheet = torch.cat(rows, dim=1).repeat_interleave(2, 1).repeat_interleave(2, 2)

@@ -43,6 +43,7 @@ class Range:
 
 def _training(way: int, shot: int, queries: int, **more: Any) -> FewShotConfig:
     return FewShotConfig(
+        start="random",
         way=way,
         shot=shot,
         queries=queries,

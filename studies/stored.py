@@ -76,6 +76,7 @@ class Scale:
 
 
 EPISODES = FewShotConfig(
+    start="random",
     way=10,
     shot=2,
     queries=2,
@@ -92,13 +93,13 @@ EPISODES = FewShotConfig(
 FULL = Scale(
     EPISODES,
     InversionConfig(steps=400, width=16),
-    AdversaryConfig(steps=250, batch=64),
+    AdversaryConfig(start="random", steps=250, batch=64),
     SEEDS,
 )
 SMALL = Scale(
     replace(EPISODES, epochs=1, episodes_per_epoch=1, validation_episodes=2),
     InversionConfig(steps=2, width=2),
-    AdversaryConfig(steps=2, batch=8),
+    AdversaryConfig(start="random", steps=2, batch=8),
     (0,),
 )
 

@@ -5,11 +5,22 @@ from typing import Any
 
 from jinja2 import Environment
 
-from results_page import features, few_shot, gradients, guarantees, house, masks, meta, recognition, strangers
+from results_page import (
+    features,
+    few_shot,
+    gradients,
+    guarantees,
+    house,
+    masks,
+    meta,
+    recognition,
+    starts,
+    strangers,
+)
 from results_page.reading import ROOT
 from results_page.wording import environment, with_contents
 
-CHAPTERS = (few_shot, masks, features, gradients, recognition, guarantees, meta, house, strangers)
+CHAPTERS = (few_shot, masks, features, gradients, recognition, guarantees, meta, house, starts, strangers)
 DOCS = ROOT / "docs"
 TABLES = {  # in docs/threat-model.md, between such a mark and the next end
     "threat-model/adversaries.md.jinja": "<!-- made by `make results` -->",

@@ -29,7 +29,9 @@ def test_what_to_write_is_the_name_and_for_files_their_place(source: Source):
     assert bool(place) == bool(source.layout) == (source.name in _ON_DISK)
 
 
-@pytest.mark.parametrize("name", sorted(set(SOURCES) - {"faces", "glyphs", "folder", "table", "hats"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(SOURCES) - {"faces", "glyphs", "scenes", "folder", "table", "hats"})
+)
 def test_a_data_set_has_an_address_and_says_its_terms(name: str):
     assert SOURCES[name].url.startswith("http")
     assert SOURCES[name].terms

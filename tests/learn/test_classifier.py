@@ -326,8 +326,9 @@ def test_a_model_of_before_there_were_policies_is_read(tmp_path: Path):
 
 
 def test_settings_that_nothing_changes_leave_the_digests_of_studies_alone():
-    assert changed(ClassifierConfig()) == {}
-    assert changed(ClassifierConfig(network="conv4", epochs=3)) == {"network": "conv4", "epochs": 3}
+    assert changed(ClassifierConfig(start="random")) == {}
+    config = ClassifierConfig(network="conv4", start="random", epochs=3)
+    assert changed(config) == {"network": "conv4", "epochs": 3}
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path):

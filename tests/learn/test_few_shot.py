@@ -856,7 +856,7 @@ def test_the_first_epochs_are_of_all_classes_and_the_rest_of_episodes(small_glyp
 
 def test_without_pretraining_training_is_a_plain_loop_over_episodes(small_glyphs):
     """The loop of Algorithm 1, with another implementation of Adam's steps, and no judge."""
-    config = replace(TINY, epochs=1, denoiser_depth=None, precision="float32")
+    config = replace(TINY, start="random", epochs=1, denoiser_depth=None, precision="float32")
     data, protection = small_glyphs.split("train"), parse("gaussian:sigma=40")
     sampler = Sampler(data.label("class"), Shape(way=5, shot=2, queries=3))
     model = few_shot.untrained(1, config, [protection])
@@ -898,7 +898,7 @@ def test_pretraining_learns_to_classify_and_to_tell_new_classes_apart_without_an
 
 
 def test_pretraining_trains_the_denoiser_as_well(small_glyphs):
-    config = replace(TINY, epochs=2, pretraining_epochs=2, episodes_per_epoch=30)
+    config = replace(TINY, start="random", epochs=2, pretraining_epochs=2, episodes_per_epoch=30)
     model = train(small_glyphs, "gaussian:sigma=80", config)
     clean = small_glyphs.split("test").images
     released = parse("gaussian:sigma=80").release(clean, seeded_noise(1)).images()

@@ -23,7 +23,7 @@ BADGE = {
     "task": {**SETTINGS["task"], "sensitive": ["identity", "badge"]},
     "protections": ["pixelize:cell=4", "block:share=0.9"],
     "attacks": ["reidentify-values"],
-    "classifier": {"network": "conv4", "epochs": 2},
+    "classifier": {"network": "conv4", "start": "random", "epochs": 2},
     "recommend": {"inference_at_most": {"badge": 0.8}},
 }
 
@@ -46,7 +46,9 @@ def inferred(lab: Lab) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     settings = {**BADGE, "protections": ["pixelize:cell=4", "code:bits=1"]}
-    settings |= {"codes": {"way": 3, "shot": 2, "queries": 2, "epochs": 1, "episodes_per_epoch": 2}}
+    settings |= {
+        "codes": {"start": "random", "way": 3, "shot": 2, "queries": 2, "epochs": 1, "episodes_per_epoch": 2}
+    }
     return inferred(Lab(grid.parse(settings), badged(), tmp_path_factory.mktemp("badge"), Progress()))
 
 

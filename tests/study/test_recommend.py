@@ -374,10 +374,24 @@ def test_where_clear_images_tell_next_to_nothing_that_is_said_first_and_what_hel
     ]
     advice = recommend.recommend(small_study("blur:radius=3", task=task), records)
     assert advice.headline == (
-        "no recommendation: there is nothing to keep: on clear images the classifier is right in 62.8% of "
-        "cases, and guessing in 50.0%"
+        "no recommendation: there is nothing to keep: on clear images the classifier is right in 62.8% "
+        "(95% interval 62.4 to 63.2) of cases, and guessing in 50.0%"
     )
     assert advice.details[0].startswith("What helps: more images of each class")
+
+
+def test_what_may_be_guessing_is_nothing_to_keep():
+    """16 test images of two classes, of which 11 are right: chance does as well in one case of ten."""
+    task = {**synthetic.study()["task"], "way": 2}
+    records = [accuracy("none", "clean", 0.69, half_width=0.22), *found("blur:radius=3", 0.69, 0.02, 0.03)]
+    advice = recommend.recommend(small_study("blur:radius=3", task=task), records)
+    assert "there is nothing to keep: on clear images the classifier is right in 69.0%" in advice.headline
+
+
+def test_that_there_is_nothing_to_keep_is_said_where_no_secret_is_named_too():
+    task = {**synthetic.study()["task"], "way": 2, "sensitive": None}
+    advice = recommend.recommend(small_study(task=task), [accuracy("none", "clean", 0.5, half_width=0.2)])
+    assert "there is nothing to keep" in advice.headline
 
 
 def test_a_setting_that_keeps_less_than_half_of_what_there_is_is_not_recommended():

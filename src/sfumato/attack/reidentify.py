@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ FACE_NETWORKS: dict[str, tuple[type[MobileFaceNet] | type[InceptionResnetV1], tu
 }
 RECOGNISERS = ("conv4", *FACE_NETWORKS)
 
+_STARTS = ("drawn", "random")
 _EMBED_BATCH = 256
 _VALIDATED = 256  # photographs of held-out people that say when to stop
 
@@ -45,6 +46,7 @@ class AdversaryConfig:
     Attributes:
         recogniser: "conv4", which he trains himself on whole images; or a public face network,
             "mobile-face-net" or "inception-resnet-v1", which is shown aligned faces.
+        start: what a Conv-4 begins with: "drawn", the weights that the library ships, or "random".
         weights: the file of the weights of a face network.
         detector: the file of the weights of MTCNN, which finds the faces for it.
         steps: of training the recogniser on clean photographs of other people, at most; it ends when nothing
@@ -59,6 +61,7 @@ class AdversaryConfig:
     """
 
     recogniser: str = "conv4"
+    start: str = field(default="drawn", metadata={"before": "random"})
     weights: str | None = None
     detector: str | None = None
     steps: int = 1000
@@ -74,6 +77,8 @@ class AdversaryConfig:
             raise ConfigError(
                 f"no recogniser is called {self.recogniser!r}: {did_you_mean(self.recogniser, RECOGNISERS)}"
             )
+        if self.start not in _STARTS:
+            raise ConfigError(f"no start is called {self.start!r}: {did_you_mean(self.start, _STARTS)}")
         faces = self.recogniser in FACE_NETWORKS
         for name in ("weights", "detector"):
             if faces != (getattr(self, name) is not None):

@@ -12,7 +12,7 @@ app = typer.Typer(
 )
 
 _SOURCE = typer.Argument(
-    help="faces, glyphs, folder:DIR, table:FILE, hats:FILE, or such as lfw:DIR: `sfumato data list` has all."
+    help="faces, glyphs, scenes, folder:DIR, table:FILE, or such as lfw:DIR: `sfumato data list` has all."
 )
 
 

@@ -21,6 +21,7 @@ from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.lfw import lfw
 from sfumato.data.miniimagenet import miniimagenet
 from sfumato.data.omniglot import omniglot
+from sfumato.data.scenes import scenes
 from sfumato.data.stanford_dogs import stanford_dogs
 from sfumato.data.table import table
 from sfumato.errors import ConfigError, DataError, ImageError, did_you_mean
@@ -42,11 +43,12 @@ __all__ = [
     "load",
     "miniimagenet",
     "omniglot",
+    "scenes",
     "stanford_dogs",
     "table",
 ]
 
-_WORLDS: dict[str, Callable[..., LabelledImages]] = {"faces": faces, "glyphs": glyphs}
+_WORLDS: dict[str, Callable[..., LabelledImages]] = {"faces": faces, "glyphs": glyphs, "scenes": scenes}
 _ON_DISK: dict[str, Callable[..., LabelledImages]] = {
     reader.__name__: reader
     for reader in (

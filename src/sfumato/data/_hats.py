@@ -12,7 +12,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfumato.data.drawing import between, box, choose, coverage, ellipse, triangle_wave, uniforms
+from sfumato.data.drawing import (
+    PATTERNS,
+    between,
+    box,
+    choose,
+    coverage,
+    ellipse,
+    pattern,
+    triangle_wave,
+    uniforms,
+)
 
 _COLOURS = torch.tensor(
     [
@@ -23,20 +33,6 @@ _COLOURS = torch.tensor(
     ]
 )  # fmt: skip
 
-# A pattern is the sign of a + b·p + c·q + d·p·q + e·(p² + q²), p and q triangle waves along two axes, after
-# p has been shifted by f·q.
-_PATTERNS = torch.tensor(
-    [
-        [9.0, 0.0, 0.0, 0.0, 0.0, 0.0],  # plain
-        [0.0, 1.0, 0.0, 0.0, 0.0, 0.0],  # stripes
-        [0.6, 1.0, 0.0, 0.0, 0.0, 0.0],  # pinstripes
-        [0.0, 0.0, 0.0, 1.6, 0.0, 0.0],  # checks
-        [1.3, -2.0, -2.0, 0.0, 1.0, 0.0],  # dots
-        [0.0, 1.0, 1.0, 0.0, 0.0, 0.0],  # diamonds
-        [0.0, 1.0, 0.0, 0.0, 0.0, 0.30],  # zigzag
-        [0.1, -0.6, -0.6, -0.6, 0.0, 0.0],  # windows
-    ]
-)
 _ANGLES = torch.tensor([0.0, 0.25, 0.5, 0.75]) * torch.pi
 _COS, _SIN = _ANGLES.cos(), _ANGLES.sin()
 
@@ -47,7 +43,7 @@ class Hats:
 
     Attributes:
         family: (N,) int64 index into FAMILIES.
-        pattern: (N, 6) row of _PATTERNS.
+        pattern: (N, 6) row of PATTERNS.
         frame: (N, 4) cosine and sine of the pattern's direction, and its waves per unit along p and q.
         colours: (N, 3, 3) body, body's second colour, trim; RGB in [0, 1].
         shape: (N, 4) height, width, extra and decoration in [0, 1): what a family makes of them.
@@ -78,22 +74,11 @@ def kinds(count: int, *, seed: int) -> Hats:
     return Hats(
         family=(u[:, 15] * len(FAMILIES)).long(),
         # One hat in 15 is plain; two plain hats differ in shape and colours only.
-        pattern=_PATTERNS[((u[:, 16] * (2 * len(_PATTERNS) - 1) + 1) / 2).long()],
+        pattern=PATTERNS[((u[:, 16] * (2 * len(PATTERNS) - 1) + 1) / 2).long()],
         frame=frame,
         colours=colours,
         shape=u[:, 17:21],
     )
-
-
-def pattern(hats: Hats, x: Tensor, y: Tensor, phase: Tensor, pixel: Tensor) -> Tensor:
-    """How much of the body's first colour each pixel shows. (B, h, W), in a plane with such pixels."""
-    cos, sin, along, across = (c[:, None, None] for c in hats.frame.unbind(1))
-    a, b, c, d, e, f = (k[:, None, None] for k in hats.pattern.unbind(1))
-    q = triangle_wave((y * cos - x * sin) * across)
-    p = triangle_wave((x * cos + y * sin) * along + phase + f * q)
-    field = a + b * p + c * q + d * p * q + e * (p.square() + q.square())
-    # A wave climbs 4 in its length: so many levels does one pixel span.
-    return coverage(field, 4.0 * along * pixel)
 
 
 @dataclass(frozen=True)
@@ -120,7 +105,7 @@ def wear(
     """Hats of ONE family, tilted, faded by the sun, their pattern shifted along itself. (B, 1, 1) each."""
     x, y = x - tilt * y, y + tilt * x
     body, trim = shape(hats, x, y, pixel)
-    mix = pattern(hats, x, y, phase, pixel)[:, None]
+    mix = pattern(hats.pattern, hats.frame, x, y, phase, pixel)[:, None]
     first, second, third = (c[:, :, None, None] for c in hats.colours.unbind(1))
     cloth = second + mix * (first - second)
     grey = hats.colours.mean((1, 2))[:, None, None, None]

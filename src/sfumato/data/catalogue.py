@@ -53,6 +53,14 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
                 (),
             ),
             Source(
+                "scenes",
+                "scenes",
+                "as many invented things as wanted, in clutter; 10,000 images of 500 things unless told",
+                "",
+                "drawn here: no licence needed",
+                (),
+            ),
+            Source(
                 "folder",
                 "folder:DIR",
                 "your own images, a sub-folder per class",

@@ -12,6 +12,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+# A pattern is the sign of a + b·p + c·q + d·p·q + e·(p² + q²), p and q triangle waves along two axes, after
+# p has been shifted by f·q.
+PATTERNS = torch.tensor(
+    [
+        [9.0, 0.0, 0.0, 0.0, 0.0, 0.0],  # plain
+        [0.0, 1.0, 0.0, 0.0, 0.0, 0.0],  # stripes
+        [0.6, 1.0, 0.0, 0.0, 0.0, 0.0],  # pinstripes
+        [0.0, 0.0, 0.0, 1.6, 0.0, 0.0],  # checks
+        [1.3, -2.0, -2.0, 0.0, 1.0, 0.0],  # dots
+        [0.0, 1.0, 1.0, 0.0, 0.0, 0.0],  # diamonds
+        [0.0, 1.0, 0.0, 0.0, 0.0, 0.30],  # zigzag
+        [0.1, -0.6, -0.6, -0.6, 0.0, 0.0],  # windows
+    ]
+)
+
 _NOISE_LENGTH = 1 << 21  # of the tape of sensor noise; ten images of 256x256 in colour
 
 
@@ -68,6 +83,27 @@ def box(x: Tensor, y: Tensor, rx: Tensor | float, ry: Tensor | float) -> Tensor:
 def triangle_wave(t: Tensor) -> Tensor:
     """Period 1, from 1 at whole numbers to -1 halfway, and straight between."""
     return (t - t.floor() - 0.5).abs_().mul_(4.0).sub_(1.0)
+
+
+def pattern(
+    rows: Tensor, frames: Tensor, x: Tensor, y: Tensor, phase: Tensor, pixel: Tensor | float
+) -> Tensor:
+    """How much of the first of two colours each pixel shows. (B, h, W), in a plane with such pixels.
+
+    Args:
+        rows: (B, 6) of PATTERNS.
+        frames: (B, 4) cosine and sine of the pattern's direction, and its waves per unit along p and q.
+        x, y: coordinates of pixels.
+        phase: (B, 1, 1), by which the pattern is shifted along itself.
+        pixel: their side, in the unit of the coordinates.
+    """
+    cos, sin, along, across = (c[:, None, None] for c in frames.unbind(1))
+    a, b, c, d, e, f = (k[:, None, None] for k in rows.unbind(1))
+    q = triangle_wave((y * cos - x * sin) * across)
+    p = triangle_wave((x * cos + y * sin) * along + phase + f * q)
+    field = a + b * p + c * q + d * p * q + e * (p.square() + q.square())
+    # A wave climbs 4 in its length: so many levels does one pixel span.
+    return coverage(field, 4.0 * along * pixel)
 
 
 def sensor_noise(starts: Tensor, length: int) -> Tensor:

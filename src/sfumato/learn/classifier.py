@@ -12,7 +12,7 @@ without a policy of augmentation. `untrained` makes a victim that has learned no
 import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,7 @@ from sfumato.learn.cards import Names, Precision, Spec, load_model, protection_o
 from sfumato.learn.classes import classes_of, codes_of
 from sfumato.learn.inputs import check_shape
 from sfumato.learn.linear import logistic_regression
+from sfumato.learn.start import START_FIELD, begin, check_start
 from sfumato.networks.classifiers import CLASSIFIERS, check_network, make_classifier
 from sfumato.networks.pretrained import PretrainedClassifier, check_card, on_card
 from sfumato.networks.weights import initial_weights
@@ -57,6 +58,7 @@ class ClassifierConfig:
         network: "predictor", that of the mask paper; "conv4", without its hidden dense layer; or a victim of
             gradient attacks: "lenet", "convnet8", "resnet20", "resnet50", "resnet152", "densenet"; or an
             encoder that was trained before, see networks.pretrained, with a linear layer on it.
+        start: the weights that a Conv-4 begins with, "drawn" or "random", see learn.start.
         epochs: at most so many.
         patience: epochs without a better validation accuracy before training stops.
         batch: images a step, at most: an epoch is cut into equal parts.
@@ -72,6 +74,7 @@ class ClassifierConfig:
     """
 
     network: str = "predictor"
+    start: str = field(default="drawn", metadata=START_FIELD)
     epochs: int = 30
     patience: int = 10
     batch: int = 64
@@ -85,6 +88,7 @@ class ClassifierConfig:
 
     def __post_init__(self) -> None:
         check_network(self.network, CLASSIFIERS, what="network")
+        check_start(self.start)
         if self.optimiser not in OPTIMISERS:
             raise ConfigError(
                 f"no optimiser is called {self.optimiser!r}: {did_you_mean(self.optimiser, OPTIMISERS)}"
@@ -254,6 +258,7 @@ def train(
         validation=None if validation is None else validation.digest,
     )
     model = untrained(card, config, seed=seed)
+    card["start"] = begin(model.network, config.start)
     # The last number keeps this noise apart from that of every epoch.
     judge = None if validation is None else _seen(model, validation, protection, config.epochs, seed, target)
     if isinstance(model.network, PretrainedClassifier):

@@ -12,7 +12,7 @@ have is drawn in training, too.
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.private_feature import reversed_gradient
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, prototypes
+from sfumato.learn.start import START_FIELD, begin, check_start
 from sfumato.networks.classifiers import ENCODERS, check_network
 from sfumato.networks.code import CodeNetwork, untrained_code_network
 from sfumato.networks.pretrained import PretrainedEncoder, on_card
@@ -73,6 +74,7 @@ class CodeConfig:
     bits: int | None = None
     numbers: int | None = None
     encoder: str = "conv4"
+    start: str = field(default="drawn", metadata=START_FIELD)
     side: int | None = None
     way: int = 20
     shot: int = 5
@@ -98,6 +100,7 @@ class CodeConfig:
     def __post_init__(self) -> None:
         check_size(bits=self.bits, numbers=self.numbers)
         check_network(self.encoder, ENCODERS, what="encoder")
+        check_start(self.start)
         check_noise(flip=self.flip, epsilon=None, norm=self.norm, noise=self.noise)
         if (self.flip is not None and self.bits is None) or (self.norm is not None and self.numbers is None):
             raise ConfigError(
@@ -251,6 +254,7 @@ def train(
     label = data.label(target)
     sampler = Sampler(label, config.episode)
     model = untrained(data, config, target=target, sensitive=sensitive, validation=validation, seed=seed)
+    model.card["start"] = begin(model.network.encoder, config.start)
     classes, class_of = label.codes.unique(return_inverse=True)
     frozen = _fit_encoder(model, data, class_of, flips=config.flips)
     pretraining = _pretraining_head(model, data, len(classes), config)

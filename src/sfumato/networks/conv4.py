@@ -21,6 +21,7 @@ class Conv4(nn.Module):
         """`running`: batch norm keeps running statistics; otherwise it normalises each batch by itself."""
         super().__init__()
         inputs = [channels, width, width, width]
+        self.width = width
         self.pools = pools
         self.blocks = nn.Sequential(
             *(_block(i, width, pool=n >= 4 - pools, running=running) for n, i in enumerate(inputs))

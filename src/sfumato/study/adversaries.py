@@ -19,6 +19,7 @@ from sfumato.attack.reidentify import FACE_NETWORKS
 from sfumato.attack.saturation import Training
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ConfigError, DataError
+from sfumato.learn.start import begin, by_content
 from sfumato.networks import MTCNN, Conv4, UpConvolutional, align
 from sfumato.networks.weights import initial_weights
 from sfumato.study.cells import Cell, changed
@@ -58,6 +59,10 @@ class Adversaries:
         for name in ("weights", "detector"):
             if name in settings:
                 settings[name] = _digest(Path(settings[name]))
+        if adversary.weights is not None:
+            settings.pop("start", None)  # a face network was trained before
+        elif "start" in settings:
+            settings["start"] = by_content(settings["start"])
         return {"sensitive": self.sensitive, "adversary": settings, "version": _VERSION}
 
     def undoing(self, spec: str) -> dict[str, Any]:
@@ -241,7 +246,9 @@ class Adversaries:
         if config.weights is not None:
             return FACE_NETWORKS[config.recogniser][0].load(config.weights)
         with initial_weights(self._config.seeds[0]):
-            return Conv4(self._data.images.shape[1])
+            network = Conv4(self._data.images.shape[1])
+        begin(network, config.start)
+        return network
 
     # Faces
 

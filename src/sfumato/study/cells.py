@@ -35,13 +35,15 @@ def changed(config: Any) -> dict[str, Any]:
     """The settings of a configuration that are not at their defaults, for a digest.
 
     A new setting thus leaves the digests of studies that do not use it; another default, or other results
-    of the same settings, need another `models.RESULTS`.
+    of the same settings, need another `models.RESULTS`. Where a field's metadata has `before`, that was the
+    default, and is what digests of before stand for; `by_content` says what decides a value.
     """
     plain = dataclasses.asdict(config)
     return {
-        field.name: _by_content(plain[field.name])
+        field.name: field.metadata.get("by_content", _by_content)(plain[field.name])
         for field in dataclasses.fields(config)
-        if field.default is dataclasses.MISSING or getattr(config, field.name) != field.default
+        if field.default is dataclasses.MISSING
+        or getattr(config, field.name) != field.metadata.get("before", field.default)
     }
 
 

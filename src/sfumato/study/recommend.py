@@ -245,10 +245,12 @@ def nothing_to_keep(study: Study, records: Sequence[Record]) -> list[str]:
     """That clear images tell next to nothing of the target, and what would help; empty where they do."""
     clean = accuracies(study, records).get(("none", clean_learner(study)))
     chance = guessing(study, records)
-    if clean is None or chance is None or clean.value - chance >= _LEARNED * (1 - chance):
+    if clean is None or chance is None:
+        return []
+    if clean.value - chance >= _LEARNED * (1 - chance) and clean.low > chance:
         return []
     return [
-        f"there is nothing to keep: on clear images the classifier is right in {percent(clean.value)} of "
+        f"there is nothing to keep: on clear images the classifier is right in {_with_interval(clean)} of "
         f"cases, and guessing in {percent(chance)}",
         "What helps: more images of each class, larger images, fewer or clearer classes, longer training, or "
         "an encoder that was trained before. Compare protections when clear images work.",
@@ -259,6 +261,8 @@ def _no_recommendation(
     study: Study, records: Sequence[Record], settings: Sequence[Setting], bound: float | None
 ) -> list[str]:
     """Why there is none: a headline, and details; empty where there is one."""
+    if reason := nothing_to_keep(study, records):
+        return reason
     sensitive = study["task"].get("sensitive")
     if not sensitive:
         return ["the study names no secret (task: sensitive), so that no adversary could be measured"]
@@ -270,8 +274,6 @@ def _no_recommendation(
             "Static and adaptive adversaries are shown apart; to get a recommendation, name a task that "
             "differs from the secret.",
         ]
-    if reason := nothing_to_keep(study, records):
-        return reason
     if not any(setting.risk for setting in settings):
         return ["no attack is recorded, so that the risk is unknown: run the study's attacks"]
     if bound is None:

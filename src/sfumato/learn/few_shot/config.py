@@ -1,10 +1,11 @@
 """How a few-shot model is trained, and the settings of the paper."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError
+from sfumato.learn.start import START_FIELD, check_start
 from sfumato.networks.classifiers import ENCODERS, check_network
 from sfumato.precision import resolve
 
@@ -24,6 +25,8 @@ class FewShotConfig:
         learning_rate: of Adam; halved every `halve_every` epochs.
         encoder: "conv4" or "resnet12"; or one that was trained before, see networks.pretrained, which is
             frozen unless its `rate` says otherwise. Ignored where `train` is given a module.
+        start: the weights that a Conv-4 begins with: "drawn", of an encoder that the library ships, which has
+            learned from drawn worlds, see learn.start; or "random", as in the paper.
         denoiser_depth: layers of the DnCNN in front, 8 in the paper; None for no denoiser.
         denoiser_width: its filters, 64 in the paper.
         cell: the networks see an image as the means of square cells of so many pixels; 1 for every pixel,
@@ -54,6 +57,7 @@ class FewShotConfig:
     learning_rate: float = 1e-3
     halve_every: int = 20
     encoder: str = "conv4"
+    start: str = field(default="drawn", metadata=START_FIELD)
     denoiser_depth: int | None = 8
     denoiser_width: int = 64
     cell: int | None = None
@@ -64,6 +68,7 @@ class FewShotConfig:
 
     def __post_init__(self) -> None:
         check_network(self.encoder, ENCODERS, what="encoder")
+        check_start(self.start)
         resolve(self.precision)
         if self.denoiser_depth is not None and self.denoiser_depth < 2:
             raise ConfigError(

@@ -20,6 +20,7 @@ from sfumato.learn.few_shot.config import FewShotConfig
 from sfumato.learn.few_shot.model import FewShotModel, untrained
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, refusal, support_weights
+from sfumato.learn.start import begin
 from sfumato.networks.pretrained import PretrainedEncoder, on_card
 from sfumato.protect import Protection
 from sfumato.protect.release import made_of
@@ -88,6 +89,8 @@ def train(
     model = untrained(
         channels, config, protections, encoder=encoder, card=card, seed=seed, size=(height, width)
     )
+    if encoder is None:
+        card["start"] = begin(model.encoder, config.start)
     judge = _Validation(validation, target, protections, config, seed)
     _fit_encoder(model, data, protections[0], source.codes, seed)
     if any(parameter.requires_grad for parameter in model.parameters()):

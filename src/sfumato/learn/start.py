@@ -1,0 +1,113 @@
+"""The weights that training begins with: of an encoder that has learned from drawn worlds, or random ones.
+
+The library ships the first, 230 kB; `drawn_start` makes them, by `sfumato train start`. They have seen images
+in clear, pixelized, blurred and noisy, of nobody: they are public, and cost no privacy. They fit Conv-4 of 64
+filters, at any size of images, with one channel or three.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from sfumato import artefacts
+from sfumato.errors import ArtefactError, ConfigError, did_you_mean
+from sfumato.networks.conv4 import Conv4
+
+STARTS = ("drawn", "random")
+KIND = "start"
+SHIPPED = "drawn_conv4.safetensors"
+
+_WIDTH = 64
+_SUFFIX = ".safetensors"
+
+
+def check_start(name: str) -> None:
+    """Raise ConfigError for no name of a start, and no file of one."""
+    if name not in STARTS and not name.endswith(_SUFFIX):
+        raise ConfigError(
+            f"no start is called {name!r}: {did_you_mean(name, STARTS)}; one of your own is a file of "
+            f"`sfumato train start`, which ends in {_SUFFIX}"
+        )
+
+
+@torch.no_grad()
+def begin(network: nn.Module, name: str) -> str | None:
+    """Give every Conv-4 within a network the weights of a start, and leave all else as it is.
+
+    Args:
+        network: with its initial weights. Of a Conv-4 that reads more planes than colours, such as those
+            that say which protection an image has, the filters of these stay as they are.
+        name: "drawn", a file that `drawn_start` wrote, or "random", which leaves all as it is.
+
+    Returns:
+        What a card says of it: "drawn", or the file's name, and the first letters of the file's SHA-256; None
+        where nothing was changed.
+
+    Raises:
+        ConfigError: no such start.
+        ArtefactError: a file that is no start.
+    """
+    check_start(name)
+    fitting = [part for part in network.modules() if isinstance(part, Conv4) and part.width == _WIDTH]
+    if name == "random" or not fitting:
+        return None
+    with _file(name) as path:
+        weights = _read(path, _digest(path))
+    for part in fitting:
+        own = part.state_dict()
+        for key in own.keys() & weights.keys():  # a batch norm may keep no running statistics
+            own[key].copy_(_first(weights[key], own[key]) if key == "blocks.0.0.weight" else weights[key])
+    return by_content(name)
+
+
+def by_content(name: str) -> str:
+    """What decides a start, wherever its file lies: for cards, and for the digest of settings."""
+    check_start(name)
+    if name == "random":
+        return name
+    with _file(name) as path:
+        return f"{Path(name).name} {_digest(path)[:12]}"
+
+
+# What a field of settings, named `start`, has as its metadata. The default was "random" once, and so it is in
+# digests of settings that do not name it.
+START_FIELD = {"before": "random", "by_content": by_content}
+
+
+def _first(given: Tensor, own: Tensor) -> Tensor:
+    """Filters of red, green and blue, for as many planes as a network reads."""
+    if own.shape[1] < 3:  # of grey images all colours are the same
+        return torch.cat([given.sum(1, keepdim=True), own[:, 1:]], 1)
+    return torch.cat([given, own[:, 3:]], 1)
+
+
+@contextmanager
+def _file(name: str) -> Iterator[Path]:
+    if name != "drawn":
+        yield Path(name)
+        return
+    with resources.as_file(resources.files("sfumato.learn") / SHIPPED) as path:
+        yield path
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ArtefactError(f"{path}: {error.strerror}: name a file of `sfumato train start`") from error
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, digest: str) -> dict[str, Tensor]:
+    """The weights of a file of this digest, as float32. Raises ArtefactError for those of no such Conv-4."""
+    tensors, _ = artefacts.load(path, kind=KIND)
+    expected = Conv4(3, width=_WIDTH).state_dict()
+    if {k: v.shape for k, v in tensors.items()} != {k: v.shape for k, v in expected.items()}:
+        raise ArtefactError(f"{path}: no weights of a Conv-4 of {_WIDTH} filters that reads three channels")
+    return {k: v.to(expected[k].dtype) for k, v in tensors.items()}

@@ -1,0 +1,217 @@
+"""The weights that trainings begin with: what is shipped, whom it is given to, and how it is made."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sfumato import artefacts, data
+from sfumato.data import scenes
+from sfumato.episodes import Sampler, Shape
+from sfumato.errors import ArtefactError, ConfigError
+from sfumato.images import to_float
+from sfumato.learn import classifier, code, drawn_start, few_shot
+from sfumato.learn import start as starts
+from sfumato.learn.prototypes import episode_accuracies
+from sfumato.learn.start import begin, by_content
+from sfumato.networks import Conv4
+from sfumato.networks.resnet12 import ResNet12
+from sfumato.protect import parse
+from sfumato.study.cells import changed
+
+SMALL = drawn_start.StartConfig(things=40, people=40, characters=40, epochs=2, steps=3, batch=8)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A start of six steps."""
+    path = tmp_path_factory.mktemp("start") / "mine.safetensors"
+    drawn_start.train(SMALL).save(path)
+    return path
+
+
+def shipped() -> Path:
+    return Path(starts.__file__).parent / starts.SHIPPED
+
+
+def begun(channels: int = 3) -> Conv4:
+    network = Conv4(channels)
+    begin(network, "drawn")
+    return network.eval()
+
+
+# What is shipped
+
+
+def test_the_shipped_start_is_below_a_megabyte_and_was_made_by_the_defaults():
+    assert shipped().stat().st_size < 1_000_000
+    card = artefacts.read_card(shipped())
+    assert {**card["config"], "precision": "auto"} == vars(drawn_start.StartConfig())
+    assert card["epochs"] == drawn_start.StartConfig().epochs
+
+
+def test_the_shipped_start_was_trained_until_its_validation_was_flat():
+    curve = artefacts.read_card(shipped())["curve"]
+    assert max(curve[2 * len(curve) // 3 :]) < max(curve[: 2 * len(curve) // 3]) + 0.01
+
+
+def test_things_of_another_world_are_told_apart_before_anything_is_trained():
+    world = scenes(things=30, images_per_thing=15, size=48, seed=5)
+    untrained = accuracy(Conv4(3).train(), world)
+    assert accuracy(begun(), world) > untrained + 0.25
+
+
+def test_photographs_of_objects_are_told_apart_before_anything_is_trained(shared_data: Path):
+    """Caltech-101's test classes, 5-way 5-shot: random filters reach 43%, and no photograph was seen."""
+    packed = dict(np.load(shared_data / "caltech101_84.npz"))
+    test = np.flatnonzero(packed["suggested_split"][packed["label"]] == "test")[::3]
+    blobs = [packed["blob"][packed["offset"][i] : packed["offset"][i + 1]].tobytes() for i in test]
+    pixels = [np.array(Image.open(io.BytesIO(blob)).convert("RGB").resize((64, 64))) for blob in blobs]
+    images = torch.from_numpy(np.stack(pixels).transpose(0, 3, 1, 2).copy())
+    codes = torch.from_numpy(packed["label"][test]).long()
+    names = tuple(packed["classes"].tolist())
+    objects = data.LabelledImages("caltech101", images, {"class": data.Label(codes, names)}, {})
+    assert accuracy(begun(), objects) > 0.65
+
+
+@torch.no_grad()
+def accuracy(network: Conv4, images: data.LabelledImages) -> float:
+    rows = Sampler(images.label("class"), Shape(way=5, shot=5, queries=5)).draw(
+        200, torch.Generator().manual_seed(0)
+    )
+    embeddings = torch.cat([network(to_float(part)) for part in images.images.split(256)])
+    return episode_accuracies(torch.nn.functional.normalize(embeddings), rows, shot=5).mean().item()
+
+
+# Whom it is given to
+
+
+def test_of_grey_images_a_network_of_one_channel_sees_what_one_of_three_does():
+    grey = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(begun(1)(grey), begun(3)(grey.expand(-1, 3, -1, -1)), atol=1e-4, rtol=1e-4)
+
+
+def test_planes_beside_the_colours_keep_their_filters():
+    network = Conv4(5)
+    own = network.state_dict()["blocks.0.0.weight"].clone()
+    begin(network, "drawn")
+    filters = network.state_dict()["blocks.0.0.weight"]
+    assert torch.equal(filters[:, 3:], own[:, 3:])
+    assert torch.equal(filters[:, :3], begun().state_dict()["blocks.0.0.weight"])
+
+
+@pytest.mark.parametrize("network", [Conv4(3, width=32), ResNet12(3)])
+def test_other_networks_keep_their_weights(network: torch.nn.Module):
+    before = {name: each.clone() for name, each in network.state_dict().items()}
+    assert begin(network, "drawn") is None
+    assert all(torch.equal(each, before[name]) for name, each in network.state_dict().items())
+
+
+def test_a_random_start_changes_nothing():
+    network = Conv4(3)
+    before = network.state_dict()["blocks.0.0.weight"].clone()
+    assert begin(network, "random") is None
+    assert torch.equal(network.state_dict()["blocks.0.0.weight"], before)
+
+
+@pytest.mark.parametrize("start", ["drawn", "random"])
+def test_every_training_says_on_its_card_what_it_began_with(start: str):
+    world = scenes(things=6, images_per_thing=6, size=16)
+    world = data.LabelledImages(world.name, world.images, world.labels, {})
+    short = {"way": 3, "shot": 2, "queries": 2, "epochs": 1, "episodes_per_epoch": 1, "start": start}
+    checked = {"validation_way": 3, "validation_shot": 2, "validation_queries": 2, "validation_episodes": 2}
+    episodic = few_shot.FewShotConfig(**short, **checked, denoiser_depth=None)
+    models = [
+        few_shot.train(world, parse("none"), episodic, target="class", validation=world),
+        code.train(world, code.CodeConfig(bits=4, **short), target="class"),
+        classifier.train(
+            world,
+            parse("none"),
+            classifier.ClassifierConfig(network="conv4", epochs=1, start=start),
+            target="class",
+        ),
+    ]
+    said = by_content("drawn") if start == "drawn" else None
+    assert [model.card["start"] for model in models] == [said] * 3
+    assert said is None or said.startswith("drawn ")
+
+
+def test_settings_without_a_start_have_the_digest_that_they_had_when_all_starts_were_random():
+    assert changed(code.CodeConfig(bits=4, start="random")) == {"bits": 4}
+    assert changed(code.CodeConfig(bits=4)) == {"bits": 4, "start": by_content("drawn")}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        lambda: few_shot.FewShotConfig(start="drwan"),
+        lambda: code.CodeConfig(bits=1, start="drwan"),
+        lambda: classifier.ClassifierConfig(start="drwan"),
+        lambda: begin(Conv4(3), "drwan"),
+    ],
+)
+def test_no_other_name_is_taken(config: object):
+    with pytest.raises(ConfigError, match="no start is called 'drwan': did you mean 'drawn'"):
+        config()  # type: ignore[operator]
+
+
+# How it is made
+
+
+def test_a_start_of_ones_own_is_taken_by_its_file(made: Path):
+    network = Conv4(3)
+    assert begin(network, str(made)) == by_content(str(made))
+    own = artefacts.load(made, kind=starts.KIND)[0]["blocks.3.0.weight"]
+    assert torch.equal(network.state_dict()["blocks.3.0.weight"], own.float())
+    assert not torch.equal(own.float(), begun().state_dict()["blocks.3.0.weight"])
+
+
+def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path):
+    class StoppedError(Exception):
+        pass
+
+    def stop(done: int, planned: int) -> None:
+        if done == 5:
+            raise StoppedError
+
+    checkpoint = tmp_path / "a.checkpoint"
+    whole = drawn_start.train(SMALL)
+    with pytest.raises(StoppedError):
+        drawn_start.train(SMALL, checkpoint=checkpoint, progress=stop)
+    again = drawn_start.train(SMALL, checkpoint=checkpoint)
+    assert state_of(again).keys() == state_of(whole).keys()
+    assert all(torch.equal(each, state_of(whole)[name]) for name, each in state_of(again).items())
+    assert again.card == whole.card
+
+
+def state_of(model: torch.nn.Module) -> dict[str, Tensor]:
+    return dict(model.state_dict())
+
+
+def test_a_file_that_is_no_start_is_refused(tmp_path: Path):
+    other = tmp_path / "other.safetensors"
+    artefacts.save(other, {"a": torch.zeros(2)}, {"kind": starts.KIND})
+    with pytest.raises(ArtefactError, match="no weights of a Conv-4 of 64 filters"):
+        begin(Conv4(3), str(other))
+    with pytest.raises(ArtefactError, match=r"none\.safetensors: No such file or directory: name a file"):
+        begin(Conv4(3), str(tmp_path / "none.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"things": 39}, "things=39: at least 40"),
+        ({"people": 0}, "people=0: at least 40"),
+        ({"epochs": 0}, "epochs=0: at least 1"),
+        ({"protected": 1.5}, "protected=1.5: a share"),
+        ({"learning_rate": 0.0}, "learning_rate=0: above 0"),
+        ({"precision": "half"}, "precision=half: choose"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, float], message: str):
+    with pytest.raises(ConfigError, match=message):
+        drawn_start.StartConfig(**settings)
