@@ -35,9 +35,10 @@ def values() -> dict[str, Any]:
 
 
 def pages(templates: Environment) -> dict[Path, str]:
-    """Path under docs -> text: docs/results.md, and a page for each template under docs/templates/results."""
+    """Path under docs -> text: docs/results.md and claims.md, and a page for each template under docs/templates/results."""
     names = [
         "results.md.jinja",
+        "claims.md.jinja",
         *templates.list_templates(filter_func=lambda name: name.startswith("results/")),
     ]
     made = {

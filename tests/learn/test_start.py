@@ -59,6 +59,14 @@ def test_the_shipped_start_was_trained_until_its_validation_was_flat():
     assert max(curve[2 * len(curve) // 3 :]) < max(curve[: 2 * len(curve) // 3]) + 0.01
 
 
+def test_its_filters_are_as_large_as_random_ones():
+    """A step of Adam moves a weight by the learning rate: larger filters would learn more slowly."""
+    random = Conv4(3).state_dict()
+    for name, each in begun().state_dict().items():
+        if each.ndim == 4:
+            assert 0.9 < each.norm() / random[name].norm() < 1.1
+
+
 def test_things_of_another_world_are_told_apart_before_anything_is_trained():
     world = scenes(things=30, images_per_thing=15, size=48, seed=5)
     untrained = accuracy(Conv4(3).train(), world)
@@ -168,6 +176,15 @@ def test_a_start_of_ones_own_is_taken_by_its_file(made: Path):
     own = artefacts.load(made, kind=starts.KIND)[0]["blocks.3.0.weight"]
     assert torch.equal(network.state_dict()["blocks.3.0.weight"], own.float())
     assert not torch.equal(own.float(), begun().state_dict()["blocks.3.0.weight"])
+
+
+def test_what_is_saved_gives_what_was_trained(tmp_path: Path):
+    model = drawn_start.train(SMALL)
+    model.save(tmp_path / "mine.safetensors")
+    network = Conv4(3)
+    begin(network, str(tmp_path / "mine.safetensors"))
+    images = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(network.eval()(images), model.eval().encoder(images), atol=0.02, rtol=0.01)
 
 
 def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path):

@@ -114,8 +114,8 @@ class Start(nn.Module):
         return functional.adaptive_avg_pool2d(maps.float(), _MAPS).flatten(1)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the encoder alone, in half precision, as the artefact that learn.start ships."""
-        weights = self.encoder.state_dict().items()
+        """Write the encoder alone, in half precision, as the artefact that `start` ships."""
+        weights = _as_small_as_random(self.encoder).items()
         halves = {name: each.half() if each.is_floating_point() else each for name, each in weights}
         artefacts.save(path, halves, {"kind": KIND, **self.card})
 
@@ -240,6 +240,25 @@ def _recoloured(images: Tensor, draw: torch.Generator) -> Tensor:
 def _rate(config: StartConfig, step: int) -> float:
     share = step / (config.epochs * config.steps)
     return config.learning_rate * min(1.0, (step + 1) / 200) * (0.01 + (1 + math.cos(math.pi * share)) / 2)
+
+
+@torch.no_grad()
+def _as_small_as_random(encoder: Conv4) -> dict[str, Tensor]:
+    """The weights of a network that gives the same, whose filters are no larger than random ones.
+
+    Batch norm undoes the size of a filter, which grows in training all the same; but a step of Adam changes a
+    filter by the learning rate whatever its size. One that is seven times as large learns seven times as slowly.
+    """
+    weights = encoder.state_dict()
+    for name in [name for name in weights if weights[name].ndim == 4]:
+        block = name.removesuffix("0.weight")
+        fan_in = weights[name][0].numel()
+        drawn = math.sqrt(weights[name].numel() / (3 * fan_in))  # the norm of PyTorch's initial filters
+        share = drawn / weights[name].norm()
+        weights[name] = share * weights[name]
+        weights[f"{block}1.running_mean"] = share * weights[f"{block}1.running_mean"]
+        weights[f"{block}1.running_var"] = share**2 * weights[f"{block}1.running_var"]
+    return weights
 
 
 class _Judge:
