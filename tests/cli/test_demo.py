@@ -56,6 +56,20 @@ def test_classes_that_are_new_are_learned_in_episodes_at_32_pixels(tmp_path, cap
     )
 
 
+def test_of_few_images_of_each_class_the_encoder_that_is_shipped_stays_as_it_is(tmp_path, capsys):
+    names = [f"class {number}" for number in range(24)]
+    source = photographs(tmp_path, {"train": names[:12], "validation": names[12:18], "test": names[18:]})
+    settings = of_own_images(source, "gender", Learner.auto, None)
+    assert settings["training"]["encoder"] == "drawn"
+    assert settings["data"]["size"] == 84
+    assert (
+        "learner: a few-shot classifier, tested in episodes on the encoder that the library ships, on images of "
+        "84x84: there are many classes of 'gender', with few images each" in capsys.readouterr().err
+    )
+    own = of_own_images(source, "gender", Learner.auto, None, encoder="onnx:own.onnx,mean=0,std=1")
+    assert own["training"].get("encoder") is None  # the command sets it, for every learner
+
+
 def test_what_was_asked_for_is_done(tmp_path):
     source = photographs(tmp_path, dict.fromkeys(SPLITS, ("female", "male")))
     settings = of_own_images(source, "gender", Learner.episodes, 16)

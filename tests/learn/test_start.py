@@ -18,7 +18,7 @@ from sfumato.learn import classifier, code, drawn_start, few_shot
 from sfumato.learn import start as starts
 from sfumato.learn.prototypes import episode_accuracies
 from sfumato.learn.start import begin, by_content
-from sfumato.networks import Conv4
+from sfumato.networks import Conv4, drawn
 from sfumato.networks.resnet12 import ResNet12
 from sfumato.protect import parse
 from sfumato.study.cells import changed
@@ -35,7 +35,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shipped() -> Path:
-    return Path(starts.__file__).parent / starts.SHIPPED
+    return drawn.SHIPPED
 
 
 def begun(channels: int = 3) -> Conv4:

@@ -15,7 +15,8 @@ from torch.nn import functional
 from sfumato.edge.graphs import to_onnx
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.images import to_float
-from sfumato.networks import SqueezeNet, embedding_cache
+from sfumato.learn.start import begin
+from sfumato.networks import Conv4, SqueezeNet, embedding_cache
 from sfumato.networks.classifiers import make_classifier, make_encoder
 from sfumato.networks.onnx_network import OnnxNetwork
 from sfumato.networks.pretrained import (
@@ -124,6 +125,33 @@ def test_a_card_says_what_is_in_the_file_and_the_weights_alone_rebuild_the_encod
     torch.testing.assert_close(rebuilt.eval()(to_float(photos)), made(to_float(photos)), atol=0, rtol=0)
     with pytest.raises(ValueError, match="an artefact holds its encoder, and names no file"):
         check_card(spec)
+
+
+@torch.no_grad()
+def test_the_one_that_is_shipped_needs_no_file_and_artefacts_hold_it(photos):
+    encoder = open_pretrained(parse_pretrained("drawn"))
+    embeddings = encoder(to_float(photos))
+    assert embeddings.shape == (7, 576)
+    card = on_card("drawn")
+    assert check_card(card) == card
+    assert parse_pretrained(card).sha256
+    blank = open_pretrained(parse_pretrained(card))
+    blank.load_state_dict(encoder.state_dict())
+    assert torch.equal(blank(to_float(photos)), embeddings)
+    with pytest.raises(ValueError, match="an artefact holds its encoder"):
+        check_card("drawn")
+
+
+@torch.no_grad()
+def test_the_one_that_is_shipped_gives_roots_of_means_of_its_maps(photos):
+    network = Conv4(3)
+    begin(network, "drawn")
+    images = functional.interpolate(
+        to_float(photos), (128, 128), mode="bilinear", antialias=True, align_corners=False
+    )
+    maps = network.eval().blocks(images)
+    corner = open_pretrained(parse_pretrained("drawn"))(to_float(photos)).view(7, 64, 3, 3)[:, :, 0, 0]
+    torch.testing.assert_close(corner, maps[:, :, :3, :3].mean((2, 3)).sqrt(), atol=1e-5, rtol=1e-4)
 
 
 def test_the_same_file_elsewhere_has_the_same_name_on_a_card(tmp_path: Path, spec: str):

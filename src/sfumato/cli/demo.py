@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _SIDE = 32  # of the drawn faces, and of images that episodes learn from
 _SIDE_OF_CLASSES = 64
+_SIDE_OF_FEW = 84  # of images that the encoder reads that is shipped
 _KNOWN = 0.99  # share of test images
 _MANY_CLASSES, _FEW_IMAGES = 20, 30
 _SEEN = 20_000  # images that a classifier is to see in all its epochs, which are between these
@@ -88,8 +89,9 @@ def demo(
             sensitive=sensitive,
             split_by=split_by,
             strict=strict,
-            encoded=encoder is not None,
+            encoder=encoder,
         )
+        encoder = encoder or settings.get("training", {}).get("encoder")
     if encoder is not None:
         settings["training"] = settings.get("training", {}) | {"encoder": encoder}
         settings["classifier"] = settings.get("classifier", {}) | {"network": encoder}
@@ -123,17 +125,17 @@ def of_own_images(
     sensitive: str | None = None,
     split_by: str | None = None,
     strict: bool = False,
-    encoded: bool = False,
+    encoder: str | None = None,
 ) -> dict[str, Any]:
     """The settings that suit images of somebody's own; says which learner it is, and why.
 
-    `encoded`: whether an encoder of theirs reads the images, which then need not be small for time's sake.
+    `encoder`: of theirs. Where there is none, and few images of each class, it is the one that is shipped.
     """
     from sfumato import data
     from sfumato.data.splitting import suited
 
     loaded = data.load(source, size=size or _SIDE_OF_CLASSES, strict=strict)  # the run says what was left out
-    why = ", as asked for"
+    why, on = ", as asked for", "" if encoder is None else " on your encoder"
     if learner == Learner.auto and _are_few_of_each(loaded, target):
         learner, why = Learner.episodes, f": there are many classes of {target!r}, with few images each"
     episodic = learner == Learner.episodes
@@ -150,9 +152,11 @@ def of_own_images(
         words = "an ordinary classifier"
     else:
         settings = _settings("demo.yaml")
-        side = size or (_SIDE_OF_CLASSES if encoded else _SIDE)
+        side = size or (_SIDE if encoder is None else _SIDE_OF_CLASSES)
+        if encoder is None and _are_few_of_each(loaded, target):
+            settings["training"]["encoder"] = "drawn"
+            side, on = size or _SIDE_OF_FEW, " on the encoder that the library ships"
         words = "a few-shot classifier, tested in episodes"
-    on = " on your encoder" if encoded else ""
     note(f"learner: {words}{on}, on images of {side}x{side}{why}")
     secret: str | None = target if sensitive is None else sensitive
     if sensitive is not None and not _can_be_looked_for(loaded, sensitive):

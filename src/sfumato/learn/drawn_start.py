@@ -247,7 +247,7 @@ def _as_small_as_random(encoder: Conv4) -> dict[str, Tensor]:
     """The weights of a network that gives the same, whose filters are no larger than random ones.
 
     Batch norm undoes the size of a filter, which grows in training all the same; but a step of Adam changes a
-    filter by the learning rate whatever its size. One that is seven times as large learns seven times as slowly.
+    filter by the learning rate whatever its size: one seven times as large learns as much more slowly.
     """
     weights = encoder.state_dict()
     for name in [name for name in weights if weights[name].ndim == 4]:

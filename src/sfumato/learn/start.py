@@ -6,10 +6,7 @@ filters, at any size of images, with one channel or three.
 """
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 
 import torch
@@ -17,13 +14,11 @@ from torch import Tensor, nn
 
 from sfumato import artefacts
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
-from sfumato.networks.conv4 import Conv4
+from sfumato.networks import Conv4, drawn
 
 STARTS = ("drawn", "random")
 KIND = "start"
-SHIPPED = "drawn_conv4.safetensors"
 
-_WIDTH = 64
 _SUFFIX = ".safetensors"
 
 
@@ -54,11 +49,10 @@ def begin(network: nn.Module, name: str) -> str | None:
         ArtefactError: a file that is no start.
     """
     check_start(name)
-    fitting = [part for part in network.modules() if isinstance(part, Conv4) and part.width == _WIDTH]
+    fitting = [part for part in network.modules() if isinstance(part, Conv4) and part.width == drawn.WIDTH]
     if name == "random" or not fitting:
         return None
-    with _file(name) as path:
-        weights = _read(path, _digest(path))
+    weights = _read(_path(name), _digest(_path(name)))
     for part in fitting:
         own = part.state_dict()
         for key in own.keys() & weights.keys():  # a batch norm may keep no running statistics
@@ -71,8 +65,7 @@ def by_content(name: str) -> str:
     check_start(name)
     if name == "random":
         return name
-    with _file(name) as path:
-        return f"{Path(name).name} {_digest(path)[:12]}"
+    return f"{Path(name).name} {_digest(_path(name))[:12]}"
 
 
 # What a field of settings, named `start`, has as its metadata. The default was "random" once, and so it is in
@@ -87,13 +80,8 @@ def _first(given: Tensor, own: Tensor) -> Tensor:
     return torch.cat([given, own[:, 3:]], 1)
 
 
-@contextmanager
-def _file(name: str) -> Iterator[Path]:
-    if name != "drawn":
-        yield Path(name)
-        return
-    with resources.as_file(resources.files("sfumato.learn") / SHIPPED) as path:
-        yield path
+def _path(name: str) -> Path:
+    return drawn.SHIPPED if name == "drawn" else Path(name)
 
 
 def _digest(path: Path) -> str:
@@ -105,9 +93,6 @@ def _digest(path: Path) -> str:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, digest: str) -> dict[str, Tensor]:
-    """The weights of a file of this digest, as float32. Raises ArtefactError for those of no such Conv-4."""
-    tensors, _ = artefacts.load(path, kind=KIND)
-    expected = Conv4(3, width=_WIDTH).state_dict()
-    if {k: v.shape for k, v in tensors.items()} != {k: v.shape for k, v in expected.items()}:
-        raise ArtefactError(f"{path}: no weights of a Conv-4 of {_WIDTH} filters that reads three channels")
-    return {k: v.to(expected[k].dtype) for k, v in tensors.items()}
+    """The weights of a file of this digest, which is that of a start. Raises ArtefactError for any other."""
+    artefacts.load(path, kind=KIND)
+    return drawn.read(path)

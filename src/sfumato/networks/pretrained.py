@@ -3,6 +3,9 @@
     onnx:dinov2.onnx,size=224,mean=0.485/0.456/0.406,std=0.229/0.224/0.225
     squeeze-net:squeezenet.npz,size=128
     mobile-face-net:mobilefacenet.safetensors
+    drawn
+
+The last is the small one that the library ships, see networks.drawn; `drawn:FILE` is one of your own.
 
 Nothing is downloaded. A graph of ONNX does not say how its images are to be scaled: mean and std must be
 written. An encoder is frozen unless `rate` says how much slower than the rest of a model it learns; a graph
@@ -21,19 +24,24 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.errors import ArtefactError, ConfigError, DataError, did_you_mean
-from sfumato.networks import embedding_cache
+from sfumato.networks import drawn, embedding_cache
 from sfumato.networks.mobile_face_net import MobileFaceNet
 from sfumato.networks.onnx_network import OnnxNetwork, onnx_session
 from sfumato.networks.squeeze_net import SqueezeNet
 
-KINDS = ("onnx", "squeeze-net", "mobile-face-net")
+KINDS = ("onnx", "squeeze-net", "mobile-face-net", "drawn")
 
-_SIDES = {"squeeze-net": (128, 128), "mobile-face-net": (112, 96)}  # where a spec says nothing
-_DIMENSIONS = {"squeeze-net": 512, "mobile-face-net": 128}
+_SIDES = {
+    "squeeze-net": (128, 128),
+    "mobile-face-net": (112, 96),
+    "drawn": (128, 128),
+}  # where a spec says nothing
+_DIMENSIONS = {"squeeze-net": 512, "mobile-face-net": 128, "drawn": drawn.DIMENSION}
 _MOST_BYTES = 1 << 29
 _MOST_SIDE = 1024
 _LENGTH = 4.0  # squared distances are then from 0 to 64
 _SHRINKAGE = 0.5
+_SHRINKAGES = {"drawn": 0.7}  # of others, the one before
 _HELP = "as onnx:FILE,size=224,mean=0.485/0.456/0.406,std=0.229/0.224/0.225"
 
 
@@ -43,7 +51,7 @@ class PretrainedSpec:
 
     Attributes:
         kind: of KINDS.
-        file: its path; "" on a card, where the artefact holds the weights.
+        file: its path; "" on a card, where the artefact holds the weights, and for the one that is shipped.
         size: H and W that images are brought to.
         mean, std: of each channel of images in [0, 1], which are subtracted and divided by; of onnx alone.
         rate: its learning rate, as a share of that of the other layers; 0 for a frozen encoder.
@@ -60,13 +68,18 @@ class PretrainedSpec:
     bytes: int = 0
     dimension: int = 0
 
+    @property
+    def path(self) -> str:
+        """Of the file that has the weights; "" on a card."""
+        return str(drawn.SHIPPED) if self.kind == "drawn" and not self.file and not self.sha256 else self.file
+
     def __str__(self) -> str:
         parts = [self.file] if self.file else []
         for field in fields(self)[2:]:
             value = getattr(self, field.name)
             if value != field.default:
                 parts.append(f"{field.name}={_written(field.name, value)}")
-        return f"{self.kind}:{','.join(parts)}"
+        return f"{self.kind}:{','.join(parts)}" if parts else self.kind
 
 
 def _written(name: str, value: Any) -> str:
@@ -113,7 +126,7 @@ def parse_pretrained(name: str) -> PretrainedSpec:
 
 
 def _check(spec: PretrainedSpec, name: str) -> None:
-    if not spec.file and not (spec.sha256 and spec.bytes and spec.dimension):
+    if not spec.path and not (spec.sha256 and spec.bytes and spec.dimension):
         raise ConfigError(f"{name}: names no file: write one, {_HELP}")
     if spec.kind == "onnx":
         if not spec.mean or not spec.std:
@@ -179,15 +192,16 @@ class Pretrained(nn.Module):
         mean: tuple[float, ...] = (0.0,),
         std: tuple[float, ...] = (1.0,),
         rate: float = 0.0,
+        shrinkage: float = _SHRINKAGE,
         key: str = "",
     ) -> None:
         """`network`: (N, 3, h, w) float32 -> (N, D) or (N, D, y, x).
 
-        `key`: of its cached outputs; "" for none.
+        `shrinkage`: see Whitened. `key`: of its cached outputs; "" for none.
         """
         super().__init__()
         self.network = network
-        self.dimension, self.rate = dimension, rate
+        self.dimension, self.rate, self.shrinkage = dimension, rate, shrinkage
         self._size, self._key = size, key
         self.register_buffer("mean", torch.tensor(mean)[:, None, None], persistent=False)
         self.register_buffer("std", torch.tensor(std)[:, None, None], persistent=False)
@@ -253,8 +267,10 @@ class Whitened(nn.Module):
 
     matrix: Tensor
 
-    def __init__(self, dimension: int) -> None:
+    def __init__(self, dimension: int, *, shrinkage: float = _SHRINKAGE) -> None:
+        """`shrinkage`: how much of the covariance is that of independent outputs of equal variance."""
         super().__init__()
+        self.shrinkage = shrinkage
         self.register_buffer("matrix", torch.eye(dimension))
 
     def forward(self, outputs: Tensor) -> Tensor:
@@ -265,7 +281,7 @@ class Whitened(nn.Module):
     def fit(self, outputs: Tensor, codes: Tensor) -> None:
         """Whiten by the covariance within classes of (N, D) outputs of training images, (N,) their classes.
 
-        Half of it is that of independent outputs of equal variance, which few images need and many can bear.
+        Half of it or more is that of independent outputs, which few images need and many can bear.
         """
         classes, places = codes.unique(return_inverse=True)
         outputs = outputs.double()
@@ -274,7 +290,7 @@ class Whitened(nn.Module):
         about = outputs - means[places]
         within = about.T @ about / len(about)
         even = within.diagonal().mean() * torch.eye(len(within), dtype=within.dtype)
-        values, vectors = torch.linalg.eigh((1 - _SHRINKAGE) * within + _SHRINKAGE * even)
+        values, vectors = torch.linalg.eigh((1 - self.shrinkage) * within + self.shrinkage * even)
         self.matrix.copy_(vectors * values.clamp(min=1e-6).rsqrt())
 
 
@@ -287,7 +303,7 @@ class PretrainedEncoder(nn.Module):
     def __init__(self, encoder: Pretrained) -> None:
         super().__init__()
         self.encoder = encoder
-        self.whitened = Whitened(encoder.dimension)
+        self.whitened = Whitened(encoder.dimension, shrinkage=encoder.shrinkage)
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed float images."""
@@ -324,23 +340,25 @@ def open_pretrained(spec: PretrainedSpec) -> Pretrained:
         MissingExtraError: onnx without the extra `edge`.
     """
     settings: dict[str, Any] = {"size": spec.size, "rate": spec.rate}
+    shrinkage = _SHRINKAGES.get(spec.kind, _SHRINKAGE)
     if spec.kind == "onnx":
         settings |= {"mean": spec.mean, "std": spec.std}
-    if not spec.file:
-        blank: nn.Module = {"squeeze-net": _Squeezed, "mobile-face-net": _Face}.get(spec.kind, nn.Module)()
-        if spec.kind == "onnx":
-            blank = OnnxNetwork(spec.bytes)
-        return Pretrained(blank, dimension=spec.dimension, key=spec.sha256, **settings)
+    if not spec.path:
+        blanks = {"squeeze-net": _Squeezed, "mobile-face-net": _Face, "drawn": drawn.DrawnEncoder}
+        blank: nn.Module = OnnxNetwork(spec.bytes) if spec.kind == "onnx" else blanks[spec.kind]()
+        return Pretrained(blank, dimension=spec.dimension, key=spec.sha256, shrinkage=shrinkage, **settings)
     if spec.kind == "squeeze-net":
         network: nn.Module = _Squeezed(SqueezeNet.load(spec.file))
     elif spec.kind == "mobile-face-net":
         network = _Face(MobileFaceNet.load(spec.file))
+    elif spec.kind == "drawn":
+        network = drawn.DrawnEncoder.load(spec.path)
     else:
         content, settings["size"] = _graph(spec)
         network = OnnxNetwork(content)
     dimension = _DIMENSIONS.get(spec.kind) or _dimension(network, settings["size"], spec.file)
-    key = hashlib.sha256(f"{digest_of_file(spec.file)} {settings}".encode()).hexdigest()
-    return Pretrained(network, dimension=dimension, key=key, **settings)
+    key = hashlib.sha256(f"{digest_of_file(spec.path)} {settings}".encode()).hexdigest()
+    return Pretrained(network, dimension=dimension, key=key, shrinkage=shrinkage, **settings)
 
 
 def on_card(name: str) -> str:
@@ -348,15 +366,15 @@ def on_card(name: str) -> str:
     if not is_pretrained(name):
         return name
     spec = parse_pretrained(name)
-    if not spec.file:
+    if not spec.path:
         return name
-    digest = digest_of_file(spec.file)
+    digest = digest_of_file(spec.path)
     return str(_described(spec, digest))
 
 
 def check_card(name: str) -> str:
     """The name of an encoder on the card of an artefact. Raises ValueError where it names a file."""
-    if is_pretrained(name) and parse_pretrained(name).file:
+    if is_pretrained(name) and parse_pretrained(name).path:
         raise ValueError(f"{name!r}: an artefact holds its encoder, and names no file")
     return name
 
@@ -364,7 +382,7 @@ def check_card(name: str) -> str:
 @lru_cache(maxsize=16)
 def _described(spec: PretrainedSpec, digest: str) -> PretrainedSpec:
     if spec.kind != "onnx":
-        size, dimension, count = spec.size, _DIMENSIONS[spec.kind], Path(spec.file).stat().st_size
+        size, dimension, count = spec.size, _DIMENSIONS[spec.kind], Path(spec.path).stat().st_size
     else:
         content, size = _graph(spec)
         dimension, count = _dimension(OnnxNetwork(content), size, spec.file), len(content)
