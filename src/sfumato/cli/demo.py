@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _SIDE = 32  # of the drawn faces, and of images that episodes learn from
 _SIDE_OF_CLASSES = 64
-_SIDE_OF_FEW = 84  # of images that the encoder reads that is shipped
 _KNOWN = 0.99  # share of test images
 _MANY_CLASSES, _FEW_IMAGES = 20, 30
 _SEEN = 20_000  # images that a classifier is to see in all its epochs, which are between these
@@ -152,10 +151,10 @@ def of_own_images(
         words = "an ordinary classifier"
     else:
         settings = _settings("demo.yaml")
-        side = size or (_SIDE if encoder is None else _SIDE_OF_CLASSES)
         if encoder is None and _are_few_of_each(loaded, target):
-            settings["training"]["encoder"] = "drawn"
-            side, on = size or _SIDE_OF_FEW, " on the encoder that the library ships"
+            encoder, on = "drawn", " on the encoder that the library ships"
+            settings["training"]["encoder"] = encoder
+        side = size or (_SIDE if encoder is None else _SIDE_OF_CLASSES)
         words = "a few-shot classifier, tested in episodes"
     note(f"learner: {words}{on}, on images of {side}x{side}{why}")
     secret: str | None = target if sensitive is None else sensitive
