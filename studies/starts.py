@@ -130,9 +130,9 @@ def main() -> None:
         print(name, f"{100 * record['rows'][name]['mean']:.1f}", flush=True)
 
     for spec in SPECS:
-        for start in STARTS:
-            for count in COUNTS:
-                for task in tasks(count):
+        for count in COUNTS:
+            for task in tasks(count):
+                for start in STARTS:
                     measure(
                         f"{task.name}|{count}|{spec}|{start}",
                         lambda seed, t=task, n=count, p=spec, s=start: classified(t, n, p, s, seed),
