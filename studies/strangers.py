@@ -120,6 +120,7 @@ def demo(name: str) -> None:
         "images": len(_rows(DATA / case.table)),
         "task": {key: study["task"][key] for key in ("target", "way", "shot")},
         "learner": next(line for line in said.stderr.splitlines() if line.startswith("learner: ")),
+        "start": study["codes"]["start"],
         "clean": clean[0],
         "recommended": report["recommended"],
         "headline": report["headline"],

@@ -56,6 +56,7 @@ class Stranger(Record):
     name: str
     images: int
     learner: str
+    start: str = "random"
     clean: Clean
     recommended: str | None
     headline: str
