@@ -63,8 +63,8 @@ def test_of_few_images_of_each_class_the_encoder_that_is_shipped_stays_as_it_is(
     assert settings["training"]["encoder"] == "drawn"
     assert settings["data"]["size"] == 64
     assert (
-        "learner: a few-shot classifier, tested in episodes on the encoder that the library ships, on images of "
-        "64x64: there are many classes of 'gender', with few images each" in capsys.readouterr().err
+        "learner: a few-shot classifier, tested in episodes on the encoder that the library ships, on images "
+        "of 64x64: there are many classes of 'gender', with few images each" in capsys.readouterr().err
     )
     own = of_own_images(source, "gender", Learner.auto, None, encoder="onnx:own.onnx,mean=0,std=1")
     assert own["training"].get("encoder") is None  # the command sets it, for every learner

@@ -361,6 +361,37 @@ def test_a_proof_among_more_people_than_there_are_does_not_keep_the_bound():
     assert recommend.recommend(study, records).setting is None
 
 
+def test_where_classes_are_new_the_answer_of_the_device_comes_last_and_is_named():
+    """A device that answers holds the classes, and a cloud that is to learn new ones learns nothing."""
+    answered = learned_by("answer", found("answer", 0.95, 0.02, 0.02))
+    records = [*CLEAR, *found("code:bits=16", 0.93, 0.02, 0.03), *answered]
+    advice = recommend.recommend(small_study("code:bits=16", "answer"), records)
+    assert advice.headline == "recommended: code:bits=16"
+    assert advice.chosen[-1] == (
+        "The device's own answer keeps 95.0%, and re-identification 2.0%: where the classes may lie on the "
+        "device, send nothing else."
+    )
+    alone = recommend.recommend(small_study("answer"), [*CLEAR, *answered])
+    assert alone.headline == "recommended: answer"
+
+
+def test_where_classes_are_known_the_answer_is_a_setting_like_others():
+    study = small_study("code:bits=16", "answer", learners=["classifier-clean", "classifier-protected"])
+    records = [
+        accuracy("none", "classifier-clean", 0.95),
+        CLEAR[1],
+        *learned_by("classifier-protected", found("code:bits=16", 0.93, 0.02, 0.03)),
+        *learned_by("answer", found("answer", 0.95, 0.02, 0.02)),
+    ]
+    assert recommend.recommend(study, records).headline == "recommended: answer"
+
+
+def learned_by(learner: str, records: list[Record]) -> list[Record]:
+    """The same records, with the accuracy that of another learner."""
+    first, *attacks = records
+    return [accuracy(first.cell.protection, learner, first.result.accuracy), *attacks]
+
+
 # Nothing to keep
 
 

@@ -18,6 +18,7 @@ from sfumato.study.estimates import (
     Study,
     accuracies,
     clean_learner,
+    episodic,
     guessing,
     learner_in_words,
     percent,
@@ -27,6 +28,7 @@ from sfumato.study.estimates import (
 from sfumato.study.frontier import Setting, frontier, not_tried_on
 from sfumato.study.kinds import proved
 from sfumato.study.records import Record
+from sfumato.study.vocabulary import ANSWER, release_kind
 
 ERROR = 0.05  # how often a study may recommend a setting whose risk is above the bound
 
@@ -86,8 +88,9 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
     """The most accurate useful setting of which it is shown that nobody is named more often than accepted.
 
     It is shown by proof, or where the upper end of each adversary's interval is at or under the study's
-    bound, with all settings of the study allowed for. Settings that a proof keeps come before all others. A
-    setting is useful where it keeps half of what the clean learner has over guessing. The choice is made on
+    bound, with all settings of the study allowed for. Settings that a proof keeps come before all others; the
+    device's own answer comes last where the classes are new, since a cloud is to learn them. A setting is
+    useful where it keeps half of what the clean learner has over guessing. The choice is made on
     one half of the people and test images, and the figures that are stated are those of the other.
 
     There is none, and the reason is given, where the study has no bound, no secret or no attacks; where the
@@ -115,6 +118,13 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
         chosen.append(
             f"Its accuracy cannot be told from the runner-up's: {second.protection} has "
             f"{_with_interval(second.accuracy)}, and re-identification {percent(second.risk.top1.value)}."
+        )
+    for answer in [each for each in others if choice.needs_its_classes(each)]:
+        assert answer.accuracy is not None  # it is known
+        assert answer.risk is not None
+        chosen.append(
+            f"The device's own answer keeps {percent(answer.accuracy.value)}, and re-identification "
+            f"{percent(answer.risk.top1.value)}: where the classes may lie on the device, send nothing else."
         )
     found = [choice.shown(best), *choice.of_attributes(best)]
     if together := several(study, records).get(best.protection):
@@ -145,7 +155,7 @@ class _Choice:
     """How settings are ranked. State: none that changes."""
 
     def __init__(self, study: Study, records: Sequence[Record], bound: float) -> None:
-        self._bound = bound
+        self._bound, self._episodic = bound, episodic(study)
         self._of_attributes = bounds_of_attributes(study)
         self._settings = len(study["protections"])
         self._proofs = proofs(study, records)
@@ -172,12 +182,17 @@ class _Choice:
             f"{percent(self.upper_end(setting))} (95% confidence, all settings of the study allowed for)."
         )
 
-    def _rank(self, setting: Setting) -> tuple[bool, float, float]:
+    def needs_its_classes(self, setting: Setting) -> bool:
+        """Whether it is an answer to a task whose classes are new: the device must have been sent them."""
+        return self._episodic and release_kind(setting.protection) == ANSWER
+
+    def _rank(self, setting: Setting) -> tuple[bool, bool, float, float]:
         risk = setting.risk_on(0)
         accuracy = setting.accuracy_on(0)
         assert accuracy is not None  # it is known
         assert risk is not None
-        return self._proved(setting) is None, -accuracy.value, risk.top1.value
+        last = self.needs_its_classes(setting)
+        return last, self._proved(setting) is None, -accuracy.value, risk.top1.value
 
     def _is_useful(self, setting: Setting) -> bool:
         accuracy = setting.accuracy_on(0)
