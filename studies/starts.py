@@ -55,7 +55,8 @@ def tasks(count: int) -> Iterator[Task]:
     objects = data.load(f"table:{DATA}/caltech101/table.csv", size=48)
     codes, ways = objects.label("class").codes, 20 if count == 500 else 5
     # Forty photographs of a class: 25 to train on, 5 to choose the epoch by, 10 to test on.
-    rows = torch.stack([(codes == k).nonzero().flatten()[:40] for k in codes.unique()[:ways]])
+    classes, counts = codes.unique(return_counts=True)
+    rows = torch.stack([(codes == k).nonzero().flatten()[:40] for k in classes[counts >= 40][:ways]])
     splits = {"train": rows[:, :25], "validation": rows[:, 25:30], "test": rows[:, 30:]}
     parts = {name: part.flatten() for name, part in splits.items()}
     yield Task(
