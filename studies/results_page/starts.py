@@ -49,8 +49,9 @@ class Starts(Record):
         return rows
 
     def gain(self, count: int) -> float:
-        """The mean difference over the rows of so many images."""
-        return statistics.mean(row["gain"] for row in self.table() if row["count"] == count)
+        """The mean difference over the tasks of so many images in clear."""
+        rows = [row for row in self.table() if row["shown"] == SPECS["none"]]
+        return statistics.mean(row["gain"] for row in rows if row["count"] == count)
 
 
 def values() -> dict[str, Any]:
