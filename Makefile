@@ -10,7 +10,7 @@ DATA ?= faces
 AT_MOST ?= 0.1
 OUT ?= runs/demo
 
-.PHONY: demo test lint format web results studies bench benchmarks growth roofline clean
+.PHONY: demo test lint format docs sbom web results studies bench benchmarks growth roofline clean
 
 demo: $(VENV)/study.done
 	$(BIN)/sfumato demo --data "$(DATA)" --at-most "$(AT_MOST)" --out "$(OUT)"
@@ -24,10 +24,22 @@ lint: $(VENV)/test.done
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell
 
 format: $(VENV)/test.done
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The documentation site, into build/docs; its notebooks are run. Two minutes on two cores.
+docs: $(VENV)/test.done
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -j 2 -q docs build/docs
+	@echo "build/docs/index.html"
+
+# What is installed here, as CycloneDX 1.6, into build/sbom.json.
+sbom: $(VENV)/test.done
+	$(PIP) -e '.[sbom]'
+	mkdir -p build
+	$(BIN)/cyclonedx-py environment $(VENV) --pyproject pyproject.toml --output-reproducible -o build/sbom.json
 
 # The page that protects images in a browser, into web/dist; VITE_SERVER=https://... for a server elsewhere.
 web: web/node_modules/.package-lock.json
@@ -73,6 +85,7 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/meta.py clean
 	$(BIN)/python studies/meta.py private
 	$(BIN)/python studies/audit_training.py
+	$(BIN)/python studies/one_run.py
 	$(BIN)/python studies/unpack.py cmu ../shared/data runs/data/cmu
 	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer
 	for world in faces lfw cmu fer; do $(BIN)/python studies/masks.py $$world || exit 1; done
@@ -129,7 +142,7 @@ benchmarks: $(VENV)/test.done
 	$(BIN)/python benchmarks/start.py
 
 clean:
-	rm -rf $(VENV) runs web/node_modules web/dist
+	rm -rf $(VENV) build runs web/node_modules web/dist
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -143,7 +156,7 @@ $(VENV)/study.done: pyproject.toml constraints.txt | $(BIN)/pip
 
 # onnxruntime-web, on which exported extractors are tested in a browser, where there is npm.
 $(VENV)/test.done: $(VENV)/study.done tests/edge/browser/package-lock.json web/package-lock.json
-	$(PIP) -e '.[study,test,lint]'
+	$(PIP) -e '.[study,test,lint,docs]'
 	@mkdir -p $(VENV)/browser && cp tests/edge/browser/package*.json $(VENV)/browser/
 	@npm ci --prefix $(VENV)/browser --ignore-scripts --no-audit --no-fund --silent || \
 		echo "no onnxruntime-web: the tests that run exported files in a browser are skipped"

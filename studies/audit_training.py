@@ -24,6 +24,7 @@ from torch import Tensor, nn
 import sfumato
 from sfumato.dp import accounting, clipping
 from sfumato.dp.audit import audit_runs
+from sfumato.dp.clipping import policies
 from sfumato.learn import meta
 from sfumato.learn.canary import canary_run
 from sfumato.learn.meta import MetaConfig, Private
@@ -61,7 +62,7 @@ def same_noise() -> Callable[[tuple[int, ...], float], Tensor]:
 @contextmanager
 def unclipped() -> Iterator[None]:
     """Tasks contribute what they like."""
-    with mock.patch.object(clipping, "clip_rows", lambda rows, *, clipping_norm: rows.double()):
+    with mock.patch.object(policies, "clip_rows", lambda rows, *, clipping_norm: rows.double()):
         yield
 
 

@@ -116,7 +116,7 @@ def lost_workers() -> Iterator[None]:
     except (BrokenProcessPool, _LostError) as error:
         raise SfumatoError(
             "a worker process was killed, by the system for want of memory or by hand. What was finished is "
-            "kept: the same command goes on, and takes less memory with fewer workers"
+            "kept: run the same command again to resume, with fewer workers for less memory"
         ) from error
 
 

@@ -81,7 +81,7 @@ def needs_extra(what: str, extra: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise MissingExtraError(
-            f"{what} needs {error.name}: in the folder of the source, pip install -e '.[{extra}]'",
+            f"{what} needs {error.name}: run pip install 'sfumato[{extra}]'",
             name=error.name,
         ) from error
 

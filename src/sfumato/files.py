@@ -128,7 +128,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def _no_number(word: str) -> float:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _number(word: str) -> float:

@@ -108,6 +108,52 @@ class TrainingAudit(Record):
         return bool(self.fault), self.name.endswith("sampled"), self.result.epsilon, place, self.name
 
 
+class Guessed(Record):
+    """How many canaries were guessed right."""
+
+    canaries: int
+    guesses: int
+    right: int
+
+
+class OneRunFound(Record):
+    """What the guesses of a few runs prove."""
+
+    lower: float
+    definition: Definition
+    stated: float
+    delta: float
+    confidence: float
+    most: float
+    guesses: Guessed
+    runs: int
+    convicted: bool
+    epsilon: float  # what is proved, at the δ of trainings
+
+
+class OneRun(Record):
+    """A record of studies/one_run.py."""
+
+    name: str
+    kind: str
+    subject: str
+    sampled: bool
+    fault: str | None
+    result: OneRunFound
+    seconds: float
+
+    @property
+    def symbol(self) -> str:
+        """Of what is stated."""
+        return SYMBOLS[self.result.definition]
+
+
+def one_run_pairs(audits: list[OneRun]) -> list[tuple[OneRun, OneRun]]:
+    """The audit by one run and by more of each subject that has both."""
+    first, more = ({a.subject: a for a in audits if (a.result.runs > 1) == many} for many in (False, True))
+    return [(first[subject], more[subject]) for subject in first if subject in more]
+
+
 class Noise(NamedTuple):
     """Standard deviations in a whole cell, in grey levels, where m pixels may differ."""
 
@@ -143,6 +189,8 @@ def values() -> dict[str, Any]:
         "rounded_down": rounded_down,
         "right_trainings": [each for each in trainings if not each.fault],
         "wrong_trainings": [each for each in trainings if each.fault],
+        "one_run": read_all("one-run/*.json", OneRun),
+        "one_run_pairs": one_run_pairs,
         "noises": rows,
         "noise": {"cell": CELL, "side": SIDE, "epsilon": EPSILON, "delta": DELTA, "rho": rho},
     }

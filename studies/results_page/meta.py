@@ -9,11 +9,11 @@ from results_page.figures import differences, half_width
 from results_page.reading import Record, read_all
 
 CLEAN = ("maml-fully-connected-1shot", "maml-strided-5shot", "reptile-strided-5shot")
-BUDGETS = (9.02, 12.8)  # of the runs; what no budget bounds stands beside each
-REGIMES = ("disjoint", "overlapping", "narrow")
+BUDGETS = (9.02, 3.0, 12.8)  # of the runs; what no budget bounds stands beside each
+REGIMES = ("public", "disjoint", "overlapping", "narrow")
 ALGORITHMS = {"maml": "MAML", "fomaml": "first-order MAML", "reptile": "Reptile", "meta-sgd": "Meta-SGD"}
-POLICIES = ("untrained", "none", "fixed", "adaclip", "quantile", "meta-clip", "meta-clip-published")
-ADAPTIVE = ("quantile", "meta-clip")
+POLICIES = ("untrained", "none", "fixed", "adaclip", "automatic", "quantile", "meta-clip")
+ADAPTIVE = ("adaclip", "automatic", "quantile", "meta-clip")
 
 
 class About(Record):
@@ -38,12 +38,10 @@ class Config(Record):
 class Privacy(Record):
     """What a training spent."""
 
-    epsilon: float | None
-    epsilon_if_the_norm_were_public: float | None = None
-    gdp_approximation: float | None = None
-    gdp_approximation_if_the_norm_were_public: float | None = None
+    epsilon: float
+    gdp_approximation: float
     noise_multiplier: float
-    rdp: float | None
+    rdp: float
     image_epsilon: float | None = None
 
     @property
@@ -154,6 +152,12 @@ class Group:
         found = differences(self.policies[policy].accuracies, self.policies[over].accuracies)
         return Gain(policy, self, statistics.mean(found), half_width(found))
 
+    def kept(self, policy: str) -> float:
+        """The share of the accuracy without a promise that a policy keeps, in the mean over seeds."""
+        return statistics.mean(self.policies[policy].accuracies.values()) / statistics.mean(
+            self.policies["none"].accuracies.values()
+        )
+
     @property
     def adaptive(self) -> list[Gain]:
         """Each adaptive policy over the fixed norm that it starts from, where both have three seeds."""
@@ -209,10 +213,14 @@ class Private:
         """In the order of regimes."""
         return groups(self.runs)
 
+    def of(self, regime: str) -> list[Group]:
+        """The groups of a regime: MAML, 1-shot first, at the larger budget."""
+        return [each for each in self.groups if each.regime == regime]
+
     @property
     def narrow(self) -> Group:
         """MAML, 1-shot, where something is learned."""
-        return next(each for each in self.groups if each.regime == "narrow")
+        return self.of("narrow")[0]
 
     @property
     def adaptive(self) -> list[Gain]:
@@ -236,7 +244,7 @@ class Private:
             for group in self.groups
             for name, policy in group.policies.items()
             if (group.algorithm, group.shot, group.epsilon) == ("maml", 1, BUDGETS[0])
-            and name.partition(",")[0] in (*ADAPTIVE, "meta-clip-published")
+            and name.partition(",")[0] in ("quantile", "meta-clip")
         ]
 
     @property

@@ -7,12 +7,14 @@ from jinja2 import Environment
 
 from results_page import (
     features,
+    federated,
     few_shot,
     gradients,
     guarantees,
     house,
     masks,
     meta,
+    meta_clip,
     recognition,
     starts,
     strangers,
@@ -20,7 +22,20 @@ from results_page import (
 from results_page.reading import ROOT
 from results_page.wording import environment, with_contents
 
-CHAPTERS = (few_shot, masks, features, gradients, recognition, guarantees, meta, house, starts, strangers)
+CHAPTERS = (
+    few_shot,
+    masks,
+    features,
+    gradients,
+    federated,
+    recognition,
+    guarantees,
+    meta,
+    meta_clip,
+    house,
+    starts,
+    strangers,
+)
 DOCS = ROOT / "docs"
 TABLES = {  # in docs/threat-model.md, between such a mark and the next end
     "threat-model/adversaries.md.jinja": "<!-- made by `make results` -->",

@@ -169,7 +169,7 @@ def test_pages_hold_no_script_style_or_address_of_elsewhere(choose: Site, page: 
 def test_an_answer_that_is_not_offered_is_refused_in_words(choose: Site):
     reply = choose.answer(choose.next()["items"][0]["item"], "yak")
     assert reply.status_code == 422
-    assert "'yak' is no answer here: choose one of cat, dog" in reply.json()["detail"]
+    assert "'yak' is not an answer here: choose one of cat, dog" in reply.json()["detail"]
     assert choose.store.history() == []
 
 

@@ -177,7 +177,7 @@ def test_items_come_back_as_they_were_made(begin: Begin, pairs: list[Pair]):
 def test_an_answer_that_is_not_offered_is_refused(begin: Begin):
     store = begin("same")
     with pytest.raises(
-        DataError, match="'cat' is no answer here: choose one of same, different, cannot tell"
+        DataError, match="'cat' is not an answer here: choose one of same, different, cannot tell"
     ):
         store.answer(1, first(store), "cat", ticket="a")
     with pytest.raises(DataError, match="no such question"):

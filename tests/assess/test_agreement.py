@@ -118,7 +118,7 @@ def test_a_result_reads_as_a_line():
     [
         ([1, 2, 3], [1, 2, 3, 4], "3 scores and 4 of people: give one of each"),
         ([1, 2], [1, 2], r"scores: \(2,\) scores: a ranking needs those of 3 models or more"),
-        ([1, 2, math.nan], [1, 2, 3], "scores: the score of model 2 is no number"),
+        ([1, 2, math.nan], [1, 2, 3], "scores: the score of model 2 is not a number"),
         ([1, 2, 3], [0.5, 0.5, 0.5], "people: all 3 models score 0.5, which ranks none of them"),
     ],
 )

@@ -121,6 +121,32 @@ def test_local_steps_share_what_sgd_changed():
         torch.testing.assert_close(shared[name], (before - after[name]).detach(), rtol=1e-4, atol=1e-6)
 
 
+def test_local_steps_on_mini_batches_share_what_sgd_changed_epoch_after_epoch():
+    model, images, labels = lenet(), photographs(5), torch.tensor([0, 2, 1, 3, 0])
+    worker = copy.deepcopy(model)
+    optimiser = torch.optim.SGD(worker.parameters(), lr=0.1)
+    for _ in range(2):
+        for seen, named in zip(images.split(2), labels.split(2), strict=True):  # of 2, 2 and 1
+            optimiser.zero_grad()
+            functional.cross_entropy(worker(seen), named).backward()
+            optimiser.step()
+    after = dict(worker.named_parameters())
+    shared = share(model, images, labels, local_steps=6, local_rate=0.1, local_batch=2)
+    for name, before in model.named_parameters():
+        torch.testing.assert_close(shared[name], (before - after[name]).detach(), rtol=1e-4, atol=1e-6)
+
+
+def test_simulating_mini_batches_rebuilds_what_one_large_batch_does_not():
+    trained = {"local_steps": 4, "local_rate": 0.5, "local_batch": 1}
+    shared = share(lenet(), photographs(2), TWO, **trained)
+    config = replace(INVERTING_GRADIENTS, steps=150, total_variation=0.0, labels="known")
+    right = ThreatModel(shape=SHAPE, batch=2, labels=TWO, **trained)
+    simulated = invert(lenet(), shared, right, config)
+    assert psnr(photographs(2), simulated.images).min() > 20
+    ignored = invert(lenet(), shared, replace(right, local_steps=1, local_batch=None), config)
+    assert simulated.cost < ignored.cost / 10
+
+
 def test_a_batch_norm_that_was_frozen_keeps_to_its_running_statistics_in_training():
     model = densenet(training=True)
     for module in model.modules():
@@ -538,6 +564,7 @@ def test_a_setting_that_cannot_work_is_named(settings: dict, message: str):
         ({"shape": (8, 8)}, r"shape=\(8, 8\): channels, height and width"),
         ({"batch": 0}, "batch=0: at least 1"),
         ({"local_steps": 0}, "local_steps=0: at least 1"),
+        ({"local_batch": 2}, "local_batch=2: a step sees 1 to 1 images"),
         ({"labels": TWO}, r"labels of shape \(2,\): one for each of the 1 images"),
         ({"noise": -1.0}, r"noise=-1.0: at least 0"),
         ({"local_rate": 0.0}, r"local_rate=0.0: above 0"),

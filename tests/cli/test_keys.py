@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from commands import Command, Said, check_mistake
@@ -83,10 +84,18 @@ def test_mistakes_are_one_line(on_store: Command, museum: str):
     check_mistake(on_store("list", "--tenant", "zoo"), "no tenant 'zoo': begin it with `sfumato keys tenant`")
     check_mistake(on_store("revoke", "k-1"), "no key 'k-1'")
     check_mistake(on_store("tenant", museum), "there is a tenant 'museum' already")
-    check_mistake(on_store("list", "--store", "nonsense"), "the store is no url of a database")
+    check_mistake(on_store("list", "--store", "nonsense"), "the store is not an url of a database")
 
 
 def test_the_store_is_the_one_that_serve_takes_where_none_is_named(command: Command):
     assert command("keys", "tenant", "museum").code == 0
     with Store("sqlite:///sfumato.db") as store:
         assert store.tenants() == ["museum"]
+
+
+def test_quietly_the_secret_alone_is_printed(command: Command, tmp_path: Path):
+    store = f"sqlite:///{tmp_path / 'keys.db'}"
+    assert command("keys", "tenant", "me", "--store", store).code == 0
+    secret = command("-q", "keys", "create", "me", "laptop", "--store", store).out.removesuffix("\n")
+    with Store(store) as opened:
+        assert opened.key(secret).name == "laptop"

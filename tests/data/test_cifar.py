@@ -180,8 +180,8 @@ def test_a_missing_file_is_named(hundred: Path, name: str):
         ({b"data": PIXELS["test"][:0]}, "no array 'data' of n x 3072 pixels"),
         ({b"data": b"pixels"}, "no array 'data' of n x 3072 pixels"),
         ({b"fine_labels": [0, 1]}, "2 codes in 'fine_labels' for 100 images"),
-        ({b"fine_labels": b"apple"}, "'fine_labels' is no list of codes"),
-        ({b"fine_labels": [b"apple"] * 100}, "'fine_labels' is no list of codes"),
+        ({b"fine_labels": b"apple"}, "'fine_labels' is not a list of codes"),
+        ({b"fine_labels": [b"apple"] * 100}, "'fine_labels' is not a list of codes"),
         ({b"fine_labels": [100] * 100}, "'fine_labels' has codes that are not 0 to 99"),
         ({b"coarse_labels": [-1] * 100}, "'coarse_labels' has codes that are not 0 to 19"),
     ],
@@ -196,7 +196,7 @@ def test_a_batch_with_other_content_is_named(hundred: Path, change: dict[bytes, 
 def test_names_that_are_none_are_refused(hundred: Path, names: Any):
     content = {} if names is None else {b"fine_label_names": names}
     (hundred / "cifar-100-python" / "meta").write_bytes(pickled(content))
-    with pytest.raises(DataError, match="meta: 'fine_label_names' is no list of names"):
+    with pytest.raises(DataError, match="meta: 'fine_label_names' is not a list of names"):
         cifar100(hundred)
 
 

@@ -62,7 +62,7 @@ def test_nothing_at_all_is_answered_with_the_archive(tmp_path: Path):
 
 def test_a_class_that_is_none_of_the_ten_is_refused(root: Path):
     photograph(root / "imagenette2" / "train" / "n02086240" / "x.jpg")  # of Imagewoof
-    with pytest.raises(DataError, match="'n02086240' is none of the ten classes"):
+    with pytest.raises(DataError, match="'n02086240' is not one of the ten classes"):
         imagenette(root)
 
 

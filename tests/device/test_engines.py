@@ -393,7 +393,7 @@ def test_a_dry_run_of_a_url_predicts_the_run_and_writes_nothing(memory):
 def test_a_source_that_is_none_is_refused_at_a_url_too(memory, name):
     memory.write({"a.png": picture(1)})
     memory.source = f"memory:/{memory.root}/{name}"
-    with pytest.raises(DataError, match=r"no such folder or file|is no folder and no tar file"):
+    with pytest.raises(DataError, match=r"no such folder or file|is neither a folder nor a tar file"):
         memory.run()
 
 

@@ -653,7 +653,7 @@ def test_a_target_that_is_a_file_is_refused(place: Place):
 @pytest.mark.parametrize("dry", [False, True])
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("gone", "gone: no such folder or file"), ("a.png", "a.png: is no folder and no tar file")],
+    [("gone", "gone: no such folder or file"), ("a.png", "a.png: is neither a folder nor a tar file")],
 )
 def test_a_source_that_is_none_is_refused(place: Place, name: str, message: str, dry: bool):
     place.picture("a.png")

@@ -14,7 +14,6 @@ from sfumato.dp.clipping import (
     Fixed,
     MetaClip,
     Outcome,
-    PublishedMetaClip,
     Quantile,
     clip_rows,
     fresh_gaussian,
@@ -22,7 +21,6 @@ from sfumato.dp.clipping import (
     parse,
     policies,
     private_start,
-    published_start,
     split,
 )
 from sfumato.errors import ArtefactError, ConfigError
@@ -36,9 +34,7 @@ SETTINGS = {
     "adaclip, wide": ("adaclip", {"smallest": 1e-4, "largest": 100.0}),
     "meta-clip": ("meta-clip", {"start": 0.7, "bound": 0.3}),
     "meta-clip, large share": ("meta-clip", {"start": 0.7, "bound": 3.0, "share": 0.9}),
-    "meta-clip-published": ("meta-clip-published", {"start": 0.7}),
 }
-COVERED = [label for label, (name, _) in SETTINGS.items() if name != "meta-clip-published"]
 NAN, INF = math.nan, math.inf
 P = 3
 
@@ -125,8 +121,8 @@ def maker(label):
     return lambda: parse(name, given_settings)
 
 
-def test_every_covered_policy_is_examined():
-    assert {SETTINGS[label][0] for label in COVERED} == {n for n, p in POLICIES.items() if p.covered}
+def test_every_policy_is_examined():
+    assert {name for name, _ in SETTINGS.values()} == set(POLICIES)
 
 
 HARMLESS = [[0.1, -0.2, 0.3], [0.0, 0.0, 0.0], [2.0, 1.0, -5.0]]
@@ -144,7 +140,7 @@ ADVERSARIAL = {
 
 @pytest.mark.parametrize("slope", [0.0, 1e9, -INF, NAN])
 @pytest.mark.parametrize("steps", [0, 1, 8])
-@pytest.mark.parametrize("label", COVERED)
+@pytest.mark.parametrize("label", SETTINGS)
 def test_an_adversarial_task_costs_one_gaussian_mechanism(label, steps, slope):
     for extra in ADVERSARIAL.values():
         for batch in ([], HARMLESS, [[INF, 0.0, 0.0]]):
@@ -157,7 +153,7 @@ any_row = st.lists(st.floats(), min_size=P, max_size=P)
 tame_row = st.lists(st.floats(-2, 2), min_size=P, max_size=P)
 
 
-@pytest.mark.parametrize("label", COVERED)
+@pytest.mark.parametrize("label", SETTINGS)
 @settings(max_examples=40, deadline=None)
 @given(
     batch=st.lists(st.tuples(any_row | tame_row, st.floats()), max_size=4),
@@ -218,11 +214,6 @@ def test_the_property_fails_for_a_share_that_is_not_taken_from_the_sum(label, mo
     monkeypatch.setattr(policies, "split", lambda z, share: (z, z / math.sqrt(share)))
     with pytest.raises(AssertionError, match="sensitivity"):
         assert_costs_one_gaussian(maker(label), HARMLESS, [0.0] * 3, *extra)
-
-
-def test_the_property_fails_for_meta_clip_as_published():
-    with pytest.raises(AssertionError):
-        assert_costs_one_gaussian(maker("meta-clip-published"), HARMLESS, [0.0] * 3, [9.0] * 3, 5.0)
 
 
 @given(z=st.floats(1e-3, 1e3), share=st.floats(0.01, 0.99))
@@ -303,7 +294,7 @@ def test_a_policy_goes_on_from_the_state_before_the_first_step(label):
     assert all(map(torch.equal, steps_of(policy, 3, seed=2), steps_of(other, 3, seed=2)))
 
 
-@pytest.mark.parametrize("label", COVERED)
+@pytest.mark.parametrize("label", SETTINGS)
 def test_an_empty_batch_is_noised_like_any_other(label):
     policy = maker(label)()
     watched = Watched(1)
@@ -325,7 +316,7 @@ def test_no_noise_and_an_empty_batch_give_nothing(label):
     assert torch.equal(outcome.update, torch.zeros(5, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("label", ["fixed", "quantile", "meta-clip", "meta-clip-published"])
+@pytest.mark.parametrize("label", ["fixed", "quantile", "meta-clip"])
 def test_without_noise_and_within_the_norm_the_update_is_the_plain_mean(label):
     rows = torch.tensor([[0.1, 0.2], [0.3, -0.2]])
     outcome = maker(label)().step(
@@ -354,7 +345,7 @@ def test_that_tasks_were_left_out_is_told_and_neither_which_nor_how_many(label):
     assert torch.equal(outcome([good, bad]).update, outcome([good]).update)
 
 
-@pytest.mark.parametrize("label", [x for x in COVERED if "adaclip" not in x])
+@pytest.mark.parametrize("label", [x for x in SETTINGS if "adaclip" not in x])
 def test_the_noise_of_the_sum_has_the_stated_deviation(label):
     policy, draw, size, z, total = maker(label)(), seeded(3), 400, 1.7, 0.0
     for _ in range(25):
@@ -496,11 +487,9 @@ def test_adaclip_in_many_dimensions_settles_where_its_upper_bound_says_on_noise_
 # Meta-Clip.
 
 
-@pytest.mark.parametrize("name", ["meta-clip", "meta-clip-published"])
 @pytest.mark.parametrize("start", [0.5, 3.0])
-def test_meta_clip_finds_the_norm_of_least_loss(name, start):
-    extra = {"bound": 10.0} if name == "meta-clip" else {}
-    policy = parse(name, {"start": start, "learning_rate": 0.05, **extra})
+def test_meta_clip_finds_the_norm_of_least_loss(start):
+    policy = MetaClip(start, bound=10.0, learning_rate=0.05)
     for _ in range(200):
         slopes = torch.full((4,), 2 * (policy.norm - 1.5))  # of the loss (C - 1.5)^2
         policy.step(
@@ -537,33 +526,6 @@ def test_meta_clip_stays_in_its_public_range():
         steps_of(policy, 2, seed=seed)
         norms.add(policy.norm)
     assert (min(norms), max(norms)) == (0.5, 2.0)
-
-
-def test_meta_clip_as_published_noises_every_task():
-    draw, size = seeded(8), 20_000
-    update = (
-        PublishedMetaClip(0.5)
-        .step(
-            torch.zeros(9, size),
-            noise_multiplier=2.0,
-            public_count=9.0,
-            draw=draw,
-            derivatives=torch.zeros(9),
-        )
-        .update
-    )
-    # Nine draws of N(0, (2·0.5)^2), summed and over 9: a deviation of 1/3. Six standard errors.
-    assert (update.std() * 3).item() == pytest.approx(1.0, abs=6 / math.sqrt(2 * size))
-
-
-def test_meta_clip_as_published_says_that_its_epsilon_does_not_hold():
-    assert not PublishedMetaClip.covered
-    assert "infinite" in PublishedMetaClip.not_covered
-    assert "conditional" in PublishedMetaClip.not_covered
-
-
-def test_the_published_start_is_the_median_of_the_norms():
-    assert published_start(torch.tensor([4.0, 1.0, 2.0, 50.0, NAN])) == 3.0
 
 
 def test_the_private_start_is_near_the_median():
@@ -613,7 +575,7 @@ def test_fresh_noise_lies_on_a_grid_of_2_to_the_40_steps_a_deviation_and_is_gaus
     assert torch.equal(fresh_gaussian((3,), 0.0), torch.zeros(3, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("label", COVERED)
+@pytest.mark.parametrize("label", SETTINGS)
 def test_what_meets_the_noise_is_on_its_grid_and_sums_exactly_in_any_order(label):
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(9, P, generator=generator, dtype=torch.float64) * 3
@@ -653,7 +615,7 @@ def test_what_meets_the_noise_is_on_its_grid_and_sums_exactly_in_any_order(label
         ("meta-clip", {"start": 1.0, "bound": 0.0}, "bound=0: above 0"),
         ("meta-clip", {"start": 1.0, "bound": 1.0, "share": 1.0}, "share=1: above 0 and below 1"),
         ("meta-clip", {"start": 1.0, "bound": 1.0, "largest": 0.5}, "start=1: from smallest=0.01"),
-        ("meta-clip-published", {"start": 0.0}, "start=0: above 0"),
+        ("meta-clip-published", {"start": 1.0}, "is no private clipping: .* take meta-clip"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(name, given_settings, message):
@@ -680,13 +642,12 @@ def test_a_step_that_cannot_work_is_refused_before_anything_is_drawn(label, chan
     assert (policy.state(), watched.queries) == (before, [])
 
 
-@pytest.mark.parametrize("label", ["meta-clip", "meta-clip-published"])
 @pytest.mark.parametrize(
     ("derivatives", "message"), [(None, "hand in derivatives"), (torch.zeros(3), "does not fit")]
 )
-def test_a_policy_that_follows_derivatives_says_that_they_are_missing(label, derivatives, message):
+def test_a_policy_that_follows_derivatives_says_that_they_are_missing(derivatives, message):
     with pytest.raises(ConfigError, match=message):
-        maker(label)().step(
+        maker("meta-clip")().step(
             torch.zeros(2, 3), noise_multiplier=1.0, public_count=2.0, draw=seeded(0), derivatives=derivatives
         )
 
@@ -733,11 +694,6 @@ def test_a_damaged_state_is_refused(policy, state, message):
 def test_a_private_start_that_cannot_work_is_refused(changed, message):
     with pytest.raises(ConfigError, match=message):
         private_start(torch.ones(3), **{"noise_multiplier": 1.0, "draw": seeded(0), **changed})
-
-
-def test_a_published_start_needs_norms():
-    with pytest.raises(ConfigError, match="median of the first epoch"):
-        published_start(torch.tensor([NAN]))
 
 
 def test_a_clipping_norm_of_zero_is_refused():

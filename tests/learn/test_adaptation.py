@@ -16,7 +16,7 @@ from sfumato.learn.adaptation import (
     fastest,
     tasks_of,
 )
-from sfumato.networks import Convolutional, FullyConnected
+from sfumato.networks import Convolutional, FullyConnected, Strided
 
 WAY, SHOT, QUERIES = 3, 2, 2
 
@@ -393,11 +393,11 @@ def test_labels_and_parts_of_a_task_belong_together():
     assert tasks.query_labels.tolist() == [[0, 0, 0, 1, 1, 1, 2, 2, 2]] * 2
 
 
-def test_convolutions_are_looped_over_on_a_processor_and_connected_layers_share_their_weights():
-    convolutional, connected = (Learner(make()) for make in (NETWORKS["convolutional"], smooth))
-    processor = torch.device("cpu")
-    assert fastest(convolutional, Inner(), processor) == "loop"
-    assert fastest(convolutional, Inner(), torch.device("cuda")) == "vectorised"
+def test_wide_convolutions_are_looped_over_on_a_processor_and_connected_layers_share_their_weights():
+    connected, processor = Learner(smooth()), torch.device("cpu")
+    assert fastest(Learner(Strided((1, 28, 28), 5)), Inner(), processor) == "loop"
+    assert fastest(Learner(Strided((1, 28, 28), 5, width=16)), Inner(), processor) == "vectorised"
+    assert fastest(Learner(Strided((1, 28, 28), 5)), Inner(), torch.device("cuda")) == "vectorised"
     assert fastest(connected, Inner(), processor) == "factored"
     assert fastest(connected, Inner(algorithm="meta-sgd"), processor) == "vectorised"
 
@@ -417,3 +417,15 @@ def test_convolutions_are_looped_over_on_a_processor_and_connected_layers_share_
 def test_impossible_settings_are_refused(setting, message):
     with pytest.raises(ConfigError, match=message):
         Inner(**setting)
+
+
+def test_the_last_layers_are_those_with_weights_and_the_norms_after_them():
+    learner = Learner(Strided((1, 28, 28), 5, width=16))
+    head = 16 * 5 + 5
+    block = 16 * 16 * 9 + 2 * 16  # a convolution without bias, and scale and shift of its batch norm
+    for layers, size in ((1, head), (2, head + block), (5, learner.size), (None, learner.size)):
+        last = learner.last(layers)
+        assert last.sum() == size
+        assert last[-size:].all()  # the head comes last of all
+    with pytest.raises(ConfigError, match="layers=6: the network has 5 with weights"):
+        learner.last(6)

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import math
 from dataclasses import asdict, replace
@@ -26,7 +27,6 @@ SETTINGS = {
     "quantile": {"start": 1.0},
     "adaclip": {"largest": 1e-4},
     "meta-clip": {"start": 1.0, "bound": 1.0},
-    "meta-clip-published": {"start": 1.0},
 }
 
 
@@ -283,14 +283,16 @@ def test_parameters_and_state_are_functions_of_noised_sums_alone(glyphs, monkeyp
         assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
 
 
+@pytest.mark.parametrize("inner_noise", [0.0, 0.01])
 @pytest.mark.parametrize("algorithm", ["maml", "fomaml", "reptile", "meta-sgd"])
-@pytest.mark.parametrize("policy", ["meta-clip", "meta-clip-published"])
-def test_every_algorithm_can_follow_the_norm(glyphs, policy, algorithm, monkeypatch):
+def test_every_algorithm_can_follow_the_norm(glyphs, algorithm, inner_noise, monkeypatch):
     monkeypatch.setattr(meta.promises, "poisson", lambda *_: torch.tensor([0, 2, 3]))
     seen = []
     real = meta.training.contributions
-    monkeypatch.setattr(meta.training, "contributions", lambda *given: seen.append(given[3]) or real(*given))
-    model = train(glyphs, replace(clipped(policy), algorithm=algorithm))
+    monkeypatch.setattr(
+        meta.training, "contributions", lambda *given, **more: seen.append(given[3]) or real(*given, **more)
+    )
+    model = train(glyphs, replace(clipped("meta-clip", inner_noise=inner_noise), algorithm=algorithm))
     assert model.start.isfinite().all()
     norms = [inner.clipping_norm for inner in seen]
     assert norms[0] == 1.0
@@ -332,12 +334,12 @@ def test_a_task_that_is_not_finite_counts_as_zero_and_is_not_told(glyphs, monkey
     monkeypatch.setattr(meta.promises, "poisson", lambda *_: torch.tensor([0, 2, 3]))
     real, starts, cards = meta.training.contributions, [], []
 
-    def spoilt(learner, start, tasks, inner):
+    def spoilt(learner, start, tasks, inner, **more):
         tasks.support[1] = torch.nan
-        return real(learner, start, tasks, inner)
+        return real(learner, start, tasks, inner, **more)
 
-    def without(learner, start, tasks, inner):
-        found = real(learner, start, tasks, inner)
+    def without(learner, start, tasks, inner, **more):
+        found = real(learner, start, tasks, inner, **more)
         found[1] = 0
         return found
 
@@ -356,8 +358,8 @@ def test_a_task_that_is_not_finite_counts_as_zero_and_is_not_told(glyphs, monkey
 def test_a_task_that_is_not_finite_counts_as_zero_in_an_open_run_too(glyphs, monkeypatch):
     real, notes = meta.training.contributions, []
 
-    def spoilt(*given):
-        found = real(*given)
+    def spoilt(*given, **more):
+        found = real(*given, **more)
         found[1, 0] = torch.nan
         return found
 
@@ -421,7 +423,7 @@ def test_noise_is_calibrated_for_the_start_too(glyphs):
 def test_a_start_is_the_median_of_the_pool_up_to_its_noise_and_a_bin(glyphs, monkeypatch):
     found, real = [], meta.training.contributions
     monkeypatch.setattr(
-        meta.training, "contributions", lambda *given: found.append(real(*given)) or found[-1]
+        meta.training, "contributions", lambda *given, **more: found.append(real(*given, **more)) or found[-1]
     )
     private = replace(PROMISE, epsilon=5000, clipping="quantile", settings={}, start_noise=0.02)
     run = meta.Training(glyphs, parse("none"), replace(CLOSED, private=private), "class", 0, (1, 16, 16))
@@ -429,14 +431,6 @@ def test_a_start_is_the_median_of_the_pool_up_to_its_noise_and_a_bin(glyphs, mon
     norms = torch.cat(found).double().norm(dim=1)
     assert len(norms) == 5  # every task of the pool, once
     assert norms.median() / 1.34 < run._promise.policy.norm < norms.median() * 1.34  # half a bin
-
-
-def test_meta_clip_as_published_starts_at_the_raw_median(glyphs, monkeypatch):
-    private = replace(PROMISE, clipping="meta-clip-published", settings={})
-    run = meta.Training(glyphs, parse("none"), replace(CLOSED, private=private), "class", 0, (1, 16, 16))
-    run._promise.begin(lambda pool: torch.arange(1.0, len(pool) + 1))
-    assert run._promise.policy.norm == 3.0  # of 1 to 5
-    assert run._promise.card("loop")["epsilon"] is None
 
 
 def test_a_resumed_run_goes_on_from_the_norm_that_it_found(glyphs, tmp_path, monkeypatch):
@@ -477,6 +471,94 @@ def test_a_start_that_costs_the_whole_budget_is_refused_before_an_image_is_looke
         train(Unlooked(glyphs), replace(CLOSED, private=private))
 
 
+# A public start, and the last layers alone
+
+
+NARROW = replace(CLOSED, network="strided", width=4)
+
+
+def begun(glyphs, path, config=NARROW, **more):
+    """A model that was trained openly, and a configuration that begins with it."""
+    model = train(glyphs, replace(config, private=None, **more), seed=7)
+    model.save(path)
+    return model, replace(config, start=str(path))
+
+
+@pytest.mark.parametrize("algorithm", ["maml", "meta-sgd"])
+def test_training_begins_with_the_parameters_of_a_file(glyphs, tmp_path, algorithm):
+    public, config = begun(glyphs, tmp_path / "public.safetensors", replace(NARROW, algorithm=algorithm))
+    model = train(glyphs, replace(config, steps=1, meta_rate=1e-9))
+    torch.testing.assert_close(model.start, public.start, atol=1e-7, rtol=0)
+    assert (model.start[: public.learner.size] != public.start[: public.learner.size]).any()
+
+
+def test_a_card_names_the_start_by_its_content_and_not_by_its_path(glyphs, tmp_path):
+    _, config = begun(glyphs, tmp_path / "public.safetensors")
+    model = train(glyphs, config)
+    digest = hashlib.sha256((tmp_path / "public.safetensors").read_bytes()).hexdigest()
+    assert model.card["config"]["start"] == digest
+    model.save(tmp_path / "model.safetensors")
+    assert str(tmp_path) not in json.dumps(meta.load(tmp_path / "model.safetensors").card)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"width": 5}, "its width is 5, and here it is 4"),
+        ({"algorithm": "reptile"}, "its algorithm is reptile, and here it is maml"),
+        ({"way": 4}, "its way is 4, and here it is 5"),
+    ],
+)
+def test_a_start_of_another_kind_is_refused(glyphs, tmp_path, other, message):
+    _, config = begun(glyphs, tmp_path / "public.safetensors", **other)
+    with pytest.raises(ConfigError, match=message):
+        train(Unlooked(glyphs), config)
+
+
+def test_a_start_of_other_images_is_refused(glyphs, tmp_path):
+    _, config = begun(glyphs, tmp_path / "public.safetensors")
+    with pytest.raises(ConfigError, match=r"its images are \[1, 16, 16\], and here they are \[1, 20, 20\]"):
+        train(Unlooked(glyphs, (480, 1, 20, 20)), config)
+
+
+def test_a_start_that_was_trained_privately_is_refused(glyphs, tmp_path):
+    path = tmp_path / "private.safetensors"
+    train(glyphs, NARROW).save(path)
+    with pytest.raises(ConfigError, match="what that cost is not counted here"):
+        train(Unlooked(glyphs), replace(NARROW, start=str(path)))
+
+
+def test_a_start_that_is_not_there_is_refused(glyphs, tmp_path):
+    with pytest.raises(ArtefactError, match=r"none.safetensors: no such file"):
+        train(Unlooked(glyphs), replace(NARROW, start=str(tmp_path / "none.safetensors")))
+
+
+@pytest.mark.parametrize("policy", ["fixed", "quantile", "adaclip", "meta-clip"])
+def test_layers_that_are_not_trained_stay_as_they_start_and_get_no_noise(glyphs, policy):
+    sizes = []
+    config = replace(clipped(policy, NARROW), layers=2)
+    model = train(glyphs, config, observe=lambda update, _: sizes.append(int((update != 0).sum())))
+    last = model.learner.last(2)
+    before = meta.untrained(config, (1, 16, 16), 0).initial()
+    assert torch.equal(model.start[~last], before[~last])
+    assert (model.start[last] != before[last]).all()
+    assert set(sizes) == {int(last.sum())}
+
+
+def test_the_rates_of_layers_that_are_not_trained_stay_too(glyphs):
+    config = replace(NARROW, algorithm="meta-sgd", layers=1)
+    model = train(glyphs, config)
+    rates = model.start[model.learner.size :]
+    assert ((rates != config.inner_rate) == model.learner.last(1)).all()
+
+
+def test_an_open_run_can_train_the_last_layers_alone(glyphs):
+    config = replace(NARROW, private=None, layers=1)
+    model = train(glyphs, config)
+    before = meta.untrained(config, (1, 16, 16), 0).initial()
+    assert torch.equal(model.start[~model.learner.last(1)], before[~model.learner.last(1)])
+
+
 # Tests on private tasks
 
 
@@ -491,9 +573,8 @@ def test_the_accuracy_on_classes_of_an_open_run_is_nobodys_secret(glyphs):
     assert meta.evaluate(train(glyphs), glyphs, queries=2, episodes=3).episodes == 3
 
 
-@pytest.mark.parametrize("policy", ["meta-clip", "meta-clip-published"])
-def test_a_task_is_learned_with_the_norm_of_the_last_step_as_in_training(glyphs, policy, tmp_path):
-    model = train(glyphs, clipped(policy))
+def test_a_task_is_learned_with_the_norm_of_the_last_step_as_in_training(glyphs, tmp_path):
+    model = train(glyphs, clipped("meta-clip"))
     assert model.inner.clipping_norm == model.card["inner_norm"] > 0
     model.save(tmp_path / "model.safetensors")
     assert meta.load(tmp_path / "model.safetensors").inner == model.inner
@@ -533,14 +614,6 @@ def test_the_card_says_what_is_promised_to_whom_and_what_is_not(glyphs):
     assert "image_epsilon" not in card
     assert any("use the model" in each for each in card["not_covered"])
     assert any("floating point" in each for each in card["not_covered"])
-
-
-def test_meta_clip_as_published_has_no_epsilon_and_says_under_which_condition_it_had(glyphs):
-    card = train(glyphs, clipped("meta-clip-published")).card["privacy"]
-    assert card["epsilon"] is card["rdp"] is card["gdp_approximation"] is None
-    assert card["epsilon_if_the_norm_were_public"] == accounting.epsilon([Stretch(1.5, 2 / 5, 4)], 1e-3)
-    assert card["gdp_approximation_if_the_norm_were_public"] > 0
-    assert any("conditional" in each for each in card["not_covered"])
 
 
 def test_an_image_of_a_pool_that_overlaps_has_an_epsilon_of_its_own(glyphs):
@@ -696,6 +769,11 @@ def test_a_damaged_checkpoint_is_refused(glyphs, started):
             "clipping_norm=0: above 0",
         ),
         (replace(CLOSED, private=replace(PROMISE, clipping="fixd")), ConfigError, "did you mean 'fixed'"),
+        (
+            replace(CLOSED, private=replace(PROMISE, clipping="meta-clip-published")),
+            ConfigError,
+            "meta-clip-published is no private clipping: .* inner_noise.noise_multiplier",
+        ),
         (replace(CLOSED, private=replace(PROMISE, settings={})), ConfigError, "needs clipping_norm"),
     ],
 )

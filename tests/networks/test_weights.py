@@ -102,14 +102,14 @@ class Trap:
 def test_a_pickle_runs_no_code_and_is_refused_with_the_cure(tmp_path):
     path = tmp_path / "weights.pt"
     torch.save({"0.weight": Trap()}, path)
-    with pytest.raises(ArtefactError, match=r"is no plain state dict.*safetensors\.torch\.save_file"):
+    with pytest.raises(ArtefactError, match=r"is not a plain state dict.*safetensors\.torch\.save_file"):
         load_weights(small_network, path, source=SOURCE)
 
 
 def test_a_checkpoint_with_more_than_tensors_is_refused_with_the_cure(tmp_path):
     path = tmp_path / "weights.pt"
     torch.save({"epoch": 68, "net_state_dict": small_network().state_dict()}, path)
-    with pytest.raises(ArtefactError, match="is no plain state dict"):
+    with pytest.raises(ArtefactError, match="is not a plain state dict"):
         load_weights(small_network, path, source=SOURCE)
 
 
@@ -127,7 +127,7 @@ def test_an_npz_of_pickled_arrays_is_refused(tmp_path):
 def test_a_damaged_file_is_an_error_of_ours(tmp_path, suffix, content):
     path = tmp_path / f"weights{suffix}"
     path.write_bytes(content)
-    with pytest.raises(ArtefactError, match=rf"weights{re.escape(suffix)}: (damaged|is no plain)"):
+    with pytest.raises(ArtefactError, match=rf"weights{re.escape(suffix)}: (damaged|is not a plain)"):
         load_weights(small_network, path, source=SOURCE)
 
 
@@ -135,7 +135,7 @@ def test_a_damaged_file_is_an_error_of_ours(tmp_path, suffix, content):
 def test_a_file_that_was_cut_short_is_an_error_of_ours(tmp_path, suffix):
     path = write(tmp_path / f"weights{suffix}", small_network().state_dict())
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ArtefactError, match=r"weights.*: (damaged|is no plain)"):
+    with pytest.raises(ArtefactError, match=r"weights.*: (damaged|is not a plain)"):
         load_weights(small_network, path, source=SOURCE)
 
 

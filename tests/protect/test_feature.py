@@ -312,7 +312,7 @@ def test_images_of_another_size_are_refused(artefact: str):
 
 
 def test_packets_of_another_length_are_refused():
-    with pytest.raises(DataError, match="a packet of 11 bytes is no feature of 3 numbers, which has 12"):
+    with pytest.raises(DataError, match="a packet of 11 bytes is not a feature of 3 numbers, which has 12"):
         unpack([b"x" * 12, b"x" * 11], spec="feature", dimension=3)
     assert unpack([], spec="feature", dimension=3).values.shape == (0, 3)
 

@@ -277,9 +277,9 @@ def test_a_list_of_shares_is_several_masks():
     ("spec", "message"),
     [
         ("mask", "mask: artefact is missing: write mask:artefact=..."),
-        ("mask:artefact=m,keep=0", "keep=0 is no share of the pixels: choose above 0 and below 1"),
-        ("mask:artefact=m,keep=1", "keep=1 is no share of the pixels"),
-        ("mask:artefact=m,keep=-0.5", "keep=-0.5 is no share"),
+        ("mask:artefact=m,keep=0", "keep=0 is not a share of the pixels: choose above 0 and below 1"),
+        ("mask:artefact=m,keep=1", "keep=1 is not a share of the pixels"),
+        ("mask:artefact=m,keep=-0.5", "keep=-0.5 is not a share"),
         ("mask:artefact=m,keep=many", "keep=many is not a number"),
         ("mask:artefact=m,keep=nan", "keep=nan is not a number"),
         ("mask:artefact=m,values=half", "values=half is unknown: choose one of hard, soft, shape"),

@@ -242,8 +242,8 @@ def test_an_index_that_is_not_there_is_refused(tmp_path: Path):
         (["file,original"], r"index\.csv: no rows: list at least one image"),
         (["file,original", "a.png,b.png", "a.png,"], r"index\.csv, line 3: no value for 'original': fill"),
         (["file,original", ",b.png"], r"index\.csv, line 2: no value for 'file': fill it in or remove"),
-        (["file,digest", "a.png,12ab"], r"index\.csv, line 2: '12ab' is no digest, of 64 hex"),
-        (["file,digest", f"a.png,{'xy' * 32}"], r"index\.csv, line 2: 'xyxy.* is no digest"),
+        (["file,digest", "a.png,12ab"], r"index\.csv, line 2: '12ab' is not a digest, of 64 hex"),
+        (["file,digest", f"a.png,{'xy' * 32}"], r"index\.csv, line 2: 'xyxy.* is not a digest"),
         (
             ["file,digest", f"a.png,{'0' * 64}", f"b.png,{'0' * 64}"],
             r"line 3: the same original as .*, line 2",

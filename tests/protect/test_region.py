@@ -161,7 +161,7 @@ def test_a_part_that_cannot_be_meant_is_refused(spec: str, message: str):
     ("text", "message"),
     {
         "left,top,right\n0,0,1": "no column 'bottom': write left,top,right,bottom",
-        "left,top,right,bottom\n0,0,x,1": "line 2: an edge is no number",
+        "left,top,right,bottom\n0,0,x,1": "line 2: an edge is not a number",
         "left,top,right,bottom\n5,0,5,9": "line 2: left must be below right",
         "left,top,right,bottom\n-1,0,5,9": "none below 0",
     }.items(),

@@ -478,7 +478,7 @@ def test_a_clean_image_under_the_name_of_a_protection_is_refused_and_nothing_is_
     png = images.encode(drawing(0)[0])
     path = f"{enrolled}/classes/cup/examples?spec={SPEC}"
     reply = site.ask("POST", path, content=png, headers=PNG)
-    check_problem(reply, 422, "not constant in cells of 2x2 pixels is no release of pixelize:cell=2")
+    check_problem(reply, 422, "not constant in cells of 2x2 pixels is not a release of pixelize:cell=2")
     assert len(site.ask("GET", f"{enrolled}/classes").json()) == 2
 
 
@@ -487,7 +487,7 @@ def test_dp_pix_without_noise_is_refused(site: Site):
     smooth = torch.arange(8, dtype=torch.uint8).expand(1, 1, 8, 8) * 5 + 100
     sent = wire.encode(Release(smooth.contiguous(), NOISY, (16, 16), 2))
     reply = site.ask("POST", f"{place}/classify", content=sent, headers=RELEASE)
-    check_problem(reply, 422, f"this is no release of {NOISY}: image 1 has less noise than that has")
+    check_problem(reply, 422, f"this is not a release of {NOISY}: image 1 has less noise than that has")
 
 
 def test_a_classifier_without_classes_cannot_answer(site: Site):

@@ -284,7 +284,7 @@ def test_any_label_arrives_as_it_is(cloud: Cloud, label: str):
 
 @pytest.mark.parametrize("label", ["", "a/b", "a\nb", "x" * 201, ".", ".."])
 def test_a_label_that_fits_no_address_is_refused_before_anything_is_charged(cloud: Cloud, label: str):
-    with pytest.raises(ConfigError, match="is no label: 1 to 200 characters"):
+    with pytest.raises(ConfigError, match="is not a label: 1 to 200 characters"):
         cloud.client().enrol(label, cloud.photos(0))
     assert not cloud.ledger.exists()
 
@@ -295,7 +295,7 @@ def test_a_label_that_fits_no_address_is_refused_before_anything_is_charged(clou
 def test_a_label_that_looks_like_another_is_refused_before_anything_is_charged(
     cloud: Cloud, label: str, reason: str
 ):
-    with pytest.raises(ConfigError, match=f"is no label: .*{reason}"):
+    with pytest.raises(ConfigError, match=f"is not a label: .*{reason}"):
         cloud.client().enrol(label, cloud.photos(0))
     assert not cloud.ledger.exists()
 
@@ -1121,7 +1121,7 @@ def test_a_key_goes_over_tls_or_stays_on_the_machine(tmp_path: Path):
     "url", ["cloud.example", "ftp://cloud.example", "https://", "https://a:b:c", "https://a/?key=b", ""]
 )
 def test_an_address_is_an_address(tmp_path: Path, url: str):
-    with pytest.raises(ConfigError, match="this is no address of a service: write"):
+    with pytest.raises(ConfigError, match="this is not an address of a service: write"):
         Client(url, key=KEY, ledger=tmp_path / "ledger.db")
 
 

@@ -308,7 +308,7 @@ def test_other_artefacts_are_not_served(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["", "a/b", "a b", "-a", "x" * 65, "é"])
 def test_a_name_that_no_address_holds_is_refused(name: str, tmp_path: Path):
-    with pytest.raises(ConfigError, match="is no name for a model: at most 64 letters"):
+    with pytest.raises(ConfigError, match="is not a name for a model: at most 64 letters"):
         models.load(tmp_path / "m.safetensors", name=name)
 
 

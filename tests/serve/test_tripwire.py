@@ -184,7 +184,7 @@ def test_a_protection_is_added_without_a_change_of_the_guard():
     halves = Halves()
     sent = halves.release(worst(), seeded_noise(0))
     check(sent, demand(halves))
-    with pytest.raises(NotProtectedError, match="no release of halves: image 3 shows what has no half; pro"):
+    with pytest.raises(NotProtectedError, match="not a release of halves: image 3 shows what has no half; "):
         check(replace(sent, values=worst()[[0, 1, 5]]), demand(halves))
     shown = read_png(images.encode(sent.values[0]), served("none"), demand(halves))
     assert torch.equal(shown.values, sent.values[:1])
@@ -356,7 +356,7 @@ def test_bits_numbers_and_images_are_not_taken_for_each_other():
         demand_of(served("feature:artefact=f"), code_header(4, "feature:artefact=f,noise=1"))
     with pytest.raises(NotProtectedError, match=r"takes releases of code:.*: protect so"):
         demand_of(served(CODE), code_header(4, "feature:artefact=c.safetensors,noise=1"))
-    with pytest.raises(DataError, match="is no plain image: send it in the release format"):
+    with pytest.raises(DataError, match="is not a plain image: send it in the release format"):
         read_png(images.encode(worst()[0]), served(CODE), served(CODE).demands[0])
 
 
@@ -373,7 +373,7 @@ def test_a_png_gives_back_the_release_that_it_shows(spec: str):
 def test_a_png_that_is_not_constant_in_its_cells_is_refused():
     shown = released("pixelize:cell=5", worst()[-1:]).images()[0]
     shown[2, 23, 23] ^= 1  # of a cell at the border
-    with pytest.raises(NotProtectedError, match="not constant in cells of 5x5 pixels is no release"):
+    with pytest.raises(NotProtectedError, match="not constant in cells of 5x5 pixels is not a release"):
         read_png(images.encode(shown), served("pixelize:cell=5"), demand("pixelize:cell=5"))
 
 
@@ -385,7 +385,7 @@ def test_other_files_and_other_sizes_are_no_png_of_the_model():
         read_png(b"\x89PNG\r\n\x1a\n", model, wanted)
     with pytest.raises(NotProtectedError, match="a PNG of 40x40 pixels, and the model's images are 24x24"):
         read_png(images.encode(worst(side=40)[0]), model, wanted)
-    with pytest.raises(DataError, match="is no plain image: send it in the release format"):
+    with pytest.raises(DataError, match="is not a plain image: send it in the release format"):
         read_png(images.encode(worst()[0]), model, demand(Mask("m.safetensors", keep=0.25)))
 
 

@@ -14,7 +14,8 @@ from sfumato import protect
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, SpecError
 from sfumato.protect import release
-from sfumato.study import grid, kinds, records, run, trained, vocabulary
+from sfumato.study import grid, kinds, records, report, run, trained, use, vocabulary
+from sfumato.study.estimates import percent
 from sfumato.study.lab import Lab, Progress
 
 pytestmark = pytest.mark.xdist_group("release kinds")  # two studies serve most of the tests
@@ -268,7 +269,7 @@ def test_a_feature_needs_a_secret_to_remove(tmp_path: Path):
 
 
 def test_a_mistake_in_a_protection_to_train_is_named_when_the_study_is_read():
-    with pytest.raises(SpecError, match="keep=2 is no share of the pixels"):
+    with pytest.raises(SpecError, match="keep=2 is not a share of the pixels"):
         grid.parse({**KNOWN, "protections": ["mask:keep=2"]})
     with pytest.raises(SpecError, match="feature: noise is missing"):
         grid.parse({**KNOWN, "protections": ["feature:dimension=3"]})
@@ -425,3 +426,16 @@ def test_names_by_numbers_find_who_is_apart_and_guess_who_is_not():
     )
     assert table.similarities.amax(1).equal(torch.ones(20))
     assert (table.similarities == 1).sum(1).tolist() == [2] * 8 + [3] * 12
+
+
+# What a card says of an artefact that a study left
+
+
+def test_the_card_of_a_trained_code_has_what_the_study_found(episodic: Path):
+    bits = results_of(episodic)["proved", "code:bits=3"].artefact
+    said = " ".join(use.measured(episodic / "models" / bits))
+    settings = {each["protection"]: each for each in report.as_json(*report.load(episodic))["settings"]}
+    found = settings["code:bits=3"]["reidentification"]["value"]
+    assert f"{percent(found)} of releases are named by the strongest adversary" in said
+    assert "pixelize" not in said  # another protection of the same study
+    assert use.measured(episodic / bits) == []  # it does not lie among the models of a run

@@ -1074,7 +1074,7 @@ TRANSFER = (
             '"result": {}}',
             "result.accuracy is missing",
         ),
-        ('{"kind": "accuracy", "cell": {}, "result": {"accuracy": NaN}}', "NaN is no number"),
+        ('{"kind": "accuracy", "cell": {}, "result": {"accuracy": NaN}}', "NaN is not a number"),
         (
             '{"kind": "pictures", "cell": {"protection": "none", "seed": 0}, "seconds": 1, "result": '
             '{"original": ["https://example.org/a.png"], "released": [], "denoised": null}}',

@@ -310,7 +310,7 @@ class Store:
             item, options = row
             offered = [*json.loads(options), CANNOT_TELL]
             if answer not in offered:
-                raise DataError(f"{answer!r} is no answer here: choose one of {', '.join(offered)}")
+                raise DataError(f"{answer!r} is not an answer here: choose one of {', '.join(offered)}")
             sent = self._append(annotator, item, answer, ticket)
             before = self._row(
                 "select answer from answers where annotator = ? and item = ? and id < ? order by id desc",

@@ -196,7 +196,7 @@ def _orders(name: str, values: Sequence[float] | Tensor) -> Tensor:
         )
     if scores.isnan().any():
         at = int(scores.isnan().nonzero()[0])
-        raise DataError(f"{name}: the score of model {at} is no number: leave the model out everywhere")
+        raise DataError(f"{name}: the score of model {at} is not a number: leave the model out everywhere")
     # Not the sign of a difference: that of two infinite scores is no number.
     orders = (scores[:, None] > scores).double() - (scores[:, None] < scores).double()
     if not orders.any():

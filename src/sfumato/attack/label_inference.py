@@ -8,16 +8,24 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from sfumato.errors import ConfigError
 
 _COARSE = (2, 4, 8, 16)  # places a side of noise, before it is made smooth
 _GREY = 0.75
+_POINTS = 8  # on the way that local steps went
 
 
 def counts(
-    model: nn.Module, shared: Mapping[str, Tensor], batch: int, images: Tensor, *, local_steps: int = 1
+    model: nn.Module,
+    shared: Mapping[str, Tensor],
+    batch: int,
+    images: Tensor,
+    *,
+    local_steps: int = 1,
+    change: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
     """How many images of each class a batch has. -> (classes,) int64, their sum the batch.
 
@@ -32,6 +40,8 @@ def counts(
         batch: B, how many images.
         images: (M, C, H, W) float, any that the adversary has; `stand_ins` serve an untrained model.
         local_steps: of SGD behind `shared`, which is then their sum.
+        change: parameters before less after these steps: probabilities are then averaged over the way from
+            the one to the other, on a straight line (after Dimitrov et al. 2022). None: those of before.
 
     Raises:
         ConfigError: there is no last linear layer whose gradient is shared.
@@ -46,13 +56,28 @@ def counts(
         found[rows] += 1
         return found
     with torch.no_grad():
-        guess: Tensor = model(images.to(gradient)).softmax(1).mean(0)
+        guess = _probabilities(model, images.to(gradient), change or {}, local_steps)
     exact = (batch * (guess - gradient / local_steps)).clamp(min=0).double().cpu()
     exact *= batch / exact.sum()
     found = exact.floor().to(torch.int64)
     rest = (exact - found).argsort(descending=True)[: batch - int(found.sum())]
     found[rest] += 1
     return found
+
+
+def _probabilities(model: nn.Module, images: Tensor, change: Mapping[str, Tensor], steps: int) -> Tensor:
+    """(classes,) mean probabilities, over images and over where the steps began."""
+    points = min(steps, _POINTS) if change else 1
+    means = []
+    for point in range(points):
+        passed = point * (steps - 1) / (max(points - 1, 1) * steps)  # share of the way
+        moved = {
+            name: weight - passed * change[name]
+            for name, weight in model.named_parameters()
+            if name in change
+        }
+        means.append(functional_call(model, moved, (images,)).softmax(1).mean(0))
+    return torch.stack(means).mean(0)
 
 
 def stand_ins(shape: tuple[int, int, int], count: int, generator: torch.Generator) -> Tensor:

@@ -29,7 +29,10 @@ def main() -> None:
         _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     except SystemExit as stop:
         if stop.code == _INTERRUPTED:
-            print("\nsfumato: stopped. What was finished is kept: the same command goes on", file=sys.stderr)
+            print(
+                "\nsfumato: stopped. What was finished is kept. Run the same command again to resume",
+                file=sys.stderr,
+            )
         raise
 
 

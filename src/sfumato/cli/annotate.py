@@ -19,10 +19,12 @@ def new(
         str, typer.Option(help="choose, a class among several; or same, original and reconstruction or not.")
     ],
     store: Annotated[Path, typer.Option(help="The campaign to write.")],
-    annotators: Annotated[int, typer.Option(help="People who each answer everything.")] = 5,
-    options: Annotated[int, typer.Option(help="Of choose: classes to choose among.")] = 20,
-    decoys: Annotated[float, typer.Option(help="Of same: share of pairs that do not belong together.")] = 0.2,
-    seed: Annotated[int, typer.Option(help="Of options, decoys and orders.")] = 0,
+    annotators: Annotated[int, typer.Option(help="How many people answer; each answers everything.")] = 5,
+    options: Annotated[int, typer.Option(help="For choose: how many classes to choose from.")] = 20,
+    decoys: Annotated[
+        float, typer.Option(help="For same: share of pairs that do not belong together.")
+    ] = 0.2,
+    seed: Annotated[int, typer.Option(help="Seed of options, decoys and orders.")] = 0,
 ) -> None:
     """Begin a campaign: read the images, draw the questions, make a link for each annotator."""
     from sfumato.annotate import CampaignConfig, Store, create, read_pairs

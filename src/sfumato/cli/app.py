@@ -10,6 +10,7 @@ from sfumato.cli import (
     annotate,
     assess,
     audit,
+    card,
     classify,
     data,
     demo,
@@ -32,9 +33,10 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("assess")(assess.assess)
-app.command("audit")(audit.audit)
 app.command("protect")(protect.protect)
 app.command("export")(export.export)
+app.command("show")(card.show)
+app.add_typer(audit.app, name="audit")
 app.add_typer(study.app, name="study")
 app.add_typer(train.app, name="train")
 app.add_typer(data.app, name="data")
@@ -60,10 +62,11 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Results, warnings and errors alone: no progress, no notes.")
+        bool,
+        typer.Option("--quiet", "-q", help="Print results, warnings and errors only: no progress, no notes."),
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Errors with their traceback, and what libraries log.")
+        bool, typer.Option("--verbose", "-v", help="Print tracebacks of errors, and the logs of libraries.")
     ] = False,
 ) -> None:
     show.VOLUME.quiet, show.VOLUME.verbose = quiet, verbose

@@ -25,9 +25,12 @@ def assess(
     heads: Annotated[Path | None, typer.Option(help="The trained heads of LPIPS v0.1.")] = None,
     faces: Annotated[Path | None, typer.Option(help="Weights of MobileFaceNet: face similarity.")] = None,
     detector: Annotated[
-        Path | None, typer.Option(help="Weights of MTCNN; without, images are framed faces already.")
+        Path | None,
+        typer.Option(
+            help="Weights of MTCNN, which finds the faces. Without it, each image must be a cropped face."
+        ),
     ] = None,
-    semsim: Annotated[Path | None, typer.Option(help="What `sfumato train semsim` wrote.")] = None,
+    semsim: Annotated[Path | None, typer.Option(help="An artefact of `sfumato train semsim`.")] = None,
     resize: Annotated[
         bool, typer.Option("--resize", help="Bring the others to the size of their originals.")
     ] = False,
@@ -35,7 +38,10 @@ def assess(
         bool, typer.Option("--common", help="Leave out images without a partner of the same name.")
     ] = False,
     sort_by: Annotated[
-        str, typer.Option(metavar="MEASURE", help="What worst.png is chosen by, as the table names it.")
+        str,
+        typer.Option(
+            metavar="MEASURE", help="The measure that chooses the pairs of worst.png, as named in the table."
+        ),
     ] = "ssim",
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to write pairs.csv and worst.png.")

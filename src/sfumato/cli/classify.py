@@ -13,7 +13,7 @@ def classify(
     classifier: Annotated[str, CLASSIFIER],
     images: Annotated[list[Path], typer.Argument(metavar="IMAGES...", help="Files.")],
     spec: Annotated[str | None, SPEC] = None,
-    top: Annotated[int, typer.Option(min=1, max=100, help="Classes named for each image.")] = 1,
+    top: Annotated[int, typer.Option(min=1, max=100, help="How many classes to name for each image.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line, with distances.")] = False,
     key_file: Annotated[Path | None, KEY_FILE] = None,
     ledger: Annotated[Path | None, LEDGER] = None,

@@ -18,7 +18,7 @@ _SOURCE = typer.Argument(
 
 @app.command("list")
 def list_() -> None:
-    """Say which sources there are: what to write, what they hold, where they are had and on what terms."""
+    """List all data sources: what to write, what they hold, where to get them, and their terms."""
     from sfumato.data.catalogue import SOURCES
 
     for source in SOURCES.values():

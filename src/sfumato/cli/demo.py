@@ -34,20 +34,20 @@ def demo(
         str, typer.Option(help="faces, folder:DIR (a sub-folder per class), or table:FILE.")
     ] = "faces",
     target: Annotated[
-        str | None, typer.Option(help="Label to classify (default: headwear, or class).")
+        str | None, typer.Option(help="The label to classify (default: headwear, or class).")
     ] = None,
     sensitive: Annotated[
-        str | None, typer.Option(help="Label that must stay hidden (default: identity, or the target).")
+        str | None, typer.Option(help="The label that must stay hidden (default: identity, or the target).")
     ] = None,
     at_most: Annotated[
         float,
-        typer.Option(min=0, max=1, help="Highest re-identification that a recommended setting may have."),
+        typer.Option(min=0, max=1, help="The highest re-identification rate that you accept, from 0 to 1."),
     ] = 0.1,
     learner: Annotated[
         Learner,
         typer.Option(
             help="How your images are classified: by a classifier, where training and test images have the "
-            "same classes; or in few-shot episodes, where test classes are new. auto looks which it is."
+            "same classes; or in few-shot episodes, where test classes are new. auto finds out."
         ),
     ] = Learner.auto,
     size: Annotated[
@@ -70,8 +70,8 @@ def demo(
 ) -> None:
     """Protect, learn, attack, measure and report: in a few minutes, with one command.
 
-    Compares everything that can leave a device: how well a classifier still works on what was released, and
-    how often adversaries still name the person. Stopped, it goes on.
+    Compares ways to protect an image: how well a classifier still works on the releases, and how often
+    adversaries still name the person. If you stop it, run the same command again to resume.
     """
     from sfumato.engines import EngineConfig
     from sfumato.study import grid

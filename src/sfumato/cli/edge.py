@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="What an artefact costs on a device.", no_args_is_help=True)
+app = typer.Typer(
+    help="Measure what an artefact costs on a device: time, memory and bytes.", no_args_is_help=True
+)
 
 
 @app.callback()
@@ -16,7 +18,7 @@ def _commands() -> None:
 @app.command("profile")
 def profile(
     artefacts: Annotated[
-        list[Path], typer.Argument(help="Of masks, private features or codes, of any cuts.")
+        list[Path], typer.Argument(help="Masks, private features or codes, cut at any layer.")
     ],
     images: Annotated[int, typer.Option(min=2, help="Images to time.")] = 200,
     json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each row.")] = False,

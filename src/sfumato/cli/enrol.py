@@ -9,13 +9,13 @@ import typer
 if TYPE_CHECKING:
     from sfumato.device.client import Client, Demanded
 
-URL = typer.Argument(help="Of the service, such as https://cloud.example.")
+URL = typer.Argument(help="Address of the service, such as https://cloud.example.")
 CLASSIFIER = typer.Argument(help="Its name.")
 SPEC = typer.Option(
     "--with",
     metavar="SPEC",
-    help="As dp-pix:cell=8,epsilon=3 or code:artefact=FILE (default: as chosen or accepted before; a "
-    "terminal is asked).",
+    help="The protection, such as dp-pix:cell=8,epsilon=3 or code:artefact=FILE (default: the one that you "
+    "accepted before; on a terminal you are asked).",
 )
 KEY_FILE = typer.Option(help="A file with the key and nothing else (default: the variable SFUMATO_KEY).")
 LEDGER = typer.Option(help="The ledger of this device (default: the user's own).")
@@ -24,21 +24,27 @@ INSECURE = typer.Option("--insecure", help="Send the key in clear to an http add
 
 def enrol(
     url: Annotated[str, URL],
-    classifier: Annotated[str, typer.Argument(help="Its name; begun where there is none.")],
-    folder: Annotated[Path, typer.Argument(help="A sub-folder per class, called as the class.")],
+    classifier: Annotated[
+        str, typer.Argument(help="Name of the classifier; it is created if it does not exist.")
+    ],
+    folder: Annotated[
+        Path, typer.Argument(help="A folder with one sub-folder per class, named after the class.")
+    ],
     spec: Annotated[str | None, SPEC] = None,
     average: Annotated[
         bool,
-        typer.Option("--average", help="Of codes: one for each class, made here of all its images."),
+        typer.Option("--average", help="For codes: send one average per class, made on this device."),
     ] = False,
-    model: Annotated[str | None, typer.Option(help="Of a new classifier, where several would fit.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model of a new classifier, if several models fit.")
+    ] = None,
     key_file: Annotated[Path | None, KEY_FILE] = None,
     ledger: Annotated[Path | None, LEDGER] = None,
     insecure: Annotated[bool, INSECURE] = False,
 ) -> None:
     """Enrol the images of a folder: protected here, by the ledger, and sent as releases.
 
-    What was enrolled before is neither charged nor enrolled again: a stopped command goes on. The names of
+    What was enrolled before is neither charged nor enrolled again, so a stopped command resumes. The names of
     the sub-folders are sent as they are. Files that fail are named, and the exit code is 1.
     """
     import sys

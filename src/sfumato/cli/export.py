@@ -20,7 +20,7 @@ _SOURCE = "faces, glyphs, omniglot:DIR, folder:DIR or table:FILE"
 
 
 def export(
-    artefact: Annotated[Path, typer.Argument(help="Of a mask, a private feature or a code.")],
+    artefact: Annotated[Path, typer.Argument(help="A mask, a private feature or a code.")],
     destination: Annotated[
         Path | None,
         typer.Argument(metavar="[DST]", help="The .onnx file to write (default: beside the artefact)."),
@@ -31,9 +31,10 @@ def export(
     ] = None,
     int8: Annotated[bool, typer.Option("--int8", help="Convolutions in 8 bits; with --calibrate.")] = False,
     calibrate: Annotated[
-        str | None, typer.Option(metavar="DATA", help="The training split is like what the device will see.")
+        str | None,
+        typer.Option(metavar="DATA", help="Data whose training split is like what the device will see."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Export a mask, a private feature or a code as ONNX, checked number by number against PyTorch.

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.show import VOLUME
+
 app = typer.Typer(help="The tenants of a service, and their API keys.", no_args_is_help=True)
 
 _STORE = typer.Option(
@@ -11,7 +13,7 @@ _STORE = typer.Option(
     help="sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE; others see a password here, "
     "and none in the environment.",
 )
-_TENANT = typer.Argument(help="Whose keys: tenants see nothing of each other.")
+_TENANT = typer.Argument(help="The tenant that the keys belong to. Tenants see nothing of each other.")
 
 
 @app.command()
@@ -19,7 +21,7 @@ def tenant(
     name: Annotated[str, typer.Argument(help="Its name, 1 to 200 characters.")],
     store: Annotated[str, _STORE] = "sqlite:///sfumato.db",
 ) -> None:
-    """Begin a tenant; the store itself, too, where it is new."""
+    """Create a tenant, and the store if it is new."""
     from sfumato.serve.store import Store
 
     with Store(store) as opened:
@@ -31,7 +33,7 @@ def tenant(
 @app.command()
 def create(
     tenant: Annotated[str, _TENANT],
-    name: Annotated[str, typer.Argument(help="Of the device or person that uses the key.")],
+    name: Annotated[str, typer.Argument(help="Name of the device or person that uses the key.")],
     store: Annotated[str, _STORE] = "sqlite:///sfumato.db",
     role: Annotated[
         str,
@@ -42,11 +44,17 @@ def create(
         int | None, typer.Option(help="Examples stored by this key at most (default: any number).")
     ] = None,
 ) -> None:
-    """Make a key and print its secret, once: the store keeps a hash of it."""
+    """Make a key and print its secret, once: the store keeps a hash of it.
+
+    `sfumato -q keys create ...` prints the secret alone, as for `export SFUMATO_KEY=$(...)`.
+    """
     from sfumato.serve.store import Store
 
     with Store(store) as opened:
         key, secret = opened.create_key(tenant, role=role, name=name, rate=rate, quota=quota)  # type: ignore[arg-type]  # it checks
+    if VOLUME.quiet:
+        print(secret)
+        return
     print(f"key: {key.id} ({key.role}, of {key.tenant})")
     print(f"secret, shown this once: {secret}")
 
@@ -54,7 +62,7 @@ def create(
 @app.command("list")
 def show(
     store: Annotated[str, _STORE] = "sqlite:///sfumato.db",
-    tenant: Annotated[str | None, typer.Option(help="Of one tenant only.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Show one tenant only.")] = None,
 ) -> None:
     """List the tenants and their keys; secrets cannot be shown again."""
     from sfumato.serve.store import NotFoundError, Store
@@ -78,7 +86,7 @@ def revoke(
     key: Annotated[str, typer.Argument(help="Its id, from `sfumato keys list`; not the secret.")],
     store: Annotated[str, _STORE] = "sqlite:///sfumato.db",
 ) -> None:
-    """Make a key worthless from now on. What it enrolled stays."""
+    """Revoke a key from now on. What it enrolled stays."""
     from sfumato.serve.store import Store
 
     with Store(store) as opened:

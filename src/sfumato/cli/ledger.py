@@ -89,11 +89,13 @@ def naming(
         str | None, typer.Option(help="Who (default: each person or class that the ledger knows).")
     ] = None,
     folder: Annotated[
-        str | None, typer.Option(help="In place of a person: whoever is on all images below it, or a URL.")
+        str | None, typer.Option(help="Instead of a person: a folder or URL with all images of one person.")
     ] = None,
     among: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="Equally likely people (default: 1,000 and 1,000,000); may be repeated."),
+        typer.Option(
+            min=1, help="Number of equally likely people (default: 1,000 and 1,000,000); may be repeated."
+        ),
     ] = None,
     path: Annotated[Path | None, _PATH] = None,
     as_json: AsJson = False,
@@ -216,7 +218,9 @@ def near_copies(
 
 @app.command()
 def unpin(
-    service: Annotated[str, typer.Argument(metavar="URL", help="Of the service, as it was first named.")],
+    service: Annotated[
+        str, typer.Argument(metavar="URL", help="Address of the service, as it was first given.")
+    ],
     path: Annotated[Path | None, _PATH] = None,
 ) -> None:
     """Forget which protection a service may have: the next command asks again."""
@@ -235,7 +239,7 @@ def restore(
     copy: Annotated[Path, typer.Argument(help="A copy of the ledger; or the ledger itself, to accept it.")],
     path: Annotated[Path | None, _PATH] = None,
 ) -> None:
-    """Put a copy in the place of a ledger that is lost, or accept an older one that lies there."""
+    """Restore a lost ledger from a copy, or accept an older one that is already in its place."""
     from sfumato.device import recovery
     from sfumato.device.ledger import default_path
 

@@ -29,7 +29,9 @@ def protect(
         typer.Argument(help="A folder of any depth or a tar file, or a URL of one; an image, or -; a video"),
     ],
     target: Annotated[str, typer.Argument(help="A new folder, or its URL; for one image a new file, or -")],
-    spec: Annotated[str, typer.Option("--with", metavar="SPEC", help="As dp-pix:cell=8,epsilon=3.")],
+    spec: Annotated[
+        str, typer.Option("--with", metavar="SPEC", help="The protection, such as dp-pix:cell=8,epsilon=3.")
+    ],
     format_name: Annotated[
         str | None,
         typer.Option(
@@ -39,10 +41,11 @@ def protect(
         ),
     ] = None,
     cells: Annotated[
-        bool, typer.Option("--cells", help="Write a pixel for each cell; the receiver enlarges.")
+        bool, typer.Option("--cells", help="Write one pixel per cell; the receiver enlarges the image.")
     ] = False,
     rename: Annotated[
-        bool, typer.Option("--rename", help="Names that say nothing of the originals.")
+        bool,
+        typer.Option("--rename", help="Write files under new names that reveal nothing about the originals."),
     ] = False,
     size: Annotated[
         int | None,
@@ -85,21 +88,22 @@ def protect(
         str, typer.Option(help="local (processes of this machine) or ray (tasks on a Ray cluster).")
     ] = "local",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes, or tasks at once (default: one a core).")
+        int | None,
+        typer.Option(min=1, help="How many processes or tasks run at the same time (default: one per core)."),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="Of a Ray cluster (default: RAY_ADDRESS, or one that is started on this machine)."),
+        typer.Option(help="Address of a Ray cluster (default: RAY_ADDRESS, or a new one on this machine)."),
     ] = None,
     ledger: Annotated[
         Path | None, typer.Option(help="The ledger of this device (default: the user's own).")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Read everything, write nothing: say what it would cost.")
+        bool, typer.Option("--dry-run", help="Read everything, write nothing, and print what it would cost.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Protect images before they leave: folders of any size, in parallel; a stopped job goes on.
+    """Protect images before they leave this device: one image, a video, or a folder of any size.
 
     Every image is charged in the ledger before its release is written; the same image and spec give the same
     release again, for nothing. In a folder, files that fail are counted by cause, and the exit code is 1.

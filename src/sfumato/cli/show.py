@@ -95,7 +95,7 @@ def settings_of(kind: str) -> Any:
     )
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print a line of JSON in place of text.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 PrintConfig = Annotated[
     bool, typer.Option("--print-config", help="Print the settings that would be used, as YAML, and stop.")
 ]

@@ -17,18 +17,20 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Where to keep the run (default: runs/NAME).")] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting, as task.shot=1."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting, such as task.shot=1."),
     ] = None,
-    engine: Annotated[str, typer.Option(help="Where cells run: local, or ray.")] = "local",
+    engine: Annotated[str, typer.Option(help="Where cells run: local or ray.")] = "local",
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Cells at once (default: 1 on local, all that there is room for on ray)."),
+        typer.Option(min=1, help="Cells at the same time (default: 1 for local, as many as fit for ray)."),
     ] = None,
-    cpus: Annotated[int, typer.Option(min=1, help="Cores of each cell, where several run.")] = 1,
-    gpus: Annotated[float, typer.Option(min=0, help="Devices of each cell, on ray; may be a fraction.")] = 0,
+    cpus: Annotated[
+        int, typer.Option(min=1, help="Cores for each cell, if several run at the same time.")
+    ] = 1,
+    gpus: Annotated[float, typer.Option(min=0, help="GPUs for each cell, with ray; may be a fraction.")] = 0,
     address: Annotated[
         str | None,
-        typer.Option(help="Of a Ray cluster (default: that of RAY_ADDRESS, or one that is started here)."),
+        typer.Option(help="Address of a Ray cluster (default: RAY_ADDRESS, or a new one on this machine)."),
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.study.grid:StudyConfig")] = False,
     printing: PrintConfig = False,
@@ -39,7 +41,7 @@ def run(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study, or go on with one that was stopped, and write its report."""
+    """Run a study and write its report. A study that was stopped resumes."""
     from sfumato.engines import EngineConfig
     from sfumato.study import grid
 
@@ -69,7 +71,7 @@ def report(
         bool, typer.Option("--json", help="Print what the report says as JSON, and nothing else.")
     ] = False,
 ) -> None:
-    """Make the report of a run from its records, also of one that is not finished."""
+    """Write the report of a run from its records, even if the run is not finished."""
     import json
 
     from sfumato.study import report as reports

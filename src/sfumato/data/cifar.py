@@ -114,7 +114,7 @@ def _batch(path: Path, names: _Known, cure: str) -> _Batch:
     for label, (key, known) in names.items():
         found = content.get(key)
         if not isinstance(found, list) or not all(type(code) is int for code in found):
-            raise DataError(f"{path}: {key!r} is no list of codes: {cure}")
+            raise DataError(f"{path}: {key!r} is not a list of codes: {cure}")
         if len(found) != len(values):
             raise DataError(f"{path}: {len(found)} codes in {key!r} for {len(values)} images: {cure}")
         if min(found) < 0 or max(found) >= len(known):
@@ -126,7 +126,7 @@ def _batch(path: Path, names: _Known, cure: str) -> _Batch:
 def _names(path: Path, key: str, cure: str) -> tuple[str, ...]:
     found = _content(path, cure).get(key)
     if not isinstance(found, list) or not all(isinstance(name, bytes | str) for name in found):
-        raise DataError(f"{path}: {key!r} is no list of names: {cure}")
+        raise DataError(f"{path}: {key!r} is not a list of names: {cure}")
     return tuple(_text(name) for name in found)
 
 

@@ -55,7 +55,7 @@ def imagenette(
         for path, wordnet in classes_in("imagenette", directory, what=_WHAT):
             if wordnet not in _NAMES:
                 raise DataError(
-                    f"{directory}: {wordnet!r} is none of the ten classes: {did_you_mean(wordnet, _NAMES)}"
+                    f"{directory}: {wordnet!r} is not one of the ten classes: {did_you_mean(wordnet, _NAMES)}"
                 )
             found.append((path, _NAMES[wordnet], split))
     files, classes, splits = zip(*found, strict=True)

@@ -16,7 +16,9 @@ def checked_url(url: str, *, insecure: bool) -> str:
     except ValueError:
         host = None
     if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
-        raise ConfigError("this is no address of a service: write scheme and host, as https://cloud.example")
+        raise ConfigError(
+            "this is not an address of a service: write scheme and host, as https://cloud.example"
+        )
     if parts.username is not None:
         raise ConfigError(f"the address of {host} has a name or a password: leave them out, and give the key")
     if parts.scheme == "http" and not insecure and not _is_loopback(host):
@@ -33,20 +35,21 @@ def kept_label(label: str) -> str:
     try:
         return as_kept(label)
     except ValueError as error:
-        raise ConfigError(f"{label!r} is no label: {error}") from None
+        raise ConfigError(f"{label!r} is not a label: {error}") from None
 
 
 def quoted_label(label: str) -> str:
     """A label in an address, also one that an earlier service kept. Raises ConfigError for what cannot be."""
     if not re.fullmatch(LABEL, label) or label in (".", ".."):
         raise ConfigError(
-            f"{label!r} is no label: 1 to 200 characters without '/' and control characters, and not only a "
+            f"{label!r} is not a label: 1 to 200 characters without '/' and control "
+            "characters, and not only a "
             "dot or two; rename the class"
         )
     try:
         return quote(normal(label), safe="")
     except UnicodeEncodeError:
-        raise ConfigError(f"{label!r} is no label: it has half of a character: rename the class") from None
+        raise ConfigError(f"{label!r} is not a label: it has half of a character: rename the class") from None
 
 
 def _is_loopback(host: str) -> bool:

@@ -250,7 +250,7 @@ def _check_storages(source: Storage, target: Storage | None, ledger: Path) -> No
     if not source.exists():
         raise DataError(f"{source}: no such folder or file")
     if not source.is_folder() and not is_shard(source.name):
-        raise DataError(f"{source}: is no folder and no tar file")
+        raise DataError(f"{source}: is neither a folder nor a tar file")
     if target is None:
         return
     if target.exists() and not target.is_folder():

@@ -28,6 +28,8 @@ from sfumato.precision import autocast
 
 ALGORITHMS = ("maml", "fomaml", "reptile", "meta-sgd")
 WAYS = ("factored", "vectorised", "loop")
+_AT_ONCE = 32  # tasks of one vectorised call: what is kept for its gradients does not grow with the batch
+_SMALL = 20_000  # parameters of a convolutional network whose tasks are computed in one call
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +43,9 @@ class Inner:
         rate: its learning rate; of Meta-SGD, the one that all start from.
         batches: each step sees one of so many parts of the images, in turn; 1 for all of them in every step.
             Reptile learns from what differs between its steps, and little without parts.
-        clipping_norm: the inner gradient is clipped to this L2 norm; None for no clipping. Only Meta-Clip
-            does, which learns it.
+        clipping_norm: the inner gradient is clipped to this L2 norm, C; None for no clipping.
+        noise_multiplier: Gaussian noise of this standard deviation, in units of C, is added to every inner
+            gradient after it was clipped; 0 for none.
     """
 
     algorithm: str = "maml"
@@ -50,6 +53,7 @@ class Inner:
     rate: float = 0.4
     batches: int = 1
     clipping_norm: float | None = None
+    noise_multiplier: float = 0.0
 
     def __post_init__(self) -> None:
         if self.algorithm not in ALGORITHMS:
@@ -64,11 +68,29 @@ class Inner:
             raise ConfigError(f"batches={self.batches}: at least 1, for all images in every step")
         if self.clipping_norm is not None and not self.clipping_norm > 0:
             raise ConfigError(f"clipping_norm={self.clipping_norm:g}: above 0, or None for no clipping")
+        if not 0 <= self.noise_multiplier < math.inf:
+            raise ConfigError(f"noise_multiplier={self.noise_multiplier:g}: 0 for no noise, or above, finite")
+        if self.noise_multiplier and self.clipping_norm is None:
+            raise ConfigError(
+                f"noise_multiplier={self.noise_multiplier:g} without a clipping_norm: it is in units of one"
+            )
 
     def parts(self, images: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """What each step sees of (n, ...) images: every `batches`-th, so that classes are shared out."""
         each = [(images[i :: self.batches], labels[i :: self.batches]) for i in range(self.batches)]
         return islice(cycle(each), self.steps)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Coordinates in which inner gradients are clipped and noised, as AdaClip has them: (g - shift) / scale.
+
+    Attributes:
+        shift, scale: (P,); every scale is above 0.
+    """
+
+    shift: Tensor
+    scale: Tensor
 
 
 @dataclass(frozen=True)
@@ -89,6 +111,11 @@ class Tasks:
 
     def __len__(self) -> int:
         return len(self.support)
+
+    @property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Support, its labels, queries, their labels."""
+        return self.support, self.support_labels, self.queries, self.query_labels
 
 
 def tasks_of(images: Tensor, shot: int) -> Tasks:
@@ -144,6 +171,24 @@ class Learner:
         """(P,) the parameters that the network was made with."""
         return torch.cat([each.detach().flatten() for each in self._network.parameters()])
 
+    def last(self, layers: int | None) -> Tensor:
+        """(P,) bool, which parameters are of the last layers with weights, and of norms after these.
+
+        Raises:
+            ConfigError: the network has fewer.
+        """
+        begins = []  # of each layer with a weight matrix or filters
+        at = 0
+        for name, shape in self._shapes.items():
+            if len(shape) > 1 and name.endswith("weight"):
+                begins.append(at)
+            at += shape.numel()
+        if layers is not None and layers > len(begins):
+            raise ConfigError(
+                f"layers={layers}: the network has {len(begins)} with weights; give at most these"
+            )
+        return torch.arange(self.size) >= (0 if layers is None else begins[-layers])
+
     def logits(self, parameters: Tensor, images: Tensor) -> Tensor:
         """(P,), (n, C, H, W) -> (n, way), of the precision of the parameters."""
         parts = parameters.split([shape.numel() for shape in self._shapes.values()])
@@ -163,15 +208,24 @@ def fastest(learner: Learner, inner: Inner, device: torch.device) -> str:
     """The quickest way to compute contributions, as measured (benchmarks/meta.py): one of WAYS.
 
     A processor has no quick convolution whose weights differ from image to image: there tasks are computed
-    one by one, and spread over its cores. Fully connected networks need no weights that differ.
+    one by one, and spread over its cores, but for networks so small that calls cost more than arithmetic.
+    Fully connected networks need no weights that differ.
     """
     if factored.applies(learner.layers, inner):
         return "factored"
-    return "loop" if learner.convolutional and device.type == "cpu" else "vectorised"
+    slow = learner.convolutional and learner.size > _SMALL and device.type == "cpu"
+    return "loop" if slow else "vectorised"
 
 
 def contributions(
-    learner: Learner, start: Tensor, tasks: Tasks, inner: Inner, *, way: str | None = None
+    learner: Learner,
+    start: Tensor,
+    tasks: Tasks,
+    inner: Inner,
+    *,
+    way: str | None = None,
+    noise: Tensor | None = None,
+    frame: Frame | None = None,
 ) -> Tensor:
     """What each task contributes to the meta-update. -> (T, D).
 
@@ -185,26 +239,55 @@ def contributions(
         tasks: see Tasks.
         inner: how a task is learned.
         way: "vectorised", one call for all tasks; "loop", a task a core; or "factored", one call that shares
-            the weights, for fully connected networks and any algorithm but Meta-SGD. None for the fastest.
+            the weights, for fully connected networks without inner noise and any algorithm but Meta-SGD.
+            None for the fastest.
+        noise: (T, steps, P) of a standard normal distribution, for `inner.noise_multiplier`. The derivative
+            by the norm goes through the scale of the noise as well.
+        frame: None to clip gradients as they are.
 
     Raises:
-        ConfigError: this way is not for the network or the algorithm.
+        ConfigError: this way is not for the network or the algorithm, or noise is missing or misshapen.
     """
     way = way or fastest(learner, inner, start.device)
+    wanted = (len(tasks), inner.steps, learner.size)
+    if inner.noise_multiplier and (noise is None or noise.shape != wanted):
+        raise ConfigError(f"noise_multiplier={inner.noise_multiplier:g}: give noise of the shape {wanted}")
+    if noise is None:
+        noise = start.new_zeros(len(tasks), inner.steps, 1)
     norms = [] if inner.clipping_norm is None else [inner.clipping_norm]
     vector = torch.cat([start, start.new_tensor(norms)])
-    batches = (tasks.support, tasks.support_labels, tasks.queries, tasks.query_labels)
     if not len(tasks):
         return vector.new_zeros(0, len(vector))
     if way == "factored":
         if learner.layers is None or not factored.applies(learner.layers, inner):
             raise ConfigError(
-                "way='factored' is for fully connected networks in float32, and not for meta-sgd"
+                "way='factored' is for fully connected networks in float32 without inner noise, "
+                "and not for meta-sgd"
             )
         return factored.contributions(learner.layers, vector, tasks, inner)
-    one = _contribution(learner, inner, _traced if way == "vectorised" else _plain)
+    one = _contribution(learner, inner, frame, _traced if way == "vectorised" else _plain)
+    return _of_each(one, vector, (*tasks.parts, noise), way)
+
+
+def inner_gradients(learner: Learner, start: Tensor, tasks: Tasks, inner: Inner) -> Tensor:
+    """The gradient of each task's first inner step, before it is clipped. -> (T, P)."""
+
+    def one(vector: Tensor, support: Tensor, labels: Tensor, queries: Tensor, asked: Tensor) -> Tensor:
+        if inner.algorithm == "reptile":
+            support, labels = torch.cat([support, queries]), torch.cat([labels, asked])
+        images, names = next(inner.parts(support, labels))
+        return _plain(partial(learner.loss, images=images, labels=names), vector[: learner.size])
+
+    return _of_each(one, start, tasks.parts, "loop") if len(tasks) else start.new_zeros(0, learner.size)
+
+
+def _of_each(one: Callable[..., Tensor], vector: Tensor, batches: tuple[Tensor, ...], way: str) -> Tensor:
+    """`one` of the vector and each task, stacked."""
     if way == "vectorised":
-        return vmap(one, in_dims=(None, 0, 0, 0, 0))(vector, *batches)
+        found: Tensor = vmap(one, in_dims=(None, *(0 for _ in batches)), chunk_size=_AT_ONCE)(
+            vector, *batches
+        )
+        return found
     cores = torch.get_num_threads()
     if cores == 1:
         return torch.stack([one(vector, *task) for task in zip(*batches, strict=True)])
@@ -216,14 +299,30 @@ def contributions(
         torch.set_num_threads(cores)
 
 
-def adapt(learner: Learner, start: Tensor, support: Tensor, labels: Tensor, inner: Inner) -> Tensor:
-    """Learn one task. (P,) or, for Meta-SGD, (2P,) parameters -> (P,) after learning the support."""
+def adapt(
+    learner: Learner,
+    start: Tensor,
+    support: Tensor,
+    labels: Tensor,
+    inner: Inner,
+    *,
+    generator: torch.Generator | None = None,
+    frame: Frame | None = None,
+) -> Tensor:
+    """Learn one task. (P,) or, for Meta-SGD, (2P,) parameters -> (P,) after learning the support.
+
+    Args:
+        learner, start, inner, frame: as for `contributions`.
+        support, labels: (N * K, C, H, W) float and (N * K,) int64.
+        generator: of the inner noise, where there is any; None for torch's own.
+    """
     parameters, rates = _rates(learner, start, inner)
     for images, names in inner.parts(support, labels):
         loss = partial(learner.loss, images=images, labels=names)
         gradient = _plain(loss, parameters)
         if inner.clipping_norm is not None:
-            gradient = _clipped(gradient, inner.clipping_norm)
+            noise = torch.randn(learner.size, generator=generator) if inner.noise_multiplier else gradient
+            gradient = _released(gradient, inner.clipping_norm, noise, inner, frame)
         parameters = (parameters - rates * gradient).detach()
     return parameters
 
@@ -235,43 +334,58 @@ def _rates(learner: Learner, start: Tensor, inner: Inner) -> tuple[Tensor, Tenso
 
 
 def _contribution(
-    learner: Learner, inner: Inner, gradient: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
+    learner: Learner,
+    inner: Inner,
+    frame: Frame | None,
+    gradient: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor],
 ) -> Callable[..., Tensor]:
-    """(vector, support, its labels, queries, their labels) -> the contribution of one task.
+    """(vector, support, its labels, queries, their labels, noise) -> the contribution of one task.
 
     `gradient`: function, point -> the gradient of the function there, itself differentiable inside another.
     """
 
-    def learned(vector: Tensor, support: Tensor, labels: Tensor) -> Tensor:
+    def learned(vector: Tensor, support: Tensor, labels: Tensor, noise: Tensor) -> Tensor:
         parameters, rates = _rates(learner, vector, inner)
-        for images, names in inner.parts(support, labels):
+        for (images, names), drawn in zip(inner.parts(support, labels), noise, strict=True):
             found = gradient(partial(learner.loss, images=images, labels=names), parameters)
             if inner.algorithm == "fomaml":
                 found = found.detach()
             if inner.clipping_norm is not None:
-                found = _clipped(found, vector[-1])
+                found = _released(found, vector[-1], drawn, inner, frame)
             parameters = parameters - rates * found
         return parameters
 
-    def after(vector: Tensor, support: Tensor, labels: Tensor, queries: Tensor, asked: Tensor) -> Tensor:
+    def after(
+        vector: Tensor, support: Tensor, labels: Tensor, queries: Tensor, asked: Tensor, noise: Tensor
+    ) -> Tensor:
         return gradient(
-            lambda point: learner.loss(learned(point, support, labels), queries, asked), vector
+            lambda point: learner.loss(learned(point, support, labels, noise), queries, asked), vector
         ).detach()
 
-    def back(vector: Tensor, support: Tensor, labels: Tensor, queries: Tensor, asked: Tensor) -> Tensor:
+    def back(
+        vector: Tensor, support: Tensor, labels: Tensor, queries: Tensor, asked: Tensor, noise: Tensor
+    ) -> Tensor:
         """Reptile learns from all images of a task, and has no queries."""
         images, names = torch.cat([support, queries]), torch.cat([labels, asked])
-        moved = (vector[: learner.size] - learned(vector, images, names)).detach()
+        moved = (vector[: learner.size] - learned(vector, images, names, noise)).detach()
         if inner.clipping_norm is None:
             return moved
-        return torch.cat([moved, after(vector, images, names, images, names)[-1:]])
+        return torch.cat([moved, after(vector, images, names, images, names, noise)[-1:]])
 
     return back if inner.algorithm == "reptile" else after
 
 
-def _clipped(gradient: Tensor, norm: Tensor | float) -> Tensor:
-    scale: Tensor = (norm / gradient.norm().clamp(min=1e-12)).clamp(max=1.0)
-    return gradient * scale
+def _released(
+    gradient: Tensor, norm: Tensor | float, noise: Tensor, inner: Inner, frame: Frame | None
+) -> Tensor:
+    """g / max(1, |g| / C) + σ C n, in the coordinates of the frame. Source: Meta-Clip, Algorithms 1 to 3."""
+    if frame is not None:
+        gradient = (gradient - frame.shift) / frame.scale
+    length: Tensor = gradient.norm().clamp(min=1e-12)
+    gradient = gradient * (norm / length).clamp(max=1.0)
+    if inner.noise_multiplier:
+        gradient = gradient + inner.noise_multiplier * norm * noise
+    return gradient if frame is None else frame.shift + frame.scale * gradient
 
 
 def _traced(function: Callable[[Tensor], Tensor], point: Tensor) -> Tensor:

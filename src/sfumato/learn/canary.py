@@ -35,15 +35,14 @@ _TINY = 1e-12  # a deviation where there is no noise: scores are huge then, and 
 
 
 @dataclass(frozen=True)
-class _Places(TaskPool):
-    """A pool whose places are all empty but perhaps one. A child, since that is what `Promise` takes."""
+class Places(TaskPool):
+    """A pool of which some places are empty. A child, since that is what `Promise` takes."""
 
-    taken: bool
+    taken: Tensor  # (places,) bool
 
     def draw(self, numbers: Tensor, shape: Shape, generator: torch.Generator) -> Tensor:
         """See TaskPool.draw; empty places give no row."""
-        present = numbers[numbers == _CANARY] if self.taken else numbers[:0]
-        return super().draw(present, shape, generator)
+        return super().draw(numbers[self.taken[numbers]], shape, generator)
 
 
 def white(config: MetaConfig, *, places: int, image: tuple[int, int, int]) -> LabelledImages:
@@ -68,7 +67,7 @@ def canary_run(
 
     The training is that of `meta.train`, without its card. The adversary knows the code, every setting, the
     network's first parameters (the seed) and every noised update; so he has the parameters of each step, for
-    the optimiser is a function of these, and the clipping norm of a covered policy, which the promise covers.
+    the optimiser is a function of these, and the clipping norm, which the promise covers.
     The score is the sum over steps of the log likelihood ratio of the update with and without the canary.
 
     Args:
@@ -81,17 +80,7 @@ def canary_run(
         ConfigError: nothing is promised, tasks overlap, the first norm is sought among them, or what
             `meta.train` refuses.
     """
-    private = config.private
-    if private is None or private.pool_tasks is not None or private.seeks_start:
-        raise ConfigError(
-            "a canary is for private training on tasks that share no class, from a public clipping norm: "
-            "set `private`, without pool_tasks or start_noise, and a start among its settings"
-        )
-    if private.noise_multiplier is None:
-        noise = accounting.calibrate(
-            private.epsilon, private.delta, min(1.0, config.tasks / places), config.steps
-        )
-        config = replace(config, private=replace(private, noise_multiplier=noise))
+    config = with_noise(config, places)
     data, protection = white(config, places=places, image=image), parse("none")
 
     def run(inserted: bool) -> float:
@@ -99,18 +88,53 @@ def canary_run(
         training = meta.Training(
             data, protection, config, "class", seed, image, lambda update, _: updates.append(update)
         )
-        promise = training._promise
-        assert promise is not None
-        promise.pool = _Places(promise.pool.tasks, promise.pool.overlap, inserted)
+        taken = torch.zeros(places, dtype=torch.bool)
+        taken[_CANARY] = inserted
+        promise = peopled(training, taken)
         adversary = _Adversary(promise._rate)
         while training.done < config.steps:
-            expected = _expected(training, promise)
+            idle, shifts, spread = expected(training, promise, torch.tensor([_CANARY]))
             if not training.step():
                 break
-            adversary.look(updates[-1], *expected)
+            adversary.look(updates[-1], idle, shifts[0], spread)
         return adversary.score
 
     return run
+
+
+def with_noise(config: MetaConfig, places: int) -> MetaConfig:
+    """The configuration of a training that canaries can audit, its noise calibrated where none is given.
+
+    Raises:
+        ConfigError: as `canary_run` does.
+    """
+    private = config.private
+    if (
+        private is None
+        or private.pool_tasks is not None
+        or private.start_noise is not None
+        or private.inner_noise
+        or config.layers is not None
+    ):
+        raise ConfigError(
+            "a canary is for private training on tasks that share no class, from a public clipping norm: "
+            "set `private`, without layers, pool_tasks, start_noise or inner_noise, and with a start among "
+            "its settings"
+        )
+    if private.noise_multiplier is not None:
+        return config
+    noise = accounting.calibrate(
+        private.epsilon, private.delta, min(1.0, config.tasks / places), config.steps
+    )
+    return replace(config, private=replace(private, noise_multiplier=noise))
+
+
+def peopled(training: meta.Training, taken: Tensor) -> meta.Promise:
+    """Leave tasks at some places of the pool only, (places,) bool. -> the promise of the training."""
+    promise = training._promise
+    assert promise is not None
+    promise.pool = Places(promise.pool.tasks, promise.pool.overlap, taken)
+    return promise
 
 
 class _Adversary:
@@ -145,27 +169,31 @@ class _Adversary:
         self._earlier.append(fresh / length)
 
 
-def _expected(training: meta.Training, promise: meta.Promise) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the next update, (P,) each: its mean without the canary, what the canary adds, its deviations."""
+def expected(
+    training: meta.Training, promise: meta.Promise, canaries: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the next update: (P,) its mean without canaries, (n, P) what each adds, (P,) its deviations."""
     config, policy = training._config, promise.policy
     inner = replace(config.inner, clipping_norm=policy.norm) if promise.follows_norm else config.inner
     places = TaskPool(promise.pool.tasks, promise.pool.overlap)
     draws = torch.Generator().manual_seed(0)
-    rows = places.draw(torch.tensor([_CANARY]), config.shape, draws)
-    found = training._contributions(rows, seeded_noise(0), inner, draws)  # (1, D)
+    rows = places.draw(canaries, config.shape, draws)
+    found = training._contributions(training._tasks(rows, seeded_noise(0), draws), inner)  # (n, D)
     slopes = found[:, -1] if promise.follows_norm else None
     if promise.follows_norm:
         found = found[:, :-1]
 
-    def update(count: int, noise: float) -> Tensor:
+    def update(which: slice, noise: float) -> Tensor:
         own: ClippingPolicy = copy.deepcopy(policy)
         return own.step(
-            found[:count],
+            found[which],
             noise_multiplier=promise._noise,
             public_count=promise._rate * len(promise.pool),
             draw=lambda shape, std: torch.full(shape, noise * std, dtype=torch.float64),
-            derivatives=None if slopes is None else slopes[:count],
+            derivatives=None if slopes is None else slopes[which],
         ).update
 
-    idle = update(0, 0.0)
-    return idle, update(1, 0.0) - idle, update(0, 1.0) - idle
+    nobody = slice(0, 0)
+    idle = update(nobody, 0.0)
+    alone = torch.stack([update(slice(n, n + 1), 0.0) for n in range(len(found))])
+    return idle, alone - idle, update(nobody, 1.0) - idle

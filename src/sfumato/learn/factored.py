@@ -33,6 +33,7 @@ def applies(layers: Sequence[nn.Module] | None, inner: "Inner") -> bool:
     return (
         layers is not None
         and inner.algorithm != "meta-sgd"  # a rate for each weight: what is learned has no two factors
+        and not inner.noise_multiplier  # nor has noise
         and all(isinstance(layer, known) and getattr(layer, "affine", True) for layer in layers)
     )
 

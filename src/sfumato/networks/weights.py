@@ -178,7 +178,8 @@ def _read(path: Path, source: str) -> dict[str, Tensor]:
         raise ArtefactError(f"{path}: no such file. {source}") from error
     except pickle.UnpicklingError as error:
         raise ArtefactError(
-            f"{path}: is no plain state dict, and a pickle of anything else could run code: where you trust "
+            f"{path}: is not a plain state dict, and a pickle of anything else could run "
+            "code: where you trust "
             "it, open it once yourself, and write its tensors with safetensors.torch.save_file"
         ) from error
     except _DAMAGES as error:

@@ -85,7 +85,7 @@ def unpack(packets: Sequence[bytes], *, spec: str, bits: int) -> BitsRelease:
     for packet in packets:
         if len(packet) != length:
             raise DataError(
-                f"a packet of {len(packet)} bytes is no code of {bits} bits, which has {length}: pass the "
+                f"a packet of {len(packet)} bytes is not a code of {bits} bits, which has {length}: pass the "
                 "number of bits that was released, and whole packets"
             )
     read = np.frombuffer(b"".join(packets), np.uint8).reshape(len(packets), length)

@@ -128,7 +128,8 @@ def unpack(packets: Sequence[bytes], *, spec: str, dimension: int) -> FeatureRel
     wrong = [len(packet) for packet in packets if len(packet) != 4 * dimension]
     if wrong:
         raise DataError(
-            f"a packet of {wrong[0]} bytes is no feature of {dimension} numbers, which has {4 * dimension}: "
+            f"a packet of {wrong[0]} bytes is not a feature of {dimension} numbers, which has "
+            f"{4 * dimension}: "
             "pass the dimension that was released, and whole packets"
         )
     rows = [np.frombuffer(packet, "<f4").astype(np.float32) for packet in packets]

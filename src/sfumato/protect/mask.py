@@ -185,7 +185,7 @@ class Mask:
         check_path("mask", "artefact", self.artefact)
         if self.keep is not None and not 0 < self.keep < 1:
             raise SpecError(
-                f"mask: keep={self.keep:g} is no share of the pixels: choose above 0 and below 1 "
+                f"mask: keep={self.keep:g} is not a share of the pixels: choose above 0 and below 1 "
                 "(the paper shows 0.25)"
             )
         if self.keep is not None:

@@ -96,7 +96,7 @@ def _digest_of(text: str, place: str) -> bytes:
         value = b""
     if len(value) != _DIGEST_BYTES:
         raise DataError(
-            f"{place}: {text!r} is no digest, of 64 hexadecimal digits: "
+            f"{place}: {text!r} is not a digest, of 64 hexadecimal digits: "
             "write what sfumato.images.digest(image).hex() gives"
         )
     return value

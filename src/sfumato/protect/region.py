@@ -235,7 +235,9 @@ def _read_boxes(path: Path) -> dict[bytes | None, list[tuple[float, float, float
                 try:
                     left, top, right, bottom = (float(row[name]) for name in sides)
                 except (TypeError, ValueError) as error:
-                    raise DataError(f"{line}: an edge is no number: write left,top,right,bottom") from error
+                    raise DataError(
+                        f"{line}: an edge is not a number: write left,top,right,bottom"
+                    ) from error
                 if not (0 <= left < right < math.inf and 0 <= top < bottom < math.inf):
                     raise DataError(f"{line}: left must be below right, top below bottom, and none below 0")
                 name = row.get("file") or None

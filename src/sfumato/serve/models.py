@@ -140,7 +140,7 @@ def load(
     name = Path(path).stem if name is None else name
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"{name!r} is no name for a model: at most 64 letters, digits, '.', '_' and '-'; name it as "
+            f"{name!r} is not a name for a model: at most 64 letters, digits, '.', '_' and '-'; name it as "
             "NAME=ARTEFACT"
         )
     kind = artefacts.read_card(path).get("kind")

@@ -88,7 +88,7 @@ def read_png(data: bytes, served: Served, demand: Demand) -> Release:
     """
     protection = demand.protection
     if protection is None or _masks(protection):
-        raise DataError(f"a release of {demand.spec} is no plain image: send it in the release format")
+        raise DataError(f"a release of {demand.spec} is not a plain image: send it in the release format")
     if data[:8] != _PNG:
         raise DataError("the body is no PNG: send a PNG, or the release format")
     channels, height, width = served.shape
@@ -105,7 +105,8 @@ def read_png(data: bytes, served: Served, demand: Demand) -> Release:
     release = Release(image[:, :, ::cell, ::cell].contiguous(), demand.spec, (height, width), cell)
     if cell > 1 and not (release.images() == image).all():
         raise NotProtectedError(
-            f"an image that is not constant in cells of {cell}x{cell} pixels is no release of {demand.spec}: "
+            f"an image that is not constant in cells of {cell}x{cell} pixels is not a release "
+            f"of {demand.spec}: "
             "protect it before it leaves the device"
         )
     return release
@@ -136,7 +137,7 @@ def _masks(protection: Protection) -> bool:
 
 def _refused(demand: Demand, reason: str) -> NotProtectedError:
     return NotProtectedError(
-        f"this is no release of {demand.spec}: {reason}; protect images before they leave the device"
+        f"this is not a release of {demand.spec}: {reason}; protect images before they leave the device"
     )
 
 

@@ -222,7 +222,7 @@ class StudyConfig:
         for label in self.recommend.inference_at_most:
             if label not in self.task.attributes:
                 raise ConfigError(
-                    f"inference_at_most: {label} is no attribute of the study: write "
+                    f"inference_at_most: {label} is not an attribute of the study: write "
                     f"sensitive: [identity, {label}], with the label first that says who is on an image"
                 )
         if self.pictures < 0:

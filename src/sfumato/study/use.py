@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sfumato.study import trained
-from sfumato.study.estimates import Study, proofs
-from sfumato.study.frontier import Setting
+from sfumato.study.estimates import Study, percent, proofs
+from sfumato.study.frontier import Setting, frontier
 from sfumato.study.models import keep_recommended
 from sfumato.study.records import Record
 
@@ -46,3 +46,35 @@ def commands(
     if model is not None:
         lines.append(f"in a cloud: sfumato serve {model}")
     return lines
+
+
+def measured(artefact: Path) -> list[str]:
+    """What the study found out about a protection that it trained, a sentence each.
+
+    Nothing for an artefact that does not lie among the models of a run, and for one of another kind.
+
+    Args:
+        artefact: the file, as RUN/models/code-....safetensors.
+    """
+    run = artefact.absolute().parent.parent
+    if artefact.absolute().parent.name != "models" or not (run / "study.json").is_file():
+        return []
+    from sfumato.study import report
+
+    study, records = report.load(run)
+    specs = {spec for spec, proof in proofs(study, records).items() if proof.artefact == artefact.name}
+    sentences = []
+    for setting in frontier(study, records):
+        if setting.protection not in specs:
+            continue
+        where = f"study {study['name']!r}, {setting.protection}"
+        if setting.accuracy is not None:
+            sentences.append(f"{percent(setting.accuracy.value)} of images are classified rightly ({where}).")
+        if setting.risk is not None:
+            top1 = setting.risk.top1
+            sentences.append(
+                f"{percent(top1.value)} of releases are named by the strongest adversary, "
+                f"{setting.risk.adversary} ({percent(top1.low)} to {percent(top1.high)}; "
+                f"guessing: {percent(setting.risk.chance)}; {where}). A stronger adversary may find more."
+            )
+    return sentences

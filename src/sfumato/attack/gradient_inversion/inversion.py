@@ -119,7 +119,7 @@ def _victim(model: nn.Module, knows: ThreatModel, config: InversionConfig, loss:
         raise ConfigError(
             f"statistics={config.statistics}: no batch norm of this model has running statistics: set it to 0"
         )
-    return Victim(model, loss, knows.local_steps, knows.local_rate, norms)
+    return Victim(model, loss, knows.local_steps, knows.local_rate, norms, knows.local_batch)
 
 
 def _follow_all(

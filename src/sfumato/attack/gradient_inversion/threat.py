@@ -29,8 +29,11 @@ class ThreatModel:
         pruned: they know that entries of 0 were pruned away, and do not ask their guess for them.
         noise: standard deviation of the noise that they know was added: a tensor of the gradient counts by
             the share of it that is no noise.
-        local_steps: of SGD on the whole batch behind what was shared, which is then the difference of
-            parameters, before less after (FedAvg).
+        local_steps: of SGD behind what was shared, which is then the difference of parameters, before less
+            after (FedAvg); they are simulated on the guess (Dimitrov et al. 2022, Algorithm 1).
+        local_batch: b, how many images each of these steps sees; None: all B. Step t takes images t·b to
+            t·b + b of the batch, and begins again at its end. Where the client shuffles anew in each epoch,
+            this order is that of the first alone (the source has a prior for the others).
         local_rate: of these steps; 1 step of rate 1 is the gradient itself.
     """
 
@@ -42,6 +45,7 @@ class ThreatModel:
     noise: float = 0.0
     local_steps: int = 1
     local_rate: float = 1.0
+    local_batch: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.shape) != 3 or min(self.shape) < 1:
@@ -55,6 +59,10 @@ class ThreatModel:
             )
         if not 0 <= self.noise < math.inf:
             raise ConfigError(f"noise={self.noise}: at least 0, its standard deviation")
+        if self.local_batch is not None and not 1 <= self.local_batch <= self.batch:
+            raise ConfigError(
+                f"local_batch={self.local_batch}: a step sees 1 to {self.batch} images, those of the batch"
+            )
         if not 0 < self.local_rate < math.inf:
             raise ConfigError(f"local_rate={self.local_rate}: above 0")
 
@@ -63,7 +71,7 @@ def in_common(knows: ThreatModel) -> tuple[object, ...]:
     """What problems of one call have in common."""
     return (
         tuple(knows.shape), knows.batch, knows.pruned, knows.noise, knows.local_steps, knows.local_rate,
-        knows.labels is None, knows.statistics is None,
+        knows.local_batch, knows.labels is None, knows.statistics is None,
     )  # fmt: skip
 
 
@@ -108,6 +116,7 @@ def problem_of(
             knows.batch,
             label_inference.stand_ins(knows.shape, _STAND_INS, generator),
             local_steps=knows.local_steps,
+            change=target,
         )
         labels = torch.arange(len(counts)).repeat_interleave(counts)
     flat = torch.cat([gradient.flatten() for gradient in target.values()])

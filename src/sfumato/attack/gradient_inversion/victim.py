@@ -25,6 +25,7 @@ def share(
     loss: Loss = functional.cross_entropy,
     local_steps: int = 1,
     local_rate: float = 1.0,
+    local_batch: int | None = None,
 ) -> dict[str, Tensor]:
     """What a client shares of a batch: name of a parameter -> gradient, or what local steps changed.
 
@@ -33,9 +34,9 @@ def share(
         images: (B, C, H, W) float, as the model takes them.
         labels: (B,) int64, or (B, classes) probabilities.
         loss: of logits and labels.
-        local_steps, local_rate: see ThreatModel.
+        local_steps, local_rate, local_batch: see ThreatModel.
     """
-    victim = Victim(model, loss, local_steps, local_rate, norms=())
+    victim = Victim(model, loss, local_steps, local_rate, (), local_batch)
     gradients, _ = victim.shared(images, labels, many=False)
     return victim.named_tensors(gradients.detach())
 
@@ -65,7 +66,13 @@ class Victim:
     """
 
     def __init__(
-        self, model: nn.Module, loss: Loss, local_steps: int, local_rate: float, norms: Sequence[str]
+        self,
+        model: nn.Module,
+        loss: Loss,
+        local_steps: int,
+        local_rate: float,
+        norms: Sequence[str],
+        local_batch: int | None = None,
     ) -> None:
         # A copy, since batch norm in training mode would move the statistics of the model itself.
         self.model = copy.deepcopy(model)
@@ -79,7 +86,7 @@ class Victim:
                 # Statistics of the batch, nothing kept: what is changed in place cannot be followed.
                 module.running_mean = module.running_var = module.num_batches_tracked = None
                 module.track_running_stats = False
-        self._loss, self._steps, self._rate = loss, local_steps, local_rate
+        self._loss, self._steps, self._rate, self._batch = loss, local_steps, local_rate, local_batch
         self.parameters: dict[str, Tensor] = {
             name: weight for name, weight in self.model.named_parameters() if weight.requires_grad
         }
@@ -107,10 +114,11 @@ class Victim:
         called by hand, at some cost.
         """
 
-        def lost(parameters: Gradients) -> tuple[Tensor, Moments]:
+        def lost(parameters: Gradients, at: slice) -> tuple[Tensor, Moments]:
             own = parameters is self.parameters and not many
-            logits = self.model(images) if own else functional_call(self.model, dict(parameters), (images,))
-            value = self._loss(logits, labels)
+            seen = images[at]
+            logits = self.model(seen) if own else functional_call(self.model, dict(parameters), (seen,))
+            value = self._loss(logits, labels[at])
             moments = {
                 name: (inputs.mean((0, 2, 3)), inputs.var((0, 2, 3), correction=0))
                 for name, inputs in self._inputs.items()
@@ -118,22 +126,30 @@ class Victim:
             self._inputs.clear()
             return value, moments
 
-        def gradients_at(parameters: Gradients) -> tuple[Gradients, Moments]:
+        parts = self._parts(len(images))
+
+        def gradients_at(parameters: Gradients, step: int) -> tuple[Gradients, Moments]:
+            at = parts[step % len(parts)]
             if many:
-                gradients, moments = grad(lost, has_aux=True)(parameters)
+                gradients, moments = grad(lost, has_aux=True)(parameters, at)
                 return gradients, moments
-            value, moments = lost(parameters)
+            value, moments = lost(parameters, at)
             slopes = torch.autograd.grad(value, list(parameters.values()), create_graph=True)
             return dict(zip(parameters, slopes, strict=True)), moments
 
-        gradients, moments = gradients_at(self.parameters)
+        gradients, moments = gradients_at(self.parameters, 0)
         total = self._flat(gradients)
         moved: Gradients = self.parameters
-        for _ in range(self._steps - 1):
+        for step in range(1, self._steps):
             moved = {name: moved[name] - self._rate * gradients[name] for name in self.names}
-            gradients, _ = gradients_at(moved)
+            gradients, _ = gradients_at(moved, step)
             total = total + self._flat(gradients)
         return self._rate * total, moments
+
+    def _parts(self, images: int) -> list[slice]:
+        """The mini-batches of an epoch."""
+        size = self._batch or images
+        return [slice(begin, begin + size) for begin in range(0, images, size)]
 
     def _flat(self, gradients: Gradients) -> Tensor:
         return torch.cat([gradients[name].flatten() for name in self.names])

@@ -28,7 +28,8 @@ def classifier(
     target: Target,
     out: Out,
     spec: Annotated[
-        str, typer.Option("--with", metavar="SPEC", help="The protection, as mask:artefact=m.safetensors.")
+        str,
+        typer.Option("--with", metavar="SPEC", help="The protection, such as mask:artefact=m.safetensors."),
     ] = "none",
     encoder: Encoder = None,
     size: Size = None,
@@ -36,17 +37,19 @@ def classifier(
     strict: Strict = False,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as epochs=40 or flips=true."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A training setting, such as epochs=40 or flips=true."
+        ),
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.classifier:ClassifierConfig")] = False,
     printing: PrintConfig = False,
-    seed: Annotated[int, typer.Option(help="Of weights, order and noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of weights, order of images, and noise.")] = 0,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Train an ordinary classifier of protected images, and test it on others of the same classes.
 
-    The splits of the data must have the same classes. Stopped, the same command goes on.
+    The splits of the data must have the same classes. If you stop it, run the same command again to resume.
     """
     check_new(out, force=force or printing)
     from sfumato import protect

@@ -30,10 +30,12 @@ def code(
     data: Annotated[str, typer.Option(help="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")],
     target: Target,
     out: Out,
-    bits: Annotated[int | None, typer.Option(help="Bits of a code, 1 to 64: 16 keep most tasks.")] = None,
-    numbers: Annotated[int | None, typer.Option(help="Numbers of a code, in place of bits.")] = None,
+    bits: Annotated[
+        int | None, typer.Option(help="Bits of the code, 1 to 64. 16 are enough for most tasks.")
+    ] = None,
+    numbers: Annotated[int | None, typer.Option(help="Numbers of the code, instead of bits.")] = None,
     sensitive: Annotated[
-        list[str] | None, typer.Option(help="A label that the code is not to tell; may be repeated.")
+        list[str] | None, typer.Option(help="A label that the code must not reveal; may be repeated.")
     ] = None,
     encoder: Encoder = None,
     size: Size = None,
@@ -41,7 +43,9 @@ def code(
     strict: Strict = False,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as epochs=100 or flip=0.1."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A training setting, such as epochs=100 or flip=0.1."
+        ),
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.code:CodeConfig")] = False,
     printing: PrintConfig = False,
@@ -49,14 +53,15 @@ def code(
     shot: Annotated[int, typer.Option(help="Support images of each.")] = 5,
     queries: Annotated[int, typer.Option(help="Query images of each.")] = 15,
     episodes: Annotated[int, typer.Option(min=2, help="Test episodes.")] = 600,
-    seed: Annotated[int, typer.Option(help="Of weights, episodes and noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of weights, episodes and noise.")] = 0,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Train the encoder of a code: a few bits that keep a task, and prove how rarely they name the person.
 
     It learns from episodes of the training classes; the task is one of other classes of the same kind.
-    `sfumato enrol --with code:artefact=OUT` sends codes. Stopped, the same command goes on.
+    `sfumato enrol --with code:artefact=OUT` sends codes. If you stop the training, run the same command
+    again to resume.
     """
     check_new(out, force=force or printing)
     from sfumato.episodes import Shape

@@ -31,18 +31,20 @@ def feature(
     targets: Annotated[
         list[str], typer.Option("--target", help="A label to keep; give the option again for another.")
     ],
-    sensitive: Annotated[str, typer.Option(help="The label to remove, as identity.")],
+    sensitive: Annotated[str, typer.Option(help="The label to remove, for example identity.")],
     out: Out,
     size: Size = None,
     split_by: SplitBy = None,
     strict: Strict = False,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as cut=conv6_1 or beta=0.3."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A training setting, such as cut=conv6_1 or beta=0.3."
+        ),
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.private_feature:FeatureConfig")] = False,
     printing: PrintConfig = False,
-    seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the order of images.")] = 0,
     processes: Processes = None,
     accelerator: Accelerator = None,
     force: Force = False,
@@ -50,8 +52,9 @@ def feature(
 ) -> None:
     """Train a private feature: a few numbers that keep some labels of an image, and lose another.
 
-    The splits of the data must have the same classes of what is kept. Stopped, the same command goes on.
-    `sfumato export OUT` writes the device side, `sfumato export OUT --side cloud` what reads its numbers.
+    The splits of the data must have the same classes of what is kept. If you stop it, run the same command
+    again to resume. `sfumato export OUT` writes the device side, and `sfumato export OUT --side cloud` what
+    reads its numbers.
     """
     if printing:
         from sfumato.learn.private_feature import FeatureConfig

@@ -39,7 +39,8 @@ def few_shot(
         typer.Option(
             "--with",
             metavar="SPEC",
-            help="The protection, as blur:radius=3; or a range for one model, as gaussian:sigma=40,80,160.",
+            help="The protection, such as blur:radius=3, or a range for one model, such as "
+            "gaussian:sigma=40,80,160.",
         ),
     ],
     target: Target = "class",
@@ -50,7 +51,7 @@ def few_shot(
     overrides: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="A training setting, as way=20 or denoiser_depth=null."
+            "--set", metavar="KEY=VALUE", help="A training setting, such as way=20 or denoiser_depth=null."
         ),
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.few_shot:FewShotConfig")] = False,
@@ -59,7 +60,7 @@ def few_shot(
     shot: Annotated[int, typer.Option(help="Support images of each.")] = 5,
     queries: Annotated[int, typer.Option(help="Query images of each.")] = 15,
     episodes: Annotated[int, typer.Option(min=2, help="Test episodes.")] = 600,
-    seed: Annotated[int, typer.Option(help="Of weights, episodes and noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of weights, episodes and noise.")] = 0,
     processes: Processes = None,
     accelerator: Accelerator = None,
     force: Force = False,
@@ -67,7 +68,7 @@ def few_shot(
 ) -> None:
     """Train FS-PIC: a denoiser and an encoder, jointly, for few-shot classification of protected images.
 
-    Stopped, the same command goes on from the last finished epoch.
+    If you stop it, run the same command again: it resumes after the last finished epoch.
     """
     overrides = with_encoder(encoder, overrides, denoiser_depth="null")
     if printing:

@@ -28,18 +28,20 @@ if TYPE_CHECKING:
 @app.command("mask")
 def mask(
     data: Annotated[str, typer.Option(help="faces, celeba:DIR, fer:FILE, folder:DIR or table:FILE.")],
-    target: Annotated[str, typer.Option(help="The label that the task needs.")],
+    target: Annotated[str, typer.Option(help="The label that must stay readable.")],
     out: Out,
     size: Size = None,
     split_by: SplitBy = None,
     strict: Strict = False,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as keep=0.25 or epochs=40."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A training setting, such as keep=0.25 or epochs=40."
+        ),
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.adversarial_mask:MaskConfig")] = False,
     printing: PrintConfig = False,
-    seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the order of images.")] = 0,
     processes: Processes = None,
     accelerator: Accelerator = None,
     force: Force = False,
@@ -48,7 +50,7 @@ def mask(
     """Train a mask: which pixels a task needs, so that a device shows no others.
 
     The splits of the data must have the same classes. `sfumato protect --with mask:artefact=OUT` applies the
-    mask, to images of the size it was trained on. Stopped, the same command goes on.
+    mask, to images of the size it was trained on. If you stop it, run the same command again to resume.
     """
     if printing:
         from sfumato.learn.adversarial_mask import MaskConfig

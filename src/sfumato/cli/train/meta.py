@@ -18,7 +18,7 @@ def meta(
     data: Annotated[str, typer.Option(help="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")],
     out: Out,
     spec: Annotated[
-        str, typer.Option("--with", metavar="SPEC", help="The protection, as blur:radius=3.")
+        str, typer.Option("--with", metavar="SPEC", help="The protection, such as blur:radius=3.")
     ] = "none",
     target: Target = "class",
     size: Size = None,
@@ -27,35 +27,39 @@ def meta(
     algorithm: Annotated[str, typer.Option(help="maml, fomaml, reptile or meta-sgd.")] = "maml",
     clipping: Annotated[
         str | None,
-        typer.Option(help="fixed, automatic, quantile, adaclip, meta-clip or meta-clip-published."),
+        typer.Option(help="fixed, automatic, quantile, adaclip or meta-clip."),
     ] = None,
     clipping_settings: Annotated[
         list[str] | None,
-        typer.Option("--clip", metavar="KEY=VALUE", help="A setting of the clipping, as start=1."),
+        typer.Option("--clip", metavar="KEY=VALUE", help="A setting of the clipping, such as start=1."),
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Budget of the training, for one task.")] = None,
-    delta: Annotated[float, typer.Option(help="Of the budget; below 1 / tasks of the pool.")] = 1e-5,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Epsilon: the privacy budget of the training, for each task.")
+    ] = None,
+    delta: Annotated[
+        float, typer.Option(help="Delta of the budget: less than 1 / (tasks of the pool).")
+    ] = 1e-5,
     source_settings: Annotated[
         list[str] | None,
-        typer.Option("--source", metavar="KEY=VALUE", help="A setting of the data, as rotations=false."),
+        typer.Option("--source", metavar="KEY=VALUE", help="A setting of the data, such as rotations=false."),
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as shot=5 or steps=1000."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, such as shot=5 or steps=1000."),
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.meta:MetaConfig")] = False,
     printing: PrintConfig = False,
     queries: Annotated[int, typer.Option(help="Query images of each class of a test task.")] = 15,
     episodes: Annotated[int, typer.Option(min=2, help="Test tasks.")] = 600,
-    seed: Annotated[int, typer.Option(help="Of weights, tasks and test.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of weights, tasks and test.")] = 0,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Meta-learn where to start from, by MAML, Reptile or Meta-SGD; with a budget, privately.
 
     With --epsilon, the promise is to each task of a pool whose tasks share no class, and --clipping says how
-    contributions are bounded. Without, nothing is promised. Stopped, the same command goes on; a private
-    artefact that is there is never made again, which would spend anew.
+    contributions are bounded. Without, nothing is promised. If you stop it, run the same command again to
+    resume. A private artefact that exists is never trained again, since that would spend the budget twice.
     """
     if epsilon is None:  # a private one is never replaced
         check_new(out, force=force or printing)

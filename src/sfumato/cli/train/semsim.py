@@ -22,17 +22,17 @@ def semsim(
     out: Out,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as network=resnet18."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, such as network=resnet18."),
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.semsim:SemSimConfig")] = False,
     printing: PrintConfig = False,
-    seed: Annotated[int, typer.Option(help="Of weights, order and triplets.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of weights, order of images, and triplets.")] = 0,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Train SemSim, the distance to an original that follows what people recognise.
 
-    Stopped, the same command goes on. `sfumato assess A B --semsim OUT` measures by it.
+    If you stop it, run the same command again to resume. `sfumato assess A B --semsim OUT` measures by it.
     """
     check_new(out, force=force or printing)
     from sfumato.learn import semsim as method

@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from sfumato.learn.devices import Devices
 
 Out = Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 Target = Annotated[str, typer.Option(help="The label to classify.")]
 Size = Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")]
 Encoder = Annotated[
     str | None,
     typer.Option(
-        help="An encoder of your own, which stays as it is: onnx:FILE,size=224,mean=0.485/0.456/0.406,"
+        help="An encoder of your own, which stays frozen: onnx:FILE,size=224,mean=0.485/0.456/0.406,"
         "std=0.229/0.224/0.225, squeeze-net:FILE or mobile-face-net:FILE."
     ),
 ]
 Processes = Annotated[
     int | None,
-    typer.Option("--devices", min=1, help="Share the training among so many processes, each with a device."),
+    typer.Option("--devices", min=1, help="Share the training among this many processes, one device each."),
 ]
 Accelerator = Annotated[
-    str | None, typer.Option(help="What these devices are: cpu, gpu, or auto, gpu where there is any.")
+    str | None, typer.Option(help="The kind of device: cpu, gpu, or auto, which takes a GPU if there is one.")
 ]
 
 app = typer.Typer(help="Train a model and save it as an artefact.", no_args_is_help=True)

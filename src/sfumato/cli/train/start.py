@@ -14,18 +14,18 @@ def start(
     out: Out,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, as epochs=10."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, such as epochs=10."),
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.drawn_start:StartConfig")] = False,
     printing: PrintConfig = False,
-    seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the order of images.")] = 0,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Train the weights that other trainings begin with, on drawn worlds: half an hour on two cores.
 
-    The library ships such weights, and begins with them. Stopped, the same command goes on. Use yours by
-    `--set start=OUT`.
+    The library ships such weights, and begins with them.
+    If you stop it, run the same command again to resume. Use yours by `--set start=OUT`.
     """
     check_new(out, force=force or printing)
     from sfumato.learn import drawn_start as method

@@ -2,22 +2,31 @@
 
 An audit sees a mechanism as a black box, so that what it proves holds for the code that ran. It can only
 convict: a bound below the stated value says that no fault was found, not that there is none. `audit` is for
-protections of images, which are cheap to try; `audit_runs` for whole runs, of which each gives one number.
+protections of images, which are cheap to try; `audit_runs` for whole runs, of which each gives one number;
+`one_run` bounds what one run gives away of many canaries in it.
 """
 
 from sfumato.dp.audit.evidence import divergence, lower_limit, rounded_down, upper_limit
 from sfumato.dp.audit.images import AuditConfig, AuditResult, audit
 from sfumato.dp.audit.neighbours import Mechanism, neighbours
+from sfumato.dp.audit.one_release import OneReleaseConfig, audit_release
+from sfumato.dp.audit.one_run import Guesses, OneRunAudit, concluded, guess
 from sfumato.dp.audit.runs import RunAudit, audit_runs
 
 __all__ = [
     "AuditConfig",
     "AuditResult",
+    "Guesses",
     "Mechanism",
+    "OneReleaseConfig",
+    "OneRunAudit",
     "RunAudit",
     "audit",
+    "audit_release",
     "audit_runs",
+    "concluded",
     "divergence",
+    "guess",
     "lower_limit",
     "neighbours",
     "rounded_down",

@@ -5,7 +5,7 @@ learning rates. A policy clips every vector, adds Gaussian noise once to the sum
 of tasks (rate times pool size: the realised number is secret), and then updates its norm from noised values
 alone.
 
-The unit is one task, added or removed. A step of a covered policy costs what ONE Gaussian mechanism with
+The unit is one task, added or removed. A step costs what ONE Gaussian mechanism with
 noise multiplier z costs. A policy that releases a second value pays for it from the same z, by a share s:
 
     z_sum = z / sqrt(1 - s),   z_other = z / sqrt(s),   1 / z_sum^2 + 1 / z_other^2 = 1 / z^2.
@@ -21,6 +21,7 @@ number and rounded is a Gaussian mechanism, rounded; and of 2^40 steps, a discre
 rounded one, up to a factor of 1 ± 2^-73 within 40 deviations: 2^-33 of ε for 10^6 values in 10^6 steps.
 """
 
+from sfumato.dp.clipping.moments import Moments
 from sfumato.dp.clipping.noise import Draw, fresh_gaussian
 from sfumato.dp.clipping.policies import (
     POLICIES,
@@ -28,14 +29,13 @@ from sfumato.dp.clipping.policies import (
     Automatic,
     Fixed,
     MetaClip,
-    PublishedMetaClip,
     Quantile,
     parse,
     split,
 )
 from sfumato.dp.clipping.policy import ClippingPolicy, Outcome
 from sfumato.dp.clipping.rows import clip_rows, normalise_rows
-from sfumato.dp.clipping.starts import private_start, published_start
+from sfumato.dp.clipping.starts import private_start
 
 __all__ = [
     "POLICIES",
@@ -45,14 +45,13 @@ __all__ = [
     "Draw",
     "Fixed",
     "MetaClip",
+    "Moments",
     "Outcome",
-    "PublishedMetaClip",
     "Quantile",
     "clip_rows",
     "fresh_gaussian",
     "normalise_rows",
     "parse",
     "private_start",
-    "published_start",
     "split",
 ]

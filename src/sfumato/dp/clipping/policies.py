@@ -4,11 +4,12 @@ import inspect
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from sfumato.dp.clipping.moments import Moments
 from sfumato.dp.clipping.policy import ClippingPolicy, Step, check_policy, norm_in
 from sfumato.dp.clipping.rows import (
     BELOW,
@@ -17,9 +18,10 @@ from sfumato.dp.clipping.rows import (
     clip_rows,
     normalise_rows,
     row_norms,
-    single_rows,
 )
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
+
+_Policy = TypeVar("_Policy")
 
 
 def split(noise_multiplier: float, *, share: float) -> tuple[float, float]:
@@ -133,11 +135,8 @@ class Quantile(ClippingPolicy):
 class AdaClip(ClippingPolicy):
     """Coordinates are shifted and scaled by what earlier releases tell of them, then the vector is clipped.
 
-    Source: Pichapati et al. 2019, Algorithm 1: w = (g - m) / b with b_i = sqrt(s_i · Σ s_j), s the standard
-    deviations; w clipped to 1, summed and noised; g̃ = b·w̃ + m. Then v = (g̃ - m)^2 - b^2 σ^2 within [h1, h2],
-    σ the noise of w̃; s^2 ← β2 s^2 + (1 - β2) v, m ← β1 m + (1 - β1) g̃. Mean and deviations come from noised
-    releases, and cost nothing. The paper could not be read again for this: v is taken about the mean BEFORE
-    its update, and the defaults, from memory, are to be checked against its experiments.
+    Source: Pichapati et al. 2019, Algorithm 1; see `Moments`, whose settings these are. Mean and deviations
+    come from noised releases, and cost nothing.
 
     A limit of the method: v is cut off below, so that noise alone makes it positive on average. Where P is
     well above (tasks / z)^2, as for every network with few tasks a step, v ends at h2 in the 32% of draws
@@ -145,11 +144,6 @@ class AdaClip(ClippingPolicy):
     fixed norm of 0.56·sqrt(P·h2). Choose `largest` with that in mind.
 
     State: mean and deviation of each coordinate.
-
-    Args of the constructor:
-        mean_decay: β1.
-        variance_decay: β2.
-        smallest, largest: h1 and h2, between which a variance is kept; the first is their geometric mean.
     """
 
     name = "adaclip"
@@ -161,23 +155,11 @@ class AdaClip(ClippingPolicy):
         smallest: float = 1e-12,
         largest: float = 1.0,
     ) -> None:
-        check_between_0_and_1("mean_decay", mean_decay)
-        check_between_0_and_1("variance_decay", variance_decay)
-        check_above_0("smallest", smallest)
-        check_above_0("largest", largest)
-        if smallest >= largest:
-            raise ConfigError(
-                f"smallest={smallest:g}: below largest={largest:g}, between which variances lie"
-            )
         super().__init__(1.0)  # of the shifted and scaled vector
-        self._mean_decay, self._variance_decay = mean_decay, variance_decay
-        self._smallest, self._largest = smallest, largest
-        self._mean: Tensor | None = None  # (P,), from the first step on
-        self._deviation: Tensor | None = None  # (P,)
+        self._moments = Moments(mean_decay, variance_decay, smallest, largest)
 
     def _update(self, step: Step) -> Tensor:
-        mean, deviation = self._moments(step.contributions.shape[1])
-        scale = (deviation * deviation.sum()).sqrt()  # (P,), b
+        mean, scale = self._moments.frame(step.contributions.shape[1])
 
         def clip(row: Tensor) -> Tensor:
             # A task left out must add nothing, and a zero row would become -m / b.
@@ -185,47 +167,16 @@ class AdaClip(ClippingPolicy):
             return clip_rows(shifted, clipping_norm=1.0)
 
         moved = scale * step.mean(clip, step.noise_multiplier)  # (P,), g̃ - m
-        sigma = step.noise_multiplier / step.public_count
-        variance = (moved**2 - (scale * sigma) ** 2).clamp(self._smallest, self._largest)
-        kept = self._variance_decay
-        self._deviation = (kept * deviation**2 + (1 - kept) * variance).sqrt()
-        self._mean = mean + (1 - self._mean_decay) * moved
+        self._moments.learn(moved, step.noise_multiplier / step.public_count)
         return mean + moved
-
-    def _moments(self, size: int) -> tuple[Tensor, Tensor]:
-        if self._mean is None or self._deviation is None:
-            first = (self._smallest * self._largest) ** 0.25
-            return torch.zeros(size, dtype=torch.float64), torch.full((size,), first, dtype=torch.float64)
-        if len(self._mean) != size:
-            raise ConfigError(
-                f"contributions have {size} values and earlier ones had {len(self._mean)}: "
-                "take a new policy for another network"
-            )
-        return self._mean, self._deviation
 
     def state(self) -> dict[str, Any]:
         """The policy's name, and mean and deviation of each coordinate; None before the first step."""
-        mean, deviation = self._mean, self._deviation
-        return {
-            "policy": self.name,
-            "mean": None if mean is None else mean.tolist(),
-            "deviation": None if deviation is None else deviation.tolist(),
-        }
+        return self._moments.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from the mean and deviation of a checkpoint."""
-        check_policy(state, self.name)
-        mean, deviation = state.get("mean"), state.get("deviation")
-        if mean is None and deviation is None:
-            self._mean = self._deviation = None
-            return
-        try:
-            moments = torch.tensor([mean, deviation], dtype=torch.float64)  # (2, P)
-        except (TypeError, ValueError) as error:
-            raise ArtefactError(f"the {self.name} state of the checkpoint is damaged: start anew") from error
-        if moments.ndim != 2 or not (moments.isfinite().all() and (moments[1] > 0).all()):
-            raise ArtefactError(f"the {self.name} state of the checkpoint is damaged: start anew")
-        self._mean, self._deviation = moments[0], moments[1]
+        self._moments.restore(state)
 
 
 class MetaClip(ClippingPolicy):
@@ -281,45 +232,8 @@ class MetaClip(ClippingPolicy):
         return update
 
 
-class PublishedMetaClip(ClippingPolicy):
-    """Meta-Clip as published, to be compared with: NOT private. State: the norm, which is private data.
-
-    Source: Meta-Clip (docs/papers.md), Algorithms 1 to 3: every task's clipped gradient gets noise of its
-    own, N(0, z^2 C^2), and C ← C - η dL/dC by the raw derivative; `published_start` gives the first C. The
-    norm, which `state` returns, and the scale of the noise are functions of private tasks that no noise
-    covers. Where the paper is silent: means are over the public number of tasks; derivatives that are not
-    finite count as zero; and C does not fall below a thousandth of its start.
-    """
-
-    name = "meta-clip-published"
-    covered = False
-    follows_norm = True
-    not_covered = (
-        "the clipping norm: its start is the median of the norms of private tasks, and it follows their raw "
-        "derivatives, without noise. Nor the number of tasks: noise is drawn for each, and an empty step has "
-        "none. The bound of the run is infinite; the paper's epsilon is conditional on a clipping norm that "
-        "is public, which this one is not"
-    )
-
-    def __init__(self, start: float, learning_rate: float = 0.05) -> None:
-        check_above_0("start", start)
-        check_above_0("learning_rate", learning_rate)
-        super().__init__(start)
-        self._smallest, self._learning_rate = start / 1000, learning_rate
-
-    def _update(self, step: Step) -> Tensor:
-        # An empty batch draws no noise.
-        total = torch.zeros(step.contributions.shape[1], dtype=torch.float64)
-        for row in single_rows(step.contributions):
-            clipped = clip_rows(row, clipping_norm=self._norm)[0]
-            total += clipped + step.draw(tuple(clipped.shape), step.noise_multiplier * self._norm)
-        slope = step.slopes.sum().item() / step.public_count
-        self._norm = max(self._norm - self._learning_rate * slope, self._smallest)
-        return total / step.public_count
-
-
 POLICIES: dict[str, type[ClippingPolicy]] = {
-    policy.name: policy for policy in (Fixed, Automatic, Quantile, AdaClip, MetaClip, PublishedMetaClip)
+    policy.name: policy for policy in (Fixed, Automatic, Quantile, AdaClip, MetaClip)
 }
 
 
@@ -329,9 +243,20 @@ def parse(name: str, settings: Mapping[str, float]) -> ClippingPolicy:
     Raises:
         ConfigError: no such policy or setting, a setting missing, or a value that cannot work.
     """
-    if name not in POLICIES:
-        raise ConfigError(f"no clipping policy is called {name!r}: {did_you_mean(name, POLICIES)}")
-    known = inspect.signature(POLICIES[name]).parameters
+    if name == "meta-clip-published":
+        raise ConfigError(
+            "meta-clip-published is no private clipping: its noise is inside the learning of each task, and "
+            "nothing is proved of it; take meta-clip, or train without a promise and with --set "
+            "inner_noise.noise_multiplier=0.4"
+        )
+    return policy_of(POLICIES, name, settings)
+
+
+def policy_of(policies: Mapping[str, type[_Policy]], name: str, settings: Mapping[str, float]) -> _Policy:
+    """One of these policies. Raises ConfigError as `parse` does."""
+    if name not in policies:
+        raise ConfigError(f"no clipping policy is called {name!r}: {did_you_mean(name, policies)}")
+    known = inspect.signature(policies[name]).parameters
     for word in settings:
         if word not in known:
             raise ConfigError(f"clipping {name} has no setting {word!r}: {did_you_mean(word, known)}")
@@ -341,7 +266,7 @@ def parse(name: str, settings: Mapping[str, float]) -> ClippingPolicy:
         raise ConfigError(
             f"clipping {name} needs {' and '.join(missing)}: give a public number above 0 {cure}"
         )
-    return POLICIES[name](**settings)
+    return policies[name](**settings)
 
 
 def _bounded(value: float, middle: float, reach: float) -> float:

@@ -52,14 +52,10 @@ class ClippingPolicy(ABC):
 
     Attributes:
         name: as `parse` knows it.
-        covered: whether all that it releases lies within the stated ε.
-        not_covered: what does not, in words for an artefact's card; empty where nothing is left out.
         follows_norm: whether it needs the derivative of each task with respect to C.
     """
 
     name: ClassVar[str]
-    covered: ClassVar[bool] = True
-    not_covered: ClassVar[str] = ""
     follows_norm: ClassVar[bool] = False
 
     def __init__(self, norm: float) -> None:
@@ -67,7 +63,7 @@ class ClippingPolicy(ABC):
 
     @property
     def norm(self) -> float:
-        """C, the norm in force. Public, where the policy is covered."""
+        """C, the norm in force. Public."""
         return self._norm
 
     def sum_multiplier(self, noise_multiplier: float) -> float:

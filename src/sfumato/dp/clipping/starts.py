@@ -53,14 +53,3 @@ def private_start(
     wanted = quantile * below[-1]
     chosen = int(torch.maximum(below[:-1] - wanted, wanted - below[1:]).argmin())
     return math.sqrt(edges[chosen] * edges[chosen + 1])
-
-
-def published_start(norms: Tensor) -> float:
-    """The median of the norms of the first epoch: private data, for `PublishedMetaClip` alone."""
-    known = norms.detach().to("cpu", torch.float64).flatten()
-    known = known[known.isfinite()]
-    if not len(known) or not known.median() > 0:
-        raise ConfigError(
-            "the median of the first epoch's norms is not above 0: train on tasks that have one"
-        )
-    return float(known.quantile(0.5))

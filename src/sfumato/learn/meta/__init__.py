@@ -7,12 +7,14 @@ pass the budget. What a task contributes is made in `adaptation`, how it is clip
 """
 
 from sfumato.learn.meta.config import NETWORKS, MetaConfig, Private, config_of
+from sfumato.learn.meta.inner_noise import InnerNoise
 from sfumato.learn.meta.model import MetaModel, evaluate, load, promise, untrained
 from sfumato.learn.meta.promises import Promise, fresh_generator
 from sfumato.learn.meta.training import Training, train
 
 __all__ = [
     "NETWORKS",
+    "InnerNoise",
     "MetaConfig",
     "MetaModel",
     "Private",

@@ -1,16 +1,18 @@
 """How parameters are meta-learned, and what is promised to the tasks."""
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from sfumato.dp.clipping import PublishedMetaClip
 from sfumato.episodes import Shape
-from sfumato.errors import ConfigError, did_you_mean
+from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.learn.adaptation import Inner
+from sfumato.learn.meta.inner_noise import InnerNoise
 from sfumato.networks import Convolutional, FullyConnected, Strided
 from sfumato.precision import resolve
 
@@ -19,6 +21,17 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "convolutional": Convolutional,
     "strided": Strided,
 }
+
+
+def digest_of_start(path: str | None) -> str | None:
+    """SHA-256 of a file to begin with, in hexadecimal. Raises ArtefactError where there is none."""
+    if path is None:
+        return None
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise ArtefactError(f"start={path}: {error.strerror}: name a file of `sfumato train meta`") from error
+
 
 _STARTED = ("quantile", "meta-clip")  # the policies that need a first norm, and may find one privately
 
@@ -35,7 +48,10 @@ class Private:
             least with which all steps fit the budget. With more of it than fits, the run ends early.
         start_noise: the policy's first norm is the median of the norms of all tasks of the pool, from a
             histogram with noise of this standard deviation, which is charged as a step of its own; None for
-            a public one among the settings. `meta-clip-published` without a start takes the raw median.
+            a public one among the settings. The norms are of contributions, and for "meta-clip" of inner
+            gradients, which it clips as well.
+        inner_noise: for "meta-clip", whose derivative tells little where noise costs nothing: Gaussian noise
+            of this standard deviation, in units of C, on every inner gradient in training. It proves nothing.
         pool_tasks: None for a pool of tasks that share no class; a number for so many overlapping ones, of
             which an image gets the weaker promise that the card states.
     """
@@ -46,6 +62,7 @@ class Private:
     settings: dict[str, float] = field(default_factory=dict)
     noise_multiplier: float | None = None
     start_noise: float | None = None
+    inner_noise: float = 0.0
     pool_tasks: int | None = None
 
     def __post_init__(self) -> None:
@@ -54,12 +71,11 @@ class Private:
                 f"start_noise={self.start_noise:g} with {self.clipping} and {self.settings}: it is for "
                 f"{' and '.join(_STARTED)} without a start among their settings; leave one of the two out"
             )
-
-    @property
-    def seeks_start(self) -> bool:
-        """Whether the first norm is found by looking at the tasks of the pool."""
-        published = self.clipping == PublishedMetaClip.name and "start" not in self.settings
-        return published or self.start_noise is not None
+        if self.inner_noise and self.clipping != "meta-clip":
+            raise ConfigError(
+                f"inner_noise={self.inner_noise:g} with {self.clipping}: it is for meta-clip, which follows "
+                "what noise costs; leave it out"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +94,14 @@ class MetaConfig:
         meta_rate: learning rate of Adam, falling to 0 along a cosine.
         shifts: how many pixels every training image is moved by at most along each axis, before it is
             protected.
+        start: a file of `sfumato train meta` whose network, images, way and algorithm are the same: training
+            begins with its parameters. What it learned from is public, and costs no budget here. None for
+            random ones.
+        layers: how many of the last layers with weights are trained, and the norms between them; the others
+            stay as they start. None for all. Noise grows with the root of the number of trained parameters.
         private: what is promised; None for a run without any promise, on endless fresh tasks.
+        inner_noise: clipping and noise inside the learning of each task, as Meta-Clip was published, on the
+            tasks of a pool; nothing is promised. None for neither.
         precision: see `sfumato.precision`; bfloat16 is for the convolutional network.
     """
 
@@ -96,7 +119,10 @@ class MetaConfig:
     tasks: int = 16
     meta_rate: float = 1e-3
     shifts: int = 0
+    start: str | None = field(default=None, metadata={"by_content": digest_of_start})
+    layers: int | None = None
     private: Private | None = None
+    inner_noise: InnerNoise | None = None
     precision: str = "float32"
 
     def __post_init__(self) -> None:
@@ -106,13 +132,17 @@ class MetaConfig:
             )
         if self.width is not None and self.network == "fully-connected":
             raise ConfigError(f"width={self.width}: a fully connected network has its own; give null")
-        for name in ("steps", "tasks", "test_steps", "width"):
+        for name in ("steps", "tasks", "test_steps", "width", "layers"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
         if not 0 < self.meta_rate < math.inf:
             raise ConfigError(f"meta_rate={self.meta_rate:g}: above 0")
         if self.shifts < 0:
             raise ConfigError(f"shifts={self.shifts}: at least 0 pixels")
+        if self.private is not None and self.inner_noise is not None:
+            raise ConfigError(
+                "private and inner_noise: nothing is promised with inner_noise; give one of them"
+            )
         resolve(self.precision)
         self.shape, self.inner  # noqa: B018 - they check their part
 
@@ -134,5 +164,9 @@ class MetaConfig:
 
 def config_of(settings: dict[str, Any]) -> MetaConfig:
     """The configuration that `dataclasses.asdict` took apart."""
-    private = settings["private"]
-    return MetaConfig(**{**settings, "private": None if private is None else Private(**private)})
+    private, noise = settings["private"], settings.get("inner_noise")
+    made = {
+        "private": None if private is None else Private(**private),
+        "inner_noise": None if noise is None else InnerNoise(**noise),
+    }
+    return MetaConfig(**{**settings, **made})

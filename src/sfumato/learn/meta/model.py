@@ -16,7 +16,7 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ArtefactError, ConfigError
 from sfumato.images import to_float
-from sfumato.learn.adaptation import Inner, Learner, adapt, tasks_of
+from sfumato.learn.adaptation import Frame, Inner, Learner, adapt, tasks_of
 from sfumato.learn.cards import Spec, describing, protection_of, published
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.meta.config import NETWORKS, MetaConfig, config_of
@@ -34,16 +34,32 @@ class MetaModel:
         learner: the network.
         start: (P,) parameters; (2P,) with the rates of Meta-SGD.
         inner: how a task is learned when the model is used.
+        frame: of AdaClip, in which coordinates inner gradients are clipped and noised; else None.
         card: what is known of its making: settings, data digest, privacy spent and of what.
     """
 
-    def __init__(self, learner: Learner, start: Tensor, inner: Inner, card: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        start: Tensor,
+        inner: Inner,
+        card: dict[str, Any],
+        frame: Frame | None = None,
+    ) -> None:
         self.learner = learner
         self.start = start
         self.inner = inner
         self.card = card
+        self.frame = frame
 
-    def classify(self, support: Tensor, labels: Tensor, queries: Tensor) -> Tensor:
+    def classify(
+        self,
+        support: Tensor,
+        labels: Tensor,
+        queries: Tensor,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
         """Learn a task from released images and name others. -> (Q,) int64 labels.
 
         Queries are normalised together (transductive): what one is called depends on the others.
@@ -52,14 +68,25 @@ class MetaModel:
             support: (N * K, C, H, W) uint8 released images.
             labels: (N * K,) int64, from 0 to N - 1.
             queries: (Q, C, H, W) uint8 released images.
+            generator: of the noise with which a model of Meta-Clip as published learns a task; others have
+                none. None for torch's own.
         """
-        learned = adapt(self.learner, self.start, to_float(support), labels, self.inner)
+        learned = adapt(
+            self.learner,
+            self.start,
+            to_float(support),
+            labels,
+            self.inner,
+            generator=generator,
+            frame=self.frame,
+        )
         with torch.no_grad():
             return self.learner.logits(learned, to_float(queries)).argmax(1)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as an artefact."""
-        artefacts.save(path, {"start": self.start}, {"kind": _KIND, **published(self.card)})
+        frame = {} if self.frame is None else {"shift": self.frame.shift, "scale": self.frame.scale}
+        artefacts.save(path, {"start": self.start, **frame}, {"kind": _KIND, **published(self.card)})
 
 
 class _Card(artefacts.Card):
@@ -85,21 +112,53 @@ def load(path: str | os.PathLike[str]) -> MetaModel:
         config = config_of(card["config"])
         learner = untrained(config, tuple(card["image"]))
     size = learner.size * (2 if config.algorithm == "meta-sgd" else 1)
-    if tensors.keys() != {"start"} or tensors["start"].shape != (size,):
+    framed = config.inner_noise is not None and config.inner_noise.clipping == "adaclip"
+    shapes = {"start": (size,), **(dict.fromkeys(("shift", "scale"), (learner.size,)) if framed else {})}
+    if {name: tuple(each.shape) for name, each in tensors.items()} != shapes:
         raise ArtefactError(f"{path}: damaged: the parameters do not fit the network")
-    return MetaModel(learner, tensors["start"], inner_of_use(config, card.get("inner_norm")), card)
+    frame = Frame(tensors["shift"], tensors["scale"]) if framed else None
+    return MetaModel(learner, tensors["start"], inner_of_use(config, card.get("inner_norm")), card, frame)
+
+
+def public_start(config: MetaConfig, image: tuple[int, ...]) -> Tensor:
+    """The (D,) parameters of the file that `config.start` names.
+
+    Raises:
+        ArtefactError: no such file, damaged, or no meta-learned model.
+        ConfigError: it is of another network, algorithm, way or kind of image, or was itself trained on
+            private tasks, whose budget this run does not know.
+    """
+    assert config.start is not None
+    model = load(config.start)
+    other = config_of(model.card["config"])
+    for name in ("network", "width", "algorithm", "way"):
+        theirs, ours = getattr(other, name), getattr(config, name)
+        if theirs != ours:
+            raise ConfigError(f"start={config.start}: its {name} is {theirs}, and here it is {ours}")
+    if tuple(model.card["image"]) != tuple(image):
+        raise ConfigError(
+            f"start={config.start}: its images are {model.card['image']}, and here they are {list(image)}"
+        )
+    if model.card["privacy"] is not None:
+        raise ConfigError(
+            f"start={config.start}: it was trained privately, and what that cost is not counted here: begin "
+            "with a model of public images"
+        )
+    return model.start
 
 
 def promise(card: dict[str, Any]) -> str:
     """What a model's card promises to the tasks that it was trained on, in words."""
-    private = card["privacy"]
+    private, noise = card["privacy"], card.get("inner_noise")
+    if noise is not None:
+        stated = noise["conditional"]["gdp"]
+        epsilon = "no finite eps" if stated is None else f"eps = {stated:.3g}"
+        return (
+            f"nothing is promised: no noise covers {noise['not_covered'][0]} (were all of these public, the "
+            f"paper's accounting would state {epsilon})"
+        )
     if private is None:
         return "nothing is promised to the images that it was trained on"
-    if private["epsilon"] is None:
-        return (
-            f"nothing is promised: {private['clipping']} is not covered "
-            f"(eps = {private['epsilon_if_the_norm_were_public']:.3g} if its norm were public)"
-        )
     return (
         f"eps = {rounded_up(private['epsilon'])} at delta = {private['delta']:g} for {private['unit']} "
         f"({private['accountant']}, {card['steps']} steps, noise multiplier {private['noise_multiplier']:g}, "
@@ -139,10 +198,10 @@ def evaluate(
     rows = sampler.draw(episodes, torch.Generator().manual_seed(seed))
     drawn, tasks = rows.unique(return_inverse=True)
     released = protection.release(data.images[drawn], seeded_noise(seed)).images()
-    scores = []
+    scores, draws = [], torch.Generator().manual_seed(seed)
     for task in tasks:
         asked = tasks_of(released[task][None], config.shot)
-        named = model.classify(asked.support[0], asked.support_labels[0], asked.queries[0])
+        named = model.classify(asked.support[0], asked.support_labels[0], asked.queries[0], generator=draws)
         scores.append((named == asked.query_labels[0]).double().mean())
     return Accuracy.over(torch.stack(scores), sampler.shape, protection.spec)
 
@@ -158,7 +217,14 @@ def untrained(config: MetaConfig, image: tuple[int, ...], seed: int = 0) -> Lear
 
 def inner_of_use(config: MetaConfig, clipping_norm: float | None) -> Inner:
     """How a task is learned when the model is used."""
-    return replace(config.inner, steps=config.test_steps, batches=1, clipping_norm=clipping_norm)
+    noise = 0.0 if config.inner_noise is None else config.inner_noise.noise_multiplier
+    return replace(
+        config.inner,
+        steps=config.test_steps,
+        batches=1,
+        clipping_norm=clipping_norm,
+        noise_multiplier=noise,
+    )
 
 
 def class_digests(label: Label) -> list[str]:

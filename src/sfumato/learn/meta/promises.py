@@ -42,11 +42,12 @@ class Promise:
         self._settings = private.settings
         # Parsed here, so that a wrong setting fails before any image is looked at.
         self._policy: clipping.ClippingPolicy | None = (
-            None if private.seeks_start else clipping.parse(private.clipping, private.settings)
+            None if private.start_noise is not None else clipping.parse(private.clipping, private.settings)
         )
-        if private.seeks_start:
+        if private.start_noise is not None:
             clipping.parse(private.clipping, {**private.settings, "start": 1.0})
         self.follows_norm = clipping.POLICIES[private.clipping].follows_norm
+        self.inner_noise = private.inner_noise
         self._noise: float = (
             accounting.calibrate(private.epsilon, private.delta, self._rate, config.steps, self._before)
             if private.noise_multiplier is None
@@ -59,13 +60,9 @@ class Promise:
         if self._policy is not None:
             return
         asked = self._private.start_noise
-        if asked is None:
-            start = clipping.published_start(norms(self.pool))
-        else:
-            self._account.step(asked, 1.0)  # every task is looked at
-            start = clipping.private_start(
-                norms(self.pool), noise_multiplier=asked, draw=clipping.fresh_gaussian
-            )
+        assert asked is not None
+        self._account.step(asked, 1.0)  # every task is looked at
+        start = clipping.private_start(norms(self.pool), noise_multiplier=asked, draw=clipping.fresh_gaussian)
         self._take({**self._private.settings, "start": start})
 
     def _take(self, settings: dict[str, float]) -> None:
@@ -130,7 +127,7 @@ class Promise:
     def card(self, computed: str) -> dict[str, Any]:
         """What is promised, and what is not; `computed` is the way in which contributions were."""
         spent = self._account.spent()
-        overlap, covered = self.pool.overlap, self.policy.covered
+        overlap = self.pool.overlap
         card: dict[str, Any] = {
             "unit": (
                 "one task of the pool, added or removed, with all images of its classes"
@@ -143,10 +140,10 @@ class Promise:
             "noise_multiplier": self._noise,
             "rate": self._rate,
             "accountant": "PLD",
-            "epsilon": spent.pld if covered else None,
+            "epsilon": spent.pld,
             "delta": spent.delta,
-            "rdp": spent.rdp if covered else None,
-            "gdp_approximation": spent.gdp if covered else None,
+            "rdp": spent.rdp,
+            "gdp_approximation": spent.gdp,
             "images_overlap": overlap,
             "classes": self._classes,
             "not_covered": [
@@ -158,11 +155,7 @@ class Promise:
             card["not_covered"].append(
                 "floating point: tasks are computed in one call, where rounding may tell who else is there"
             )
-        if not covered:
-            card["epsilon_if_the_norm_were_public"] = spent.pld
-            card["gdp_approximation_if_the_norm_were_public"] = spent.gdp
-            card["not_covered"].append(self.policy.not_covered)
-        elif overlap > 1:
+        if overlap > 1:
             stretches = self._account.stretches
             card["image_epsilon"] = accounting.image_epsilon(overlap, stretches, spent.delta)
         return card

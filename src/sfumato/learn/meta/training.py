@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -15,14 +15,23 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import Noise, fresh_noise, seeded_noise
 from sfumato.episodes import Sampler, seed_of
 from sfumato.images import to_float
-from sfumato.learn.adaptation import Inner, contributions, fastest, tasks_of
+from sfumato.learn.adaptation import (
+    Frame,
+    Inner,
+    Tasks,
+    contributions,
+    fastest,
+    inner_gradients,
+    tasks_of,
+)
 from sfumato.learn.augmentation import augmented
 from sfumato.learn.cards import Checkpoint, Count, kind_of
 from sfumato.learn.fit import Progress, check_run, resuming, to_the_end
-from sfumato.learn.meta.config import MetaConfig
-from sfumato.learn.meta.model import MetaModel, inner_of_use, untrained
+from sfumato.learn.meta.config import MetaConfig, digest_of_start
+from sfumato.learn.meta.inner_noise import TaskNoise
+from sfumato.learn.meta.model import MetaModel, inner_of_use, public_start, untrained
 from sfumato.learn.meta.promises import Promise, fresh_generator
-from sfumato.learn.task_pool import TaskPool
+from sfumato.learn.task_pool import TaskPool, overlapping_pool
 from sfumato.precision import resolve
 from sfumato.protect import Protection
 from sfumato.protect.release import made_of
@@ -87,6 +96,7 @@ class _Checkpoint(Checkpoint):
     done: Count
     digest: artefacts.Name
     promise: dict[str, Any] | None = None
+    task_noise: dict[str, Any] | None = None
 
 
 class Training:
@@ -112,19 +122,32 @@ class Training:
         self._protection = protection
         self._config = config
         self._learner = untrained(config, image, seed)
+        trained = self._learner.last(config.layers)
         start = self._learner.initial()
         if config.algorithm == "meta-sgd":
             start = torch.cat([start, torch.full_like(start, config.inner_rate)])
+            trained = torch.cat([trained, trained])
+        self._trained = trained  # (D,) bool
+        if config.start is not None:
+            start = public_start(config, image)
         self._start = nn.Parameter(start)
         self._optimiser = torch.optim.Adam([self._start], lr=config.meta_rate)
         self._seed = seed
         self._promise: Promise | None = None
-        if config.private is None:
+        self._task_noise: TaskNoise | None = None
+        if config.inner_noise is not None:
+            label, original = data.label(target), data.labels.get("original")
+            tasks = config.inner_noise.pool_tasks
+            pool = overlapping_pool(label, config.shape, tasks=tasks, seed=seed, original=original)
+            self._task_noise = TaskNoise(
+                config.inner_noise, pool, config.tasks, config.inner, self._learner.size
+            )
+        elif config.private is None:
             self._sampler = Sampler(data.label(target), config.shape)
         else:
             self._promise = Promise(config.private, config, data, target, seed)
         self._card: dict[str, Any] = {
-            "config": asdict(config),
+            "config": {**asdict(config), "start": digest_of_start(config.start)},
             "spec": protection.spec,
             "made_of": made_of(protection),
             "image": list(image),
@@ -138,65 +161,134 @@ class Training:
 
     def step(self) -> bool:
         """One meta-step; in a private run the account is charged first. False: no room, the run is over."""
-        config, promise = self._config, self._promise
-        inner, norm = config.inner, None
-        if promise is None:
-            order = torch.Generator().manual_seed(seed_of(self._seed, self.done))
-            rows = self._sampler.draw(config.tasks, order)
-            noise = seeded_noise(self._seed, self.done)
-            contributed = self._contributions(rows, noise, inner, order)
-            finite = contributed.isfinite().all(1)
-            self.zeroed |= not bool(finite.all())
-            direction = torch.where(finite[:, None], contributed, 0.0).mean(0)
+        taken: tuple[Tensor, float | None] | None
+        if self._promise is not None:
+            taken = self._private_step(self._promise)
+        elif self._task_noise is not None:
+            taken = self._noisy_step(self._task_noise)
         else:
-            promise.begin(self._norms)
-            if not promise.charge():
-                return False
-            rows, noise = promise.draw(config.shape), fresh_noise()
-            norm = promise.policy.norm
-            if promise.follows_norm:
-                inner = replace(inner, clipping_norm=norm)
-            outcome = promise.release(self._contributions(rows, noise, inner, promise.draws))
-            self.zeroed |= outcome.zeroed
-            direction = outcome.update.to(self._start.dtype)
+            taken = self._open_step()
+        if taken is None:
+            return False
+        direction, norm = taken
+        rate = self._config.meta_rate * (1 + math.cos(math.pi * self.done / self._config.steps)) / 2
         for group in self._optimiser.param_groups:
-            group["lr"] = config.meta_rate * (1 + math.cos(math.pi * self.done / config.steps)) / 2
+            group["lr"] = rate
         if self._observe is not None:
             self._observe(direction.clone(), norm)
-        self._start.grad = direction
+        self._start.grad = torch.where(self._trained, direction, 0.0)
         self._optimiser.step()
         self.done += 1
         return True
 
-    def _contributions(self, rows: Tensor, noise: Noise, inner: Inner, generator: torch.Generator) -> Tensor:
-        """(T, N, K + Q) rows -> (T, D)."""
+    def _open_step(self) -> tuple[Tensor, None]:
+        config = self._config
+        order = torch.Generator().manual_seed(seed_of(self._seed, self.done))
+        rows = self._sampler.draw(config.tasks, order)
+        tasks = self._tasks(rows, seeded_noise(self._seed, self.done), order)
+        return self._sum(self._contributions(tasks, config.inner)) / config.tasks, None
+
+    def _private_step(self, promise: Promise) -> tuple[Tensor, float] | None:
+        config = self._config
+        promise.begin(self._norms)
+        if not promise.charge():
+            return None
+        rows, norm = promise.draw(config.shape), promise.policy.norm
+        tasks = self._tasks(rows, fresh_noise(), promise.draws)
+        contributed = self._contributions(tasks, *self._inner(promise, len(tasks)))
+        size = len(self._trained)
+        cut = torch.cat([contributed[:, :size][:, self._trained], contributed[:, size:]], 1)
+        outcome = promise.release(cut)
+        self.zeroed |= outcome.zeroed
+        direction = torch.zeros_like(self._start)
+        direction[self._trained] = outcome.update.to(direction.dtype)
+        return direction, norm
+
+    def _inner(self, promise: Promise, tasks: int) -> tuple[Inner, Tensor | None]:
+        """How a private run learns a task at this step, and the (T, steps, P) noise of doing so."""
+        inner, noise = self._config.inner, promise.inner_noise
+        if not promise.follows_norm:
+            return inner, None
+        inner = replace(inner, clipping_norm=promise.policy.norm, noise_multiplier=noise)
+        return inner, self._normal(tasks, promise.draws) if noise else None
+
+    def _noisy_step(self, noise: TaskNoise) -> tuple[Tensor, float]:
+        noise.begin(self._inner_norms)
+        order = torch.Generator().manual_seed(seed_of(self._seed, self.done))
+        rows = noise.draw(self._config.shape, order)
+        tasks = self._tasks(rows, seeded_noise(self._seed, self.done), order)
+        normal, norm = self._normal(len(tasks), order), noise.policy.norm
+        contributed = self._contributions(tasks, noise.inner, normal, noise.frame)
+        gradients = contributed[:, :0]
+        if noise.policy.follows_gradients:
+            gradients = inner_gradients(self._learner, self._start.detach(), tasks, noise.inner)
+        noise.learn(gradients, normal[:, 0], contributed[:, -1])
+        return self._sum(contributed[:, :-1]) / self._config.tasks, norm
+
+    def _normal(self, tasks: int, generator: torch.Generator) -> Tensor:
+        """(T, steps, P) of a standard normal distribution."""
+        return torch.randn(tasks, self._config.inner_steps, self._learner.size, generator=generator)
+
+    def _sum(self, contributed: Tensor) -> Tensor:
+        """(T, P) -> (P,), of what is finite."""
+        finite = contributed.isfinite().all(1)
+        self.zeroed |= not bool(finite.all())
+        return torch.where(finite[:, None], contributed, 0.0).sum(0)
+
+    def _tasks(self, rows: Tensor, noise: Noise, generator: torch.Generator) -> Tasks:
+        """(T, N, K + Q) rows -> protected tasks."""
         images = augmented(self._data.images[rows.flatten()], generator, shifts=self._config.shifts)
         released = images if not len(images) else self._protection.release(images, noise).images()
-        tasks = tasks_of(to_float(released).unflatten(0, rows.shape), self._config.shot)
-        return contributions(self._learner, self._start.detach(), tasks, inner)
+        return tasks_of(to_float(released).unflatten(0, rows.shape), self._config.shot)
+
+    def _contributions(
+        self, tasks: Tasks, inner: Inner, noise: Tensor | None = None, frame: Frame | None = None
+    ) -> Tensor:
+        """-> (T, D)."""
+        return contributions(self._learner, self._start.detach(), tasks, inner, noise=noise, frame=frame)
 
     def _norms(self, pool: TaskPool) -> Tensor:
-        """(T,) of what every task of the pool contributes before the first step."""
-        parts = []
+        """(T,) of what every task of the pool contributes before the first step; see Private.start_noise."""
+        if self._promise is not None and self._promise.follows_norm:
+            return self._inner_norms(pool)
+        parts = [self._contributions(tasks, self._config.inner) for tasks in self._all(pool)]
+        return torch.cat([part[:, self._trained].double().norm(dim=1) for part in parts])
+
+    def _inner_norms(self, pool: TaskPool) -> Tensor:
+        """(T,) of the first inner gradient of every task of the pool, before the first step."""
+        start, inner = self._start.detach(), self._config.inner
+        parts = [inner_gradients(self._learner, start, tasks, inner) for tasks in self._all(pool)]
+        return torch.cat([part.double().norm(dim=1) for part in parts])
+
+    def _all(self, pool: TaskPool) -> Iterator[Tasks]:
+        """Every task of a pool once, some at a time."""
         for numbers in torch.arange(len(pool)).split(self._config.tasks):
-            draws = fresh_generator()
-            rows = pool.draw(numbers, self._config.shape, draws)
-            contributed = self._contributions(rows, fresh_noise(), self._config.inner, draws)
-            parts.append(contributed.double().norm(dim=1))
-        return torch.cat(parts)
+            draws, noise = fresh_generator(), fresh_noise()
+            if self._promise is None:  # repeatable
+                first = int(numbers[0])
+                draws, noise = torch.Generator().manual_seed(seed_of(self._seed, first)), seeded_noise(first)
+            yield self._tasks(pool.draw(numbers, self._config.shape, draws), noise, draws)
 
     def model(self) -> MetaModel:
         """The model as it is now."""
         card = {**self._card, "steps": self.done}
-        card["computed"] = fastest(self._learner, self._config.inner, self._start.device)
+        inner = self._config.inner
+        if self._task_noise is not None or (self._promise is not None and self._promise.inner_noise):
+            inner = replace(inner, clipping_norm=1.0, noise_multiplier=1.0)  # what they are changes no way
+        card["computed"] = fastest(self._learner, inner, self._start.device)
         card["precision"] = resolve(self._config.precision)
         if self._promise is None:  # a digest tells which of two pools it was, and a number of images often
             card["data"] = {**card["data"], "digest": self._data.digest, "images": len(self._data)}
         card["privacy"] = None if self._promise is None else self._promise.card(card["computed"])
         if self._promise is not None and self._promise.follows_norm:
             card["inner_norm"] = self._promise.policy.norm  # a task is learned as it was in training
+        frame = None
+        if self._task_noise is not None:
+            card["inner_noise"] = self._task_noise.card(self.done)
+            card["inner_norm"] = self._task_noise.policy.norm
+            frame = self._task_noise.frame
         inner = inner_of_use(self._config, card.get("inner_norm"))
-        return MetaModel(self._learner, self._start.detach().clone(), inner, card)
+        return MetaModel(self._learner, self._start.detach().clone(), inner, card, frame)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a checkpoint, whole or not at all. It may hold what must not be published."""
@@ -205,7 +297,13 @@ class Training:
         card = {"kind": _CHECKPOINT, "run": self._identity(), "done": self.done}
         card["digest"] = self._data.digest
         if self._promise is not None:
-            card["promise"] = self._promise.state()
+            state = self._promise.state()
+            policy, moments = _parted(state["policy"])
+            card["promise"] = {**state, "policy": policy}
+            tensors |= moments
+        if self._task_noise is not None:
+            card["task_noise"], moments = _parted(self._task_noise.state())
+            tensors |= moments
         artefacts.save(path, tensors, card)
 
     @torch.no_grad()
@@ -219,8 +317,24 @@ class Training:
             adam = {name: tensors[f"adam.{name}"] for name in ("step", "exp_avg", "exp_avg_sq")}
             self.done = card["done"]
             if self._promise is not None:
-                self._promise.restore(card["promise"], self.done)
+                state = card["promise"]
+                self._promise.restore({**state, "policy": _joined(state["policy"], tensors)}, self.done)
+            if self._task_noise is not None:
+                self._task_noise.restore(_joined(card["task_noise"], tensors))
         self._optimiser.state[self._start] = adam
 
     def _identity(self) -> Any:
         return json.loads(json.dumps(self._card))
+
+
+def _parted(policy: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A policy's state without its lists, one value a parameter each; and these, too long for a card."""
+    lists = {name: each for name, each in policy.items() if isinstance(each, list)}
+    tensors = {f"policy.{name}": torch.tensor(each, dtype=torch.float64) for name, each in lists.items()}
+    return {name: each for name, each in policy.items() if name not in lists}, tensors
+
+
+def _joined(policy: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The state that was parted."""
+    lists = {n.removeprefix("policy."): t.tolist() for n, t in tensors.items() if n.startswith("policy.")}
+    return {**policy, **lists}

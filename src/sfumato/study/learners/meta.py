@@ -73,7 +73,7 @@ def check(lab: "Lab") -> None:
             "private: null"
         )
     # A first norm that is yet to be found may be any.
-    start = {"start": 1.0} if private.seeks_start else {}
+    start = {} if private.start_noise is None else {"start": 1.0}
     clipping.parse(private.clipping, {**private.settings, **start})
     tasks, seed = private.pool_tasks, lab.config.seeds[0]
     pool = (

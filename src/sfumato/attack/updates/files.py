@@ -1,0 +1,104 @@
+"""Updates as files: safetensors with what is known of the training in its header, or .npz; never a pickle."""
+
+import json
+import os
+import zipfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sfumato.attack.updates.update import LocalTraining, Noise, Update, of_states
+from sfumato.errors import ConfigError, DataError
+from sfumato.files import parse_json, whole
+
+_HEADER = "sfumato-update"
+_BEFORE = "before/"
+_DAMAGES = (SafetensorError, OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile)
+
+
+def save(update: Update, path: str | os.PathLike[str]) -> Path:
+    """Write an update as .safetensors, whole or not at all, with its training and its noise."""
+    path = Path(path)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in update.change.items()}
+    for name, tensor in (update.before or {}).items():
+        tensors[_BEFORE + name] = tensor.detach().cpu().contiguous().clone()
+    facts = {
+        "training": asdict(update.training),
+        "noise": None if update.noise is None else asdict(update.noise),
+    }
+    with whole(path) as temporary:
+        save_file(tensors, temporary, metadata={_HEADER: json.dumps(facts, sort_keys=True)})
+    return path
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    training: LocalTraining | None = None,
+    noise: Noise | None = None,
+    before: str | os.PathLike[str] | None = None,
+) -> Update:
+    """Read an update.
+
+    Args:
+        path: .safetensors, or .npz of plain arrays; what `save` wrote, or tensors by the names of a model.
+        training: how it came about; what the file says counts less. Needed where it says nothing.
+        noise: likewise; None: what the file says.
+        before: a file of the parameters before; then `path` has those after, and not their difference.
+
+    Raises:
+        DataError: no such file, damaged, of another kind, or it says nothing of its training.
+    """
+    path = Path(path)
+    tensors, facts = _read(path)
+    try:
+        training = training or (LocalTraining(**facts["training"]) if facts else None)
+        noise = noise or (Noise(**facts["noise"]) if facts and facts["noise"] else None)
+    except (KeyError, TypeError, ConfigError) as error:
+        raise DataError(f"{path}: what its header says of the training cannot be read ({error})") from error
+    if training is None:
+        raise DataError(
+            f"{path}: says nothing of how the client trained: give the number of images, and steps, rate and "
+            "batch where it is no plain gradient"
+        )
+    if before is not None:
+        return replace(of_states(_read(Path(before))[0], tensors, training), noise=noise)
+    began = {name.removeprefix(_BEFORE): each for name, each in tensors.items() if name.startswith(_BEFORE)}
+    change = {name: each for name, each in tensors.items() if not name.startswith(_BEFORE)}
+    return Update(change=_in_order(change), training=training, noise=noise, before=_in_order(began) or None)
+
+
+def _in_order(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Arrays without names by their numbers: a file has them by the alphabet."""
+    numbered = {name: name.removeprefix("arr_") for name in tensors}
+    if not all(number.isdecimal() for number in numbered.values()):
+        return tensors
+    return {name: tensors[name] for name in sorted(tensors, key=lambda name: int(numbered[name]))}
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
+    """Tensors, and what the header says."""
+    if path.suffix not in (".safetensors", ".npz"):
+        raise DataError(
+            f"{path}: updates are read from .safetensors and .npz, since a pickle could run code: write its "
+            "tensors with safetensors.torch.save_file"
+        )
+    try:
+        if path.suffix == ".npz":
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+                return {name: torch.from_numpy(arrays[name]) for name in arrays}, None
+        with safe_open(path, framework="pt") as file:
+            said = (file.metadata() or {}).get(_HEADER)
+            return dict(zip(file.keys(), map(file.get_tensor, file.keys()), strict=True)), (
+                parse_json(said) if said else None
+            )
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file") from error
+    except _DAMAGES as error:
+        raise DataError(f"{path}: damaged, or not of plain numbers ({error})") from error

@@ -1,0 +1,125 @@
+"""What a client would send, recorded around its own training loop, with how it trained."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, is_grad_enabled, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim import SGD, Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from sfumato.attack.updates.update import LocalTraining, Noise, Update, of_states
+from sfumato.errors import DataError
+
+
+@dataclass
+class Watch:
+    """What the optimisers of this process do while it watches. State: what was seen.
+
+    Attributes:
+        steps: of any optimiser.
+        rates: the learning rates of these.
+        batches: the sizes of the batches that a module in training mode saw first before each step.
+        plain: whether all optimisers are SGD without momentum, weight decay or several groups.
+    """
+
+    steps: int = 0
+    rates: set[float] = field(default_factory=set)
+    batches: list[int] = field(default_factory=list)
+    plain: bool = True
+
+    def training(self, images: int | None) -> LocalTraining:
+        """What was seen, of so many images; None: those of one epoch, as one step shows them.
+
+        Raises:
+            DataError: nothing was trained, or nobody knows on how many images.
+        """
+        if not self.steps:
+            raise DataError("no optimiser made a step in this block: train in it, with torch.optim")
+        together = max(self.batches, default=None) if len(self.batches) == self.steps else None
+        if images is None and self.steps == 1:
+            images = together
+        if images is None:
+            raise DataError("say how many images the client has, images=N: several steps do not show it")
+        return LocalTraining(
+            images=images,
+            steps=self.steps,
+            rate=next(iter(self.rates)),
+            batch=None if together is None or together >= images else together,
+            plain=self.plain and len(self.rates) == 1,
+        )
+
+
+@contextmanager
+def watching() -> Iterator[Watch]:
+    """Watch all optimisers of this process, and the batches of modules in training mode, for a block."""
+    watch = Watch()
+    since: list[int] = []  # the last step
+
+    def stepped(optimiser: Optimizer, *_: Any) -> None:
+        watch.steps += 1
+        watch.batches += since[:1]
+        since.clear()
+        for group in optimiser.param_groups:
+            watch.rates.add(float(group["lr"]))
+            watch.plain &= type(optimiser) is SGD and not group["momentum"] and not group["weight_decay"]
+
+    def seen(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if module.training and is_grad_enabled() and inputs and isinstance(inputs[0], Tensor):
+            since.append(len(inputs[0]))
+
+    hooks = [register_optimizer_step_post_hook(stepped), register_module_forward_pre_hook(seen)]
+    try:
+        yield watch
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@dataclass
+class Recording:
+    """What `recorded` recorded. State: the update, once the block has ended well."""
+
+    _update: Update | None = None
+
+    @property
+    def update(self) -> Update:
+        """What the client would send. Raises DataError while it trains."""
+        if self._update is None:
+            raise DataError("nothing is recorded yet: read the update after the block of `recorded`")
+        return self._update
+
+
+@contextmanager
+def recorded(
+    model: nn.Module, *, images: int | None = None, optimiser: object | None = None
+) -> Iterator[Recording]:
+    """Record what a client would send of what is trained in a block, with its steps, rate and batches.
+
+        with recorded(model, images=len(photographs)) as recording:
+            train(model, photographs)
+        audit_update(model, recording.update, shape=(3, 32, 32))
+
+    Args:
+        model: the one that is trained in the block.
+        images: how many images the client has; None: those of the one step.
+        optimiser: Opacus's DPOptimizer, where it is one: its noise and its clipping norm are recorded.
+
+    Raises:
+        DataError: see Watch.training.
+    """
+    recording = Recording()
+    before = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    with watching() as watch:
+        yield recording
+    recording._update = of_states(
+        before, model.state_dict(), watch.training(images), noise=noise_of(optimiser)
+    )
+
+
+def noise_of(optimiser: object | None) -> Noise | None:
+    """The noise of Opacus's DPOptimizer; None where an optimiser adds none."""
+    multiplier, norm = (getattr(optimiser, name, 0.0) for name in ("noise_multiplier", "max_grad_norm"))
+    return Noise(noise_multiplier=float(multiplier), clipping_norm=float(norm)) if multiplier else None

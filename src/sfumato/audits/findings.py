@@ -1,0 +1,126 @@
+"""What an audit found, as typed values; the terminal and JSON show them here, a page in `page`."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor
+
+Verdict = Literal["leaks", "bounded", "not shown"]
+"""What was shown: that something leaks; that a proof bounds it; or neither, and it may leak all the same."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under headings.
+
+    Attributes:
+        columns: the headings.
+        rows: as many cells each.
+        caption: one sentence of what is in it.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image with the words that belong to it.
+
+    Attributes:
+        image: (C, H, W) uint8 with C of 1 or 3.
+        words: what it is, as "came back" or "original".
+    """
+
+    image: Tensor
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One answer of an audit.
+
+    Attributes:
+        name: a short name that JSON and links use, as "labels".
+        title: the heading.
+        verdict: see Verdict.
+        sentence: what a person responsible reads, and can act on.
+        table: figures behind the sentence.
+        pictures: rows of pictures, such as originals above what came back.
+        figures: for JSON: numbers, texts, lists and mappings of them.
+    """
+
+    name: str
+    title: str
+    verdict: Verdict
+    sentence: str
+    table: Table | None = None
+    pictures: tuple[tuple[Picture, ...], ...] = ()
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What an audit found.
+
+    Attributes:
+        audit: the kind of audit, as "update".
+        subject: what was audited, in words: a file, a spec, a model.
+        sentence: the one sentence that everybody reads, and can act on.
+        findings: in the order in which they are shown.
+        changes: what to change, a sentence each, the most useful first.
+        limits: what the audit does not say, a sentence each.
+    """
+
+    audit: str
+    subject: str
+    sentence: str
+    findings: tuple[Finding, ...]
+    changes: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+
+
+def as_text(report: Report) -> str:
+    """The report for a terminal: its sentence, its findings with tables, what to change, what is not said."""
+    parts = [f"{report.sentence}\n"]
+    for finding in report.findings:
+        parts.append(f"{finding.title} ({finding.verdict}): {finding.sentence}")
+        if finding.table is not None:
+            parts.append(_aligned(finding.table))
+    for heading, sentences in (("What to change", report.changes), ("What this does not say", report.limits)):
+        if sentences:
+            parts.append("\n".join([f"\n{heading}:", *(f"- {sentence}" for sentence in sentences)]))
+    return "\n".join(parts)
+
+
+def _aligned(table: Table) -> str:
+    lines = (table.columns, *table.rows)
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    shown = [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)) for line in lines
+    ]
+    return "\n".join(f"  {line.rstrip()}" for line in shown)
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report without its pictures, for `print_json`."""
+    findings = [
+        {
+            "name": finding.name,
+            "verdict": finding.verdict,
+            "sentence": finding.sentence,
+            "table": None if finding.table is None else asdict(finding.table),
+            **({"figures": dict(finding.figures)} if finding.figures else {}),
+        }
+        for finding in report.findings
+    ]
+    return {
+        "audit": report.audit,
+        "subject": report.subject,
+        "sentence": report.sentence,
+        "findings": findings,
+        "changes": list(report.changes),
+        "limits": list(report.limits),
+    }

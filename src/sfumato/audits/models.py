@@ -1,0 +1,101 @@
+"""The model that an audit looks at, from what a command names.
+
+No file of weights can run code. An architecture of one's own is code, and is run: see `open_model`.
+"""
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from sfumato.errors import ConfigError, DataError, SfumatoError, did_you_mean
+from sfumato.networks.classifiers import CLASSIFIERS, make_classifier
+from sfumato.networks.weights import initial_weights, load_weights
+
+
+def runs_code(name: str) -> bool:
+    """Whether opening this model runs code that is not sfumato's."""
+    return not name.endswith(".safetensors") and ":" in name
+
+
+def open_model(
+    name: str, shape: tuple[int, int, int], *, weights: str | Path | None = None, classes: int | None = None
+) -> nn.Module:
+    """A model in training mode without dropout, as clients train it, and as an adversary can follow it.
+
+    Args:
+        name: one of three. A file that `sfumato train classifier` wrote; a network of `networks.CLASSIFIERS`,
+            which needs `classes`; or `FILE.py:FUNCTION` or `MODULE:FUNCTION`, a function of yours without
+            arguments that returns an nn.Module: importing it RUNS that file, so name none that you did not
+            read.
+        shape: (C, H, W) of its images.
+        weights: .safetensors or .npz by the names of its state dict; None: those of the update, or, for an
+            update that has none, what the function or seed 0 gives.
+        classes: how many it tells apart, of a network of sfumato.
+
+    Raises:
+        ArtefactError: weights that are damaged, or of another model.
+        ConfigError: no such model, or the number of classes is missing.
+        DataError: a function that fails, or returns no module.
+    """
+    if name.endswith(".safetensors"):
+        from sfumato.learn.classifier import load
+
+        return _as_trained(load(name).network)
+    make = _own(name) if runs_code(name) else _known(name, shape, classes)
+    if weights is not None:
+        return _as_trained(load_weights(make, weights, source="--weights has the state dict of --model"))
+    with initial_weights(0):
+        return _as_trained(make())
+
+
+def _known(name: str, shape: tuple[int, int, int], classes: int | None) -> Callable[[], nn.Module]:
+    if name not in CLASSIFIERS:
+        raise ConfigError(
+            f"no network is called {name!r}: {did_you_mean(name, CLASSIFIERS)}; one of your own is "
+            "FILE.py:FUNCTION, and a trained classifier FILE.safetensors"
+        )
+    if classes is None:
+        raise ConfigError(f"{name} needs the number of classes that it tells apart: --classes 10")
+    return lambda: make_classifier(name, shape, classes)
+
+
+def _own(name: str) -> Callable[[], nn.Module]:
+    """A function of the user's own that makes the network."""
+    source, _, function = name.rpartition(":")
+    try:
+        if source.endswith(".py"):
+            found = importlib.util.spec_from_file_location("sfumato_audited_model", source)
+            if found is None or found.loader is None:
+                raise ImportError("no such file")
+            module: Any = importlib.util.module_from_spec(found)
+            found.loader.exec_module(module)
+        else:
+            module = importlib.import_module(source)
+        make = getattr(module, function)
+    except SfumatoError:
+        raise
+    except Exception as error:
+        raise DataError(f"{name}: cannot be imported ({type(error).__name__}: {error})") from error
+
+    def made() -> nn.Module:
+        try:
+            network = make()
+        except Exception as error:
+            raise DataError(f"{name}: failed ({type(error).__name__}: {error})") from error
+        if not isinstance(network, nn.Module):
+            raise DataError(f"{name}: returned {type(network).__name__}: return an nn.Module")
+        return network
+
+    return made
+
+
+def _as_trained(model: nn.Module) -> nn.Module:
+    model.train()
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.eval()
+    return model

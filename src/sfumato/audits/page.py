@@ -1,0 +1,46 @@
+"""The report of an audit as one HTML file that needs nothing else, in the style of the report of a study."""
+
+import base64
+import os
+from pathlib import Path
+
+from sfumato import images, study
+from sfumato.audits.findings import Picture, Report
+from sfumato.errors import needs_extra
+from sfumato.files import whole
+
+
+def render(report: Report) -> str:
+    """The page as text: a pure function of the report, so that the same report gives the same bytes.
+
+    Raises:
+        MissingExtraError: Jinja2 is not installed.
+    """
+    with needs_extra("a page", "study"):
+        import jinja2
+
+    # The style sheet of the report of a study is the one style of the house.
+    styles = Path(study.__file__).parent / "report" / "templates"
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([Path(__file__).parent / "templates", styles]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["source"] = _source
+    return environment.get_template("audit.html").render(report=report)
+
+
+def write(report: Report, path: str | os.PathLike[str]) -> Path:
+    """Write the page, whole or not at all. Raises as `render` does."""
+    path = Path(path)
+    page = render(report)
+    with whole(path) as temporary:
+        temporary.write_text(page, encoding="utf-8", newline="")
+    return path
+
+
+def _source(picture: Picture) -> str:
+    """A picture as a data: URI."""
+    return "data:image/png;base64," + base64.b64encode(images.encode(picture.image)).decode()

@@ -1,0 +1,65 @@
+"""What the audit of a protection found, as a report."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from sfumato.audits.findings import Finding, Report, Table, Verdict
+from sfumato.dp.audit import AuditResult, OneRunAudit
+
+
+@dataclass(frozen=True)
+class Audited:
+    """A protection, what its audit proved, and what is proved of naming the people on its releases."""
+
+    spec: str
+    result: AuditResult | OneRunAudit
+    naming: str
+
+
+def report(subject: str, audited: Sequence[Audited]) -> Report:
+    """One report of all protections of a spec."""
+    convicted = [each.spec for each in audited if each.result.convicted]
+    unstated = [each.spec for each in audited if each.result.stated is None]
+    if convicted:
+        sentence = (
+            f"Do not release with {', '.join(convicted)}: more is given away than is stated. "
+            "Report this as a bug."
+        )
+    elif unstated:
+        sentence = (
+            f"No guarantee is stated for {', '.join(unstated)}: take a protection that states one where "
+            "you need a proof."
+        )
+    else:
+        sentence = "No fault was found in what is stated: release with it, within its stated guarantee."
+    return Report(
+        audit="protection",
+        subject=subject,
+        sentence=sentence,
+        findings=tuple(_finding(number, each) for number, each in enumerate(audited)),
+        limits=("An audit can convict a protection, and never acquit it.",),
+    )
+
+
+def _finding(number: int, audited: Audited) -> Finding:
+    result = audited.result
+    verdict: Verdict = "bounded" if result.stated is not None else "not shown"
+    if result.convicted or (result.stated is None and result.lower > 0):
+        verdict = "leaks"
+    rows = [("told apart", str(result))]
+    if audited.naming:
+        rows.append(("naming", audited.naming))
+    return Finding(
+        name=f"protection-{number + 1}",
+        title=audited.spec,
+        verdict=verdict,
+        sentence=(
+            "Neighbouring images are told apart better than is stated."
+            if result.convicted
+            else "Neighbouring images are not told apart better than is stated."
+            if result.stated is not None
+            else "Nothing is stated of it, and neighbouring images are told apart."
+        ),
+        table=Table(("question", "answer"), tuple(rows)),
+        figures={**asdict(result), "spec": audited.spec, "convicted": result.convicted},
+    )

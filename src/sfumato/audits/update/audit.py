@@ -1,0 +1,141 @@
+"""The audit of an update: its parts in their order, and the sentence at its head."""
+
+from collections.abc import Callable, Sequence
+
+from torch import nn
+
+from sfumato.attack.updates import Update
+from sfumato.audits.findings import Finding, Report
+from sfumato.audits.update.case import Case, Truth, UpdateAuditConfig
+from sfumato.audits.update.proof import bounded
+from sfumato.audits.update.reading import exact, labels, malicious
+from sfumato.audits.update.search import searched
+from sfumato.errors import DataError
+
+_NOTHING_KNOWN, _USUAL = Truth(), UpdateAuditConfig()
+
+
+def audit_update(
+    model: nn.Module,
+    update: Update,
+    shape: tuple[int, int, int],
+    *,
+    subject: str = "An update of a client",
+    truth: Truth = _NOTHING_KNOWN,
+    config: UpdateAuditConfig = _USUAL,
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Say what a server reads from one update: labels, images, and what bounds it.
+
+    Args:
+        model: (N, C, H, W) float images -> logits, in the mode in which the client trains, trained with
+            cross-entropy. Left as it is. Where the update has parameters of before, these count.
+        update: see attack.updates.
+        shape: (C, H, W) of an image.
+        subject: what is audited, in words.
+        truth: the images and labels behind the update, where they are at hand.
+        config: how hard is looked.
+        progress: called after each step of the search with the numbers done and planned.
+
+    Raises:
+        DataError: an update of another model, or a truth of other images.
+    """
+    images = truth.images
+    if images is not None and (images.shape[1:] != shape or len(images) != update.training.images):
+        raise DataError(
+            f"the truth has {len(images)} images of shape {tuple(images.shape[1:])}, and the update is of "
+            f"{update.training.images} of shape {tuple(shape)}: give the images that the client trained on"
+        )
+    fitted, update = update.fitted(model)
+    case = Case(fitted, update, shape, truth, config, progress)
+    findings = [labels(case), *malicious(case), exact(case)]
+    if config.search_steps:
+        findings.append(searched(case))
+    findings.append(bounded(case))
+    return Report(
+        audit="update",
+        subject=subject,
+        sentence=_sentence(case, findings),
+        findings=tuple(findings),
+        changes=tuple(_changes(case, findings)),
+        limits=tuple(_limits(case)),
+    )
+
+
+def _of(findings: Sequence[Finding], name: str) -> Finding | None:
+    return next((finding for finding in findings if finding.name == name), None)
+
+
+def _leaks(findings: Sequence[Finding], name: str) -> bool:
+    finding = _of(findings, name)
+    return finding is not None and finding.verdict == "leaks"
+
+
+def _sentence(case: Case, findings: Sequence[Finding]) -> str:
+    images = case.update.training.images
+    exact, searched, bound = (_of(findings, name) for name in ("exact", "search", "bound"))
+    if _leaks(findings, "imprint"):
+        return "Do not train this model: it is made so that the server reads images from what clients send."
+    if exact and exact.verdict == "leaks":
+        return (
+            f"Do not send such an update: {exact.figures['images']} of its {images} images come back from it "
+            "pixel by pixel."
+        )
+    if searched and searched.verdict == "leaks":
+        return (
+            f"Do not send such an update: {searched.figures['came_back']} of its {images} images come back "
+            "from it by a search."
+        )
+    if bound and bound.verdict == "bounded":
+        return f"No image came back, and the noise bounds what others can do. {bound.sentence}"
+    read = "its labels can be read, and " if _leaks(findings, "labels") else ""
+    if searched and case.truth.images is None:
+        return f"Look at what a search found before you send such updates: {read}nothing is proved."
+    return f"No image came back, but {read}nothing is proved: add noise before you rely on it."
+
+
+def _changes(case: Case, findings: Sequence[Finding]) -> list[str]:
+    changes = []
+    if _leaks(findings, "imprint"):
+        changes.append(
+            "Take models from a party whom clients trust, and let each client audit a model first."
+        )
+    if case.update.noise is None:
+        changes.append(
+            "Train with DP-SGD, such as Opacus, and audit again with its noise: nothing else proves anything."
+        )
+    elif _of(findings, "bound").verdict != "bounded":  # type: ignore[union-attr]
+        changes.append("Add more noise, or make fewer steps between updates: the bound says little as it is.")
+    if _leaks(findings, "exact"):
+        changes.append(
+            "Begin the network with a convolution, not with a linear layer: that ends the exact reading, "
+            "and no more than that."
+        )
+    if len(findings) and (
+        _leaks(findings, "exact") or _leaks(findings, "search") or _leaks(findings, "labels")
+    ):
+        changes.append(
+            "Add updates up before the server sees them (secure aggregation): then it reads a batch of all "
+            "clients together."
+        )
+    if _leaks(findings, "search") and case.update.training.images < 8:
+        changes.append("Train on more images before an update is sent; a search finds fewer of them.")
+    return changes
+
+
+def _limits(case: Case) -> list[str]:
+    limits = [
+        "It tries the attacks that it names; another adversary may find what these do not.",
+        "It is one update: many rounds of one client tell more.",
+    ]
+    training = case.update.training
+    if not training.plain:
+        limits.append("The client did not train by plain SGD at one rate; the search took it for that.")
+    if training.batch is not None and training.steps * training.batch > training.images:
+        limits.append(
+            "The search assumes that mini-batches keep their order in every epoch; a client that shuffles is "
+            "harder to invert than it shows."
+        )
+    if case.update.noise is not None:
+        limits.append("The noise is taken as it is stated; whether it was added is not checked here.")
+    return limits

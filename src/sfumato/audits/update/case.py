@@ -1,0 +1,58 @@
+"""What is audited: an update, what the auditor knows of it, and how hard is looked."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from sfumato.attack.updates import Update
+from sfumato.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateAuditConfig:
+    """How hard is looked.
+
+    Attributes:
+        search_steps: of the search for images; 0: no search.
+        restarts: of it, from different starts.
+        total_variation: how smooth it wants images to be; of images of 32x32 pixels 1e-2 does well.
+        draws: of SPEAR.
+        seed: of the search and the draws.
+    """
+
+    search_steps: int = 1000
+    restarts: int = 1
+    total_variation: float = 1e-2
+    draws: int = 200_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("search_steps", 0), ("restarts", 1), ("draws", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least {least}")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the auditor knows and the adversary does not: by it the report is judged, and by nothing else.
+
+    Attributes:
+        images: (N, C, H, W) float in [0, 1]; None: not at hand.
+        labels: (N,) int64; None: not at hand.
+    """
+
+    images: Tensor | None = None
+    labels: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """All that the parts of the audit look at."""
+
+    model: nn.Module
+    update: Update
+    shape: tuple[int, int, int]
+    truth: Truth
+    config: UpdateAuditConfig
+    progress: Callable[[int, int], None] | None

@@ -1,0 +1,46 @@
+"""What noise proves of an update, for every adversary."""
+
+import math
+
+from sfumato.audits.findings import Finding, Table
+from sfumato.audits.update.case import Case
+from sfumato.dp.naming import gaussian
+
+_PRIORS = (10, 100, 1_000, 1_000_000)
+
+
+def bounded(case: Case) -> Finding:
+    """What noise proves, for every adversary.
+
+    Reconstruction robustness, Hayes, Mahloujifar & Balle 2023, Theorem 2: whoever comes near enough to an
+    image with a chance of κ before they see the update, does so with at most Φ(Φ⁻¹(κ) + √T/σ) after it, for
+    T steps of DP-SGD of which each may see the image. Sampling of batches would make it smaller.
+    """
+    noise, title = case.update.noise, "What noise bounds"
+    if noise is None:
+        return Finding(
+            name="bound",
+            title=title,
+            verdict="not shown",
+            sentence="No noise is stated, so nothing is proved: a stronger adversary may read more.",
+        )
+    mu = math.sqrt(case.update.training.steps) / noise.noise_multiplier
+    bounds = {among: gaussian(1 / among, mu=mu).chance for among in _PRIORS}
+    rows = tuple((f"1 in {among:,}", f"{bound:.2%}") for among, bound in bounds.items())
+    among = 100
+    return Finding(
+        name="bound",
+        title=title,
+        verdict="bounded" if bounds[among] < 1 / 2 else "not shown",
+        sentence=(
+            f"Whoever guesses an image right 1 in {among} times beforehand does so in at most "
+            f"{bounds[among]:.1%} of cases after this update, if noise of σ = {noise.noise_multiplier:g} was "
+            f"added to gradients clipped to {noise.clipping_norm:g} in each of its steps."
+        ),
+        table=Table(
+            ("chance beforehand", "at most afterwards"),
+            rows,
+            f"Φ(Φ⁻¹(κ) + √T/σ) with T = {case.update.training.steps}: Hayes et al. 2023, Theorem 2.",
+        ),
+        figures={"mu": mu, "bounds": {str(among): bound for among, bound in bounds.items()}},
+    )

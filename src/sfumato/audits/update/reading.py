@@ -1,0 +1,111 @@
+"""What is read from an update without a search: labels, and images exactly."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfumato.attack import imprint, label_inference, spear
+from sfumato.audits.findings import Finding, Table
+from sfumato.audits.update.case import Case
+from sfumato.audits.update.search import pictured
+from sfumato.errors import ConfigError, DataError, SfumatoError
+
+_STAND_INS = 256  # images that label inference looks at
+
+
+def labels(case: Case) -> Finding:
+    """Which classes were in the batch."""
+    training, known = case.update.training, case.truth.labels
+    title = "Labels"
+    try:
+        counts = label_counts(case)
+    except ConfigError as error:
+        sentence = f"No label was read: {error}."
+        return Finding(name="labels", title=title, verdict="not shown", sentence=sentence)
+    present = [(str(label), str(int(count))) for label, count in enumerate(counts) if count]
+    figures: dict[str, Any] = {"counts": {label: int(count) for label, count in present}}
+    right, mostly = "", False
+    if known is not None:
+        agreeing = int(counts.minimum(known.bincount(minlength=len(counts))).sum())
+        right = f", and {agreeing} of {training.images} are right"
+        figures["right"] = agreeing
+        mostly = 2 * agreeing > training.images
+    certain = training.images == 1 and training.steps == 1 and case.update.noise is None
+    return Finding(
+        name="labels",
+        title=title,
+        verdict="leaks" if certain or mostly else "not shown",
+        sentence=(
+            f"The classes of the {training.images} images are read from the last layer{right}."
+            if certain or right
+            else f"The classes of the {training.images} images are estimated from the last layer."
+        ),
+        table=Table(("class", "images"), tuple(present), "Classes that the adversary reads, with counts."),
+        figures=figures,
+    )
+
+
+def label_counts(case: Case) -> Tensor:
+    """(classes,) int64, how many images of each class are read. Raises ConfigError: see label_inference."""
+    training = case.update.training
+    label_inference.last_linear(case.model)
+    return label_inference.counts(
+        case.model,
+        {name: each / training.rate for name, each in case.update.change.items()},
+        training.images,
+        label_inference.stand_ins(case.shape, _STAND_INS, torch.Generator().manual_seed(case.config.seed)),
+        local_steps=training.steps,
+        change=case.update.change,
+    )
+
+
+def malicious(case: Case) -> list[Finding]:
+    """A server that does more than read: it made the model so that images come back."""
+    suspect = imprint.detect(case.model)
+    if suspect is None:
+        return []
+    return [
+        Finding(
+            name="imprint",
+            title="A model made to read images",
+            verdict="leaks",
+            sentence=(
+                f"The server's model is made to read images: {suspect.share:.0%} of the rows of "
+                f"{suspect.layer} measure one thing at different thresholds (Fowl et al. 2021)."
+            ),
+            figures={"layer": suspect.layer, "share": suspect.share},
+        )
+    ]
+
+
+def exact(case: Case) -> Finding:
+    """Images that come back by algebra: from an imprint layer, or by SPEAR."""
+    title = "Images that come back exactly"
+    gradient = case.update.gradient
+    found: Tensor | None = None
+    how = ""
+    try:
+        if gradient is None:
+            steps = case.update.training.steps
+            raise DataError(
+                f"images are read exactly from one step of plain SGD, and this update is of {steps}"
+                if steps > 1
+                else "images are read exactly from one step of plain SGD, and this client trained otherwise"
+            )
+        if imprint.detect(case.model) is not None:
+            found, how = imprint.recover(case.model, gradient, case.shape), "an imprint layer"
+        else:
+            generator = torch.Generator().manual_seed(case.config.seed)
+            recovered = spear.recover(
+                case.model, gradient, case.shape, generator=generator, most=case.config.draws
+            )
+            if recovered.match < spear.EXACT:
+                raise DataError(
+                    f"images were found that match the gradient at {recovered.match:.1%} of units"
+                )
+            found, how = recovered.images, "the first layer (SPEAR, Dimitrov et al. 2024)"
+    except SfumatoError as error:
+        return Finding(name="exact", title=title, verdict="not shown", sentence=f"None was read: {error}.")
+    sentence = f"{len(found)} images are read from {how}, pixel by pixel and without a search."
+    return pictured("exact", title, sentence, found, case.truth.images, leaks=True)

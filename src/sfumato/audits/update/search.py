@@ -1,0 +1,115 @@
+"""Images that a search finds behind an update, and how images that came back are judged."""
+
+import math
+from dataclasses import replace
+
+from torch import Tensor
+
+from sfumato.assess import similarity
+from sfumato.assess.matching import match
+from sfumato.attack import label_inference
+from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, invert
+from sfumato.audits.findings import Finding, Picture, Table
+from sfumato.audits.update.case import Case
+from sfumato.errors import ConfigError, SfumatoError
+from sfumato.images import to_uint8
+
+CAME_BACK = 20.0  # dB of PSNR, from which an image counts as having come back
+_SHOWN = 6  # pictures a row
+_MOST_DECIBELS = 200.0  # of images that are equal: JSON has no infinity
+_SMALLEST = 11  # pixels a side, of SSIM
+
+
+def searched(case: Case) -> Finding:
+    """Images that come back by optimisation."""
+    title = "Images that come back by a search"
+    training, noise = case.update.training, case.update.noise
+    labels = case.truth.labels
+    deviation = 0.0
+    if noise is not None:
+        deviation = (
+            training.rate
+            * math.sqrt(training.steps)
+            * noise.noise_multiplier
+            * noise.clipping_norm
+            / training.together
+        )
+    knows = ThreatModel(
+        shape=case.shape,
+        batch=training.images,
+        labels=labels,
+        noise=deviation,
+        local_steps=training.steps,
+        local_rate=training.rate,
+        local_batch=training.batch,
+    )
+    config = replace(
+        INVERTING_GRADIENTS,
+        labels="inferred" if labels is None else "known",
+        steps=case.config.search_steps,
+        restarts=case.config.restarts,
+        total_variation=case.config.total_variation,
+    )
+    try:
+        label_inference.last_linear(case.model)
+    except ConfigError:
+        config = replace(config, labels="optimised" if labels is None else "known")
+    try:
+        found = invert(
+            case.model, case.update.change, knows, config, seed=case.config.seed, progress=case.progress
+        )
+    except SfumatoError as error:
+        return Finding(name="search", title=title, verdict="not shown", sentence=f"None came back: {error}.")
+    sentence = (
+        f"A search of {config.steps:,} steps found images whose update differs from the client's by "
+        f"{found.cost:.3g} (1 less the cosine; 0 is the same update)."
+    )
+    finding = pictured("search", title, sentence, found.images, case.truth.images, leaks=False)
+    return replace(finding, figures={**finding.figures, "cost": found.cost, "steps": config.steps})
+
+
+def pictured(
+    name: str, title: str, sentence: str, found: Tensor, truth: Tensor | None, *, leaks: bool
+) -> Finding:
+    """Images that came back, beside the originals where these are known, and how near they are."""
+    if truth is None or len(truth) != len(found):
+        shown = tuple(_row(found[:_SHOWN], "came back"))
+        judged = (
+            "" if leaks else " Whether they are the client's shows in the pictures alone: no truth was given."
+        )
+        verdict = "leaks" if leaks else "not shown"
+        return Finding(
+            name=name,
+            title=title,
+            verdict=verdict,  # type: ignore[arg-type]
+            sentence=sentence + judged,
+            pictures=(shown,) if shown else (),
+            figures={"images": len(found)},
+        )
+    ordered = found[match(truth.float(), found.float())].float().clamp(0, 1)
+    psnr = similarity.psnr(truth.float(), ordered).clamp(max=_MOST_DECIBELS)
+    large = min(truth.shape[2:]) >= _SMALLEST
+    ssim = similarity.ssim(truth.float(), ordered).tolist() if large else None
+    back = int((psnr >= CAME_BACK).sum())
+    rows = tuple(
+        (str(number + 1), f"{psnr[number]:.1f} dB", f"{ssim[number]:.2f}" if ssim else "–")
+        for number in range(len(truth))
+    )
+    return Finding(
+        name=name,
+        title=title,
+        verdict="leaks" if back else "not shown",
+        sentence=f"{sentence} {back} of {len(truth)} came back, at {CAME_BACK:g} dB or more.",
+        table=Table(
+            ("image", "PSNR", "SSIM"), rows, "How near each image that came back is to its original."
+        ),
+        pictures=(tuple(_row(truth[:_SHOWN], "original")), tuple(_row(ordered[:_SHOWN], "came back"))),
+        figures={"images": len(found), "came_back": back, "psnr": psnr.tolist(), "ssim": ssim},
+    )
+
+
+def _row(batch: Tensor, words: str) -> list[Picture]:
+    """Pictures of (N, C, H, W) floats; none where images have neither one channel nor three."""
+    if batch.shape[1] not in (1, 3):
+        return []
+    return [Picture(image, words) for image in to_uint8(batch.float().clamp(0, 1))]

@@ -1,0 +1,121 @@
+"""`sfumato audit protection`: try to break the guarantee of a protection, as it is shipped."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfumato.cli.audit.family import Html, app, image_shape, write_page
+from sfumato.cli.show import AsJson, print_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sfumato.dp.audit import AuditResult, Mechanism, OneRunAudit
+    from sfumato.dp.guarantee import Guarantee
+    from sfumato.protect import Protection
+
+_TRIALS = 100_000
+_CANDIDATES = (100, 1_000, 1_000_000)
+
+
+@app.command("protection")
+def protection(
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help="As dp-pix:cell=4,epsilon=1,3: one line each.")],
+    shape: Annotated[
+        str | None,
+        typer.Option(metavar="CxHxW", help="Of the audited images (default: 3x28x28; 3x224x224 in one run)."),
+    ] = None,
+    pixels: Annotated[
+        int | None, typer.Option(help="How many pixels neighbours differ in (default: the spec's own).")
+    ] = None,
+    one_run: Annotated[
+        int | None,
+        typer.Option(
+            "--one-run", metavar="N", min=1, help="Instead, N releases alone, of which every cell is a trial."
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="More show more of what is given away (default: 100000).")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="The bound holds with this probability.")] = 0.99,
+    releases: Annotated[
+        int, typer.Option(min=1, help="Of one person: what so many prove of who is on them.")
+    ] = 1,
+    seed: Annotated[
+        int, typer.Option(help="Of the coins between neighbours; the noise is always fresh.")
+    ] = 0,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell neighbouring images apart by what is released, and prove how well: at least eps, mu or rho.
+
+    With --one-run it takes seconds, and looks for noise that is too small or used again; without, for more.
+    A second line says what is proved of who is on the released images, if anything.
+
+    Ends with 1 where a bound is above what is stated. It can convict a protection, never acquit it.
+    """
+    from sfumato import protect
+    from sfumato.audits.protection import Audited, report
+    from sfumato.dp.mechanisms import fresh_noise
+    from sfumato.errors import ConfigError
+    from sfumato.protect.naming import naming_words
+
+    if one_run is not None and trials is not None:
+        raise ConfigError(f"--one-run {one_run} makes no trials but its releases: leave --trials out")
+    sizes = image_shape(shape or ("3x224x224" if one_run else "3x28x28"))
+    audited = []
+    for each in protect.expand(spec):
+        stated = each.guarantee(sizes, pixels)
+
+        def release(images: "Tensor", protection: "Protection" = each) -> "Tensor":
+            return protection.release(images, fresh_noise()).values
+
+        result = _audited(
+            release,
+            stated,
+            shape=sizes,
+            pixels=stated.pixels if stated else pixels or 1,
+            releases=one_run,
+            trials=_TRIALS if trials is None else trials,
+            confidence=confidence,
+            seed=seed,
+        )
+        naming = ""  # what follows from a guarantee that does not hold is not worth a line
+        if not result.convicted:
+            naming = naming_words(each, sizes, releases=releases, among=_CANDIDATES)
+        if as_json:
+            words = {"spec": each.spec, "words": str(result), "convicted": result.convicted}
+            print_json({**words, **asdict(result), "naming": naming or None})
+        else:
+            print(f"{each.spec}: {result}")
+            if naming:
+                print(f"{each.spec}: {naming}")
+        audited.append(Audited(each.spec, result, naming))
+    write_page(report(spec, audited), html)
+    convicted = [each.spec for each in audited if each.result.convicted]
+    for broken in convicted if not as_json else ():
+        print(f"{broken} gives away more than it states: do not release with it, and report this as a bug")
+    if convicted:
+        raise typer.Exit(1)
+
+
+def _audited(
+    release: "Mechanism",
+    stated: "Guarantee | None",
+    *,
+    releases: int | None,
+    trials: int,
+    shape: tuple[int, int, int],
+    pixels: int,
+    confidence: float,
+    seed: int,
+) -> "AuditResult | OneRunAudit":
+    """By many trials, or by so many releases."""
+    from sfumato.dp.audit import AuditConfig, OneReleaseConfig, audit, audit_release
+
+    if releases is None:
+        config = AuditConfig(shape=shape, pixels=pixels, trials=trials, confidence=confidence, seed=seed)
+        return audit(release, stated, config)
+    short = OneReleaseConfig(shape=shape, pixels=pixels, releases=releases, confidence=confidence, seed=seed)
+    return audit_release(release, stated, short)

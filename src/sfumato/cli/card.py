@@ -1,0 +1,41 @@
+"""`sfumato show`: the card of an artefact, in words."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.show import AsJson, print_json
+
+
+def show(
+    artefact: Annotated[Path, typer.Argument(help="A .safetensors file of sfumato.")],
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the card as a page that needs nothing else.")
+    ] = None,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the card as Markdown.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the card of an artefact: its data and task, what it proves, its accuracy and its limits.
+
+    For an artefact in the folder of a study, the card also says what the adversaries of the study found.
+    """
+    from sfumato.files import check_new, whole
+    from sfumato.learn.model_card import describe
+    from sfumato.study.use import measured
+
+    files = [path for path in (html, markdown) if path is not None]
+    for path in files:
+        check_new(path, force=force)
+    card = describe(artefact, measured=measured(artefact))
+    for path in files:
+        with whole(path) as temporary:
+            temporary.write_text(card.as_html() if path == html else card.as_markdown(), encoding="utf-8")
+    if as_json:
+        print_json(card.as_json())
+    elif not files:
+        print(card.as_text(), end="")
+    else:
+        for path in files:
+            print(f"card: {path}")

@@ -1,0 +1,149 @@
+"""Audits of protections of images by a few releases: every cell of one is a canary."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sfumato.dp.audit.neighbours import GREY, Mechanism
+from sfumato.dp.audit.one_run import Guesses, OneRunAudit, concluded, guess, planned_guesses, proves
+from sfumato.dp.guarantee import Guarantee
+from sfumato.errors import ConfigError
+
+_WHITE = 255
+_LEAST = 20  # canaries: fewer prove nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneReleaseConfig:
+    """How much is tried.
+
+    Attributes:
+        shape: (C, H, W) of the audited images. A guarantee holds for every shape; large ones have many cells.
+        pixels: m, how many pixels a canary has.
+        releases: how many images are released.
+        confidence: the bound holds with at least this probability.
+        delta: of the (ε, δ) that zCDP is read as: no bound from one run is known of ρ itself.
+        seed: of the coins. The mechanism's noise is its own affair.
+    """
+
+    shape: tuple[int, int, int] = (3, 224, 224)
+    pixels: int = 1
+    releases: int = 1
+    confidence: float = 0.99
+    delta: float = 1e-5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.shape) < 1:
+            raise ConfigError(f"shape: channels, height and width are at least 1, got {self.shape}")
+        if self.pixels < 1:
+            raise ConfigError(f"pixels={self.pixels}: a canary has at least 1 pixel")
+        if self.releases < 1:
+            raise ConfigError(f"releases={self.releases}: at least 1")
+
+
+def audit_release(mechanism: Mechanism, stated: Guarantee | None, config: OneReleaseConfig) -> OneRunAudit:
+    """Prove a lower bound on what a mechanism gives away of m pixels, by a few releases.
+
+    A grey image has m pixels of each cell black or white, by a coin each; where m is more than a cell holds,
+    of each group of cells. Whoever guesses the coins guesses many independent bits, each of which the
+    guarantee protects. A canary's score is the mean of what is released in its place, less the median of all;
+    or that of the difference to a grey image released next to it, or in another call, where differences vary
+    less: that is so where noise is reused. The coins are looked at last.
+
+    Cells at a border that are smaller are left out, and so are neighbours of other kinds: `audit` tries more,
+    with many more releases.
+
+    Args:
+        mechanism: protects a batch, with noise of its own.
+        stated: what it claims for `config.pixels` pixels; None: nothing, and the bound is one of ε.
+        config: how much is tried.
+
+    Raises:
+        ConfigError: the guarantee is about another number of pixels, what is released is not uint8, or there
+            are too few cells.
+    """
+    if stated is not None and stated.pixels != config.pixels:
+        raise ConfigError(
+            f"the guarantee is about {stated.pixels} pixels and the audit about {config.pixels}: "
+            "ask the protection for its guarantee of that many"
+        )
+    if stated is not None and stated.definition == "concentrated":
+        stated = stated.to("approximate", delta=config.delta)
+    definition, delta = (stated.definition, stated.delta) if stated else ("pure", 0.0)
+    grey = torch.full((1, *config.shape), GREY, dtype=torch.uint8)
+    released = mechanism(grey)
+    if released.dtype != torch.uint8 or released.ndim != 4:
+        raise ConfigError(
+            f"the mechanism returns {released.ndim} axes of {released.dtype}: an audit reads the "
+            "(N, C, h, w) uint8 values that leave the device"
+        )
+    cells = _cells(config, released.shape[2:])  # (n, pixels of a group of cells)
+    places = cells[:, : config.pixels]
+    if len(places) * config.releases < _LEAST:
+        raise ConfigError(
+            f"{len(places)} canaries in a release and {config.releases} releases: fewer than {_LEAST} "
+            "canaries prove nothing; take a larger shape, or more releases"
+        )
+    each = planned_guesses(
+        len(places) * config.releases,
+        mu=_about(stated),
+        bound=lambda guesses: proves(guesses, definition, delta=delta, confidence=config.confidence),
+    )
+    coins = torch.Generator().manual_seed(config.seed)
+    together = Guesses(canaries=0, guesses=0, right=0)
+    for _ in range(config.releases):
+        white = torch.rand(len(places), generator=coins) < 0.5
+        image = grey.clone().flatten(2)
+        image[:, :, places.flatten()] = (
+            torch.where(white, _WHITE, 0).to(torch.uint8).repeat_interleave(config.pixels)
+        )
+        scores = _scores(mechanism, image.view_as(grey), grey, places)
+        together += guess(scores, white, guesses=max(1, each // config.releases))
+    return concluded(
+        together,
+        definition=definition,
+        stated=stated.value if stated else None,
+        delta=delta,
+        confidence=config.confidence,
+        runs=config.releases,
+        run="release",
+    )
+
+
+def _cells(config: OneReleaseConfig, size: torch.Size) -> Tensor:
+    """(n, k) the pixels of whole cells, k of as many cells together as m pixels need."""
+    height, width = config.shape[1:]
+    cell = -(-height // size[0])
+    pixels = torch.arange(height * width).view(height, width)
+    pixels = pixels[: height // cell * cell, : width // cell * cell]
+    whole = pixels.unfold(0, cell, cell).unfold(1, cell, cell).flatten(0, 1).flatten(1)  # (cells, cell^2)
+    together = -(-config.pixels // cell**2)
+    groups = len(whole) // together
+    return whole[: groups * together].reshape(groups, -1)
+
+
+def _scores(mechanism: Mechanism, image: Tensor, grey: Tensor, places: Tensor) -> Tensor:
+    """(n,) above 0 for a canary that seems white; of one release."""
+    first, again = mechanism(torch.cat([image, grey])), mechanism(torch.cat([grey, grey]))
+    own, beside, other = (
+        _shown(values, image.shape, places) for values in (first[0], first[1], again[0])
+    )  # (n,) each
+    view = min((own, own - beside, own - other), key=lambda values: values.var().item())
+    return view - view.median()
+
+
+def _shown(values: Tensor, shape: torch.Size, places: Tensor) -> Tensor:
+    """(C', h, w) values -> (n,) their mean where each canary lies."""
+    height, width = shape[2:]
+    rows = places // width * values.shape[1] // height
+    columns = places % width * values.shape[2] // width
+    return values.double().mean(0)[rows, columns].mean(1)
+
+
+def _about(stated: Guarantee | None) -> float:
+    """A μ for the number of guesses: it decides how much is proved, and not whether it holds."""
+    if stated is None:
+        return 2.0
+    return stated.value if stated.definition == "gaussian" else stated.value / 2

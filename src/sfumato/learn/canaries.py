@@ -1,0 +1,223 @@
+"""Many canaries in ONE private meta-training: each a task of the pool, in or out by a fair coin.
+
+For the bounds of `dp.audit.one_run`. Where `canary_run` gives one number a training, here every place of the
+pool is a trial of its own: what a training gives away of one task, it gives away of each.
+
+A canary's images all have one bright pixel, its own, so that in a network of one linear layer canaries move
+parameters of their own and none hides another. In other networks directions are less far apart, and the
+adversary takes off what the other canaries may add, which costs some of what could be seen. Batch norm over a
+task sees nothing where all images are alike: a network with it proves little, and convicts nobody wrongly.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from sfumato.data.labelled import Label, LabelledImages
+from sfumato.dp.accounting.cross_checks import gaussian_mu
+from sfumato.dp.audit.one_run import Guesses, OneRunAudit, concluded, guess, planned_guesses, proves
+from sfumato.dp.guarantee import Definition
+from sfumato.episodes import seed_of
+from sfumato.errors import ConfigError
+from sfumato.learn import meta
+from sfumato.learn.canary import expected, peopled, with_noise
+from sfumato.learn.meta import MetaConfig
+from sfumato.learn.task_pool import disjoint_pool
+from sfumato.protect import parse
+
+_BRIGHT = 255
+_LEAST_LEFT = 16  # values of an update that no canary explains: by these the size of the noise is measured
+_REUSED = 0.5  # of the deviation of fresh noise; what differs less between two steps was not drawn anew
+_TINY = 1e-6  # a deviation where there is no noise
+
+
+def bright(config: MetaConfig, *, places: int, image: tuple[int, int, int], seed: int) -> LabelledImages:
+    """Images for a pool of so many places, just enough for the way, shot and queries.
+
+    Args:
+        config: of the training.
+        places: of the pool, from 2 to the number of values of an image.
+        image: (C, H, W).
+        seed: of the training, which deals classes to tasks.
+
+    Raises:
+        ConfigError: more places than an image has values.
+    """
+    if places > math.prod(image):
+        raise ConfigError(
+            f"{places} canaries and {math.prod(image)} values in an image: each needs a value of its own; "
+            "take larger images, or fewer canaries"
+        )
+    shape = config.shape
+    classes, each = places * shape.way, shape.shot + shape.queries
+    codes = torch.arange(classes).repeat_interleave(each)
+    label = Label(codes, tuple(str(c) for c in range(classes)))
+    images = torch.zeros(len(codes), math.prod(image), dtype=torch.uint8)
+    for value, task in enumerate(disjoint_pool(label, shape, seed=seed).tasks):
+        images[torch.cat(task), value] = _BRIGHT
+    return LabelledImages("canaries", images.unflatten(1, image), {"class": label})
+
+
+def scores_of_run(
+    config: MetaConfig, inserted: Tensor, *, image: tuple[int, int, int], seed: int = 0
+) -> Tensor:
+    """One private training with some of the canaries -> (places,) about the log odds that each is in.
+
+    The adversary is that of `canary_run`: they know the code, every setting, all canaries, the first
+    parameters, and every noised update, but not who is in.
+
+    Args:
+        config: with `private` and a noise multiplier; see `with_noise`.
+        inserted: (places,) bool, the coins: which canaries are in.
+        image: (C, H, W).
+        seed: of the weights.
+
+    Raises:
+        ConfigError: too few parameters to tell so many canaries, or what `canary_run` refuses.
+    """
+    places = len(inserted)
+    config = with_noise(config, places)
+    updates: list[Tensor] = []
+    training = meta.Training(
+        bright(config, places=places, image=image, seed=seed),
+        parse("none"),
+        config,
+        "class",
+        seed,
+        image,
+        lambda update, _: updates.append(update),
+    )
+    promise = peopled(training, inserted)
+    adversary = _Adversary(promise._rate, places)
+    while training.done < config.steps:
+        idle, shifts, spread = expected(training, promise, torch.arange(places))
+        if not training.step():
+            break
+        spread = spread.clamp(min=1e-12)
+        adversary.look((updates[-1].double() - idle) / spread, shifts / spread)
+    return adversary.scores
+
+
+def audit_canaries(
+    config: MetaConfig,
+    *,
+    places: int,
+    image: tuple[int, int, int],
+    runs: int = 1,
+    of_mu: bool = False,
+    confidence: float = 0.99,
+    seed: int = 0,
+) -> OneRunAudit:
+    """Prove a lower bound on what a private training gives away of a task, by the canaries of a few runs.
+
+    Args:
+        config: with `private`; noise is calibrated where none is given.
+        places: m, how many canaries a run has, each in or out by a fair coin.
+        image: (C, H, W), with m values or more.
+        runs: how many trainings, whose canaries count together.
+        of_mu: whether to bound μ and not ε at the δ of the promise, where every task takes part in every
+            step: there the noise alone decides, and μ = sqrt(steps) / z is stated.
+        confidence: the bound holds with at least this probability.
+        seed: of the coins and of the weights. The noise of a run is its own affair.
+
+    Raises:
+        ConfigError: a μ of a training that samples, or what `scores_of_run` refuses.
+    """
+    config = with_noise(config, places)
+    private = config.private
+    assert private is not None
+    assert private.noise_multiplier is not None
+    definition: Definition = "gaussian" if of_mu else "approximate"
+    stated, mu, delta = private.epsilon, gaussian_mu(private.epsilon, private.delta), private.delta
+    if of_mu:
+        if config.tasks != places:
+            raise ConfigError(
+                f"tasks={config.tasks} of {places}: a training that samples its tasks states no mu; audit "
+                "its (eps, delta), or let all tasks take part"
+            )
+        stated = mu = config.steps**0.5 / private.noise_multiplier
+        delta = 0.0
+    each = planned_guesses(
+        places * runs,
+        mu=mu,
+        bound=lambda guesses: proves(guesses, definition, delta=delta, confidence=confidence),
+    )
+    # Of a stream of their own: the weights are drawn by the seed itself, and must not know the coins.
+    coins = torch.Generator().manual_seed(seed_of(seed, places))
+    together = Guesses(canaries=0, guesses=0, right=0)
+    for number in range(runs):
+        inserted = torch.rand(places, generator=coins) < 0.5
+        scores = scores_of_run(config, inserted, image=image, seed=seed + number)
+        together += guess(scores, inserted, guesses=max(1, each // runs))
+    return concluded(
+        together,
+        definition=definition,
+        stated=stated,
+        delta=delta,
+        confidence=confidence,
+        runs=runs,
+    )
+
+
+class _Adversary:
+    """Adds up what the updates say of each canary. State: the scores, and earlier updates."""
+
+    def __init__(self, rate: float, canaries: int) -> None:
+        self.scores = torch.zeros(canaries, dtype=torch.float64)
+        self._rate = rate
+        self._earlier: list[Tensor] = []
+
+    def look(self, seen: Tensor, shifts: Tensor) -> None:
+        """One step: (P,) what was released and (m, P) what each canary adds, in deviations of the noise.
+
+        Noise that was used before cancels between two steps, and then the canaries that took part in one of
+        them stand out: so differences are looked at as well, where they are too small for fresh noise.
+        """
+        rate = self._rate
+        _, canary, length = _told(seen, shifts, mean=rate / 2, variance=rate / 2 * (1 - rate / 2))
+        self.scores += _log_odds(rate, canary - length / 2)
+        # The chance that a canary that is in took part in this step and not in the other.
+        one = rate * (1 - rate)
+        for earlier in self._earlier if one else ():
+            size, canary, length = _told((seen - earlier) / 2**0.5, shifts / 2**0.5, mean=0.0, variance=one)
+            if size < _REUSED:
+                either = torch.logaddexp(canary, -canary) - math.log(2)
+                self.scores += _log_odds(2 * one, either - length / 2)
+        self._earlier.append(seen)
+
+
+def _log_odds(chance: float, ratio: Tensor) -> Tensor:
+    """ln(1 - q + q e^x): a canary that is in takes part with a chance of q, and e^x are the odds of that."""
+    if chance >= 1:
+        return ratio
+    return torch.logaddexp(torch.tensor(math.log1p(-chance)).double(), math.log(chance) + ratio)
+
+
+def _told(seen: Tensor, shifts: Tensor, *, mean: float, variance: float) -> tuple[float, Tensor, Tensor]:
+    """The deviation of the noise, and for each canary (m,) <x, d> and |d|^2, in deviations of the rest.
+
+    The rest is noise, and the other canaries, each there with that mean and variance v; x is what was seen
+    less their means. Its covariance is K_i = I + v Σ_k d_k d_k^T over k other than i: with A = D D^T and
+    W = (I + v A)^-1, the diagonal of W A has d_i K^-1 d_i with i among them, and leaving i out divides that
+    by 1 - v times itself (Sherman & Morrison 1950).
+
+    The noise may be smaller than stated: its deviation is that of what no canary explains.
+    """
+    products = shifts @ shifts.T  # (m, m)
+    along = shifts @ seen  # (m,)
+    left = len(seen) - len(shifts)
+    if left < _LEAST_LEFT:
+        raise ConfigError(
+            f"{len(shifts)} canaries and {len(seen)} parameters: the noise is measured where no canary is; "
+            f"take {len(seen) - _LEAST_LEFT} canaries or fewer, or a larger network"
+        )
+    explained = torch.linalg.lstsq(products, along[:, None], driver="gelsd").solution[:, 0] @ shifts
+    size = max(((seen - explained).norm() / left**0.5).item(), _TINY)
+    products, along = products / size**2, along / size**2
+    eye = torch.eye(len(shifts), dtype=torch.float64)
+    whitened = torch.linalg.solve(eye + variance * products, torch.cat([products, along[:, None]], 1))
+    lengths = whitened[:, :-1].diagonal()
+    centred = whitened[:, -1] - mean * (whitened[:, :-1].sum(1) - lengths)
+    alone = (1 - variance * lengths).clamp(min=1e-9)
+    return size, centred / alone, lengths / alone

@@ -1,0 +1,264 @@
+"""Model cards that people can read: what an artefact is, was trained on and for, proves, and does not say.
+
+Source: Mitchell et al. 2019, "Model Cards for Model Reporting", whose headings these are, as far as an
+artefact knows. Nothing is written here that the file does not say, or that does not follow from it.
+"""
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sfumato import artefacts
+from sfumato.data.catalogue import SOURCES
+from sfumato.errors import ArtefactError
+from sfumato.files import printable
+from sfumato.learn import meta
+from sfumato.learn.cards import describing
+from sfumato.networks.pretrained import is_pretrained
+from sfumato.protect import answer, feature, mask, parse
+from sfumato.protect import code as codes
+from sfumato.protect.naming import guarantee_words, naming_words
+
+_WHAT = {
+    codes.KIND: "the encoder of a code: a device sends its bits or numbers in place of an image",
+    feature.KIND: "a private feature: a device sends its numbers in place of an image",
+    mask.KIND: "a mask: a device shows the pixels that the task needs, and no others",
+    answer.KIND: "a classifier for devices, which send the name of a class in place of an image",
+    "few-shot": "a few-shot classifier of releases, which learns new classes from a few examples",
+    "classifier": "a classifier of releases",
+    "meta": "a start from which new classes are learned in a few steps",
+    "semsim": "a measure of how alike two images are to people",
+    "start": "an encoder with which trainings begin",
+}
+_USED = {
+    codes.KIND: ("sfumato protect PHOTOS RELEASED --with code:artefact={path}", "sfumato serve {path}"),
+    feature.KIND: (
+        "sfumato protect PHOTOS RELEASED --with feature:artefact={path},noise=0.3",
+        "sfumato serve {path}",
+    ),
+    mask.KIND: ("sfumato protect PHOTOS RELEASED --with mask:artefact={path}",),
+    answer.KIND: ("sfumato protect PHOTOS RELEASED --with answer:artefact={path}",),
+    "few-shot": ("sfumato serve {path}",),
+    "meta": ("sfumato serve {path}",),
+    "semsim": ("sfumato assess ORIGINALS OTHERS --semsim {path}",),
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, and what stands under it, a sentence or a command each."""
+
+    heading: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What there is to say of an artefact.
+
+    Attributes:
+        name: of its file.
+        sections: in the order in which they are read.
+        card: what the artefact says of itself, as it was saved.
+    """
+
+    name: str
+    sections: tuple[Section, ...]
+    card: Mapping[str, Any]
+
+    def as_text(self) -> str:
+        """For a terminal."""
+        parts = [
+            f"{each.heading}\n" + "".join(f"  {printable(line)}\n" for line in each.lines)
+            for each in self.sections
+        ]
+        return "\n".join([f"{printable(self.name)}\n", *parts])
+
+    def as_markdown(self) -> str:
+        """For a code host or a site."""
+        parts = [
+            f"## {each.heading}\n\n" + "".join(f"- {line}\n" for line in each.lines) for each in self.sections
+        ]
+        return "\n".join([f"# {self.name}\n", *parts])
+
+    def as_html(self) -> str:
+        """A page that needs nothing else, and asks no other host for anything."""
+        parts = [
+            f"<h2>{html.escape(each.heading)}</h2>\n<ul>\n"
+            + "".join(f"<li>{html.escape(line)}</li>\n" for line in each.lines)
+            + "</ul>\n"
+            for each in self.sections
+        ]
+        title = html.escape(self.name)
+        return (
+            '<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{title}</title>\n<style>{_STYLE}</style>\n<h1>{title}</h1>\n{''.join(parts)}</html>\n"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Fit for JSON: the sections, and the card itself."""
+        sections = {each.heading: list(each.lines) for each in self.sections}
+        return {"name": self.name, "sections": sections, "card": dict(self.card)}
+
+
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:44rem;margin:2rem auto;padding:0 1rem;"
+    "overflow-wrap:anywhere;color-scheme:light dark}h1{font-size:1.5rem}"
+    "h2{font-size:1.1rem;margin-bottom:.3rem}"
+    "ul{margin-top:0;padding-left:1.2rem}"
+)
+
+
+def describe(path: str | Path, *, measured: Sequence[str] = ()) -> ModelCard:
+    """The model card of an artefact.
+
+    Args:
+        path: of the artefact, of any kind.
+        measured: what a study found out about it, a sentence each; nothing where none is known.
+
+    Raises:
+        ArtefactError: no such file, damaged, or not written by sfumato.
+    """
+    path = Path(path)
+    kind = str(artefacts.read_card(path).get("kind"))
+    _, card = artefacts.load(path, kind=kind)
+    what = _WHAT.get(kind, f"an artefact of kind {kind!r}")
+    with describing(path, kind):
+        sections = [
+            Section("What it is", (f"{what[0].upper()}{what[1:]}.", *_made(path, card))),
+            Section("What it was trained on and for", _trained(card)),
+            Section("What is proved", _proved(path, kind, card)),
+            Section("Accuracy", _accuracy(card)),
+            Section("Adversaries", tuple(measured) or (_NOT_ATTACKED,)),
+            Section("Limits", _limits(card)),
+            Section("Licence", _licence(card)),
+        ]
+    if kind in _USED:
+        sections.append(Section("How to use it", tuple(line.format(path=path) for line in _USED[kind])))
+    return ModelCard(path.name, tuple(sections), card)
+
+
+_NOT_ATTACKED = (
+    "The file knows of no attack on what it releases. `sfumato demo` and `sfumato study run` try all "
+    "adversaries; an artefact in the folder of such a run is shown with what they found."
+)
+
+
+def _made(path: Path, card: Mapping[str, Any]) -> tuple[str, ...]:
+    verified = (
+        "The file is as it was saved: card and weights have its digest."
+        if artefacts.is_verified(path)
+        else "An earlier version saved it without a digest, so nobody can tell whether it was changed."
+    )
+    return (f"Saved by sfumato {card.get('version') or 'of an unknown version'}.", verified)
+
+
+def _trained(card: Mapping[str, Any]) -> tuple[str, ...]:
+    lines = []
+    if isinstance(data := card.get("data"), Mapping) and "images" in data:
+        lines.append(f"Trained on {data['images']:,} images of the source {data['name']!r}.")
+    if target := card.get("target"):
+        lines.append(f"Trained to tell {target!r}.")
+    if classes := card.get("classes"):
+        lines.append(_classes(classes))
+    if sensitive := card.get("sensitive"):
+        names = sensitive if isinstance(sensitive, str) else ", ".join(sensitive)
+        lines.append(f"Trained against telling: {names}.")
+    shape = card.get("shape") or card.get("image")
+    if shape:
+        channels, height, width = shape
+        colour = "colour" if channels == 3 else "grey" if channels == 1 else f"{channels} channels"
+        lines.append(f"It takes images of {width}x{height} pixels, in {colour}.")
+    specs = card.get("specs") or ([card["spec"]] if "spec" in card else [])
+    if specs:
+        lines.append(f"It takes releases of: {', '.join(specs)}.")
+    return tuple(lines) or ("The file does not say.",)
+
+
+def _classes(classes: Any) -> str:
+    if isinstance(classes, Mapping):
+        return "; ".join(f"Classes of {label}: {', '.join(names)}" for label, names in classes.items()) + "."
+    if isinstance(classes, int):
+        return f"There were {classes} training classes. It is for other classes of the same kind."
+    shown = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
+    return f"{len(classes)} classes: {shown}."
+
+
+def _proved(path: Path, kind: str, card: Mapping[str, Any]) -> tuple[str, ...]:
+    lines = []
+    shape = card.get("shape") or card.get("image")
+    if shape and kind in (codes.KIND, feature.KIND, mask.KIND, answer.KIND):
+        settings = card.get("config", {})
+        protection: Any
+        if kind == codes.KIND:
+            given = {name: settings.get(name) for name in ("norm", "noise", "flip")}
+            protection = codes.Code(str(path), **given)
+        elif kind == feature.KIND:
+            protection = feature.Feature(str(path), noise=0.0)
+        elif kind == mask.KIND:
+            protection = mask.Mask(str(path))
+        else:
+            protection = answer.Answer(str(path))
+        lines.append(f"Of who a release shows: {naming_words(protection, tuple(shape))}.")
+        if protection.guarantee(tuple(shape)) is not None:
+            lines.append(f"Of its pixels: {guarantee_words(protection, tuple(shape))}.")
+    elif shape:
+        for spec in card.get("specs") or ([card["spec"]] if "spec" in card else []):
+            lines.append(f"Of {spec}, which it takes: {_of_spec(spec, tuple(shape))}.")
+    trained = meta.promise(dict(card)) if kind == "meta" else "nothing is promised to them"
+    lines.append(f"Of the images it was trained on: {trained}.")
+    return tuple(lines)
+
+
+def _of_spec(spec: str, shape: tuple[int, int, int]) -> str:
+    try:
+        return guarantee_words(parse(spec), shape)
+    except ArtefactError:  # a protection whose own artefact is not here
+        return "what its own artefact proves, which is another file"
+
+
+def _accuracy(card: Mapping[str, Any]) -> tuple[str, ...]:
+    lines = []
+    if isinstance(share := card.get("validation_accuracy"), int | float):
+        lines.append(f"{share:.1%} of validation images.")
+    for label, value in (
+        (card.get("accuracies") or {}).items() if isinstance(card.get("accuracies"), Mapping) else ()
+    ):
+        lines.append(f"{value:.1%} of validation images, of {label}.")
+    if not lines:
+        return ("The file does not say.",)
+    return (
+        *lines,
+        "These images also chose the best epoch, so that new images may be told a little less often.",
+    )
+
+
+def _limits(card: Mapping[str, Any]) -> tuple[str, ...]:
+    lines = ["It is for images like those it was trained on; on others it may be wrong without a sign of it."]
+    refusal = card.get("refusal") or (card.get("prototypes") or {}).get("refusal")
+    if isinstance(refusal, Mapping):
+        lines.append(
+            f"It refuses images of unknown classes: {refusal['refused']:.0%} of them where it was tried, "
+            f"while {refusal['accepted']:.0%} of known ones were accepted."
+        )
+    lines.append("Several releases of one person tell more than one. The ledger of the device counts them.")
+    return tuple(lines)
+
+
+def _licence(card: Mapping[str, Any]) -> tuple[str, ...]:
+    lines = ["The file states no licence: whoever trained it decides, as far as its data and encoder allow."]
+    name = card["data"].get("name") if isinstance(card.get("data"), Mapping) else None
+    if isinstance(name, str) and name in SOURCES:
+        lines.append(f"Data: {SOURCES[name].terms}.")
+    elif name is not None:
+        lines.append("Data: of the person who trained it.")
+    settings = card.get("config")
+    encoder = settings.get("encoder") or settings.get("network") if isinstance(settings, Mapping) else None
+    if isinstance(encoder, str) and is_pretrained(encoder):
+        lines.append(
+            f"It holds the weights of another network, {encoder}, whose licence holds for this file."
+        )
+    return tuple(lines)

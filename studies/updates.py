@@ -1,0 +1,241 @@
+"""What updates of federated clients give away: local steps, batches and noise; SPEAR; and clients of Flower.
+
+    python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
+    python studies/updates.py                # some 20 minutes on one core; stopped, it goes on
+    python studies/updates.py spear steps    # these parts alone
+    python studies/updates.py flower         # audits what studies/flower_clients.py left under runs/updates
+
+A cell of `steps` is one audit of updates as `sfumato audit update` makes it. Clients train by SGD on all of their
+images in each local step; with DP by Opacus, noise multiplier 1 and clipping norm 1. Images are of CIFAR-10,
+labels of clients are not told to the adversary. Nothing is chosen by these figures: settings are the defaults of
+the audit, but for the number of search steps.
+
+Records are studies/results/updates/PART.json; a cell that is there is not made again.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from opacus import PrivacyEngine
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+import sfumato
+from sfumato import data, images
+from sfumato.assess import similarity
+from sfumato.assess.matching import match
+from sfumato.attack import spear
+from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, invert, share
+from sfumato.attack.updates import Update, load, recorded
+from sfumato.audits.findings import Report
+from sfumato.audits.update import Truth, UpdateAuditConfig, audit_update
+from sfumato.files import whole
+from sfumato.networks import LeNet
+
+RECORDS = Path(__file__).parent / "results" / "updates"
+FEDERATIONS = Path("runs/updates")
+SHAPE = (3, 32, 32)
+RATE = 0.05
+STEPS, BATCHES = (1, 5, 20), (1, 8, 32)
+CLIENTS = {1: 2, 8: 1, 32: 1}  # of a batch size
+SEARCH = {"steps": 150, "flower": 300}  # steps
+NOISE, NORM = 1.0, 1.0
+TRIES = 5  # batches of SPEAR
+
+
+def network(name: str, classes: int = 10, *, seed: int = 0) -> nn.Module:
+    """Untrained, as federated training begins; the same as in studies/flower_clients.py for seed 0."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        if name == "lenet":
+            return LeNet(SHAPE, classes)
+        return nn.Sequential(nn.Flatten(), nn.Linear(3072, 256), nn.ReLU(), nn.Linear(256, classes))
+
+
+def photographs(count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """(N, 3, 32, 32) float images of the test split and (N,) labels."""
+    loaded = data.load("table:runs/data/cifar10/table.csv", size=32)
+    rows = loaded.splits["test"]
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count]]
+    return images.to_float(loaded.images[rows]), loaded.label("class").codes[rows]
+
+
+def trained(name: str, pictures: Tensor, labels: Tensor, *, steps: int, private: bool, seed: int) -> Update:
+    """The update of a client, recorded around its training."""
+    model = network(name, seed=seed)
+    optimiser: Any = torch.optim.SGD(model.parameters(), lr=RATE)
+    step: nn.Module = model
+    if private:
+        step, optimiser, _ = PrivacyEngine().make_private(
+            module=model,
+            optimizer=optimiser,
+            data_loader=DataLoader(TensorDataset(pictures, labels), batch_size=len(pictures)),
+            noise_multiplier=NOISE,
+            max_grad_norm=NORM,
+            poisson_sampling=False,
+        )
+    with torch.random.fork_rng(), recorded(model, images=len(pictures), optimiser=optimiser) as recording:
+        torch.manual_seed(seed)  # of the noise: a study may repeat it, a release may not
+        for _ in range(steps):
+            optimiser.zero_grad()
+            functional.cross_entropy(step(pictures), labels).backward()
+            optimiser.step()
+    return recording.update
+
+
+def figures(report: Report) -> dict[str, Any]:
+    """What a record keeps of a report."""
+    said = {finding.name: finding for finding in report.findings}
+    exact, search = said["exact"].figures, said["search"].figures
+    return {
+        "labels_right": said["labels"].figures["right"],
+        "exact": exact.get("came_back", 0),
+        "searched": search.get("came_back", 0),
+        "psnr": search.get("psnr", []),
+        "ssim": search.get("ssim") or [],
+        "cost": search.get("cost"),
+        "bound": said["bound"].figures.get("bounds", {}).get("100"),
+        "sentence": report.sentence,
+    }
+
+
+def audited(name: str, update: Update, truth: Truth, classes: int, *, search: int) -> dict[str, Any]:
+    """One audit. The labels judge it, and are not told: the search takes those that it reads."""
+    begun = time.time()
+    model = network(name, classes)
+    config = UpdateAuditConfig(search_steps=search)
+    report = audit_update(model, update, SHAPE, truth=truth, config=config)
+    return {
+        **figures(report),
+        "images": update.training.images,
+        "seconds": round(time.time() - begun, 1),
+    }
+
+
+def steps_cells() -> Iterator[tuple[str, Any]]:
+    """Name of a cell, and how it is made."""
+    # The longest last.
+    for private, steps, batch, name in product((False, True), STEPS, BATCHES, ("mlp", "lenet")):
+        yield f"{name}-{batch}-{steps}-{'dp' if private else 'plain'}", (name, batch, steps, private)
+
+
+def steps_cell(settings: tuple[str, int, int, bool]) -> dict[str, Any]:
+    """All clients of one setting."""
+    name, batch, steps, private = settings
+    clients = []
+    for client in range(CLIENTS[batch]):
+        pictures, labels = photographs(batch, seed=100 * batch + client)
+        update = trained(name, pictures, labels, steps=steps, private=private, seed=client)
+        clients.append(audited(name, update, Truth(pictures, labels), 10, search=SEARCH["steps"]))
+    return {"network": name, "batch": batch, "steps": steps, "private": private, "clients": clients}
+
+
+def spear_cells() -> Iterator[tuple[str, Any]]:
+    """Batches, on a network of realistic width."""
+    for batch in (2, 4, 8):
+        for attempt in range(TRIES):
+            yield f"{batch}-{attempt}", (batch, attempt)
+
+
+def spear_cell(settings: tuple[int, int]) -> dict[str, Any]:
+    """SPEAR in single and double precision, and Inverting Gradients with the labels given, on the same batch."""
+    batch, attempt = settings
+    pictures, labels = photographs(batch, seed=1000 + attempt)
+    with torch.random.fork_rng():
+        torch.manual_seed(attempt)
+        layers = [nn.Linear(3072, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10)]
+        model = nn.Sequential(nn.Flatten(), *layers)
+    result: dict[str, Any] = {"batch": batch, "attempt": attempt}
+    for precision, dtype in (("double", torch.float64), ("single", torch.float32)):
+        own = nn.Sequential(*model).to(dtype)
+        shared = share(own, pictures.to(dtype), labels)
+        begun = time.time()
+        found = spear.recover(own, shared, SHAPE, generator=torch.Generator().manual_seed(attempt))
+        seconds = time.time() - begun
+        ordered = found.images[match(pictures, found.images)]
+        psnr = similarity.psnr(pictures, ordered.clamp(0, 1)).clamp(max=200)
+        result[precision] = {
+            "least_psnr": psnr.min().item(),
+            "match": found.match,
+            "drawn": found.drawn,
+            "seconds": round(seconds, 2),
+        }
+    model = model.float()
+    knows = ThreatModel(shape=SHAPE, batch=batch, labels=labels)
+    config = replace(INVERTING_GRADIENTS, labels="known", total_variation=1e-2, steps=1000)
+    begun = time.time()
+    rebuilt = invert(model, share(model, pictures, labels), knows, config, seed=attempt)
+    psnr = similarity.psnr(pictures, rebuilt.images[match(pictures, rebuilt.images)])
+    result["search"] = {"psnr": psnr.tolist(), "seconds": round(time.time() - begun, 2)}
+    return result
+
+
+def flower_cells() -> Iterator[tuple[str, Any]]:
+    """Clients of federations that ran."""
+    for folder in sorted(FEDERATIONS.glob("*/client-*")):
+        yield f"{folder.parent.name}-{folder.name}", folder
+
+
+def flower_cell(folder: Path) -> dict[str, Any]:
+    """The update of one client, as it came."""
+    source, name = folder.parent.name.split("-")
+    truth = load_file(folder / "truth.safetensors")
+    update = load(folder / "update-1.safetensors")
+    classes = list(update.change.values())[-1].shape[0]
+    known = Truth(truth["images"], truth["labels"])
+    result = audited(name, update, known, classes, search=SEARCH["flower"])
+    training = {
+        "images": update.training.images,
+        "batch": update.training.together,
+        "steps": update.training.steps,
+    }
+    return {"data": source, "network": name, "training": training, **result}
+
+
+PARTS = {
+    "spear": (spear_cells, spear_cell),
+    "steps": (steps_cells, steps_cell),
+    "flower": (flower_cells, flower_cell),
+}
+
+
+def make(part: str) -> None:
+    """The cells of a part that have no record yet."""
+    path = RECORDS / f"{part}.json"
+    record = json.loads(path.read_text()) if path.exists() else {"cells": {}}
+    cells, measure = PARTS[part]
+    for name, settings in cells():
+        if name in record["cells"]:
+            continue
+        record["cells"][name] = measure(settings)
+        search = SEARCH.get(part, 0)
+        record["settings"] = {"rate": RATE, "search_steps": search, "noise": NOISE, "norm": NORM}
+        record["sfumato"] = sfumato.__version__
+        with whole(path) as temporary:
+            temporary.write_text(json.dumps(record, indent=1) + "\n")
+        print(f"{part}: {name}", flush=True)
+
+
+def main() -> None:
+    """Make what is missing."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="default: all")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", category=UserWarning)  # Opacus, of its generator and of hooks
+    for part in options.parts or PARTS:
+        make(part)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""Updates as people have them: recorded around a training loop, returned by a Flower client, and as files."""
+
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from opacus import PrivacyEngine
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from sfumato.attack.gradient_inversion import captured, share
+from sfumato.attack.updates import (
+    LocalTraining,
+    Noise,
+    Update,
+    flower,
+    load,
+    of_gradient,
+    of_states,
+    recorded,
+    save,
+)
+from sfumato.errors import ConfigError, DataError
+
+IMAGES = torch.rand(6, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
+
+
+def network() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 3))
+
+
+def fit(model: nn.Module, *, epochs: int = 2, batch: int = 2, **options: float) -> None:
+    optimiser = torch.optim.SGD(model.parameters(), **{"lr": 0.1, **options})
+    for _ in range(epochs):
+        for images, labels in zip(IMAGES.split(batch), LABELS.split(batch), strict=True):
+            optimiser.zero_grad()
+            functional.cross_entropy(model(images), labels).backward()
+            optimiser.step()
+
+
+class Client:
+    """A NumPyClient as its tutorial writes it."""
+
+    def __init__(self) -> None:
+        self.model = network()
+
+    def fit(self, parameters: list[Any], config: dict[str, Any]) -> tuple[list[Any], int, dict[str, Any]]:
+        state = dict(zip(self.model.state_dict(), map(torch.tensor, parameters), strict=True))
+        self.model.load_state_dict(state)
+        fit(self.model)
+        return arrays(self.model), len(IMAGES), {}
+
+
+def arrays(model: nn.Module) -> list[Any]:
+    return [tensor.numpy() for tensor in model.state_dict().values()]
+
+
+def same(first: Any, second: Any) -> None:
+    assert first.keys() == second.keys()
+    for name in first:
+        torch.testing.assert_close(first[name], second[name])
+
+
+# Recording
+
+
+def test_a_recording_has_the_change_and_how_the_client_trained():
+    model, before = network(), network().state_dict()
+    with recorded(model, images=6) as recording:
+        fit(model)
+    update = recording.update
+    assert update.training == LocalTraining(images=6, steps=6, rate=0.1, batch=2)
+    for name, after in model.named_parameters():
+        torch.testing.assert_close(update.change[name], before[name] - after.detach())
+
+
+def test_one_step_on_all_images_is_the_gradient_of_the_batch():
+    model = network()
+    expected = share(model, IMAGES, LABELS)
+    with recorded(model) as recording:
+        fit(model, epochs=1, batch=6)
+    assert recording.update.training == LocalTraining(images=6, steps=1, rate=0.1)
+    _, update = recording.update.fitted(network())
+    gradient = update.gradient
+    assert gradient is not None
+    for name in expected:
+        torch.testing.assert_close(gradient[name], expected[name], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"momentum": 0.9}, {"weight_decay": 0.1}])
+def test_an_optimiser_that_is_more_than_sgd_is_not_taken_for_it(options):
+    model = network()
+    with recorded(model, images=6) as recording:
+        fit(model, **options)
+    assert not recording.update.training.plain
+    assert recording.update.gradient is None
+
+
+def test_images_that_are_looked_at_in_between_do_not_count_as_a_batch():
+    model = network()
+    with recorded(model) as recording:
+        model.eval()
+        model(IMAGES[:1])
+        model.train()
+        with torch.no_grad():
+            model(IMAGES[:3])
+        fit(model, epochs=1, batch=6)
+    assert recording.update.training.images == 6
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Opacus, of its generator and of hooks
+def test_a_noisy_step_of_opacus_is_recorded_with_its_noise():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
+    data = DataLoader(TensorDataset(IMAGES, LABELS), batch_size=6)
+    private, optimiser, data = PrivacyEngine().make_private(
+        module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), data_loader=data,
+        noise_multiplier=1.5, max_grad_norm=2.0, poisson_sampling=False,
+    )  # fmt: skip
+    with recorded(model, images=6, optimiser=optimiser) as recording:
+        for images, labels in data:
+            functional.cross_entropy(private(images), labels).backward()
+            optimiser.step()
+    assert recording.update.noise == Noise(noise_multiplier=1.5, clipping_norm=2.0)
+    assert (recording.update.training.steps, recording.update.training.rate) == (1, 0.5)
+    noisy = captured(model)
+    same({name: 0.5 * each for name, each in noisy.items()}, dict(recording.update.change))
+
+
+def test_a_block_in_which_nothing_trains_or_nobody_knows_on_how_many_images_is_refused():
+    with pytest.raises(DataError, match="no optimiser made a step"), recorded(network()):
+        pass
+    model = network()
+    with pytest.raises(DataError, match="say how many images the client has"), recorded(model):
+        fit(model)
+
+
+# Flower
+
+
+def test_a_flower_client_returns_what_it_did_and_its_updates_lie_in_a_folder(tmp_path):
+    given = arrays(network())
+    expected, images, _ = Client().fit(copy.deepcopy(given), {})
+    client = flower.recorded(Client(), tmp_path / "updates")
+    for _ in range(2):
+        returned, count, _ = client.fit(copy.deepcopy(given), {})
+        assert count == images
+        assert all(map(np.array_equal, returned, expected))
+    first, second = (load(tmp_path / "updates" / f"update-{number}.safetensors") for number in (1, 2))
+    assert first.training == LocalTraining(images=6, steps=6, rate=0.1, batch=2)
+    same(first.change, second.change)
+    fitted, update = first.fitted(nn.Sequential(*network()))
+    assert list(update.change) == [name for name, _ in network().named_parameters()]
+    same(fitted.state_dict(), network().state_dict())
+    trained = dict(zip(network().state_dict(), map(torch.tensor, expected), strict=True))
+    for name, change in update.change.items():
+        torch.testing.assert_close(network().state_dict()[name] - change, trained[name])
+
+
+def test_a_mod_records_a_message_with_arrays_and_lets_others_pass(tmp_path):
+    class Array:
+        def __init__(self, values: Any) -> None:
+            self.numpy = lambda: values
+
+    def message(model: nn.Module | None, **metrics: int) -> Any:
+        record = {} if model is None else {str(n): Array(each) for n, each in enumerate(arrays(model))}
+        content = SimpleNamespace(array_records={"arrays": record}, metric_records={"metrics": metrics})
+        return SimpleNamespace(content=content, has_content=lambda: True)
+
+    trained = network()
+
+    def train(asked: Any, _: Any) -> Any:
+        fit(trained)
+        return message(trained, **{"num-examples": 6})
+
+    mod = flower.mod(tmp_path)
+    mod(message(network()), None, lambda asked, _: message(None))
+    assert not list(tmp_path.iterdir())
+    mod(message(network()), None, train)
+    update = load(tmp_path / "update-1.safetensors")
+    assert update.training.images == 6
+    _, fitted = update.fitted(network())
+    assert len(fitted.change) == len(list(network().parameters()))
+
+
+# Files
+
+
+def test_a_file_gives_back_what_was_saved(tmp_path):
+    update = Update(
+        change=share(network(), IMAGES, LABELS),
+        training=LocalTraining(images=6, steps=4, rate=0.2, batch=3, plain=False),
+        noise=Noise(noise_multiplier=0.5, clipping_norm=1.0),
+        before=network().state_dict(),
+    )
+    found = load(save(update, tmp_path / "update.safetensors"))
+    assert (found.training, found.noise) == (update.training, update.noise)
+    assert found.before is not None
+    for name, tensor in update.change.items():
+        assert torch.equal(found.change[name], tensor)
+    for name, tensor in network().state_dict().items():
+        assert torch.equal(found.before[name], tensor)
+
+
+def test_arrays_without_names_keep_their_order_beyond_ten(tmp_path):
+    layers = [layer for _ in range(6) for layer in (nn.Linear(2, 2),)]
+    model = nn.Sequential(*layers)
+    state: dict[str, Tensor] = model.state_dict()
+    np.savez(tmp_path / "update.npz", *[tensor.numpy() for tensor in state.values()])
+    found = load(tmp_path / "update.npz", training=LocalTraining(images=1))
+    _, fitted = found.fitted(model)
+    same(fitted.change, state)
+
+
+def test_two_states_make_an_update(tmp_path):
+    before, model = network().state_dict(), network()
+    fit(model)
+    save_file(before, tmp_path / "before.safetensors")
+    np.savez(tmp_path / "after.npz", **{name: each.numpy() for name, each in model.state_dict().items()})
+    training = LocalTraining(images=6, steps=6, rate=0.1, batch=2)
+    found = load(tmp_path / "after.npz", training=training, before=tmp_path / "before.safetensors")
+    same(found.change, of_states(before, model.state_dict(), training).change)
+
+
+def test_a_file_that_could_run_code_is_damaged_or_says_nothing_is_refused(tmp_path):
+    torch.save({}, tmp_path / "update.pt")
+    with pytest.raises(DataError, match="a pickle could run code"):
+        load(tmp_path / "update.pt")
+    np.savez(tmp_path / "pickled.npz", np.array([object()]))
+    with pytest.raises(DataError, match="damaged, or not of plain numbers"):
+        load(tmp_path / "pickled.npz")
+    (tmp_path / "broken.safetensors").write_bytes(b"no")
+    with pytest.raises(DataError, match="damaged, or not of plain numbers"):
+        load(tmp_path / "broken.safetensors")
+    with pytest.raises(DataError, match="no such file"):
+        load(tmp_path / "none.npz")
+    np.savez(tmp_path / "bare.npz", np.zeros(2))
+    with pytest.raises(DataError, match="says nothing of how the client trained"):
+        load(tmp_path / "bare.npz")
+
+
+# What fits no model
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"head.weight": torch.zeros(2)}, "has head.weight, which the model has not"),
+        ({"0.bias": torch.zeros(5)}, r"has 0.bias of shape \(5,\) where the model has \(4,\)"),
+        ({"0.bias": torch.full((4,), torch.nan)}, "numbers in 0.bias that are not finite"),
+        ({"0.bias": torch.zeros(4)}, r"lacks 0.weight \(5 in all\)"),
+        ({"arr_0": torch.zeros(4)}, "has 1 arrays without names, and the model 9 tensors"),
+    ],
+)
+def test_an_update_of_another_model_is_refused(change, message: str):
+    with pytest.raises(DataError, match=message):
+        of_gradient(change, images=1).fitted(network())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"images": 0}, "images=0: at least 1"),
+        ({"images": 2, "steps": 0}, "steps=0: at least 1"),
+        ({"images": 2, "rate": 0.0}, "rate=0.0: the learning rate"),
+        ({"images": 2, "batch": 3}, "batch=3: a step sees 1 to 2 images"),
+    ],
+)
+def test_a_training_that_cannot_be_is_refused(settings, message: str):
+    with pytest.raises(ConfigError, match=message):
+        LocalTraining(**settings)
+
+
+def test_noise_of_nothing_is_refused():
+    with pytest.raises(ConfigError, match="noise_multiplier=0: above 0"):
+        Noise(noise_multiplier=0, clipping_norm=1.0)

@@ -1,0 +1,74 @@
+"""A report of an audit: the same findings as text, as JSON and as one page."""
+
+import json
+import re
+
+import pytest
+import torch
+
+from sfumato.audits import page
+from sfumato.audits.findings import Finding, Picture, Report, Table, as_json, as_text
+
+
+@pytest.fixture
+def report() -> Report:
+    grey = torch.full((3, 4, 4), 128, dtype=torch.uint8)
+    return Report(
+        audit="update",
+        subject="round 3 <of 4>",
+        sentence="Send no such update.",
+        findings=(
+            Finding(
+                name="labels",
+                title="Labels",
+                verdict="leaks",
+                sentence="Two labels can be read.",
+                table=Table(("class", "images"), (("7", "1"), ("12", "1")), "Of the batch."),
+                pictures=((Picture(grey, "came back"),),),
+                figures={"labels": [7, 12]},
+            ),
+            Finding(name="noise", title="Noise", verdict="not shown", sentence="No noise is stated."),
+        ),
+        changes=("Train more local steps.",),
+        limits=("Other attacks exist.",),
+    )
+
+
+def test_text_begins_with_the_sentence_and_its_tables_are_aligned(report):
+    assert as_text(report).splitlines() == [
+        "Send no such update.",
+        "",
+        "Labels (leaks): Two labels can be read.",
+        "  class  images",
+        "  7      1",
+        "  12     1",
+        "Noise (not shown): No noise is stated.",
+        "",
+        "What to change:",
+        "- Train more local steps.",
+        "",
+        "What this does not say:",
+        "- Other attacks exist.",
+    ]
+
+
+def test_json_has_every_sentence_and_figure(report):
+    said = json.loads(json.dumps(as_json(report)))
+    assert said["sentence"] == report.sentence
+    assert [each["verdict"] for each in said["findings"]] == ["leaks", "not shown"]
+    assert said["findings"][0]["figures"] == {"labels": [7, 12]}
+    assert said["findings"][0]["table"]["rows"] == [["7", "1"], ["12", "1"]]
+    assert (said["changes"], said["limits"]) == (list(report.changes), list(report.limits))
+
+
+def test_the_page_asks_no_host_for_anything_and_text_is_escaped(report):
+    text = page.render(report)
+    assert "round 3 &lt;of 4&gt;" in text
+    assert not re.search(r"(src|href)=\"(?!data:|#)", text)
+    assert "<script" not in text
+    assert text == page.render(report)
+
+
+def test_the_page_says_first_what_everybody_reads(report):
+    body = page.render(report).partition("<body>")[2]
+    assert body.index(report.sentence) < body.index(report.changes[0]) < body.index("Two labels")

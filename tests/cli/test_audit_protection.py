@@ -1,0 +1,145 @@
+"""`sfumato audit protection`: a line a protection, and exit code 1 for one that breaks its guarantee."""
+
+import json
+
+from commands import check_mistake
+
+from sfumato.protect.dp_pix import DPPix
+
+SMALL = ("--shape", "1x8x8", "--trials", "10000")
+
+
+def test_each_protection_of_a_spec_gets_a_line_and_right_ones_end_well(command):
+    said = command("audit", "protection", "dp-pix:cell=4,epsilon=1,3", *SMALL, "--seed", "3")
+    assert said.code == 0
+    lines = said.out.splitlines()[::2]
+    assert [line.split(": ")[0] for line in lines] == ["dp-pix:cell=4,epsilon=1", "dp-pix:cell=4,epsilon=3"]
+    assert all(": stated eps = " in line and "10,000 trials" in line for line in lines)
+
+
+def test_pixels_and_confidence_reach_the_audit(command):
+    said = command(
+        "audit", "protection", "gaussian:sigma=400", *SMALL, "--pixels", "4", "--confidence", "0.95"
+    )
+    assert said.code == 0
+    assert "stated mu = 1.275;" in said.out  # 2 * 255 / 400
+    assert "95% confidence" in said.out
+    assert "4 pixels" in said.out
+
+
+def test_a_protection_without_a_guarantee_is_shown_and_not_convicted(command):
+    said = command("audit", "protection", "blur:radius=1", *SMALL)
+    assert said.code == 0
+    assert said.out.startswith("blur:radius=1: nothing is stated; told apart at eps >= 6")
+
+
+def test_a_protection_that_states_too_little_ends_with_1_and_a_plain_sentence(command, monkeypatch):
+    honest = DPPix.release
+    monkeypatch.setattr(
+        DPPix, "release", lambda self, images, noise: honest(DPPix(self.cell, 8.0), images, noise)
+    )
+    said = command("audit", "protection", "dp-pix:cell=4,epsilon=1", *SMALL)
+    assert said.code == 1
+    assert said.out.splitlines()[1].startswith("dp-pix:cell=4,epsilon=1 gives away more than it states: ")
+
+
+def test_one_run_is_an_audit_by_so_many_releases(command):
+    said = command("audit", "protection", "dp-pix:cell=4,epsilon=1", "--shape", "1x64x64", "--one-run", "2")
+    assert said.code == 0
+    assert said.out.startswith("dp-pix:cell=4,epsilon=1: stated eps = 1; canaries told at eps >= ")
+    assert "2 releases" in said.out
+    assert "512 canaries" in said.out
+
+
+def test_one_run_says_its_guesses_in_json(command):
+    said = command(
+        "audit", "protection", "dp-pix:cell=4,epsilon=1", "--shape", "1x64x64", "--one-run", "1", "--json"
+    )
+    result = json.loads(said.out)
+    assert result["guesses"]["canaries"] == 256
+    assert result["lower"] <= result["stated"] == 1
+
+
+def test_trials_of_one_run_are_refused(command):
+    said = command("audit", "protection", "dp-pix:cell=4,epsilon=1", "--one-run", "1", "--trials", "20000")
+    check_mistake(said, "--one-run 1 makes no trials but its releases: leave --trials out")
+
+
+def test_one_run_convicts_with_a_page_that_says_so(command, monkeypatch, tmp_path):
+    honest = DPPix.release
+    monkeypatch.setattr(
+        DPPix, "release", lambda self, images, noise: honest(DPPix(self.cell, 8.0), images, noise)
+    )
+    page = tmp_path / "page.html"
+    said = command("audit", "protection", "dp-pix:cell=4,epsilon=0.5", "--one-run", "1", "--html", page)
+    assert said.code == 1
+    assert said.out.splitlines()[1].startswith("dp-pix:cell=4,epsilon=0.5 gives away more than it states: ")
+    assert "Do not release with dp-pix:cell=4,epsilon=0.5" in page.read_text()
+
+
+def test_what_is_proved_of_naming_people_has_a_line(command):
+    said = command("audit", "protection", "dp-pix:cell=4,epsilon=0.02", *SMALL)
+    # The whole image is at eps = 64 * 0.02 = 1.28, and e^1.28 is 3.597.
+    assert said.out.splitlines()[1:] == [
+        "dp-pix:cell=4,epsilon=0.02: after 1 release nobody, whatever they know, names the right one of 100 "
+        "equally likely people more than 3.6% of the time, or of 1,000 more than 0.36%, or of 1,000,000 more "
+        "than 0.00036% (on average over people and noise, so that a rare release may name its own person; "
+        "pure DP from a centre: Kairouz, Oh & Viswanath 2015, Thm. 3.3)"
+    ]
+
+
+def test_pixels_that_prove_something_only_among_many_people_say_so(command):
+    said = command("audit", "protection", "dp-pix:cell=4,epsilon=0.12", *SMALL)
+    assert said.out.splitlines()[1] == (
+        "dp-pix:cell=4,epsilon=0.12: after 1 release nobody, whatever they know, names the right one of "
+        "1,000,000 equally likely people more than 0.22% of the time (on average over people and noise, so "
+        "that a rare release may name its own person; pure DP from a centre: Kairouz, Oh & Viswanath 2015, "
+        "Thm. 3.3); among 100 or 1,000 people nothing is proved"
+    )
+
+
+def test_where_nothing_is_proved_of_naming_the_line_says_so(command):
+    said = command("audit", "protection", "dp-pix:cell=4,epsilon=3", *SMALL)
+    assert said.out.splitlines()[1] == ("dp-pix:cell=4,epsilon=3: nothing is proved of who it shows")
+
+
+def test_without_a_guarantee_nothing_is_proved_of_naming(command):
+    said = command("audit", "protection", "blur:radius=1", *SMALL)
+    assert said.out.splitlines()[1] == ("blur:radius=1: nothing is proved of who it shows")
+
+
+def test_several_releases_of_one_person_prove_less(command):
+    said = command("audit", "protection", "dp-pix:cell=4,epsilon=0.02", *SMALL, "--releases", "3")
+    line = said.out.splitlines()[1]
+    assert ": after 3 releases nobody" in line
+    assert float(line.split(" more than ")[1].split("%")[0]) > 3.6
+    said = command("audit", "protection", "dp-pix:cell=4,epsilon=3", *SMALL, "--releases", "3")
+    assert said.out.splitlines()[1] == "dp-pix:cell=4,epsilon=3: nothing is proved of who they show"
+
+
+def test_a_shape_that_is_none_is_refused(command):
+    said = command("audit", "protection", "dp-pix:cell=4,epsilon=1", "--shape", "28x28")
+    assert said.code == 1
+    assert not said.out
+    assert "--shape 28x28: write channels x height x width, as 3x28x28" in said.err
+
+
+def test_what_an_audit_found_is_said_in_json(command):
+    fast = ["--shape", "1x8x8", "--trials", "10000", "--json"]
+    told = json.loads(command("audit", "protection", "dp-pix:cell=4,epsilon=1", *fast).out)
+    assert (told["spec"], told["convicted"], told["stated"]["value"]) == ("dp-pix:cell=4,epsilon=1", False, 1)
+    assert 0 <= told["lower"] <= told["most"]
+
+
+def test_what_was_a_command_before_there_was_a_family_says_how_to_write_it_now(command):
+    for old in (["dp-pix:cell=4,epsilon=1"], ["--shape", "1x8x8", "blur:radius=1"]):
+        check_mistake(command("audit", *old), "for a protection write `sfumato audit protection SPEC`")
+
+
+def test_the_page_has_the_sentence_the_line_and_no_other_host(command, tmp_path):
+    said = command("audit", "protection", "dp-pix:cell=4,epsilon=1", *SMALL, "--html", "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "No fault was found in what is stated" in page
+    assert "stated eps = 1" in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert said.err == "report: page.html\n"

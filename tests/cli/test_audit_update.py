@@ -1,0 +1,106 @@
+"""`sfumato audit update`: from files to a report, and exit code 1 where something is read."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from commands import check_mistake
+from safetensors.torch import save_file
+from torch import nn
+
+from sfumato.attack.gradient_inversion import share
+from sfumato.images import to_float, write
+
+SOURCE = """
+import torch
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Flatten(), nn.Linear(432, 64), nn.ReLU(), nn.Linear(64, 4))
+
+def wrong():
+    return 3
+"""
+QUICK = ("--shape", "3x12x12", "--search-steps", "0")
+
+
+@pytest.fixture
+def client(home, tmp_path):
+    """Files of a client: code of a network, its weights, a gradient of two images, and these."""
+    (tmp_path / "net.py").write_text(SOURCE)
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(432, 64), nn.ReLU(), nn.Linear(64, 4))
+    images = torch.randint(0, 256, (2, 3, 12, 12), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    (tmp_path / "photos").mkdir()
+    for number, image in enumerate(images):
+        write(tmp_path / "photos" / f"{number}.png", image)
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    shared = share(model, to_float(images), torch.tensor([3, 1]))
+    np.savez(tmp_path / "gradient.npz", **{name: each.numpy() for name, each in shared.items()})
+    after = {name: each - 0.5 * shared[name] for name, each in model.state_dict().items()}
+    save_file(after, tmp_path / "after.safetensors")
+
+
+def audit(command, *options: str):
+    return command("audit", "update", "--model", "net.py:make", *QUICK, *options)
+
+
+GRADIENT = ("--update", "gradient.npz", "--weights", "weights.safetensors", "--images", "2")
+
+
+def test_a_gradient_gives_its_images_and_the_command_ends_with_1(command, client, tmp_path):
+    said = audit(command, *GRADIENT, "--truth", "photos", "--labels", "3,1", "--html", "report.html")
+    assert said.code == 1
+    assert said.out.startswith("Do not send such an update: 2 of its 2 images come back")
+    assert "net.py:make is code of yours, and is run" in said.err
+    page = (tmp_path / "report.html").read_text()
+    assert page.count('src="data:image/png') == 4  # originals, and what came back
+
+
+def test_two_states_and_a_rate_are_the_same_update(command, client):
+    states = ("--update", "after.safetensors", "--before", "weights.safetensors")
+    said = json.loads(
+        audit(command, *states, "--images", "2", "--rate", "0.5", "--truth", "photos", "--json").out
+    )
+    (exact,) = [each for each in said["findings"] if each["name"] == "exact"]
+    assert exact["verdict"] == "leaks"
+    assert min(exact["figures"]["psnr"]) > 60
+
+
+def test_noise_is_said_by_two_options(command, client):
+    noise = ("--noise-multiplier", "5", "--clipping-norm", "1")
+    said = json.loads(audit(command, *GRADIENT, *noise, "--json").out)
+    (bound,) = [each for each in said["findings"] if each["name"] == "bound"]
+    assert bound["verdict"] == "bounded"
+    check_mistake(audit(command, *GRADIENT, *noise[:2]), "--noise-multiplier and --clipping-norm go together")
+
+
+def test_a_network_of_sfumato_needs_its_number_of_classes(command, client):
+    named = ("audit", "update", "--model", "lenet", *QUICK, "--update", "gradient.npz", "--images", "2")
+    check_mistake(command(*named), "lenet needs the number of classes that it tells apart: --classes 10")
+    check_mistake(command(*named, "--classes", "4"), "the update has 1.weight, which the model has not")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--model", "net.py:wrong"), "net.py:wrong: returned int: return an nn.Module"),
+        (("--model", "net.py:none"), "net.py:none: cannot be imported (AttributeError"),
+        (("--model", "nowhere.py:make"), "nowhere.py:make: cannot be imported (FileNotFoundError"),
+        (("--model", "lennet"), "no network is called 'lennet': did you mean"),
+        (("--shape", "12x12"), "--shape 12x12: write channels x height x width"),
+        (("--labels", "cat"), "--labels cat: write the numbers of the classes, as 0,3,3"),
+        (("--truth", "empty"), "empty: has no image"),
+    ],
+)
+def test_mistakes_have_one_line(command, client, tmp_path, options, message: str):
+    (tmp_path / "empty").mkdir()
+    check_mistake(audit(command, *GRADIENT, *options), message)
+
+
+def test_how_the_client_trained_has_to_be_said(command, client):
+    bare = ("--update", "gradient.npz", "--weights", "weights.safetensors")
+    check_mistake(audit(command, *bare), "gradient.npz: says nothing of how the client trained")
+    check_mistake(audit(command, *bare, "--steps", "5"), "--steps and --rate need --images")

@@ -1,0 +1,150 @@
+"""The code blocks of pages, and who runs them."""
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sfumato.cli import main
+
+REPOSITORY = Path(__file__).parents[2]
+NOT_CODE = ("text", "{toctree}")  # what a program prints or reads, and what Sphinx alone reads
+
+_NOT_RUN = re.compile(r"<!-- not run: (.+?) -->")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block of a page.
+
+    Attributes:
+        page: from the root of the repository.
+        line: where it begins, from 1.
+        language: of a fenced block; "sh" of an indented one.
+        text: without fence and indentation.
+        reason: why it is not run; None where it is.
+    """
+
+    page: str
+    line: int
+    language: str
+    text: str
+    reason: str | None
+
+
+def blocks(page: str, text: str) -> Iterator[Block]:
+    """The code blocks of a page in Markdown, in their order."""
+    lines = text.splitlines()
+    reason: str | None = None
+    row = 0
+    while row < len(lines):
+        start = row
+        fence = re.match(r"^```+(\S*)", lines[row])
+        if fence:
+            row += 1
+            while not lines[row].startswith("```"):
+                row += 1
+            yield Block(page, start + 1, fence[1] or "text", "\n".join(lines[start + 1 : row]), reason)
+            reason = None
+        elif (
+            lines[row].startswith("    ") and lines[row].strip() and (row == 0 or not lines[row - 1].strip())
+        ):
+            while row + 1 < len(lines) and (lines[row + 1].startswith("    ") or not lines[row + 1].strip()):
+                row += 1
+            text_of = "\n".join(line[4:] for line in lines[start : row + 1]).rstrip()
+            yield Block(page, start + 1, "sh", text_of, reason)
+            reason = None
+        elif mark := _NOT_RUN.match(lines[row]):
+            reason = mark[1]
+        elif lines[row].strip():
+            reason = None
+        row += 1
+
+
+class Shell:
+    """Runs the commands of shell blocks in this process. State: variables, and services that it started.
+
+    It knows what the pages use: `NAME=value` after export, `$NAME`, `$(command)`, `&&`, `#`, and a service
+    that is left in the background by `&`. The port 8000 of the pages becomes one that is free.
+    """
+
+    def __init__(self, smaller: Mapping[str, list[str]]) -> None:
+        self._smaller = smaller
+        self._services: list[subprocess.Popen[bytes]] = []
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+
+    def close(self) -> None:
+        """Stop the services."""
+        for service in self._services:
+            service.terminate()
+            service.wait()
+
+    def adapted(self, text: str) -> str:
+        """Text of a page with the port of this shell."""
+        return text.replace(":8000", f":{self._port}")
+
+    def run(self, text: str, capture) -> None:
+        """Run the lines of a block; `capture()` gives what was printed since it was last asked."""
+        for line in self.adapted(text).replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words:
+                self._chain(re.sub(r"\s+#.*$", "", line), capture)
+
+    def _chain(self, line: str, capture) -> None:
+        background = line.rstrip().endswith("&") and not line.rstrip().endswith("&&")
+        for part in line.rstrip().removesuffix("&").split("&&") if background else line.split("&&"):
+            self._command(part, capture, background=background)
+
+    def _command(self, text: str, capture, *, background: bool) -> None:
+        text = re.sub(r"\$\((.+?)\)", lambda inner: self._output(inner[1], capture), text)
+        words = [os.path.expandvars(word) for word in shlex.split(text)]
+        if words[0] == ".":  # activates the environment, in which this is
+            return
+        if words[0] == "export":
+            os.environ.update(pair.split("=", 1) for pair in words[1:])
+            return
+        program, *arguments = words
+        assert Path(program).name == "sfumato", f"a page may call sfumato alone, or say why not: {text}"
+        for start, more in self._smaller.items():
+            if " ".join(arguments).startswith(start):
+                arguments += more
+        if background:
+            self._serve(arguments)
+        else:
+            call(arguments)
+
+    def _output(self, text: str, capture) -> str:
+        capture()
+        self._command(text, capture, background=False)
+        return capture().out.strip()
+
+    def _serve(self, arguments: list[str]) -> None:
+        words = [sys.executable, "-m", "sfumato", *arguments, "--port", str(self._port)]
+        self._services.append(subprocess.Popen(words, stdout=subprocess.DEVNULL))
+        for _ in range(600):
+            assert self._services[-1].poll() is None, "the service ended"
+            with socket.socket() as asked:
+                if asked.connect_ex(("127.0.0.1", self._port)) == 0:
+                    return
+            time.sleep(0.05)
+        raise AssertionError("the service does not answer")
+
+
+def call(arguments: list[str]) -> None:
+    """`sfumato` with arguments, in this process. Raises AssertionError for another exit code than 0."""
+    before, code = sys.argv, None
+    sys.argv = ["sfumato", *arguments]
+    try:
+        main()
+    except SystemExit as stop:
+        code = stop.code
+    finally:
+        sys.argv = before
+    assert not code, f"sfumato {' '.join(arguments)}: exit code {code}"

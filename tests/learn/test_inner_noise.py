@@ -1,0 +1,364 @@
+"""Meta-Clip as it was published: clipping and noise inside the learning of a task, and C that is learned."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from sfumato.dp import accounting
+from sfumato.dp.accounting import Stretch
+from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.learn import meta
+from sfumato.learn.adaptation import Frame, Inner, Learner, Tasks, adapt, contributions, inner_gradients
+from sfumato.learn.meta import InnerNoise, MetaConfig
+from sfumato.learn.meta.inner_noise import AdaClip, MetaClip, Quantile, Seen
+from sfumato.networks import FullyConnected
+from sfumato.networks.weights import initial_weights
+from sfumato.protect import parse
+
+CONFIG = MetaConfig(
+    way=5,
+    queries=3,
+    steps=4,
+    tasks=3,
+    inner_rate=0.1,
+    test_steps=2,
+    inner_noise=InnerNoise(noise_multiplier=0.3, pool_tasks=12),
+)
+CLIPPINGS = {
+    "fixed": {"clipping_norm": 1.0},
+    "quantile": {"start": 1.0},
+    "adaclip": {"largest": 1e-3},
+    "meta-clip": {"start": 1.0},
+}
+
+
+def clipped(name, settings=None, **more):
+    settings = CLIPPINGS[name] if settings is None else settings
+    return replace(CONFIG, inner_noise=replace(CONFIG.inner_noise, clipping=name, settings=settings), **more)
+
+
+@pytest.fixture(scope="module")
+def glyphs(small_glyphs):
+    return small_glyphs.split("train")
+
+
+def train(data, config=CONFIG, **more):
+    return meta.train(data, parse("none"), config, **more)
+
+
+# One task
+
+
+@pytest.fixture(scope="module")
+def learner():
+    with initial_weights(0):
+        network = FullyConnected((1, 4, 4), 3)
+    return Learner(network)
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    draws = torch.Generator().manual_seed(1)
+    labels = torch.arange(3).repeat(4)[None].expand(2, -1)
+    support, queries = (torch.rand(2, 12, 1, 4, 4, generator=draws) for _ in range(2))
+    return Tasks(support, labels, queries, labels)
+
+
+@pytest.fixture(scope="module")
+def start(learner):
+    return learner.initial().double()
+
+
+def in_double(tasks):
+    return Tasks(tasks.support.double(), tasks.support_labels, tasks.queries.double(), tasks.query_labels)
+
+
+def normal(learner, tasks, steps):
+    draws = torch.Generator().manual_seed(2)
+    return torch.randn(len(tasks), steps, learner.size, generator=draws, dtype=torch.float64)
+
+
+def after_the_papers_loop(learner, start, tasks, inner, noise, norm, number):
+    """Algorithm 1 for one task, written plainly: the queries' loss after learning with noised gradients."""
+    parameters = start.clone()
+    for step in range(inner.steps):
+        point = parameters.clone().requires_grad_()
+        loss = learner.loss(point, tasks.support[number], tasks.support_labels[number])
+        (gradient,) = torch.autograd.grad(loss, point)
+        clipped = gradient / max(1.0, float(gradient.norm()) / norm)
+        parameters = parameters - inner.rate * (clipped + inner.noise_multiplier * norm * noise[number, step])
+    return learner.loss(parameters, tasks.queries[number], tasks.query_labels[number])
+
+
+@pytest.mark.parametrize("way", ["loop", "vectorised"])
+@pytest.mark.parametrize("norm", [0.05, 100.0], ids=["clipped", "not clipped"])
+def test_the_derivative_by_the_norm_is_that_of_the_papers_loop(learner, start, tasks, norm, way):
+    tasks = in_double(tasks)
+    inner = Inner(steps=2, rate=0.1, clipping_norm=norm, noise_multiplier=0.02)
+    noise = normal(learner, tasks, 2)
+    found = contributions(learner, start, tasks, inner, way=way, noise=noise)[:, -1]
+    change = 1e-5 * norm
+    for number in range(len(tasks)):
+        more, less = (
+            after_the_papers_loop(learner, start, tasks, inner, noise, norm + sign * change, number).item()
+            for sign in (1, -1)
+        )
+        assert found[number].item() == pytest.approx((more - less) / (2 * change), rel=1e-3)
+        assert found[number] != 0  # it reaches C through the scale of the noise where nothing is clipped
+
+
+def test_without_noise_a_norm_that_clips_nothing_has_no_derivative(learner, start, tasks):
+    inner = Inner(steps=1, rate=0.1, clipping_norm=100.0)
+    assert contributions(learner, start, in_double(tasks), inner)[:, -1].tolist() == [0, 0]
+
+
+def test_learning_a_task_is_the_papers_loop(learner, start, tasks):
+    tasks = in_double(tasks)
+    inner = Inner(steps=3, rate=0.1, clipping_norm=0.5, noise_multiplier=0.2)
+    draws = torch.Generator().manual_seed(3)
+    noise = torch.stack([torch.randn(learner.size, generator=draws) for _ in range(3)])[None]
+    learned = adapt(
+        learner,
+        start,
+        tasks.support[0],
+        tasks.support_labels[0],
+        inner,
+        generator=torch.Generator().manual_seed(3),
+    )
+    expected = after_the_papers_loop(learner, start, tasks, inner, noise, 0.5, 0)
+    assert learner.loss(learned, tasks.queries[0], tasks.query_labels[0]).item() == pytest.approx(
+        expected.item(), rel=1e-6
+    )
+
+
+def test_a_frame_of_zeros_and_ones_changes_nothing(learner, start, tasks):
+    inner = Inner(steps=1, rate=0.1, clipping_norm=0.5, noise_multiplier=0.2)
+    noise = normal(learner, tasks, 1)
+    plain = Frame(torch.zeros_like(start), torch.ones_like(start))
+    given = (learner, start, in_double(tasks), inner)
+    assert torch.equal(contributions(*given, noise=noise), contributions(*given, noise=noise, frame=plain))
+
+
+def test_noise_in_a_frame_has_the_scale_of_each_coordinate(learner, start, tasks):
+    tasks, rate, sigma = in_double(tasks), 0.1, 0.7
+    inner = Inner(algorithm="reptile", steps=1, rate=rate, clipping_norm=1.0, noise_multiplier=sigma)
+    noise, scale = normal(learner, tasks, 1), torch.linspace(0.5, 2, learner.size, dtype=torch.float64)
+    frame = Frame(torch.zeros_like(start), scale)
+    noised, without = (
+        contributions(learner, start, tasks, inner, noise=each, frame=frame)[:, :-1]
+        for each in (noise, torch.zeros_like(noise))
+    )
+    assert torch.allclose(noised - without, rate * sigma * scale * noise[:, 0])
+
+
+def test_inner_gradients_are_those_of_the_supports_loss(learner, start, tasks):
+    tasks = in_double(tasks)
+    found = inner_gradients(learner, start, tasks, Inner())
+    for number in range(2):
+        point = start.clone().requires_grad_()
+        learner.loss(point, tasks.support[number], tasks.support_labels[number]).backward()
+        assert torch.allclose(found[number], point.grad)
+
+
+@pytest.mark.parametrize("noise", [None, torch.zeros(2, 1, 5)])
+def test_missing_or_misshapen_noise_is_refused(learner, start, tasks, noise):
+    inner = Inner(clipping_norm=1.0, noise_multiplier=0.1)
+    with pytest.raises(ConfigError, match=r"noise_multiplier=0.1: give noise of the shape \(2, 1, \d+\)"):
+        contributions(learner, start, in_double(tasks), inner, noise=noise)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"noise_multiplier": 0.1}, "without a clipping_norm"),
+        ({"noise_multiplier": -0.1, "clipping_norm": 1.0}, "0 for no noise, or above"),
+        ({"noise_multiplier": math.inf, "clipping_norm": 1.0}, "or above, finite"),
+    ],
+)
+def test_noise_that_cannot_work_is_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        Inner(**settings)
+
+
+# How C is chosen
+
+
+def seen(gradients=None, slopes=None, noise=None, sigma=0.0):
+    gradients = torch.zeros(0, 2) if gradients is None else gradients
+    noise = torch.zeros_like(gradients) if noise is None else noise
+    slopes = torch.zeros(len(gradients)) if slopes is None else slopes
+    return Seen(gradients, noise, slopes, sigma, expected=4.0)
+
+
+def test_meta_clip_takes_a_step_against_the_mean_derivative():
+    policy = MetaClip(2.0, learning_rate=0.5)
+    policy.learn(seen(torch.ones(3, 2), torch.tensor([1.0, 2.0, math.nan])))
+    assert policy.norm == pytest.approx(2.0 - 0.5 * 3 / 4)
+
+
+def test_meta_clip_does_not_fall_below_a_thousandth_of_its_start():
+    policy = MetaClip(2.0, learning_rate=0.5)
+    policy.learn(seen(torch.ones(1, 2), torch.tensor([1e9])))
+    assert policy.norm == 2e-3
+
+
+@pytest.mark.parametrize("start", [0.1, 10.0])
+def test_quantile_finds_the_quantile_of_the_norms(start):
+    policy = Quantile(start, quantile=0.75, learning_rate=0.2)
+    for _ in range(200):
+        policy.learn(seen(torch.arange(1.0, 101)[:, None]))
+    assert policy.norm == pytest.approx(75, rel=0.06)
+
+
+def test_adaclip_learns_from_the_noised_mean_coordinate_by_coordinate():
+    beta1, beta2, h1, h2, sigma, count = 0.9, 0.7, 1e-2, 4.0, 0.3, 3
+    draws = torch.Generator().manual_seed(0)
+    policy = AdaClip(beta1, beta2, h1, h2)
+    mean, deviation = [0.0, 0.0], [(h1 * h2) ** 0.25] * 2
+    for _ in range(10):
+        gradients, noise = (torch.randn(count, 2, generator=draws) for _ in range(2))
+        policy.learn(seen(gradients, noise=noise, sigma=sigma))
+        b = [math.sqrt(s * sum(deviation)) for s in deviation]
+        moved = [0.0, 0.0]
+        for row, drawn in zip(gradients.tolist(), noise.tolist(), strict=True):
+            w = [(g - m) / scale for g, m, scale in zip(row, mean, b, strict=True)]
+            for i in range(2):
+                moved[i] += b[i] * (w[i] / max(1.0, math.hypot(*w)) + sigma * drawn[i]) / count
+        for i in range(2):
+            v = min(max(moved[i] ** 2 - (b[i] * sigma) ** 2 / count, h1), h2)
+            deviation[i] = math.sqrt(beta2 * deviation[i] ** 2 + (1 - beta2) * v)
+            mean[i] += (1 - beta1) * moved[i]
+    assert policy.state()["mean"] == pytest.approx(mean, rel=1e-6)
+    assert policy.state()["deviation"] == pytest.approx(deviation, rel=1e-6)
+    expected = [math.sqrt(s * sum(deviation)) for s in deviation]
+    assert policy.frame(2).scale.tolist() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", CLIPPINGS)
+def test_a_step_without_tasks_changes_nothing(name):
+    policy = InnerNoise(noise_multiplier=1.0, clipping=name, settings=CLIPPINGS[name]).policy(1.0)
+    before = policy.state()
+    policy.learn(seen())
+    assert policy.state() == before
+
+
+# Training
+
+
+@pytest.mark.parametrize("algorithm", ["maml", "reptile", "meta-sgd"])
+@pytest.mark.parametrize("name", CLIPPINGS)
+def test_every_algorithm_is_trained_with_every_policy(glyphs, name, algorithm):
+    model = train(glyphs, clipped(name, algorithm=algorithm))
+    assert model.start.isfinite().all()
+    assert model.inner.clipping_norm == model.card["inner_norm"] > 0
+    assert model.inner.noise_multiplier == 0.3  # a task is learned through noise in use, as in training
+
+
+def test_training_is_repeatable_by_its_seed(glyphs):
+    one, again, other = (train(glyphs, clipped("meta-clip", {}), seed=seed).start for seed in (3, 3, 4))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+def test_c_starts_at_the_median_of_inner_gradients_and_then_moves(glyphs):
+    norms = []
+    config = clipped("meta-clip", {"learning_rate": 1.0})
+    train(glyphs, config, observe=lambda _, norm: norms.append(norm))
+    run = meta.Training(glyphs, parse("none"), config, "class", 0, (1, 16, 16))
+    known = run._inner_norms(run._task_noise._pool)
+    assert len(known) == 12  # every task of the pool, once
+    assert norms[0] == pytest.approx(known.quantile(0.5).item())
+    assert len(set(norms)) == len(norms)
+
+
+def test_a_stopped_run_goes_on_exactly(glyphs, tmp_path, monkeypatch):
+    monkeypatch.setattr(meta.training, "_SAVED_EVERY", 1)
+    for name in CLIPPINGS:
+        path, config = tmp_path / f"{name}.checkpoint", clipped(name)
+
+        def stop(done, total):
+            if done == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            train(glyphs, config, checkpoint=path, progress=stop)
+        assert torch.equal(train(glyphs, config, checkpoint=path).start, train(glyphs, config).start)
+
+
+@pytest.mark.parametrize("name", CLIPPINGS)
+def test_an_artefact_gives_the_same_model_back(glyphs, small_glyphs, tmp_path, name):
+    model = train(glyphs, clipped(name))
+    model.save(tmp_path / "model.safetensors")
+    loaded = meta.load(tmp_path / "model.safetensors")
+    assert meta.config_of(loaded.card["config"]) == clipped(name)
+    assert {k: loaded.card[k] for k in model.card} == json.loads(json.dumps(model.card))
+    one, other = (
+        meta.evaluate(m, small_glyphs.split("test"), episodes=5, queries=2) for m in (model, loaded)
+    )
+    assert one == other
+
+
+def test_an_artefact_without_its_frame_is_refused(glyphs, tmp_path):
+    model = train(glyphs, clipped("adaclip"))
+    meta.MetaModel(model.learner, model.start, model.inner, model.card).save(tmp_path / "model.safetensors")
+    with pytest.raises(ArtefactError, match="damaged: the parameters do not fit"):
+        meta.load(tmp_path / "model.safetensors")
+
+
+# What is said of it
+
+
+def test_nothing_is_promised_and_what_the_papers_accounting_states_is_said_to_be_conditional(glyphs):
+    model = train(glyphs, clipped("meta-clip", inner_steps=2))
+    stated = accounting.epsilon([Stretch(0.3, 3 / 12, 4 * 2)], 1e-5, "gdp")
+    assert model.card["privacy"] is None
+    assert model.card["inner_noise"]["epsilon"] is None
+    assert model.card["inner_noise"]["conditional"]["gdp"] == stated
+    words = meta.promise(model.card)
+    assert words.startswith("nothing is promised: no noise covers the clipping norm, which follows private")
+    assert f"would state eps = {stated:.3g}" in words
+
+
+def test_noise_too_small_for_any_finite_bound_says_so(glyphs, tmp_path):
+    config = replace(CONFIG, inner_noise=replace(CONFIG.inner_noise, noise_multiplier=1e-9))
+    model = train(glyphs, replace(config, steps=1))
+    assert model.card["inner_noise"]["conditional"]["gdp"] is None
+    assert "would state no finite eps" in meta.promise(model.card)
+    model.save(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: InnerNoise(noise_multiplier=0.0), ConfigError, "noise_multiplier=0: above 0"),
+        (lambda: InnerNoise(noise_multiplier=1.0, clipping="fixed"), ConfigError, "needs clipping_norm"),
+        (lambda: InnerNoise(noise_multiplier=1.0, clipping="metaclip"), ConfigError, "mean 'meta-clip'"),
+        (lambda: clipped("fixed", {"start": 1.0}), ConfigError, "has no setting 'start'"),
+        (
+            lambda: replace(CONFIG, private=meta.Private(epsilon=1, delta=1e-5, settings={"start": 1.0})),
+            ConfigError,
+            "nothing is promised with inner_noise",
+        ),
+        (
+            lambda: meta.Private(epsilon=1, delta=1e-5, settings={"start": 1.0}, inner_noise=0.1),
+            ConfigError,
+            "inner_noise=0.1 with quantile: it is for meta-clip",
+        ),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_more_tasks_a_step_than_there_are_is_refused(glyphs):
+    with pytest.raises(ConfigError, match="tasks=13: the pool has 12 tasks"):
+        train(glyphs, replace(CONFIG, tasks=13))
+
+
+def test_too_few_classes_for_a_task_are_refused(glyphs):
+    with pytest.raises(DataError, match="26 classes have 4 images and way=27"):
+        train(glyphs, replace(CONFIG, way=27))

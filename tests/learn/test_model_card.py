@@ -1,0 +1,107 @@
+"""Model cards: what an artefact says of itself, in words."""
+
+import json
+
+import pytest
+import torch
+
+from sfumato import artefacts
+from sfumato.errors import ArtefactError
+from sfumato.learn import model_card
+from sfumato.networks.code import untrained_code_network
+
+SHAPE = (3, 16, 16)
+
+
+def code(path, *, bits=16, **more):
+    """An untrained encoder of a code."""
+    network = untrained_code_network("conv4", SHAPE, dimension=bits, seed=0)
+    card = {"kind": "code", "config": {"encoder": "conv4", "bits": bits}, "shape": list(SHAPE), **more}
+    artefacts.save(path, {f"network.{k}": v for k, v in network.state_dict().items()}, card)
+    return path
+
+
+def section(card, heading):
+    (lines,) = [each.lines for each in card.sections if each.heading == heading]
+    return " ".join(lines)
+
+
+def test_it_states_what_counting_proves_and_no_more(tmp_path):
+    # 2^5 / 1,000 = 3.2% and 2^16 / 1,000,000 = 6.5536% (Smith 2009); 2^16 outputs prove nothing among 1,000
+    few = section(model_card.describe(code(tmp_path / "5.safetensors", bits=5)), "What is proved")
+    assert "of 1,000 equally likely people more than 3.2%" in few
+    many = section(model_card.describe(code(tmp_path / "16.safetensors")), "What is proved")
+    assert "more than 6.6% of the time" in many
+    assert "among 1,000 people nothing is proved" in many
+    assert "Of the images it was trained on: nothing is promised" in many
+
+
+def test_it_says_what_it_was_trained_on_and_for(tmp_path):
+    said = {
+        "data": {"name": "faces", "images": 4320},
+        "target": "headwear",
+        "classes": 96,
+        "sensitive": ["identity"],
+    }
+    card = model_card.describe(code(tmp_path / "c.safetensors", **said, validation_accuracy=0.928))
+    trained = section(card, "What it was trained on and for")
+    for words in (
+        "4,320 images",
+        "'faces'",
+        "'headwear'",
+        "96 training classes",
+        "against telling: identity",
+        "16x16",
+    ):
+        assert words in trained
+    assert "92.8%" in section(card, "Accuracy")
+    assert "drawn here" in section(card, "Licence")
+
+
+def test_what_the_file_does_not_say_is_not_made_up(tmp_path):
+    card = model_card.describe(code(tmp_path / "c.safetensors"))
+    assert section(card, "Accuracy") == "The file does not say."
+    assert "knows of no attack" in section(card, "Adversaries")
+    assert (
+        section(model_card.describe(tmp_path / "c.safetensors", measured=["2% named."]), "Adversaries")
+        == "2% named."
+    )
+
+
+def test_every_form_has_every_sentence(tmp_path):
+    card = model_card.describe(code(tmp_path / "c.safetensors", target="<b>hat</b>"))
+    assert json.loads(json.dumps(card.as_json()))["card"]["target"] == "<b>hat</b>"
+    for each in card.sections:
+        for line in each.lines:
+            assert line in card.as_text()
+            assert f"- {line}\n" in card.as_markdown()
+    page = card.as_html()
+    assert "<b>hat" not in page
+    assert "&lt;b&gt;hat" in page
+    assert "http" not in page and "src=" not in page  # noqa: PT018
+
+
+def test_a_name_cannot_move_the_cursor(tmp_path):
+    assert "\x1b" not in model_card.describe(code(tmp_path / "c.safetensors", target="\x1b[2Jhat")).as_text()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"data": {"images": "many"}}, {"shape": [3, 16]}, {"classes": 1.5}, {"specs": 7}]
+)
+def test_a_card_that_makes_no_sense_is_refused(tmp_path, wrong):
+    path = code(tmp_path / "c.safetensors", **wrong)
+    with pytest.raises(ArtefactError, match=r"c\.safetensors: damaged, or of another version"):
+        model_card.describe(path)
+
+
+def test_an_edited_file_is_refused(tmp_path):
+    path = code(tmp_path / "c.safetensors", target="hat")
+    path.write_bytes(path.read_bytes().replace(b'\\"hat\\"', b'\\"cat\\"'))
+    with pytest.raises(ArtefactError, match="edited after it was saved"):
+        model_card.describe(path)
+
+
+def test_a_kind_that_is_new_is_shown_as_far_as_it_goes(tmp_path):
+    artefacts.save(tmp_path / "n.safetensors", {"w": torch.zeros(1)}, {"kind": "novelty"})
+    card = model_card.describe(tmp_path / "n.safetensors")
+    assert "An artefact of kind 'novelty'." in section(card, "What it is")
