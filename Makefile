@@ -17,7 +17,7 @@ demo: $(VENV)/study.done
 
 # One thread a process: two test processes share the cores, and torch's threads would fight over them.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 lint: $(VENV)/test.done
 	$(BIN)/ruff check .

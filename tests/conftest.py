@@ -13,6 +13,14 @@ from sfumato import data
 SHARED = Path(__file__).parents[1].parent / "shared" / "data"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A process takes whole files: what the tests of a file share is made once."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+
 @pytest.fixture(scope="session")
 def shared_data():
     """The folder of real data; tests that use it are skipped where it is absent."""

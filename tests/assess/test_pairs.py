@@ -146,7 +146,8 @@ def test_a_release_in_cells_is_measured_as_its_receiver_sees_it(tmp_path, photos
 def test_a_release_under_other_names_is_refused(tmp_path, photos):
     out = released(photos, tmp_path / "out", "none", rename=True)
     with pytest.raises(
-        DataError, match=r"names say nothing of the originals.*release again without --rename"
+        DataError,
+        match=r"its files were renamed, so no release can be paired.*release again without --rename",
     ):
         find(photos, out)
 

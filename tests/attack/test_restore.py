@@ -26,7 +26,7 @@ def released(spec, images, *seed):
 @pytest.mark.parametrize(("network", "gain"), [("unet", 3), ("dncnn", 2)])
 def test_much_of_the_noise_on_strangers_faces_is_undone(faces, network, gain):
     others, asked = faces
-    config = RestorationConfig(network=network, steps=120, batch=16)
+    config = RestorationConfig(network=network, steps=60, batch=16)
     restorer = train_restorer(
         others, lambda batch, step: released("gaussian:sigma=40", batch, 0, step), config
     )

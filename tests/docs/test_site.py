@@ -13,7 +13,6 @@ pytest.importorskip("sphinx")
 pytest.importorskip("myst_nb")
 
 REPOSITORY = Path(__file__).parents[2]
-pytestmark = pytest.mark.xdist_group("site")  # one process builds it
 
 
 @pytest.fixture(scope="module")

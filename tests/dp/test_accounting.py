@@ -542,5 +542,5 @@ def test_an_unknown_accountant_is_refused():
 
 def test_the_extra_is_named_where_the_library_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(MissingExtraError, match=r"needs dp_accounting: .*pip install -e '\.\[private\]'"):
+    with pytest.raises(MissingExtraError, match=r"needs dp_accounting: .*pip install 'sfumato\[private\]'"):
         epsilon([Stretch(1.0, 0.1, 1)], DELTA, "gdp")

@@ -898,7 +898,7 @@ def test_a_store_of_a_later_version_is_refused(new_url: str, open_store: Open):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("store.db", "not a url of a database: write sqlite:///FILE or postgresql"),
+        ("store.db", "not a URL of a database: write sqlite:///FILE or postgresql"),
         ("mysql://root:hush@host/db", "a store of 'mysql': write sqlite:///FILE or postgresql"),
         ("sqlite://", "in memory would be gone with the process: write sqlite:///FILE"),
     ],

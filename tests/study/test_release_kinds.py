@@ -18,8 +18,6 @@ from sfumato.study import grid, kinds, records, report, run, trained, use, vocab
 from sfumato.study.estimates import percent
 from sfumato.study.lab import Lab, Progress
 
-pytestmark = pytest.mark.xdist_group("release kinds")  # two studies serve most of the tests
-
 PROTECTIONS = [
     "pixelize:cell=4",
     "mask:keep=0.1,values=hard,shape",

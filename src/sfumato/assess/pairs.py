@@ -146,7 +146,7 @@ def _release(folder: Path) -> tuple[str | None, int | Fraction]:
         return None, 1
     if manifest["renamed"]:
         raise DataError(
-            f"{folder}: its names do not tell the originals, so there are no pairs: release again "
+            f"{folder}: its files were renamed, so no release can be paired with its original: release again "
             "without --rename"
         )
     spec = str(manifest["spec"])

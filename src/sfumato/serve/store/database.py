@@ -169,7 +169,7 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise ConfigError(f"the store is not an url of a database: {forms}") from None
+        raise ConfigError(f"the store is not a URL of a database: {forms}") from None
     if parsed.drivername not in {"sqlite", "postgresql", "postgresql+psycopg"}:
         raise ConfigError(f"a store of {parsed.drivername!r}: {forms}")
     if parsed.drivername == "sqlite" and parsed.database in {None, "", ":memory:"}:
