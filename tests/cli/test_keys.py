@@ -84,7 +84,7 @@ def test_mistakes_are_one_line(on_store: Command, museum: str):
     check_mistake(on_store("list", "--tenant", "zoo"), "no tenant 'zoo': begin it with `sfumato keys tenant`")
     check_mistake(on_store("revoke", "k-1"), "no key 'k-1'")
     check_mistake(on_store("tenant", museum), "there is a tenant 'museum' already")
-    check_mistake(on_store("list", "--store", "nonsense"), "the store is not an url of a database")
+    check_mistake(on_store("list", "--store", "nonsense"), "the store is not a URL of a database")
 
 
 def test_the_store_is_the_one_that_serve_takes_where_none_is_named(command: Command):
