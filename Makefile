@@ -15,9 +15,9 @@ OUT ?= runs/demo
 demo: $(VENV)/study.done
 	$(BIN)/sfumato demo --data "$(DATA)" --at-most "$(AT_MOST)" --out "$(OUT)"
 
-# One thread a process: two test processes share the cores, and torch's threads would fight over them.
+# One thread a process, since torch's threads would fight over the cores; a third process works while one waits.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
 lint: $(VENV)/test.done
 	$(BIN)/ruff check .

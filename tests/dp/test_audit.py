@@ -182,7 +182,7 @@ def test_noise_made_from_the_image_is_convicted():
 
 def test_noise_that_is_a_fifth_too_small_is_convicted():
     small = WrongNoise(lambda noise, shape, scale: noise.laplace(shape, scale=scale * Fraction(4, 5)))
-    assert audit_spec("dp-pix:cell=4,epsilon=1", noise=small, trials=100_000).convicted
+    assert audit_spec("dp-pix:cell=4,epsilon=1", noise=small, trials=50_000).convicted
 
 
 @pytest.mark.parametrize("spec", ["gaussian:sigma=120", "dp-pix-gaussian:cell=4,rho=0.5"])
@@ -191,7 +191,7 @@ def test_gaussian_noise_stated_wrong_is_convicted(spec):
     stated = protection.guarantee(GREY).value
     # A standard deviation a fifth too small; ρ goes with its square.
     wrong = stated * (0.8 if spec.startswith("gaussian") else 0.8**2)
-    assert audit_spec(spec, stated=wrong, trials=100_000).convicted
+    assert audit_spec(spec, stated=wrong, trials=50_000).convicted
 
 
 def test_noise_that_depends_on_the_image_is_convicted():
