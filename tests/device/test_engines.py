@@ -128,7 +128,7 @@ def both(tmp_path_factory, on_ray) -> tuple[Path, list[Outcome]]:
     write(root / "photos" / "limited", {f"{i:02}.png": picture(100 + i) for i in range(12)})
     outcomes = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sfumato.device.listing._CHUNK_FILES", 2)
+        patch.setattr("sfumato.device.listing._CHUNK_FILES", 4)
         patch.chdir(root)  # relative paths are those of the process that was started
         for name, engine in (("here", HERE), ("ray", on_ray)):
             with Ledger(f"{name}.db") as ledger:
@@ -170,7 +170,7 @@ def test_a_budget_stops_the_workers_of_a_cluster_together(both):
         assert outcome.shapes.total() == 16 + 7
 
 
-SHARDS, EACH = 16, 8
+SHARDS, EACH = 10, 6
 
 
 @pytest.fixture(scope="module")
