@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.show import VOLUME
+from sfumato.logs import LogFormat
+
 
 def serve(
     artefacts: Annotated[
@@ -41,10 +44,14 @@ def serve(
         typer.Option(envvar="SFUMATO_METRICS_KEY", help="Opens /metrics to who sends it as a bearer token."),
     ] = None,
     log: Annotated[bool, typer.Option(help="A line for each request: no image, key or label.")] = True,
+    log_format: Annotated[
+        LogFormat, typer.Option(envvar="SFUMATO_LOG_FORMAT", help="json: every line of the log is JSON.")
+    ] = LogFormat.TEXT,
 ) -> None:
     """Serve models until stopped. Keys are made by `sfumato keys create`."""
     import logging
 
+    from sfumato import logs
     from sfumato.artefacts import is_verified
     from sfumato.errors import ConfigError
     from sfumato.listening import address_of, listen
@@ -52,8 +59,9 @@ def serve(
     from sfumato.serve import models
     from sfumato.serve.store import Store
 
-    logging.basicConfig(format="%(message)s")  # of libraries, warnings alone
-    logging.getLogger("sfumato.serve").setLevel(logging.INFO if log else logging.WARNING)
+    logs.begin(log_format)
+    told = log and not VOLUME.quiet
+    logging.getLogger("sfumato.serve").setLevel(logging.INFO if told else logging.WARNING)
     height_width = None
     if size is not None:
         sides = size.split("x")

@@ -65,7 +65,7 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
             allow_origins=config.allow_origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["x-api-key", "content-type"],
-            expose_headers=["Retry-After"],
+            expose_headers=["Retry-After", "X-Request-Id"],
         )
     if config.web is not None:
         app.mount("/", StaticFiles(directory=config.web, html=True))
