@@ -10,6 +10,7 @@ from sfumato.errors import needs_extra
 from sfumato.serve import problems
 from sfumato.serve.metrics import Metrics
 from sfumato.serve.problems import log
+from sfumato.telemetry import Traces
 
 with needs_extra("the server", "serve"):
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -44,8 +45,9 @@ def _readable(scope: Scope) -> bool:
 class Watched:
     """Around everything: headers, counts, one line in the log, and no traceback, which may show a label."""
 
-    def __init__(self, app: ASGIApp, *, counted: Metrics) -> None:
+    def __init__(self, app: ASGIApp, *, counted: Metrics, traces: Traces | None = None) -> None:
         self._app = app
+        self._traces = traces
         self._counted = counted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -98,8 +100,12 @@ class Watched:
         seconds = time.perf_counter() - start
         route = getattr(scope.get("route"), "path", None) or "other"
         self._counted.answered(method, route, status, seconds)
-        rounded = round(seconds, 4)
         logs.event(
             *(log, logging.INFO, "a request was answered"),
-            **{"method": method, "route": route, "status": status, "seconds": rounded},
+            method=method,
+            route=route,
+            status=status,
+            seconds=round(seconds, 4),
         )
+        if self._traces is not None:
+            self._traces.request(*(method, route, status), seconds=seconds, id=noted.id, facts=noted.facts)
