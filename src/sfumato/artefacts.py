@@ -126,6 +126,21 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], card: Mapp
         save_file(copies, temporary, metadata={_CARD: json.dumps(card, sort_keys=True)})
 
 
+def amend(path: str | os.PathLike[str], **more: Any) -> None:
+    """Write an artefact again, with more in its card: what is known only after it was saved.
+
+    Args:
+        path: the file, of any kind; its tensors stay as they are, and its digest is new.
+        more: keys of the card, fit for JSON; those that it has are replaced.
+
+    Raises:
+        ArtefactError: no such file, damaged, or not written by sfumato.
+    """
+    kind = str(read_card(path).get("kind"))
+    tensors, card = load(path, kind=kind)
+    save(path, tensors, {**card, **more})
+
+
 def load(
     path: str | os.PathLike[str], *, kind: str, schema: type[Card] = Card
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:

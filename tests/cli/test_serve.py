@@ -109,7 +109,7 @@ def test_a_port_that_is_taken_is_one_line(command: Command, artefact: Path):
     assert f"cannot serve on port {port} of 127.0.0.1 (Address already in use)" in said.err
 
 
-def test_it_answers_until_it_is_stopped_and_logs_no_label(artefact: Path, tmp_path: Path):
+def test_it_answers_until_it_is_stopped_and_logs_json_without_a_label(artefact: Path, tmp_path: Path):
     url = f"sqlite:///{tmp_path}/s.db"
     with Store(url) as store:
         store.create_tenant("museum")
@@ -119,7 +119,10 @@ def test_it_answers_until_it_is_stopped_and_logs_no_label(artefact: Path, tmp_pa
         "from sfumato.cli import main; sys.argv = ['sfumato', *sys.argv[1:]]; main()"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program, "serve", artefact, "--store", url, "--port", "0"],
+        [
+            *(sys.executable, "-c", program, "serve", artefact, "--store", url, "--port", "0"),
+            *("--log-format", "json"),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -142,7 +145,16 @@ def test_it_answers_until_it_is_stopped_and_logs_no_label(artefact: Path, tmp_pa
         _, errors = process.communicate(timeout=30)
     assert reply.json()["images"][0]["guesses"][0]["label"] == "amphora"
     assert "server" not in reply.headers
-    assert "/v1/classifiers/{classifier}/classify" in errors
+    logged = [json.loads(line) for line in errors.splitlines()]
+    (line,) = [line for line in logged if line["request"] == reply.headers["x-request-id"]]
+    assert set(line) == {
+        *("time", "level", "logger", "message"),
+        *("request", "method", "route", "status", "seconds"),
+    }
+    assert (line["level"], line["logger"]) == ("info", "sfumato.serve")
+    assert line["message"] == "a request was answered"
+    assert (line["method"], line["status"]) == ("POST", 200)
+    assert line["route"] == "/v1/classifiers/{classifier}/classify"
     assert "amphora" not in errors
     assert secret not in errors
     assert "Traceback" not in errors

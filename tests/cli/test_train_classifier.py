@@ -51,7 +51,7 @@ def test_a_classifier_is_trained_and_said_to_be(command: Command, table: Path, t
 
 
 def test_as_json_it_says_the_same_to_programs(command: Command, table: Path, tmp_path: Path):
-    said = train(command, "--with", "blur:radius=1", "--json")
+    said = train(command, "--with", "blur:radius=1", "--json", "--licence", "CC-BY-4.0")
     (line,) = said.out.splitlines()
     told = json.loads(line)
     model = classifier.load(tmp_path / "c.safetensors")
@@ -60,6 +60,19 @@ def test_as_json_it_says_the_same_to_programs(command: Command, table: Path, tmp
     assert told["test"]["images"] == 6
     assert told["test"]["low"] <= told["test"]["mean"] <= told["test"]["high"]
     assert told["proved"] == "nothing is proved"
+    # And the file says it, to who has nothing else.
+    assert model.card["licence"] == "CC-BY-4.0"
+    kept = model.card["test"]
+    assert [kept[name] for name in ("mean", "low", "high")] == [
+        told["test"][name] for name in ("mean", "low", "high")
+    ]
+    assert (kept["number"], kept["over"]) == (6, "images")
+
+
+def test_a_licence_that_is_no_spdx_expression_is_refused_before_training(command: Command, table: Path):
+    said = train(command, "--licence", "do what you like!")
+    assert said.code == 1
+    assert "write an SPDX expression, such as CC-BY-4.0" in said.err
 
 
 def test_a_classifier_stands_on_an_encoder_of_ones_own(command: Command, table: Path, tmp_path: Path):

@@ -105,3 +105,19 @@ def test_a_kind_that_is_new_is_shown_as_far_as_it_goes(tmp_path):
     artefacts.save(tmp_path / "n.safetensors", {"w": torch.zeros(1)}, {"kind": "novelty"})
     card = model_card.describe(tmp_path / "n.safetensors")
     assert "An artefact of kind 'novelty'." in section(card, "What it is")
+
+
+def test_what_is_stated_after_a_training_is_in_the_card_and_the_weights_stay(tmp_path):
+    path = code(tmp_path / "c.safetensors")
+    before = model_card.describe(path)
+    assert section(before, "Licence").startswith("No licence is stated")
+    tensors, _ = artefacts.load(path, kind="code")
+    test = {"mean": 0.9, "low": 0.85, "high": 0.94, "over": "images", "number": 200}
+    artefacts.amend(path, licence="CC-BY-4.0", test=test)
+    after = model_card.describe(path)
+    assert section(after, "Licence").startswith("CC-BY-4.0, as the person who trained it states.")
+    sentence = "90.0% in the test, with a 95% interval from 85.0% to 94.0%, over 200 test images."
+    assert sentence in section(after, "Accuracy")
+    assert artefacts.is_verified(path)
+    again, _ = artefacts.load(path, kind="code")
+    assert all(torch.equal(again[name], value) for name, value in tensors.items())

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 import shutil
 import struct
 import time
@@ -894,6 +895,62 @@ def test_a_line_is_logged_for_each_request_without_key_label_or_image(
     assert line["route"] == "/v1/classifiers/{classifier}/classes/{label}/examples"
     assert "amphora" not in caplog.text
     assert all(secret not in caplog.text for secret in site.keys.values())
+
+
+def test_all_lines_of_a_request_have_the_id_that_its_answer_has(
+    site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def gone(*_: Any) -> None:
+        raise StoreError("connection refused")
+
+    monkeypatch.setattr(site.store, "classes", gone)
+    caplog.set_level(logging.INFO, logger="sfumato.serve")
+    caplog.clear()
+    replies = [site.ask("GET", f"{enrolled}/classes") for _ in range(2)]
+    ids = [reply.headers["x-request-id"] for reply in replies]
+    assert len(set(ids)) == 2
+    assert all(re.fullmatch("[0-9a-f]{32}", each) for each in ids)
+    logged = [json.loads(record.message)["request"] for record in caplog.records]
+    assert logged == [ids[0], ids[0], ids[1], ids[1]]  # what failed, and that it was answered
+
+
+def test_an_id_that_a_client_sends_is_not_taken(site: Site, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, logger="sfumato.serve")
+    reply = site.ask("GET", "/v1/models", headers={"x-request-id": "amphora"})
+    assert reply.headers["x-request-id"] != "amphora"
+    assert "amphora" not in caplog.text
+
+
+class Spans:
+    """In the place of sfumato.telemetry.Traces: what it was told."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[str, Any]] = []
+
+    def request(self, method: str, route: str, status: int, **more: Any) -> None:
+        self.requests.append({"method": method, "route": route, "status": status, **more})
+
+
+def test_a_request_is_traced_by_its_route_and_model_without_key_label_or_image(
+    site: Site, served: list[Served], enrolled: str
+):
+    spans = Spans()
+    traced = create(site.store, served, traces=spans)  # type: ignore[arg-type]
+    try:
+        site.app, first = traced, site.app
+        reply = site.enrol(enrolled, "amphora", 9)
+        site.ask("GET", "/nothing/amphora")
+    finally:
+        site.app = first
+        traced.state.service.engine.close()
+    enrolment, nothing = spans.requests
+    assert enrolment.pop("seconds") > 0
+    assert enrolment == {
+        **{"method": "POST", "route": "/v1/classifiers/{classifier}/classes/{label}/examples", "status": 201},
+        **{"id": reply.headers["x-request-id"], "facts": {"model.digest": served[0].digest}},
+    }
+    assert (nothing["route"], nothing["status"], nothing["facts"]) == ("other", 404, {})
+    assert "amphora" not in repr(spans.requests)
 
 
 def test_every_answer_forbids_what_a_browser_need_not_do(site: Site):

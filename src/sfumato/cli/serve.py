@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.show import VOLUME
+from sfumato.logs import LogFormat
+
 
 def serve(
     artefacts: Annotated[
@@ -41,10 +44,17 @@ def serve(
         typer.Option(envvar="SFUMATO_METRICS_KEY", help="Opens /metrics to who sends it as a bearer token."),
     ] = None,
     log: Annotated[bool, typer.Option(help="A line for each request: no image, key or label.")] = True,
+    log_format: Annotated[
+        LogFormat, typer.Option(envvar="SFUMATO_LOG_FORMAT", help="json: every line of the log is JSON.")
+    ] = LogFormat.TEXT,
 ) -> None:
-    """Serve models until stopped. Keys are made by `sfumato keys create`."""
+    """Serve models until stopped. Keys are made by `sfumato keys create`.
+
+    With the extra telemetry, the variables OTEL_* of OpenTelemetry say where traces of requests go.
+    """
     import logging
 
+    from sfumato import logs, telemetry
     from sfumato.artefacts import is_verified
     from sfumato.errors import ConfigError
     from sfumato.listening import address_of, listen
@@ -52,8 +62,10 @@ def serve(
     from sfumato.serve import models
     from sfumato.serve.store import Store
 
-    logging.basicConfig(format="%(message)s")  # of libraries, warnings alone
-    logging.getLogger("sfumato.serve").setLevel(logging.INFO if log else logging.WARNING)
+    logs.begin(log_format)
+    told = log and not VOLUME.quiet
+    logging.getLogger("sfumato.serve").setLevel(logging.INFO if told else logging.WARNING)
+    traces = telemetry.begin()
     height_width = None
     if size is not None:
         sides = size.split("x")
@@ -76,6 +88,10 @@ def serve(
         shape = "x".join(map(str, model.shape))
         print(f"model: {model.name} ({model.kind}, {shape}, by {model.by}; takes {specs})")
     with Store(store) as kept, listen(host, port) as listener:
-        application = service.create(kept, loaded, config)
+        application = service.create(kept, loaded, config, traces=traces)
         print(f"serving: {address_of(listener, 'http' if certificate is None else 'https')}", flush=True)
-        service.run(application, listener, config, certificate=certificate, private_key=private_key)
+        try:
+            service.run(application, listener, config, certificate=certificate, private_key=private_key)
+        finally:
+            if traces is not None:
+                traces.close()

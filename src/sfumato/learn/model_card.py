@@ -222,6 +222,7 @@ def _of_spec(spec: str, shape: tuple[int, int, int]) -> str:
 
 def _accuracy(card: Mapping[str, Any]) -> tuple[str, ...]:
     lines = []
+    tested = _tested(card.get("test"))
     if isinstance(share := card.get("validation_accuracy"), int | float):
         lines.append(f"{share:.1%} of validation images.")
     for label, value in (
@@ -229,11 +230,23 @@ def _accuracy(card: Mapping[str, Any]) -> tuple[str, ...]:
     ):
         lines.append(f"{value:.1%} of validation images, of {label}.")
     if not lines:
-        return ("The file does not say.",)
+        return tested or ("The file does not say.",)
     return (
+        *tested,
         *lines,
-        "These images also chose the best epoch, so that new images may be told a little less often.",
+        "Validation images also chose the best epoch, so that new images may be told a little less often.",
     )
+
+
+def _tested(test: Any) -> tuple[str, ...]:
+    """What a card says of the test after the training; nothing of cards of earlier versions."""
+    if not isinstance(test, Mapping):
+        return ()
+    mean, low, high, number = (test.get(name) for name in ("mean", "low", "high", "number"))
+    if not all(isinstance(value, int | float) for value in (mean, low, high, number)):
+        return ()
+    over = f"{number:,} test {test.get('over')}"
+    return (f"{mean:.1%} in the test, with a 95% interval from {low:.1%} to {high:.1%}, over {over}.",)
 
 
 def _limits(card: Mapping[str, Any]) -> tuple[str, ...]:
@@ -249,7 +262,12 @@ def _limits(card: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _licence(card: Mapping[str, Any]) -> tuple[str, ...]:
-    lines = ["The file states no licence: whoever trained it decides, as far as its data and encoder allow."]
+    licence = card.get("licence")
+    lines = [
+        f"{licence}, as the person who trained it states."
+        if isinstance(licence, str)
+        else "No licence is stated: whoever trained it decides, as far as its data and encoder allow."
+    ]
     name = card["data"].get("name") if isinstance(card.get("data"), Mapping) else None
     if isinstance(name, str) and name in SOURCES:
         lines.append(f"Data: {SOURCES[name].terms}.")

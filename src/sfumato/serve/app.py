@@ -18,6 +18,7 @@ from sfumato.serve.routes import RESOURCES, health
 from sfumato.serve.service import Service, in_thread
 from sfumato.serve.store import Store
 from sfumato.serve.watch import Watched
+from sfumato.telemetry import Traces
 
 with needs_extra("the server", "serve"):
     from fastapi import FastAPI
@@ -27,13 +28,20 @@ with needs_extra("the server", "serve"):
 __all__ = ["ServiceConfig", "create", "run"]
 
 
-def create(store: Store, models: Sequence[Served], config: ServiceConfig | None = None) -> FastAPI:
+def create(
+    store: Store,
+    models: Sequence[Served],
+    config: ServiceConfig | None = None,
+    *,
+    traces: Traces | None = None,
+) -> FastAPI:
     """The application. It closes neither the store nor anything else that it was given.
 
     Args:
         store: keys, classifiers, embeddings.
         models: what it runs, each under a name of its own.
         config: see ServiceConfig.
+        traces: where a span of each request goes; see sfumato.telemetry.begin. None: nowhere.
 
     Raises:
         ConfigError: no model, or two of one name.
@@ -55,17 +63,18 @@ def create(store: Store, models: Sequence[Served], config: ServiceConfig | None 
         lifespan=_finishing,
         docs_url=None,  # its pages ask other hosts for scripts
         redoc_url=None,
+        # Its own spans have addresses, which hold labels.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = service
-    app.add_middleware(Watched, counted=service.metrics)
+    app.add_middleware(Watched, counted=service.metrics, traces=traces)
     if config.allow_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=config.allow_origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["x-api-key", "content-type"],
-            expose_headers=["Retry-After"],
+            expose_headers=["Retry-After", "X-Request-Id"],
         )
     if config.web is not None:
         app.mount("/", StaticFiles(directory=config.web, html=True))

@@ -92,6 +92,7 @@ class Served:
         network: what `run` computes, for other ways to compute it; None where it computes nothing.
         by: what computes it.
         codes: how prototypes are made, of a code; None for means.
+        digest: the SHA-256 of the artefact's file; None where it was not read from one.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Served:
     network: nn.Module | None = None
     by: str = "PyTorch"
     codes: CodePrototypes | None = None
+    digest: str | None = None
 
     def weight(self, release: AnyRelease, demand: Demand) -> float:
         """What each image of a release weighs in a prototype."""
@@ -143,6 +145,12 @@ def load(
             f"{name!r} is not a name for a model: at most 64 letters, digits, '.', '_' and '-'; name it as "
             "NAME=ARTEFACT"
         )
+    return replace(_read(path, name, reference, size), digest=artefact_digest(os.fspath(path)))
+
+
+def _read(
+    path: str | os.PathLike[str], name: str, reference: str | None, size: tuple[int, int] | None
+) -> Served:
     kind = artefacts.read_card(path).get("kind")
     if kind == "few-shot":
         return _few_shot(path, name, size)

@@ -1,12 +1,12 @@
 """What goes wrong, over HTTP: RFC 9457, with a detail that says what to do."""
 
-import json
 import logging
 import math
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
+from sfumato import logs
 from sfumato.errors import BusyError, ConfigError, DataError, SfumatoError, needs_extra
 from sfumato.serve.store import ConflictError, NotFoundError, QuotaError, StoreError
 from sfumato.serve.tripwire import NotProtectedError
@@ -64,9 +64,9 @@ def of_error(error: SfumatoError) -> Response:
         case DataError() | ConfigError():
             return answer(422, str(error))
     if isinstance(error, StoreError):
-        log.error(json.dumps({"store": str(error)}))
+        logs.event(log, logging.ERROR, "the store failed", store=str(error))
         return answer(503, "the database cannot be used now: send this again later", wait=5)
-    log.error(json.dumps({"error": type(error).__name__}))
+    logs.event(log, logging.ERROR, "a request failed", error=type(error).__name__)
     return answer(500, UNEXPECTED)
 
 

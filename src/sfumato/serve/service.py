@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from torch import Tensor
 
+from sfumato import logs
 from sfumato.errors import ConfigError, needs_extra
 from sfumato.serve.config import ServiceConfig
 from sfumato.serve.engine import Engine
@@ -80,6 +81,8 @@ class Service:
 
     async def embed(self, model: Served, inputs: Tensor) -> Tensor:
         """Embed what a model takes, together with what else waits: see Engine.submit."""
+        if model.digest is not None:
+            logs.tell(**{"model.digest": model.digest})
         return await asyncio.wrap_future(self.engine.submit(model, inputs))
 
 

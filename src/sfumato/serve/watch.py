@@ -1,14 +1,16 @@
 """Around every request: headers, counts, a line in the log, and no traceback, which may show a label."""
 
-import json
+import logging
 import time
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
+from sfumato import logs
 from sfumato.errors import needs_extra
 from sfumato.serve import problems
 from sfumato.serve.metrics import Metrics
 from sfumato.serve.problems import log
+from sfumato.telemetry import Traces
 
 with needs_extra("the server", "serve"):
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -43,8 +45,9 @@ def _readable(scope: Scope) -> bool:
 class Watched:
     """Around everything: headers, counts, one line in the log, and no traceback, which may show a label."""
 
-    def __init__(self, app: ASGIApp, *, counted: Metrics) -> None:
+    def __init__(self, app: ASGIApp, *, counted: Metrics, traces: Traces | None = None) -> None:
         self._app = app
+        self._traces = traces
         self._counted = counted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,6 +55,10 @@ class Watched:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        with logs.request() as noted:
+            await self._answer(scope, receive, send, noted)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, noted: logs.Noted) -> None:
         start, status = time.perf_counter(), 0
         method = scope["method"] if scope["method"] in _METHODS else "other"
         if method == "HEAD":  # what GET would answer, without its body
@@ -64,7 +71,7 @@ class Watched:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 given = {name for name, _ in message["headers"]}
-                more = dict(_HEADERS)
+                more = {**_HEADERS, "x-request-id": noted.id}
                 if b"cache-control" not in given:
                     lasting = status == 200 and scope["path"].startswith("/assets/")
                     more["cache-control"] = _LASTING if lasting else "no-store"
@@ -86,12 +93,19 @@ class Watched:
             line = (
                 "" if frame is None else f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
             )
-            log.error(json.dumps({"error": type(error).__name__, "place": line}))
+            name = type(error).__name__
+            logs.event(log, logging.ERROR, "a request failed", error=name, place=line)
             if not status:
                 await problems.answer(500, problems.UNEXPECTED)(scope, receive, answer)
         seconds = time.perf_counter() - start
         route = getattr(scope.get("route"), "path", None) or "other"
         self._counted.answered(method, route, status, seconds)
-        log.info(
-            json.dumps({"method": method, "route": route, "status": status, "ms": round(1000 * seconds, 1)})
+        logs.event(
+            *(log, logging.INFO, "a request was answered"),
+            method=method,
+            route=route,
+            status=status,
+            seconds=round(seconds, 4),
         )
+        if self._traces is not None:
+            self._traces.request(*(method, route, status), seconds=seconds, id=noted.id, facts=noted.facts)

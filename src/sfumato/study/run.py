@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any
 
-from sfumato import data, engines
+from sfumato import data, engines, telemetry
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.splitting import suited
 from sfumato.engines import Engine, EngineConfig, lost_workers
@@ -193,7 +193,10 @@ def _measure(lab: Lab, directory: Path, cell: Cell, entry: dict[str, Any]) -> bo
             if path.exists():
                 return True
             start = time.perf_counter()
-            result = lab.measure(cell)
+            with telemetry.timed(
+                "study cell", {"sfumato.cell.kind": cell.kind, "sfumato.cell.digest": entry["digest"]}
+            ):
+                result = lab.measure(cell)
             seconds = round(time.perf_counter() - start, 2)
             write_json(path, {**entry, "result": result, "seconds": seconds, "versions": versions()})
     except BusyError:

@@ -10,12 +10,14 @@ from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Encoder,
     Force,
+    Licence,
     Out,
     Size,
     Target,
     app,
     checkpointed,
     splits,
+    stated,
     tell,
     with_encoder,
 )
@@ -45,6 +47,7 @@ def classifier(
     printing: PrintConfig = False,
     seed: Annotated[int, typer.Option(help="Seed of weights, order of images, and noise.")] = 0,
     force: Force = False,
+    licence: Licence = None,
     as_json: AsJson = False,
 ) -> None:
     """Train an ordinary classifier of protected images, and test it on others of the same classes.
@@ -86,4 +89,5 @@ def classifier(
     channels, height, width = test.images.shape[1:]
     proved = str(protection.guarantee((channels, height, width)) or "nothing is proved")
     lines += [f"test: {accuracy}", f"{protection.spec}: {proved}"]
+    stated(out, licence, accuracy)
     tell(out, model.card, lines, as_json=as_json, test=asdict(accuracy), proved=proved)

@@ -10,6 +10,7 @@ from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Encoder,
     Force,
+    Licence,
     Out,
     Size,
     Target,
@@ -17,6 +18,7 @@ from sfumato.cli.train.shared import (
     checkpointed,
     fitted,
     splits,
+    stated,
     tell,
     with_encoder,
 )
@@ -55,6 +57,7 @@ def code(
     episodes: Annotated[int, typer.Option(min=2, help="Test episodes.")] = 600,
     seed: Annotated[int, typer.Option(help="Seed of weights, episodes and noise.")] = 0,
     force: Force = False,
+    licence: Licence = None,
     as_json: AsJson = False,
 ) -> None:
     """Train the encoder of a code: a few bits that keep a task, and prove how rarely they name the person.
@@ -101,4 +104,5 @@ def code(
     channels, height, width = test.images.shape[1:]
     proved = naming_words(protection, (channels, height, width), among=_CANDIDATES)
     lines = [f"test: {accuracy}", f"proved: {proved}", f"spec: {protection.spec}"]
+    stated(out, licence, accuracy)
     tell(out, model.card, lines, as_json=as_json, test=asdict(accuracy), proved=proved, spec=protection.spec)

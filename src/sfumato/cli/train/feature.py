@@ -10,6 +10,7 @@ from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
     Force,
+    Licence,
     Out,
     Processes,
     Size,
@@ -17,6 +18,7 @@ from sfumato.cli.train.shared import (
     checkpointed,
     on_devices,
     splits,
+    stated,
     tell,
 )
 from sfumato.files import check_new
@@ -48,6 +50,7 @@ def feature(
     processes: Processes = None,
     accelerator: Accelerator = None,
     force: Force = False,
+    licence: Licence = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a private feature: a few numbers that keep some labels of an image, and lose another.
@@ -77,6 +80,7 @@ def feature(
         overrides=overrides,
         seed=seed,
         as_json=as_json,
+        licence=licence,
     )
 
 
@@ -93,6 +97,7 @@ def _feature(
     overrides: list[str] | None,
     seed: int,
     as_json: bool,
+    licence: str | None,
 ) -> None:
     from sfumato.learn import classes
     from sfumato.learn import private_feature as method
@@ -129,4 +134,5 @@ def _feature(
     ]
     if not model.is_network:
         lines.append(f"{protection.spec}: {config.dimension} numbers an image; nothing is proved")
+    stated(out, licence)
     tell(out, model.card, lines, as_json=as_json, **figures)

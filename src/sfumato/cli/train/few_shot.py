@@ -12,6 +12,7 @@ from sfumato.cli.train.shared import (
     Accelerator,
     Encoder,
     Force,
+    Licence,
     Out,
     Processes,
     Size,
@@ -21,6 +22,7 @@ from sfumato.cli.train.shared import (
     fitted,
     on_devices,
     splits,
+    stated,
     tell,
     with_encoder,
 )
@@ -64,6 +66,7 @@ def few_shot(
     processes: Processes = None,
     accelerator: Accelerator = None,
     force: Force = False,
+    licence: Licence = None,
     as_json: AsJson = False,
 ) -> None:
     """Train FS-PIC: a denoiser and an encoder, jointly, for few-shot classification of protected images.
@@ -96,6 +99,7 @@ def few_shot(
         episodes=episodes,
         seed=seed,
         as_json=as_json,
+        licence=licence,
     )
 
 
@@ -116,6 +120,7 @@ def _few_shot(
     episodes: int,
     seed: int,
     as_json: bool,
+    licence: str | None,
 ) -> None:
     from sfumato import protect
     from sfumato.episodes import Shape
@@ -163,4 +168,5 @@ def _few_shot(
         for each in protections
     }
     lines = [str(tested), *(f"{spec}: {words}" for spec, words in proved.items())]
+    stated(out, licence, tested)
     tell(out, model.card, lines, as_json=as_json, test=asdict(tested), proved=proved)

@@ -10,6 +10,7 @@ from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
     Force,
+    Licence,
     Out,
     Processes,
     Size,
@@ -17,6 +18,7 @@ from sfumato.cli.train.shared import (
     checkpointed,
     on_devices,
     splits,
+    stated,
     tell,
 )
 from sfumato.files import check_new
@@ -45,6 +47,7 @@ def mask(
     processes: Processes = None,
     accelerator: Accelerator = None,
     force: Force = False,
+    licence: Licence = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a mask: which pixels a task needs, so that a device shows no others.
@@ -72,6 +75,7 @@ def mask(
         overrides=overrides,
         seed=seed,
         as_json=as_json,
+        licence=licence,
     )
 
 
@@ -87,6 +91,7 @@ def _mask(
     overrides: list[str] | None,
     seed: int,
     as_json: bool,
+    licence: str | None,
 ) -> None:
     from sfumato.learn import adversarial_mask as method
     from sfumato.learn import classes
@@ -118,4 +123,5 @@ def _mask(
         lines.append(f"validation: {100 * model.card['validation_accuracy']:.1f}% ({target}, {shown})")
     lines.append(f"test: {100 * tested:.1f}% ({target}, {shown}, {len(test):,} images)")
     lines.append(f"{protection.spec}: nothing is proved")
+    stated(out, licence)
     tell(out, model.card, lines, as_json=as_json, test=tested, spec=protection.spec)

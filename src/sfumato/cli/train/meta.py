@@ -6,7 +6,19 @@ import typer
 
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of, stderr
 from sfumato.cli.sources import SplitBy, Strict
-from sfumato.cli.train.shared import Force, Out, Size, Target, app, checkpointed, fitted, splits, tell
+from sfumato.cli.train.shared import (
+    Force,
+    Licence,
+    Out,
+    Size,
+    Target,
+    app,
+    checkpointed,
+    fitted,
+    splits,
+    stated,
+    tell,
+)
 from sfumato.files import check_new
 
 if TYPE_CHECKING:
@@ -53,6 +65,7 @@ def meta(
     episodes: Annotated[int, typer.Option(min=2, help="Test tasks.")] = 600,
     seed: Annotated[int, typer.Option(help="Seed of weights, tasks and test.")] = 0,
     force: Force = False,
+    licence: Licence = None,
     as_json: AsJson = False,
 ) -> None:
     """Meta-learn where to start from, by MAML, Reptile or Meta-SGD; with a budget, privately.
@@ -122,4 +135,5 @@ def meta(
     tested = method.evaluate(model, test, queries=shape.queries, episodes=episodes, target=target, seed=seed)
     promise = method.promise(model.card)
     lines = [str(tested), promise, f"computed: {model.card['computed']}, {model.card['precision']}"]
+    stated(out, licence, tested)
     tell(out, model.card, lines, as_json=as_json, test=asdict(tested), promise=promise)

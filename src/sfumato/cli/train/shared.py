@@ -1,5 +1,6 @@
 """What the commands of `sfumato train` share."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfumato.cli.show import bars, note, print_json, stderr
+
+_LICENCE = r"[A-Za-z0-9.+-]+( (AND|OR|WITH) [A-Za-z0-9.+-]+)*"  # without its parentheses: nobody needs them
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,6 +21,25 @@ if TYPE_CHECKING:
 
 Out = Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
+
+
+def _spdx(licence: str | None) -> str | None:
+    if licence is not None and not re.fullmatch(_LICENCE, licence):
+        from sfumato.errors import ConfigError
+
+        raise ConfigError(
+            f"--licence {licence!r}: write an SPDX expression, such as CC-BY-4.0, 'MIT OR Apache-2.0' or "
+            "LicenseRef-ours"
+        )
+    return licence
+
+
+Licence = Annotated[
+    str | None,
+    typer.Option(
+        callback=_spdx, help="The licence of the artefact, such as CC-BY-4.0 (SPDX); its card says it."
+    ),
+]
 Target = Annotated[str, typer.Option(help="The label to classify.")]
 Size = Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")]
 Encoder = Annotated[
@@ -142,6 +164,27 @@ def fitted(
         except DataError as error:
             raise DataError(f"{part.name}, {subject} images: {error}") from error
     return settings, allowed
+
+
+def stated(out: Path, licence: str | None, tested: Any = None) -> None:
+    """Put into the card of an artefact what is known after its training, where anything is.
+
+    Args:
+        out: the artefact.
+        licence: of `--licence`.
+        tested: an Accuracy of test images, with low and high, or of test episodes, with half_width.
+    """
+    from sfumato import artefacts
+
+    more: dict[str, Any] = {} if licence is None else {"licence": licence}
+    if tested is not None:
+        half = getattr(tested, "half_width", None)
+        low, high = (tested.low, tested.high) if half is None else (tested.mean - half, tested.mean + half)
+        over = "images" if half is None else "episodes"
+        number = getattr(tested, over)
+        more["test"] = {"mean": tested.mean, "low": low, "high": high, "over": over, "number": number}
+    if more:
+        artefacts.amend(out, **more)
 
 
 def tell(out: Path, card: Mapping[str, Any], lines: Sequence[str], *, as_json: bool, **figures: Any) -> None:

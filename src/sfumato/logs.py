@@ -1,0 +1,104 @@
+"""What a server writes to its log: for each request a line, which names no image, key, label or person."""
+
+import json
+import logging
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+_FIELDS = "sfumato_fields"  # an attribute of a record of ours
+
+
+class LogFormat(StrEnum):
+    """How lines of a log are written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass
+class Noted:
+    """A request while it is answered. State: what is said of it at its end.
+
+    Attributes:
+        id: 32 hexadecimal digits, by which its lines are found.
+        facts: what its route tells, such as the digest of the model; nothing that was sent.
+    """
+
+    id: str = field(default_factory=lambda: secrets.token_hex(16))
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+_CURRENT: ContextVar[Noted | None] = ContextVar("sfumato_request", default=None)
+
+
+@contextmanager
+def request() -> Iterator[Noted]:
+    """While a request is answered: the lines that are logged meanwhile carry its id."""
+    noted = Noted()
+    token = _CURRENT.set(noted)
+    try:
+        yield noted
+    finally:
+        _CURRENT.reset(token)
+
+
+def tell(**facts: str) -> None:
+    """Add facts to the request that is answered now; nothing where there is none."""
+    if (noted := _CURRENT.get()) is not None:
+        noted.facts.update(facts)
+
+
+def event(logger: logging.Logger, level: int, message: str, **fields: Any) -> None:
+    """Log what happened.
+
+    Args:
+        logger: of whom.
+        level: as logging has them.
+        message: what happened, in constant words; of lines of JSON alone.
+        fields: fit for JSON; as text, the line is these and the id of the request.
+    """
+    if (noted := _CURRENT.get()) is not None:
+        fields = {"request": noted.id, **fields}
+    logger.log(level, json.dumps(fields), extra={_FIELDS: {"message": message, **fields}})
+
+
+class JsonLines(logging.Formatter):
+    """Writes a record as a line of JSON: time (UTC), level, logger, message, and the fields of `event`.
+
+    Of an exception it has the kind alone: its words and its traceback may quote what somebody sent.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        fields = getattr(record, _FIELDS, None)
+        line.update(fields if fields is not None else {"message": record.getMessage()})
+        if fields is None and (noted := _CURRENT.get()) is not None:
+            line["request"] = noted.id
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__name__
+        return json.dumps(line)
+
+
+def begin(form: LogFormat) -> None:
+    """Write the log of this process to standard error; of libraries, warnings alone.
+
+    A log that was begun before, as by `sfumato -v`, keeps its level.
+    """
+    root = logging.getLogger()
+    if not root.handlers:
+        logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    if form is LogFormat.JSON:
+        for handler in root.handlers:
+            handler.setFormatter(JsonLines())
