@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from pytest import approx
 from scipy import stats
 from torch import Tensor
 
@@ -51,7 +50,8 @@ def attack(view: str, shot: int, *, sigma: float = 0.0, attacked: int = 8) -> me
 
 def test_a_stored_prototype_of_one_shot_is_its_photograph():
     found = attack("stored", 1)
-    assert found.auc == 1 and found.rates[0.001][0] == 1
+    assert found.auc == 1
+    assert found.rates[0.001][0] == 1
 
 
 @pytest.mark.parametrize("view", membership.VIEWS)
@@ -69,7 +69,8 @@ def test_scores_that_tell_nothing_have_an_auc_of_a_half():
     deviation = math.sqrt((2000 + 1) / (12 * result.members * result.others))  # of a rank sum
     assert abs(result.auc - 0.5) < 4 * deviation
     low, high = result.rates[0.01][1:]
-    assert low < 0.02 and high > 0.005
+    assert low < 0.02
+    assert high > 0.005
 
 
 def test_more_noise_or_more_shots_leave_less_to_find():
@@ -88,7 +89,7 @@ def test_the_ratio_is_that_of_two_normal_densities_by_scipy():
             rows = scores[side, i].numpy()
             law = stats.multivariate_normal(rows.mean(0), torch.from_numpy(rows).T.cov().numpy())
             logs.append(law.logpdf(asked[i].numpy()))
-        assert found[i].item() == approx(logs[0] - logs[1], rel=1e-6)
+        assert found[i].item() == pytest.approx(logs[0] - logs[1], rel=1e-6)
 
 
 def test_an_example_without_two_of_each_kind_says_nothing():
@@ -96,7 +97,8 @@ def test_an_example_without_two_of_each_kind_says_nothing():
     members = torch.zeros(10, 2, dtype=torch.bool)
     members[:5, 1] = True
     found = lira(scores, members, torch.zeros(2, 1))
-    assert found[0] == 0 and found[1] != 0
+    assert found[0] == 0
+    assert found[1] != 0
 
 
 def test_no_adversary_is_above_the_trade_off_curve_of_the_noise():
@@ -117,11 +119,12 @@ def test_no_adversary_is_above_the_trade_off_curve_of_the_noise():
 
 
 def test_the_noise_has_the_sensitivity_of_a_mean_and_the_stated_epsilon():
-    assert mean_sensitivity(5, clipping_norm=2.0) == approx(0.8)
+    assert mean_sensitivity(5, clipping_norm=2.0) == pytest.approx(0.8)
     sigma = sigma_for(5, clipping_norm=2.0, epsilon=1.0, delta=1e-5)
     mu = 0.8 / sigma
     delta = stats.norm.cdf(-1 / mu + mu / 2) - math.e * stats.norm.cdf(-1 / mu - mu / 2)
-    assert delta <= 1e-5 and delta == approx(1e-5, rel=1e-3)
+    assert delta <= 1e-5
+    assert delta == pytest.approx(1e-5, rel=1e-3)
 
 
 def test_intervals_are_those_of_clopper_and_pearson():
@@ -129,8 +132,8 @@ def test_intervals_are_those_of_clopper_and_pearson():
     found = judged(scores, torch.arange(120) >= 100)
     share, low, high = found.rates[0.01]
     exact = stats.binomtest(7, 20).proportion_ci(0.95, "exact")
-    assert (share, low, high) == approx((7 / 20, exact.low, exact.high), abs=1e-9)
-    assert found.auc == approx((7 * 100 + 13 * 0.5) / (20 * 100))
+    assert (share, low, high) == pytest.approx((7 / 20, exact.low, exact.high), abs=1e-9)
+    assert found.auc == pytest.approx((7 * 100 + 13 * 0.5) / (20 * 100))
 
 
 def test_a_person_who_is_enrolled_is_found_by_other_photographs_of_them():
@@ -141,14 +144,16 @@ def test_a_person_who_is_enrolled_is_found_by_other_photographs_of_them():
     for view in membership.VIEWS:
         scores = person_scores(own[:, 3:], prototypes, drawn.enrolled, view=view)
         aucs[view] = judged(*ratios(scores, drawn.enrolled, attacked=8)).auc
-    assert aucs["stored"] > 0.95 and aucs["full"] > 0.9
+    assert aucs["stored"] > 0.95
+    assert aucs["full"] > 0.9
     assert aucs["label"] < aucs["full"]
 
 
 def test_a_rounded_confidence_is_all_that_the_rounded_view_has():
     own, drawn = photographs(), galleries(1, count=4)
     scores = photograph_scores(own, prototypes_of(own, drawn), drawn.enrolled, view="rounded", step=0.25)
-    assert len(scores.unique()) <= 5 and scores.isfinite().all()
+    assert len(scores.unique()) <= 5
+    assert scores.isfinite().all()
 
 
 def test_prototypes_are_means_of_the_shots_that_were_drawn():

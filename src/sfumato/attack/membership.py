@@ -1,9 +1,10 @@
-"""Membership in an enrolled gallery: was this photograph a shot of its prototype; was this person enrolled at all?
+"""Membership in an enrolled gallery: was this photograph a shot; was this person enrolled at all?
 
-Source: Carlini et al. 2022 (arXiv:2112.03570), Sec. IV and VI: the online Gaussian likelihood ratio (LiRA), with
-shadow galleries in the place of shadow models; for few shots, arXiv:2402.06674, which finds them the worst case.
-A shadow gallery enrols other shots of the same people, drawn as those of the attacked one: the adversary holds all
-photographs, has the encoder, and does not know which were enrolled. One with fewer photographs finds less.
+Source: Carlini et al. 2022 (arXiv:2112.03570), Sec. IV and VI: the online Gaussian likelihood ratio (LiRA),
+with shadow galleries in the place of shadow models; for few shots, arXiv:2402.06674, which finds them the
+worst case. A shadow gallery enrols other shots of the same people, drawn as those of the attacked one: the
+adversary holds all photographs, has the encoder, and does not know which were enrolled. One with fewer
+photographs finds less.
 
 What the adversary sees is a view. "stored" is the prototypes. "full" is an answer with its distance and its
 probability; "rounded" the probability alone, rounded to a step; "label" the name of the class alone. Each
@@ -104,9 +105,9 @@ def photograph_scores(
         step: of "rounded", in (0, 1].
 
     Returns:
-        (G, P, n, S) float64 scores. Of "stored" the distance, and the share of the photograph, about its person's
-        mean, that lies in the prototype; of "full" the distance and the log-odds of the class; of "rounded" the
-        log-odds; of "label" 1 where the class is named, and 0.
+        (G, P, n, S) float64 scores. Of "stored" the distance, and the share of the photograph, about its
+        person's mean, that lies in the prototype; of "full" the distance and the log-odds of the class; of
+        "rounded" the log-odds; of "label" 1 where the class is named, and 0.
 
     Raises:
         ConfigError: no such view, or a step out of its range.
@@ -141,8 +142,8 @@ def person_scores(
 
     Returns:
         (G, P, S) float64. Of "stored" the distance from the nearest prototype to the mean; of "full" the mean
-        distance of the nearest classes and the mean log-odds of their names; of "rounded" the log-odds; of "label"
-        the share of photographs that have the most frequent name.
+        distance of the nearest classes and the mean log-odds of their names; of "rounded" the log-odds; of
+        "label" the share of photographs that have the most frequent name.
     """
     _check(view, step)
     own, away = known.double(), prototypes.double()
@@ -171,8 +172,9 @@ def accuracy(photographs: Tensor, prototypes: Tensor, galleries: Galleries) -> f
 def lira(shadow_scores: Tensor, shadow_members: Tensor, scores: Tensor) -> Tensor:
     """The log-likelihood ratio of member against none, each a Gaussian fitted to shadow galleries.
 
-    Source: Carlini et al. 2022, Algorithm 1, with a joint normal distribution of S scores (Sec. VI-C). The floor of
-    a variance is of this module: shots of one stored prototype have a distance of 0 that never varies.
+    Source: Carlini et al. 2022, Algorithm 1, with a joint normal distribution of S scores (Sec. VI-C). The
+    floor of a variance is of this module: a stored prototype of one shot has a distance of 0 that never
+    varies.
 
     Args:
         shadow_scores: (G, M, S) of M examples in each shadow gallery.

@@ -1,4 +1,4 @@
-"""Means of few vectors under differential privacy: prototypes that hide which photographs were their shots."""
+"""Means of few vectors under differential privacy: prototypes that hide which photographs were shots."""
 
 import math
 
@@ -11,7 +11,7 @@ from sfumato.errors import ConfigError
 
 
 def mean_sensitivity(shot: int, *, clipping_norm: float) -> float:
-    """By how much the mean of K vectors of a norm of at most c moves when one is replaced: 2c / K, in L2.
+    """By how much the mean of K vectors of a norm of at most c moves when one is replaced: 2c / K, L2.
 
     Raises:
         ConfigError: K below 1, or c not above 0.
@@ -22,8 +22,10 @@ def mean_sensitivity(shot: int, *, clipping_norm: float) -> float:
 
 
 def mean_guarantee(shot: int, *, clipping_norm: float, sigma: float) -> Guarantee:
-    """What `noisy_means` promises for one release: mu-GDP with mu = 2c / (K sigma) between two sets of K shots of which
-    one differs (Dong, Roth & Su 2022, Theorem 2.7). K is public, and so is who is enrolled.
+    """What one release of `noisy_means` promises: mu-GDP with mu = 2c / (K sigma).
+
+    Neighbours are two sets of K shots of which one differs (Dong, Roth & Su 2022, Theorem 2.7). K is public,
+    and so is who is enrolled.
     """
     if not 0 < sigma < math.inf:
         raise ConfigError(f"sigma={sigma:g}: above 0; without noise nothing is promised")

@@ -31,8 +31,8 @@ class ServiceConfig:
         metrics_key: what Prometheus sends as its bearer token; None for no metrics.
         web: a folder with the page; None for none.
         confidence: what an answer says beside labels. "exact": probabilities and distances; "rounded": the
-            probabilities alone, to a multiple of confidence_step; "label": the nearest label alone, however many
-            are asked for. Whether an image is of none of the classes is said in all of them.
+            probabilities alone, to a multiple of confidence_step; "label": the nearest label alone, however
+            many are asked for. Whether an image is of none of the classes is said in all of them.
         confidence_step: above 0, at most 1.
     """
 
