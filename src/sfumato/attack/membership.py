@@ -141,9 +141,9 @@ def person_scores(
         prototypes, enrolled, view, step: see photograph_scores.
 
     Returns:
-        (G, P, S) float64. Of "stored" the distance from the nearest prototype to the mean; of "full" the mean
-        distance of the nearest classes and the mean log-odds of their names; of "rounded" the log-odds; of
-        "label" the share of photographs that have the most frequent name.
+        (G, P, S) float64. Of "stored" the distance from the nearest prototype to the mean; of "label" the
+        share of photographs that have the most frequent name; of "rounded" the mean log-odds of the names,
+        and that share; of "full" the mean distance of the nearest classes, and both.
     """
     _check(view, step)
     own, away = known.double(), prototypes.double()
@@ -151,14 +151,15 @@ def person_scores(
         squared = -_logits(own.mean(1, keepdim=True), away, enrolled)  # (G, P, 1, P)
         return squared.amin(-1).clamp(min=0).sqrt()
     logits = _logits(own, away, enrolled)  # (G, P, q, P)
+    named = torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).double()
+    agreement = named.mean(2).amax(-1)  # (G, P); every answer tells its label
     if view == "label":
-        named = torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).double()
-        return named.mean(2).amax(-1, keepdim=True)
+        return agreement[..., None]
     odds = _log_odds(logits.softmax(-1).amax(-1), step if view == "rounded" else 0.0).mean(2)
     if view == "rounded":
-        return odds[..., None]
+        return torch.stack([odds, agreement], -1)
     nearest = (-logits).amin(-1).clamp(min=0).sqrt().mean(2)
-    return torch.stack([nearest, odds], -1)
+    return torch.stack([nearest, odds, agreement], -1)
 
 
 def accuracy(photographs: Tensor, prototypes: Tensor, galleries: Galleries) -> float:
@@ -268,7 +269,8 @@ def _logits(photographs: Tensor, prototypes: Tensor, enrolled: Tensor) -> Tensor
     squared = flat.square().sum(-1)[None, :, None] + prototypes.square().sum(-1)[:, None]
     logits = 2 * torch.einsum("nd,gpd->gnp", flat, prototypes) - squared
     logits = logits.masked_fill(~enrolled[:, None], -torch.inf)
-    return logits.unflatten(1, photographs.shape[:2])
+    shaped: Tensor = logits.view(len(prototypes), *photographs.shape[:2], -1)
+    return shaped
 
 
 def _log_odds(probabilities: Tensor, step: float) -> Tensor:
@@ -290,4 +292,5 @@ def _log_density(shadows: Tensor, inside: Tensor, asked: Tensor) -> Tensor:
     factor = torch.linalg.cholesky(covariance)
     scaled = torch.linalg.solve_triangular(factor, (asked - middle)[..., None], upper=False)[..., 0]
     logs = factor.diagonal(dim1=1, dim2=2).log().sum(1)
-    return -0.5 * scaled.square().sum(1) - logs - 0.5 * shadows.shape[-1] * math.log(2 * math.pi)
+    density: Tensor = -0.5 * scaled.square().sum(1) - logs - 0.5 * shadows.shape[-1] * math.log(2 * math.pi)
+    return density

@@ -62,8 +62,8 @@ def sigma_for(shot: int, *, clipping_norm: float, epsilon: float, delta: float) 
 def noisy_means(support: Tensor, *, clipping_norm: float, sigma: float, draw: torch.Generator) -> Tensor:
     """Means of clipped vectors with Gaussian noise. (..., K, D) -> (..., D) float64.
 
-    The noise is of PyTorch's floating-point sampler, with a generator that a study may repeat: for measurements,
-    not for a release.
+    The noise is of PyTorch's floating-point sampler, with a generator that a study may repeat: for
+    measurements, not for a release.
     """
     rows = clip_rows(support.double().flatten(0, -2), clipping_norm=clipping_norm)
     means = rows.view(support.shape).mean(-2)
