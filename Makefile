@@ -104,6 +104,7 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/fuzz.py
 	$(BIN)/python studies/cluster.py
 	$(BIN)/python studies/stored.py
+	$(BIN)/python studies/membership.py
 	$(BIN)/python studies/faults.py
 	$(BIN)/python studies/hostile.py
 	$(BIN)/python studies/near_copies.py ../shared/data

@@ -8,7 +8,7 @@ import shutil
 import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -1002,6 +1002,8 @@ def test_the_description_of_the_api_is_open_and_of_version_3_1(site: Site):
         ({"most_connections": 0}, "connections=0: above 0"),
         ({"allow_origins": ("*",)}, r"'\*' is no origin: write scheme and host"),
         ({"metrics_key": "short"}, "shorter than 16 characters"),
+        ({"confidence": "lable"}, "confidence=.lable.: did you mean"),
+        ({"confidence_step": 0}, "confidence_step=0: above 0"),
         ({"web": Path("nowhere")}, "nowhere: has no index.html: build the page first"),
     ],
 )
@@ -1020,3 +1022,31 @@ def test_models_need_names_of_their_own(store: Store, served: list[Served]):
         create(store, [served[0], served[0]])
     with pytest.raises(ConfigError, match="0 models of 0 names"):
         create(store, [])
+
+
+def telling(site: Site, monkeypatch: pytest.MonkeyPatch, **confidence: Any) -> None:
+    """The same server with other settings of its answers."""
+    service = site.app.state.service
+    monkeypatch.setattr(site.app.state, "service", replace(service, config=ServiceConfig(**confidence)))
+
+
+@pytest.mark.parametrize(("step", "likely"), [(0.25, {0.0, 0.25, 0.5, 0.75, 1.0}), (1.0, {0.0, 1.0})])
+def test_a_rounded_confidence_is_a_multiple_of_the_step_and_has_no_distance(
+    site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch, step: float, likely: set[float]
+):
+    (exact,) = site.classify(enrolled, 0)
+    telling(site, monkeypatch, confidence="rounded", confidence_step=step)
+    (told,) = site.classify(enrolled, 0)
+    assert [guess["label"] for guess in told["guesses"]] == [guess["label"] for guess in exact["guesses"]]
+    assert {guess["probability"] for guess in told["guesses"]} <= likely
+    assert {guess["distance"] for guess in told["guesses"]} == {None}
+
+
+def test_a_label_is_all_that_a_service_of_labels_tells_however_many_are_asked_for(
+    site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch
+):
+    (exact,) = site.classify(enrolled, 0, top=5)
+    telling(site, monkeypatch, confidence="label")
+    first = exact["guesses"][0]["label"]
+    (told,) = site.classify(enrolled, 0, top=5)
+    assert told == exact | {"guesses": [{"label": first, "probability": None, "distance": None}]}

@@ -26,8 +26,8 @@ interface ClassInfo {
 
 interface Guess {
   label: string;
-  probability: number;
-  distance: number;
+  probability: number | null; // null: withheld by the service
+  distance: number | null;
 }
 
 export interface Answer {

@@ -469,8 +469,12 @@ function figure(image: Image, description: string, caption: string): HTMLElement
 
 function guesses({ guesses, none_of_these }: Answer): HTMLElement {
   const items = guesses.map(({ label, probability, distance }) => {
+    if (probability === null) return made("li", {}, made("span", {}, label));
     const share = `${(100 * probability).toFixed(probability > 0.995 ? 0 : 1)}%`;
-    const meter = made("meter", { value: probability, title: `distance ${distance.toPrecision(3)}` });
+    const meter = made("meter", {
+      value: probability,
+      ...(distance === null ? {} : { title: `distance ${distance.toPrecision(3)}` }),
+    });
     meter.setAttribute("aria-hidden", "true"); // the number is beside it
     return made("li", {}, made("span", {}, label), meter, made("span", { className: "share" }, share));
   });
@@ -480,6 +484,7 @@ function guesses({ guesses, none_of_these }: Answer): HTMLElement {
 
 function summary({ guesses: [best], none_of_these }: Answer): string {
   if (!best || none_of_these) return "none of the enrolled classes";
+  if (best.probability === null) return best.label;
   return `${best.label}, ${(100 * best.probability).toFixed(0)}%`;
 }
 

@@ -45,7 +45,11 @@ def classify(
                 print(json.dumps({"file": str(path), "guesses": guessed}), flush=True)
                 continue
             words = [
-                "none of these" if each.label is None else f"{printable(each.label)} {each.probability:.1%}"
+                "none of these"
+                if each.label is None
+                else printable(each.label)
+                if each.probability is None
+                else f"{printable(each.label)} {each.probability:.1%}"
                 for each in guesses
             ]
             print(f"{printable(str(path))}: {', '.join(words)}", flush=True)

@@ -43,6 +43,10 @@ def serve(
         str | None,
         typer.Option(envvar="SFUMATO_METRICS_KEY", help="Opens /metrics to who sends it as a bearer token."),
     ] = None,
+    confidence: Annotated[
+        str, typer.Option(help="What answers say: exact numbers, rounded probabilities, or the label alone.")
+    ] = "exact",
+    confidence_step: Annotated[float, typer.Option(help="Of rounded probabilities.")] = 0.1,
     log: Annotated[bool, typer.Option(help="A line for each request: no image, key or label.")] = True,
     log_format: Annotated[
         LogFormat, typer.Option(envvar="SFUMATO_LOG_FORMAT", help="json: every line of the log is JSON.")
@@ -72,7 +76,13 @@ def serve(
         if len(sides) != 2 or not all(side.isdecimal() and int(side) > 0 for side in sides):
             raise ConfigError(f"--size {size}: write height and width, such as 84x84")
         height_width = (int(sides[0]), int(sides[1]))
-    config = service.ServiceConfig(allow_origins=tuple(allow_origin or ()), metrics_key=metrics_key, web=web)
+    config = service.ServiceConfig(
+        allow_origins=tuple(allow_origin or ()),
+        metrics_key=metrics_key,
+        web=web,
+        confidence=confidence,
+        confidence_step=confidence_step,
+    )
     loaded = []
     for each in artefacts:
         name, _, path = each.rpartition("=") if not Path(each).exists() else (None, "", each)

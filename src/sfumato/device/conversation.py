@@ -53,8 +53,8 @@ class Guess:
 
     Attributes:
         label: its name; None says that the image is of none of the classes.
-        probability: among all classes; None without a label: the service does not tell how likely that is.
-        distance: the squared Euclidean one, from the prototype; None without a label.
+        probability: among all classes; None without a label, and where the service withholds it.
+        distance: the squared Euclidean one, from the prototype; None likewise.
     """
 
     label: str | None

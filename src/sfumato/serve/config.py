@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfumato.connections import Limits
-from sfumato.errors import ConfigError
+from sfumato.errors import ConfigError, did_you_mean
+
+CONFIDENCES = ("exact", "rounded", "label")
 
 _ANSWERED = 5.0  # seconds after body_seconds, for an answer by 408, before the connection is closed
 
@@ -28,6 +30,10 @@ class ServiceConfig:
         allow_origins: other sites whose pages may ask, such as "https://example.org"; by default none.
         metrics_key: what Prometheus sends as its bearer token; None for no metrics.
         web: a folder with the page; None for none.
+        confidence: what an answer says beside labels. "exact": probabilities and distances; "rounded": the
+            probabilities alone, to a multiple of confidence_step; "label": the nearest label alone, however
+            many are asked for. Whether an image is of none of the classes is said in all of them.
+        confidence_step: above 0, at most 1.
     """
 
     most_bytes: int = 16_000_000
@@ -44,6 +50,8 @@ class ServiceConfig:
     allow_origins: tuple[str, ...] = ()
     metrics_key: str | None = None
     web: Path | None = None
+    confidence: str = "exact"
+    confidence_step: float = 0.1
 
     def __post_init__(self) -> None:
         for name in ("most_bytes", "most_images", "most_pixels", "body_seconds"):
@@ -61,6 +69,10 @@ class ServiceConfig:
                     f"{origin!r} is no origin: write scheme and host, such as https://example.org; '*' is "
                     "not offered"
                 )
+        if self.confidence not in CONFIDENCES:
+            raise ConfigError(f"confidence={self.confidence!r}: {did_you_mean(self.confidence, CONFIDENCES)}")
+        if not 0 < self.confidence_step <= 1:
+            raise ConfigError(f"confidence_step={self.confidence_step:g}: above 0, and at most 1")
         if self.metrics_key is not None and len(self.metrics_key) < 16:
             raise ConfigError("the key of the metrics is shorter than 16 characters: choose a longer one")
         if self.web is not None and not (self.web / "index.html").is_file():

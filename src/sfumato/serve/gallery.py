@@ -126,7 +126,7 @@ class Galleries:
             ]
             refused = None
             if refusal is not None:
-                refused = refusal.refuses(guesses[0].distance, gallery.shots[nearest[0]])
+                refused = refusal.refuses(numbers[1][0], gallery.shots[nearest[0]])
             answers.append(_answer(guesses, refused))
         return answers
 

@@ -119,11 +119,14 @@ class Forgotten(_Message):
 
 
 class GuessedClass(_Message):
-    """A class; its probability among all; the squared Euclidean distance from its prototype."""
+    """A class; its probability among all; the squared Euclidean distance from its prototype.
+
+    Null is what the service withholds: see serve.config.
+    """
 
     label: str
-    probability: float
-    distance: float
+    probability: float | None
+    distance: float | None
 
 
 class ImageAnswer(_Message):

@@ -6,6 +6,7 @@ from sfumato.errors import needs_extra
 from sfumato.serve import problems
 from sfumato.serve.access import Reader
 from sfumato.serve.bodies import received
+from sfumato.serve.confidence import as_told
 from sfumato.serve.problems import Problem
 from sfumato.serve.routes.parameters import DIGITS, RELEASE_BODY, Id, Spec
 from sfumato.serve.service import Serving
@@ -40,5 +41,5 @@ async def classify(
         raise Problem(409, "the classifier has no class: enrol examples first")
     # Not as Answers, which would be checked again. No JSON has infinity, which distances of the largest
     # features are.
-    text = to_json({"images": answers}, inf_nan_mode="null")
+    text = to_json({"images": as_told(answers, service.config)}, inf_nan_mode="null")
     return Response(text, media_type="application/json")

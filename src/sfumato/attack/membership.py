@@ -1,0 +1,296 @@
+"""Membership in an enrolled gallery: was this photograph a shot; was this person enrolled at all?
+
+Source: Carlini et al. 2022 (arXiv:2112.03570), Sec. IV and VI: the online Gaussian likelihood ratio (LiRA),
+with shadow galleries in the place of shadow models; for few shots, arXiv:2402.06674, which finds them the
+worst case. A shadow gallery enrols other shots of the same people, drawn as those of the attacked one: the
+adversary holds all photographs, has the encoder, and does not know which were enrolled. One with fewer
+photographs finds less.
+
+What the adversary sees is a view. "stored" is the prototypes. "full" is an answer with its distance and its
+probability; "rounded" the probability alone, rounded to a step; "label" the name of the class alone. Each
+photograph is asked about once, as it is: who asks with many variations of it learns more from labels.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sfumato.dp.audit.evidence import lower_limit, upper_limit
+from sfumato.errors import ConfigError, DataError, SpecError
+
+VIEWS = ("stored", "full", "rounded", "label")
+
+_FLOOR = 1e-6  # standard deviation of a score that never varies, in units of the spread of all
+
+
+@dataclass(frozen=True)
+class Galleries:
+    """What was enrolled in each of G galleries.
+
+    Attributes:
+        shots: (G, P, K) int64, which photographs of each person.
+        enrolled: (G, P) bool, whether the person is in the gallery.
+    """
+
+    shots: Tensor
+    enrolled: Tensor
+
+    def photographs(self, count: int) -> Tensor:
+        """Whether each of a person's first n photographs was a shot: (G, P, n) bool."""
+        inside = torch.zeros(*self.enrolled.shape, count, dtype=torch.bool)
+        return inside.scatter(2, self.shots, True) & self.enrolled[..., None]
+
+
+def by_person(embeddings: Tensor, codes: Tensor, *, photographs: int) -> Tensor:
+    """The first n embeddings of each person who has so many. (N, D), (N,) int64 -> (P, n, D).
+
+    Raises:
+        DataError: fewer than two people have so many.
+    """
+    if photographs < 1:
+        raise ConfigError(f"photographs={photographs}: at least 1")
+    rows = [(codes == code).nonzero().flatten() for code in codes.unique()]
+    able = [own[:photographs] for own in rows if len(own) >= photographs]
+    if len(able) < 2:
+        raise DataError(
+            f"{len(able)} people have {photographs} photographs; membership needs two: ask for fewer of each"
+        )
+    return embeddings[torch.stack(able)]
+
+
+def draw_galleries(
+    *, people: int, photographs: int, shot: int, galleries: int, enrolled: float = 1.0, draw: torch.Generator
+) -> Galleries:
+    """Galleries of K shots of each person, every choice of them equally likely.
+
+    Args:
+        people, photographs, shot, galleries: P, n, K <= n, G.
+        enrolled: the chance that a person is in a gallery; two are in any.
+        draw: decides.
+
+    Raises:
+        ConfigError: a number out of its range.
+    """
+    if not 1 <= shot <= photographs:
+        raise ConfigError(f"shot={shot}: at least 1, and at most the {photographs} photographs of a person")
+    if not 0 < enrolled <= 1 or people < 2:
+        raise ConfigError(
+            f"people={people}, enrolled={enrolled:g}: at least 2, with a chance above 0, at most 1"
+        )
+    order = torch.rand(galleries, people, photographs, generator=draw).argsort(2)
+    chances = torch.rand(galleries, people, generator=draw)
+    least = chances.argsort(1).argsort(1) < 2  # the two of the smallest chance
+    return Galleries(order[..., :shot], (chances < enrolled) | least)
+
+
+def prototypes_of(embeddings: Tensor, galleries: Galleries) -> Tensor:
+    """The mean of each person's shots. (P, n, D) -> (G, P, D)."""
+    people = torch.arange(len(embeddings))[None, :, None]
+    return embeddings[people, galleries.shots].mean(2)
+
+
+def photograph_scores(
+    photographs: Tensor, prototypes: Tensor, enrolled: Tensor, *, view: str, step: float = 0.1
+) -> Tensor:
+    """What a view says of each photograph and the class of its person.
+
+    Args:
+        photographs: (P, n, D) embeddings, as they are asked about.
+        prototypes: (G, P, D), see prototypes_of; with noise where they have it.
+        enrolled: (G, P) bool; of people who are not enrolled the scores mean nothing.
+        view: one of VIEWS.
+        step: of "rounded", in (0, 1].
+
+    Returns:
+        (G, P, n, S) float64 scores. Of "stored" the distance, and the share of the photograph, about its
+        person's mean, that lies in the prototype; of "full" the distance and the log-odds of the class; of
+        "rounded" the log-odds; of "label" 1 where the class is named, and 0.
+
+    Raises:
+        ConfigError: no such view, or a step out of its range.
+    """
+    _check(view, step)
+    own, away = photographs.double(), prototypes.double()
+    distances = (own[None] - away[:, :, None]).norm(dim=-1)  # (G, P, n); 0 where they are equal
+    if view == "stored":
+        middle = own.mean(1, keepdim=True)
+        direction = own - middle
+        share = torch.einsum("pnd,gpd->gpn", direction, away - middle[:, 0])
+        share = share / direction.square().sum(-1).clamp(min=1e-300)
+        return torch.stack([distances, share], -1)
+    logits = _logits(own, away, enrolled)  # (G, P, n, P)
+    people = torch.arange(len(own))[None, :, None, None].expand(*logits.shape[:3], 1)
+    if view == "label":
+        return (logits.argmax(-1, keepdim=True) == people).double()
+    odds = _log_odds(logits.softmax(-1).gather(-1, people), step if view == "rounded" else 0.0)
+    return odds if view == "rounded" else torch.cat([distances[..., None], odds], -1)
+
+
+def person_scores(
+    known: Tensor, prototypes: Tensor, enrolled: Tensor, *, view: str, step: float = 0.1
+) -> Tensor:
+    """What a view says of each person, of whom the adversary has q photographs that are not enrolled.
+
+    They do not know which class would be that person's: labels are pseudonyms.
+
+    Args:
+        known: (P, q, D) embeddings.
+        prototypes, enrolled, view, step: see photograph_scores.
+
+    Returns:
+        (G, P, S) float64. Of "stored" the distance from the nearest prototype to the mean; of "label" the
+        share of photographs that have the most frequent name; of "rounded" the mean log-odds of the names,
+        and that share; of "full" the mean distance of the nearest classes, and both.
+    """
+    _check(view, step)
+    own, away = known.double(), prototypes.double()
+    if view == "stored":
+        squared = -_logits(own.mean(1, keepdim=True), away, enrolled)  # (G, P, 1, P)
+        return squared.amin(-1).clamp(min=0).sqrt()
+    logits = _logits(own, away, enrolled)  # (G, P, q, P)
+    named = torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).double()
+    agreement = named.mean(2).amax(-1)  # (G, P); every answer tells its label
+    if view == "label":
+        return agreement[..., None]
+    odds = _log_odds(logits.softmax(-1).amax(-1), step if view == "rounded" else 0.0).mean(2)
+    if view == "rounded":
+        return torch.stack([odds, agreement], -1)
+    nearest = (-logits).amin(-1).clamp(min=0).sqrt().mean(2)
+    return torch.stack([nearest, odds, agreement], -1)
+
+
+def accuracy(photographs: Tensor, prototypes: Tensor, galleries: Galleries) -> float:
+    """The share of photographs of enrolled people that are not shots, whose nearest prototype is theirs."""
+    logits = _logits(photographs.double(), prototypes.double(), galleries.enrolled)
+    right = logits.argmax(-1) == torch.arange(len(photographs))[None, :, None]
+    asked = galleries.enrolled[..., None] & ~galleries.photographs(photographs.shape[1])
+    return right[asked].double().mean().item()
+
+
+def lira(shadow_scores: Tensor, shadow_members: Tensor, scores: Tensor) -> Tensor:
+    """The log-likelihood ratio of member against none, each a Gaussian fitted to shadow galleries.
+
+    Source: Carlini et al. 2022, Algorithm 1, with a joint normal distribution of S scores (Sec. VI-C). The
+    floor of a variance is of this module: a stored prototype of one shot has a distance of 0 that never
+    varies.
+
+    Args:
+        shadow_scores: (G, M, S) of M examples in each shadow gallery.
+        shadow_members: (G, M) bool.
+        scores: (M, S) of the attacked gallery.
+
+    Returns:
+        (M,) float64; 0, which says nothing, for an example that was not twice a member and twice none.
+    """
+    scale = shadow_scores.double().std((0, 1), correction=0)
+    scale = torch.where(scale > 0, scale, 1.0)
+    middle = shadow_scores.double().mean((0, 1))
+    shadows, asked = (shadow_scores.double() - middle) / scale, (scores.double() - middle) / scale
+    ratio = _log_density(shadows, shadow_members, asked) - _log_density(shadows, ~shadow_members, asked)
+    counts = shadow_members.sum(0)
+    return torch.where((counts >= 2) & (counts <= len(shadow_members) - 2), ratio, 0.0)
+
+
+def ratios(scores: Tensor, members: Tensor, *, attacked: int) -> tuple[Tensor, Tensor]:
+    """Attack each of the first galleries by all the others. (G, M, S), (G, M) -> two of (attacked, M).
+
+    Returns:
+        The log-likelihood ratios, and who was a member.
+    """
+    if not 1 <= attacked <= len(scores) - 4:
+        raise ConfigError(f"attacked={attacked}: at least 1, and 4 fewer than the {len(scores)} galleries")
+    found = []
+    for number in range(attacked):
+        others = torch.arange(len(scores)) != number
+        found.append(lira(scores[others], members[others], scores[number]))
+    return torch.stack(found), members[:attacked]
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What an adversary finds.
+
+    Attributes:
+        members, others: how many were asked about.
+        auc: the chance that a member has a higher score than another; ties count half.
+        rates: false-positive rate -> true-positive rate, and its 95% Clopper-Pearson interval, which takes
+            examples for independent.
+    """
+
+    members: int
+    others: int
+    auc: float
+    rates: dict[float, tuple[float, float, float]]
+
+
+def judged(scores: Tensor, members: Tensor, *, at: Sequence[float] = (0.001, 0.01)) -> Membership:
+    """Scores of members and others, of any shape, as an adversary's success at few false alarms.
+
+    The threshold is the least that no more than that share of the others is above. With fewer others than
+    1 / rate that is their largest score.
+
+    Raises:
+        DataError: there is no member, or nobody else.
+    """
+    inside, outside = scores[members].double().flatten(), scores[~members].double().flatten()
+    if not len(inside) or not len(outside):
+        raise DataError(f"{len(inside)} members and {len(outside)} others: at least one of each is needed")
+    ordered = outside.sort().values
+    below = torch.searchsorted(ordered, inside) + torch.searchsorted(ordered, inside, right=True)
+    rates = {}
+    for rate in at:
+        if not 0 < rate < 1:
+            raise ConfigError(f"a false-positive rate of {rate:g}: above 0 and below 1")
+        threshold = ordered[len(ordered) - 1 - math.floor(rate * len(ordered))]
+        hits, trials = int((inside > threshold).sum()), len(inside)
+        limits = (lower_limit(hits, trials, alpha=0.025), upper_limit(hits, trials, alpha=0.025))
+        rates[rate] = (hits / trials, *limits)
+    return Membership(len(inside), len(outside), (below.double().mean() / (2 * len(outside))).item(), rates)
+
+
+def _check(view: str, step: float) -> None:
+    if view not in VIEWS:
+        raise ConfigError(f"no view is called {view!r}: choose one of {', '.join(VIEWS)}")
+    if not 0 < step <= 1:
+        raise ConfigError(f"step={step:g}: a confidence is rounded to a step above 0, at most 1")
+
+
+def _logits(photographs: Tensor, prototypes: Tensor, enrolled: Tensor) -> Tensor:
+    """Minus squared distances, (P, n, D) and (G, P, D) -> (G, P, n, P); of who is not enrolled -inf."""
+    if photographs.shape[-1] != prototypes.shape[-1]:
+        raise SpecError(
+            f"embeddings of {photographs.shape[-1]} numbers and prototypes of {prototypes.shape[-1]}: "
+            "both come from one encoder"
+        )
+    flat = photographs.flatten(0, 1)
+    squared = flat.square().sum(-1)[None, :, None] + prototypes.square().sum(-1)[:, None]
+    logits = 2 * torch.einsum("nd,gpd->gnp", flat, prototypes) - squared
+    logits = logits.masked_fill(~enrolled[:, None], -torch.inf)
+    shaped: Tensor = logits.view(len(prototypes), *photographs.shape[:2], -1)
+    return shaped
+
+
+def _log_odds(probabilities: Tensor, step: float) -> Tensor:
+    """Of exact ones (step 0) or rounded ones; those of 0 and 1 are finite."""
+    least = 1e-12
+    if step:
+        probabilities, least = (probabilities / step).round() * step, step / 4
+    return probabilities.clamp(least, 1 - least).logit()
+
+
+def _log_density(shadows: Tensor, inside: Tensor, asked: Tensor) -> Tensor:
+    """The log density of (M, S) under each example's Gaussian of the shadows that count; (M,)."""
+    weight = inside.double()[..., None]  # (G, M, 1)
+    count = weight.sum(0).clamp(min=2)  # (M, 1)
+    middle = (weight * shadows).sum(0) / count
+    away = (shadows - middle) * weight
+    covariance = torch.einsum("gms,gmt->mst", away, away) / (count[..., None] - 1)
+    covariance = covariance + _FLOOR**2 * torch.eye(shadows.shape[-1], dtype=torch.float64)
+    factor = torch.linalg.cholesky(covariance)
+    scaled = torch.linalg.solve_triangular(factor, (asked - middle)[..., None], upper=False)[..., 0]
+    logs = factor.diagonal(dim1=1, dim2=2).log().sum(1)
+    density: Tensor = -0.5 * scaled.square().sum(1) - logs - 0.5 * shadows.shape[-1] * math.log(2 * math.pi)
+    return density
