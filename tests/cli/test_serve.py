@@ -57,6 +57,19 @@ def test_it_says_what_it_runs_and_where(command: Command, artefact: Path, monkey
     assert given[2] == service.ServiceConfig()
 
 
+def test_what_an_answer_says_of_its_confidence_is_set_by_two_options(
+    command: Command, artefact: Path, monkeypatch: pytest.MonkeyPatch
+):
+    given: list[object] = []
+    monkeypatch.setattr(service, "run", lambda *arguments, **_: given.extend(arguments))
+    options = ["--confidence", "rounded", "--confidence-step", "0.25"]
+    assert command("serve", artefact, "--store", "sqlite:///s.db", "--port", "0", *options).code == 0
+    assert given[2] == service.ServiceConfig(confidence="rounded", confidence_step=0.25)
+    wrong = command("serve", artefact, "--store", "sqlite:///s.db", "--confidence", "lable")
+    assert wrong.code == 1
+    assert "confidence='lable': did you mean" in wrong.err
+
+
 def test_codes_are_served_from_the_artefact_of_their_encoder(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
