@@ -26,18 +26,9 @@ from torch import Tensor
 
 import sfumato
 from sfumato import data, images
-from sfumato.attack.membership import (
-    Galleries,
-    accuracy,
-    by_person,
-    draw_galleries,
-    judged,
-    person_scores,
-    photograph_scores,
-    prototypes_of,
-    ratios,
-)
-from sfumato.dp.private_mean import noisy_means, sigma_for
+from sfumato.attack.membership import by_person, judged
+from sfumato.audits.gallery import Embedded, GalleryAuditConfig, measure
+from sfumato.dp.private_mean import sigma_for
 from sfumato.files import whole
 from sfumato.learn.start import begin
 from sfumato.networks import Conv4
@@ -71,56 +62,31 @@ def embedded(world: str) -> tuple[Tensor, Tensor, Tensor]:
     return vectors[~public], codes[~public], vectors[public]
 
 
-def defences(shot: int, norm: float) -> dict[str, tuple[float | None, tuple[str, ...]]]:
-    """Name -> the standard deviation of the noise, None for none, and the views that there are."""
-    found: dict[str, tuple[float | None, tuple[str, ...]]] = {
-        "none": (None, ("stored", "full", "rounded", "label"))
-    }
-    for epsilon in EPSILONS:
-        sigma = sigma_for(shot, clipping_norm=norm, epsilon=epsilon, delta=DELTA)
-        found[f"noise-{epsilon:g}"] = (sigma, ("stored", "full"))
-    return found
-
-
-def made(photographs: Tensor, drawn: Galleries, sigma: float | None, norm: float, seed: int) -> Tensor:
-    """Prototypes (G, P, D), with or without noise."""
-    if sigma is None:
-        return prototypes_of(photographs, drawn)
-    people = torch.arange(len(photographs))[None, :, None]
-    draw = torch.Generator().manual_seed(1000 + seed)
-    return noisy_means(photographs[people, drawn.shots], clipping_norm=norm, sigma=sigma, draw=draw)
-
-
 def cell(photographs: list[Tensor], shot: int, norm: float) -> dict[str, Any]:
     """One number of shots: for each defence its accuracy, and for each question and view what is found."""
     begun = time.time()
+    noises: dict[str, float | None] = {"none": None}
+    for epsilon in EPSILONS:
+        noises[f"noise-{epsilon:g}"] = sigma_for(shot, clipping_norm=norm, epsilon=epsilon, delta=DELTA)
     result: dict[str, Any] = {"shot": shot, "defences": {}}
-    for name, (sigma, views) in defences(shot, norm).items():
-        right: list[float] = []
-        scores: dict[tuple[str, str], list[tuple[Tensor, Tensor]]] = {}
-        for seed, own in zip(SEEDS, photographs, strict=True):
-            draw = torch.Generator().manual_seed(seed)
-            size = {"people": PEOPLE, "photographs": PHOTOGRAPHS}
-            all_of_them = draw_galleries(**size, shot=shot, galleries=GALLERIES, draw=draw)
-            prototypes = made(own, all_of_them, sigma, norm, seed)
-            right.append(accuracy(own, prototypes, all_of_them))
-            inside = all_of_them.photographs(PHOTOGRAPHS).flatten(1, 2)
-            for view in views:
-                said = photograph_scores(own, prototypes, all_of_them.enrolled, view=view, step=STEP)
-                found = ratios(said.flatten(1, 2), inside, attacked=ATTACKED)
-                scores.setdefault(("photograph", view), []).append(found)
-            enrollable = PHOTOGRAPHS - KNOWN
-            half = draw_galleries(
-                people=PEOPLE, photographs=enrollable, shot=shot, galleries=GALLERIES, enrolled=0.5, draw=draw
+    for name, sigma in noises.items():
+        measured = [
+            measure(
+                Embedded(own, own[None]),
+                GalleryAuditConfig(
+                    shot=shot, known=KNOWN, galleries=GALLERIES, attacked=ATTACKED, step=STEP, seed=seed
+                ),
+                noise=None if sigma is None else (norm, sigma),
             )
-            prototypes = made(own[:, :enrollable], half, sigma, norm, seed + 100)
-            for view in views:
-                said = person_scores(own[:, enrollable:], prototypes, half.enrolled, view=view, step=STEP)
-                found = ratios(said, half.enrolled, attacked=ATTACKED)
-                scores.setdefault(("person", view), []).append(found)
-        kept: dict[str, Any] = {"accuracy": statistics.mean(right), "sigma": sigma}
-        for (question, view), found_of_seeds in scores.items():
-            together, members = (torch.cat(part) for part in zip(*found_of_seeds, strict=True))
+            for seed, own in zip(SEEDS, photographs, strict=True)
+        ]
+        kept: dict[str, Any] = {
+            "accuracy": statistics.mean(each.accuracy for each in measured),
+            "sigma": sigma,
+        }
+        for question, view in measured[0].found:
+            of_seeds = [each.found[question, view] for each in measured]
+            together, members = (torch.cat(part) for part in zip(*of_seeds, strict=True))
             judgement = asdict(judged(together, members))
             judgement["rates"] = {f"{rate:g}": values for rate, values in judgement["rates"].items()}
             kept.setdefault(question, {})[view] = judgement

@@ -15,7 +15,7 @@ from sfumato.networks.predictor import Predictor
 from sfumato.networks.resnet import ResNet
 from sfumato.networks.resnet12 import ResNet12
 from sfumato.networks.squeeze_net import SqueezeNet
-from sfumato.networks.task_classifiers import Convolutional, FullyConnected, Strided
+from sfumato.networks.task_classifiers import Convolutional, FullyConnected, Linear, Strided
 from sfumato.networks.tiny_darknet import TinyDarknet
 from sfumato.networks.unet import UNet
 from sfumato.networks.up_convolutional import UpConvolutional
@@ -34,6 +34,7 @@ __all__ = [
     "FullyConnected",
     "InceptionResnetV1",
     "LeNet",
+    "Linear",
     "MobileFaceNet",
     "Predictor",
     "ResNet",

@@ -8,6 +8,19 @@ from torch import Tensor, nn
 from sfumato.networks.conv4 import Conv4, check_size
 
 
+class Linear(nn.Sequential):
+    """One linear layer without a bias: softmax regression on pixels.
+
+    It learns little. Audits take it, since what each task adds to its update is known in closed form.
+
+    (N, C, H, W) -> (N, way).
+    """
+
+    def __init__(self, shape: tuple[int, int, int], way: int) -> None:
+        channels, height, width = shape
+        super().__init__(nn.Flatten(), nn.Linear(channels * height * width, way, bias=False))
+
+
 class FullyConnected(nn.Sequential):
     """Layers of 256, 128, 64 and 64 units with batch norm and ReLU, then a linear one.
 

@@ -26,7 +26,7 @@ from sfumato.learn import code_prototypes, few_shot, meta
 from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.few_shot import FewShotModel
 from sfumato.learn.prototypes import Refusal
-from sfumato.networks import Convolutional, FullyConnected, Strided
+from sfumato.networks import Convolutional, FullyConnected, Linear, Strided
 from sfumato.networks.onnx_network import OnnxNetwork
 from sfumato.networks.weights import initial_weights
 from sfumato.protect import Protection, parse
@@ -369,7 +369,7 @@ def frozen(model: meta.MetaModel, reference: Tensor) -> nn.Module:
                 kept = type(norm)(norm.num_features, eps=norm.eps, momentum=1.0)
                 kept.load_state_dict(norm.state_dict(), strict=False)
                 setattr(module, name, kept)
-    if isinstance(network, FullyConnected):
+    if isinstance(network, FullyConnected | Linear):
         network[-1] = nn.Identity()
     elif isinstance(network, Convolutional | Strided):
         network.head = nn.Identity()  # type: ignore[assignment]

@@ -1,7 +1,7 @@
 """`sfumato audit`: what people already run, attacked before others do it. A file a command."""
 
 # Each module adds its command when it is imported; help lists them in this order.
-from sfumato.cli.audit import protection, update  # noqa: F401
+from sfumato.cli.audit import gallery, protection, training, update  # noqa: F401
 from sfumato.cli.audit.family import app
 
 __all__ = ["app"]

@@ -13,13 +13,14 @@ from sfumato.episodes import Shape
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.learn.adaptation import Inner
 from sfumato.learn.meta.inner_noise import InnerNoise
-from sfumato.networks import Convolutional, FullyConnected, Strided
+from sfumato.networks import Convolutional, FullyConnected, Linear, Strided
 from sfumato.precision import resolve
 
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "fully-connected": FullyConnected,
     "convolutional": Convolutional,
     "strided": Strided,
+    "linear": Linear,
 }
 
 
@@ -86,7 +87,8 @@ class MetaConfig:
         algorithm, inner_steps, inner_rate, inner_batches: see adaptation.Inner.
         test_steps: of learning a task when the model is used.
         way, shot, queries: N, K and Q of a task.
-        network: "fully-connected", "convolutional" (MAML's for MiniImageNet) or "strided" (for Omniglot).
+        network: "fully-connected", "convolutional" (MAML's for MiniImageNet), "strided" (for Omniglot) or
+            "linear" (for audits).
         width: filters of each convolution; None for the 64 of the source. Noise grows with the root of the
             number of parameters, which goes with the square of this: private runs want it small.
         steps: meta-steps.
@@ -130,8 +132,8 @@ class MetaConfig:
             raise ConfigError(
                 f"no network is called {self.network!r}: {did_you_mean(self.network, NETWORKS)}"
             )
-        if self.width is not None and self.network == "fully-connected":
-            raise ConfigError(f"width={self.width}: a fully connected network has its own; give null")
+        if self.width is not None and self.network in ("fully-connected", "linear"):
+            raise ConfigError(f"width={self.width}: a {self.network} network has its own; give null")
         for name in ("steps", "tasks", "test_steps", "width", "layers"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")

@@ -1,0 +1,265 @@
+"""The audit of a gallery: which photographs are chosen, and what the findings say."""
+
+from collections.abc import Callable
+from statistics import NormalDist
+
+import torch
+from torch import Tensor
+
+from sfumato.attack.membership import VIEWS, Membership, by_person, judged
+from sfumato.audits.findings import Finding, Report, Table
+from sfumato.audits.gallery.measure import Embedded, Estimate, GalleryAuditConfig, Measured, measure
+from sfumato.dp.private_mean import mean_guarantee, sigma_for
+from sfumato.errors import DataError
+
+Embed = Callable[[Tensor], Tensor]
+"""(N, C, H, W) uint8 originals -> (N, D) embeddings of releases of them, with fresh noise at each call."""
+
+_NORMAL = NormalDist()
+_USUAL = GalleryAuditConfig()
+_RATES = (0.001, 0.01)
+_FEW = 0.01  # of false alarms, of which sentences speak
+_CLEARLY = 2  # times as many as false alarms: less may be luck, since photographs of a person are alike
+_RELEASES = 8  # of each photograph, where releases differ
+_QUESTIONS = {"photograph": "Which photographs were enrolled", "person": "Who is enrolled at all"}
+
+
+def audit_gallery(
+    embed: Embed,
+    images: Tensor,
+    codes: Tensor,
+    *,
+    public: Tensor | None = None,
+    estimate: Estimate | None = None,
+    subject: str = "A gallery",
+    config: GalleryAuditConfig = _USUAL,
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Say which photographs, and which people, are identified from prototypes and from answers.
+
+    Args:
+        embed: what the device and the service make of images; see Embed.
+        images: (N, C, H, W) uint8, of people on whom the model was not trained.
+        codes: (N,) int64, who is on each.
+        public: (M, C, H, W) uint8 of other people, whom nobody protects: with these it is measured what
+            noise on prototypes takes off. Embeddings are clipped to the median norm of the public ones,
+            about their mean.
+        estimate: what makes prototypes of means of K shots, for codes; None: they are means.
+        subject: what is audited, in words.
+        config: what is enrolled, and how hard is looked.
+        progress: called with the numbers of parts that are done and planned.
+
+    Raises:
+        DataError: fewer than four people have so many photographs.
+    """
+    parts = 2 + (len(config.epsilons) if public is not None else 0)
+    report = progress or (lambda done, planned: None)
+    report(0, parts)
+    embedded = _embedded(embed, images, codes, config)
+    report(1, parts)
+    plain = measure(embedded, config, estimate=estimate)
+    report(2, parts)
+    judgements = {key: judged(*found, at=_RATES) for key, found in plain.found.items()}
+    findings = [
+        _identified(question, judgements, plain, len(embedded.asked), config) for question in _QUESTIONS
+    ]
+    if public is not None:
+        findings.append(_noise(embedded, _embedded_all(embed, public), plain, config, report, parts))
+    return Report(
+        audit="gallery",
+        subject=f"{subject}, {len(embedded.asked)} classes of {config.shot} shots",
+        sentence=_sentence(judgements),
+        findings=tuple(findings),
+        changes=tuple(_changes(judgements, config)),
+        limits=_LIMITS,
+    )
+
+
+_LIMITS = (
+    "The adversary has the model, and all photographs that may be enrolled. Who has fewer learns less.",
+    "Each photograph is asked about once. Who asks about many variations of it learns more from labels.",
+    "Photographs of one person are alike. The intervals take them for independent, and are too narrow.",
+    "Other photographs give other figures: take some that are like those of your service.",
+)
+
+
+def _embedded(embed: Embed, images: Tensor, codes: Tensor, config: GalleryAuditConfig) -> Embedded:
+    """Of people who have enough photographs; of several releases, where they differ."""
+    rows = by_person(torch.arange(len(codes))[:, None], codes, photographs=config.photographs)[..., 0]
+    if len(rows) < 4:
+        raise DataError(
+            f"{len(rows)} people have {config.photographs} photographs; a gallery of at least 4 is audited: "
+            "ask for fewer of each"
+        )
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(config.seed))
+    rows = rows[order[: config.people]]
+    flat = images[rows.flatten()]
+    asked = _embedded_all(embed, flat)
+    again = _embedded_all(embed, flat)
+    if torch.allclose(asked, again, rtol=1e-4, atol=1e-6):
+        releases = asked[None]
+    else:
+        others = [_embedded_all(embed, flat) for _ in range(min(_RELEASES, config.galleries) - 1)]
+        releases = torch.stack([again, *others])
+    return Embedded(asked.unflatten(0, rows.shape), releases.unflatten(1, rows.shape))
+
+
+def _embedded_all(embed: Embed, images: Tensor, batch: int = 256) -> Tensor:
+    return torch.cat([embed(part).flatten(1) for part in images.split(batch)]).double()
+
+
+def _seen(config: GalleryAuditConfig) -> dict[str, str]:
+    """View -> what the adversary sees, in words."""
+    words = (
+        "the stored prototypes",
+        "answers with probability and distance",
+        f"answers with the probability rounded to {config.step:g}",
+        "answers with the label alone",
+    )
+    return dict(zip(VIEWS, words, strict=True))
+
+
+def _leaks(judgement: Membership) -> bool:
+    return judgement.rates[_FEW][1] > _CLEARLY * _FEW
+
+
+def _identified(
+    question: str,
+    judgements: dict[tuple[str, str], Membership],
+    plain: Measured,
+    people: int,
+    config: GalleryAuditConfig,
+) -> Finding:
+    of_question = {view: judgements[question, view] for view in VIEWS}
+    stored, answers, label = (of_question[view].rates[_FEW][0] for view in ("stored", "full", "label"))
+    what = "photographs" if question == "photograph" else "people"
+    return Finding(
+        name=question,
+        title=_QUESTIONS[question],
+        verdict="leaks" if any(map(_leaks, of_question.values())) else "not shown",
+        sentence=(
+            f"With {_FEW:.0%} of false alarms an adversary identifies {stored:.1%} of the enrolled {what} "
+            f"from the stored prototypes, {answers:.1%} from answers, and {label:.1%} from labels alone."
+        ),
+        table=Table(
+            ("what they see", f"identified at {_FEW:.0%}", "95% interval", f"at {_RATES[0]:.1%}", "AUC"),
+            tuple(
+                (
+                    words,
+                    f"{of_question[view].rates[_FEW][0]:.1%}",
+                    "{:.1%} to {:.1%}".format(*of_question[view].rates[_FEW][1:]),
+                    f"{of_question[view].rates[_RATES[0]][0]:.1%}",
+                    f"{of_question[view].auc:.3f}",
+                )
+                for view, words in _seen(config).items()
+            ),
+            f"The gallery itself names {plain.accuracy:.1%} of other photographs rightly (chance "
+            f"{1 / people:.1%}). Shares are at that rate of false alarms.",
+        ),
+        figures={
+            "accuracy": plain.accuracy,
+            **{
+                view: {
+                    "members": judgement.members,
+                    "others": judgement.others,
+                    "auc": judgement.auc,
+                    "rates": {f"{rate:g}": list(values) for rate, values in judgement.rates.items()},
+                }
+                for view, judgement in of_question.items()
+            },
+        },
+    )
+
+
+def _noise(
+    embedded: Embedded,
+    public: Tensor,
+    plain: Measured,
+    config: GalleryAuditConfig,
+    report: Callable[[int, int], None],
+    parts: int,
+) -> Finding:
+    """What noise on prototypes would prove, take off and cost."""
+    middle = public.mean(0)
+    norm = (public - middle).norm(dim=1).median().item()
+    centred = Embedded(embedded.asked - middle, embedded.enrolled - middle)
+    rows, figures = [], {}
+    for number, epsilon in enumerate(sorted(config.epsilons, reverse=True)):
+        sigma = sigma_for(config.shot, clipping_norm=norm, epsilon=epsilon, delta=config.delta)
+        noisy = measure(centred, config, noise=(norm, sigma))
+        shares = {
+            view: judged(*noisy.found["photograph", view], at=(_FEW,)).rates[_FEW][0]
+            for view in ("stored", "full")
+        }
+        mu = mean_guarantee(config.shot, clipping_norm=norm, sigma=sigma).value
+        proved = _NORMAL.cdf(_NORMAL.inv_cdf(_FEW) + mu)  # Dong, Roth & Su 2022, Eq. (6)
+        rows.append(
+            (
+                f"{epsilon:g}",
+                f"{proved:.1%}",
+                f"{shares['stored']:.1%}",
+                f"{shares['full']:.1%}",
+                f"{noisy.accuracy:.1%}",
+            )
+        )
+        figures[f"{epsilon:g}"] = {
+            "sigma": sigma,
+            "mu": mu,
+            "proved": proved,
+            "accuracy": noisy.accuracy,
+            **shares,
+        }
+        report(3 + number, parts)
+    return Finding(
+        name="noise",
+        title="What noise on prototypes would do",
+        verdict="not shown",
+        sentence=(
+            "Gaussian noise on each prototype bounds what any adversary can identify, and costs accuracy: "
+            f"without it {plain.accuracy:.1%} of other photographs are named rightly."
+        ),
+        table=Table(
+            ("epsilon", f"proved, at {_FEW:.0%}", "from the store", "from answers", "accuracy"),
+            tuple(rows),
+            f"Noise for one replaced shot at δ = {config.delta:g}; embeddings are clipped to {norm:.3g}, the "
+            "median norm of the public ones about their mean. Proved is the most that anybody can identify.",
+        ),
+        figures={"clipping_norm": norm, "delta": config.delta, "epsilons": figures},
+    )
+
+
+def _sentence(judgements: dict[tuple[str, str], Membership]) -> str:
+    stored, answers = (judgements["photograph", view] for view in ("stored", "full"))
+    if _leaks(answers):
+        return (
+            "Guard the answers of this gallery as you guard its photographs: with 1% of false alarms "
+            f"{answers.rates[_FEW][0]:.1%} of the enrolled ones are identified from answers, and "
+            f"{stored.rates[_FEW][0]:.1%} from the stored prototypes."
+        )
+    if _leaks(stored):
+        return (
+            "Guard the store of this gallery as you guard its photographs: with 1% of false alarms "
+            f"{stored.rates[_FEW][0]:.1%} of the enrolled ones are identified from its prototypes, and few "
+            "from answers."
+        )
+    if any(map(_leaks, judgements.values())):
+        return "Let only those ask this gallery who may know who is enrolled in it: answers show who is."
+    return "No enrolled photograph was identified much more often than false alarms are. Nothing is proved."
+
+
+def _changes(judgements: dict[tuple[str, str], Membership], config: GalleryAuditConfig) -> list[str]:
+    shares = {view: judgements["photograph", view].rates[_FEW][0] for view in VIEWS}
+    changes = []
+    if _leaks(judgements["photograph", "stored"]) and config.shot < 5:
+        changes.append("Enrol more photographs of each class: a prototype of few is near to each of them.")
+    for view, option in (("label", "label"), ("rounded", f"rounded --confidence-step {config.step:g}")):
+        if shares[view] < shares["full"]:
+            changes.append(
+                f"Answer with less: `sfumato serve --confidence {option}` lowers what answers give away from "
+                f"{shares['full']:.1%} to {shares[view]:.1%}."
+            )
+    if _leaks(judgements["photograph", "stored"]):
+        changes.append("Encrypt the store, and keep its backups as you would keep the photographs.")
+    if changes:
+        changes.append("Release codes of a few bits in place of images, and audit a gallery of these.")
+    return changes

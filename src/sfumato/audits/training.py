@@ -1,0 +1,223 @@
+"""What private meta-training gives away of a task, by canaries in a training or two; and what a card states.
+
+The training that is audited is the one that is shipped, from the draw of tasks to the noised update, with
+the settings that are asked for. Canaries take the place of the tasks, so that nothing private is looked at.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from sfumato.audits.findings import Finding, Report, Table
+from sfumato.dp import accounting
+from sfumato.dp.audit import OneRunAudit, rounded_down
+from sfumato.dp.guarantee import SYMBOLS, rounded_up
+from sfumato.errors import ConfigError
+from sfumato.learn.canaries import audit_canaries
+from sfumato.learn.meta import MetaConfig
+
+CANARY_SETTINGS: Mapping[str, Mapping[str, float]] = {
+    "fixed": {"clipping_norm": 1e-3},
+    "automatic": {"stability": 1e-4},
+    "quantile": {"start": 1e-3},
+    "adaclip": {"largest": 1e-6},
+    "meta-clip": {"start": 1e-3, "bound": 0.1},
+}
+"""Settings of each policy under which a canary, whose contribution has a norm of some 0.02, counts fully."""
+
+_LEAST, _MOST = 20, 2_000  # canaries
+_SPARE = 1.25  # values of an image for each canary: the noise is measured where none is
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingAuditConfig:
+    """How hard is looked.
+
+    Attributes:
+        canaries: m of each training, each in or out by a fair coin.
+        runs: trainings, whose canaries count together.
+        steps: of each training; the noise is calibrated for these.
+        confidence: a bound holds with this probability.
+        seed: of weights and coins. The noise is always fresh.
+    """
+
+    canaries: int = 200
+    runs: int = 4
+    steps: int = 4
+    confidence: float = 0.99
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not _LEAST <= self.canaries <= _MOST:
+            raise ConfigError(f"canaries={self.canaries}: from {_LEAST} to {_MOST:,}")
+        for name in ("runs", "steps"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        if not 0 < self.confidence < 1:
+            raise ConfigError(f"confidence={self.confidence:g}: it lies between 0 and 1, as 0.99")
+
+
+_USUAL = TrainingAuditConfig()
+
+
+def with_canaries(
+    config: MetaConfig, audit: TrainingAuditConfig, settings: Mapping[str, float] | None = None
+) -> MetaConfig:
+    """The same training for canaries: one linear layer, from a public norm that clips each of them.
+
+    Args:
+        config: with `private`.
+        audit: see TrainingAuditConfig.
+        settings: of the clipping policy; None for those of CANARY_SETTINGS.
+
+    Raises:
+        ConfigError: nothing is promised, or it is promised to overlapping tasks.
+    """
+    private = config.private
+    if private is None:
+        raise ConfigError("nothing is promised of this training: audit one with an epsilon")
+    if private.pool_tasks is not None:
+        raise ConfigError(
+            f"pool_tasks={private.pool_tasks}: canaries are for tasks that share no class; leave it out"
+        )
+    chosen = CANARY_SETTINGS[private.clipping] if settings is None else settings
+    return replace(
+        config,
+        network="linear",
+        width=None,
+        start=None,
+        layers=None,
+        shifts=0,
+        precision="float32",
+        steps=audit.steps,
+        tasks=audit.canaries // 2,
+        private=replace(
+            private, settings=dict(chosen), noise_multiplier=None, start_noise=None, inner_noise=0.0
+        ),
+    )
+
+
+def audit_training(
+    config: MetaConfig,
+    *,
+    card: Mapping[str, Any] | None = None,
+    settings: Mapping[str, float] | None = None,
+    subject: str = "A private meta-training",
+    audit: TrainingAuditConfig = _USUAL,
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Say what a private meta-training gives away of one task, at least, and whether that is stated.
+
+    Args:
+        config: of the training, with `private`.
+        card: of a trained model: what it states is computed anew from the noise that it names.
+        settings: see with_canaries.
+        subject: what is audited, in words.
+        audit: how hard is looked.
+        progress: called with the numbers of audits that are done and planned.
+
+    Raises:
+        ConfigError: see with_canaries, and learn.canaries.audit_canaries.
+    """
+    report = progress or (lambda done, planned: None)
+    report(0, 2)
+    canaries = with_canaries(config, audit, settings)
+    side = math.ceil(math.sqrt(_SPARE * audit.canaries))
+
+    def proved(config: MetaConfig, *, of_mu: bool) -> OneRunAudit:
+        return audit_canaries(
+            config,
+            places=audit.canaries,
+            image=(1, side, side),
+            runs=audit.runs,
+            of_mu=of_mu,
+            confidence=audit.confidence,
+            seed=audit.seed,
+        )
+
+    sampled = proved(canaries, of_mu=False)
+    report(1, 2)
+    everyone = proved(replace(canaries, tasks=audit.canaries), of_mu=True)
+    report(2, 2)
+    findings = [
+        _of_canaries("sampled", "With half of the tasks in each step", sampled),
+        _of_canaries("every-step", "With all tasks in every step", everyone),
+    ]
+    if card is not None:
+        findings.append(_of_card(config, card))
+    return Report(
+        audit="training",
+        subject=subject,
+        sentence=_sentence(findings, sampled),
+        findings=tuple(findings),
+        changes=_changes(findings),
+        limits=(
+            "An audit can convict a training, and never acquit it.",
+            f"The trainings have {audit.steps} steps of one linear layer, and noise for these. How tasks are "
+            "drawn, clipped, noised and accounted for is the same in every training.",
+            "It is about one task of the pool. The images of those who use the model are not covered.",
+        ),
+    )
+
+
+def _of_canaries(name: str, title: str, result: OneRunAudit) -> Finding:
+    symbol = SYMBOLS[result.definition]
+    return Finding(
+        name=name,
+        title=title,
+        verdict="leaks" if result.convicted else "bounded",
+        sentence=(
+            f"{result.guesses.right} of {result.guesses.guesses} guesses at the canaries are right, which "
+            f"proves {symbol} >= {rounded_down(result.lower)}; "
+            f"{'only ' if result.convicted else ''}{symbol} = {result.stated:.4g} is stated."
+        ),
+        table=Table(("question", "answer"), (("canaries", str(result)),)),
+        figures={**asdict(result), "convicted": result.convicted},
+    )
+
+
+def _of_card(config: MetaConfig, card: Mapping[str, Any]) -> Finding:
+    """Whether what a card states follows from the noise that it names."""
+    stated, private = card["privacy"], config.private
+    assert private is not None
+    stretches = [accounting.Stretch(stated["noise_multiplier"], stated["rate"], card["steps"])]
+    if private.start_noise is not None:
+        stretches.insert(0, accounting.Stretch(private.start_noise, 1.0, 1))
+    computed = accounting.epsilon(stretches, stated["delta"])
+    follows = computed <= stated["epsilon"] * (1 + 1e-9)
+    return Finding(
+        name="card",
+        title="What the card states",
+        verdict="bounded" if follows else "leaks",
+        sentence=(
+            f"The card states eps = {rounded_up(stated['epsilon'])} at delta = {stated['delta']:g}. "
+            f"{card['steps']} steps with its noise of {stated['noise_multiplier']:g} on "
+            f"{stated['rate']:.3g} of the tasks cost {rounded_up(computed)}."
+        ),
+        figures={"stated": stated["epsilon"], "computed": computed, "delta": stated["delta"]},
+    )
+
+
+def _sentence(findings: list[Finding], sampled: OneRunAudit) -> str:
+    leaking = [finding.name for finding in findings if finding.verdict == "leaks"]
+    if leaking == ["card"]:
+        return "Do not rely on what this card states: the noise that it names costs more."
+    if leaking:
+        return (
+            "Do not train on private tasks so: more is given away of a task than is stated. Report this as "
+            "a bug."
+        )
+    return (
+        "No fault was seen in the training: rely on the eps = "
+        f"{rounded_up(sampled.stated or 0)} that it states, and on no less. An adversary proved "
+        f"{rounded_down(sampled.lower)} of it."
+    )
+
+
+def _changes(findings: list[Finding]) -> tuple[str, ...]:
+    if any(finding.verdict == "leaks" for finding in findings):
+        return ("Delete what was trained, and train again when the fault is mended.",)
+    return (
+        "State a smaller epsilon where the accuracy allows: that is the only thing that gives away less.",
+    )

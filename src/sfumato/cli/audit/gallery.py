@@ -1,0 +1,184 @@
+"""`sfumato audit gallery`: which enrolled photographs, and who at all, an adversary identifies."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfumato.cli.audit.family import Html, app, say
+from sfumato.cli.show import AsJson, bars, note, stderr
+from sfumato.cli.sources import SplitBy, Strict
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sfumato.audits.gallery.audit import Embed
+    from sfumato.audits.gallery.measure import Estimate
+    from sfumato.data import LabelledImages
+
+
+@app.command("gallery")
+def gallery(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="What `sfumato serve` runs: few-shot, meta, feature or code."),
+    ],
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA", help="Photographs as those that are enrolled: folder:DIR or table:FILE."
+        ),
+    ],
+    label: Annotated[str, typer.Option(help="Who is on each: what is enrolled as a class.")] = "identity",
+    spec: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            metavar="SPEC",
+            help="The protection (default: the first one that the model was trained for).",
+        ),
+    ] = None,
+    shot: Annotated[int, typer.Option(help="Photographs that are enrolled of each class.")] = 5,
+    photographs: Annotated[
+        int, typer.Option(help="Of each class at hand; classes with fewer are left out.")
+    ] = 8,
+    known: Annotated[
+        int, typer.Option(help="Of these, never enrolled where it is asked who is enrolled at all.")
+    ] = 3,
+    people: Annotated[int, typer.Option(help="At most so many classes.")] = 100,
+    split: Annotated[
+        str, typer.Option(help="Which part of the data; all: every image. The model must not have seen it.")
+    ] = "test",
+    split_by: SplitBy = None,
+    public: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="Images of others: what would noise on prototypes prove and cost?"),
+    ] = None,
+    epsilon: Annotated[str, typer.Option(metavar="E,...", help="Of that noise.")] = "4,16,64",
+    reference: Annotated[
+        str | None, typer.Option(metavar="DATA", help="For a meta model, as `sfumato serve` has it.")
+    ] = None,
+    galleries: Annotated[
+        int, typer.Option(help="How many are drawn; each has the others as its shadows.")
+    ] = 64,
+    attacked: Annotated[int, typer.Option(help="How many of them are attacked.")] = 8,
+    step: Annotated[float, typer.Option(help="Of rounded probabilities.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Of people, galleries and noise on prototypes.")] = 0,
+    strict: Strict = False,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which enrolled photographs and people are identified by whoever steals a gallery, or asks it.
+
+    Galleries are drawn from the photographs, and each is attacked by an adversary who has the model and all
+    photographs (LiRA). They see the stored prototypes, or answers with more or less of their confidence.
+
+    Ends with 1 where something is identified.
+    """
+    from sfumato.audits.gallery import GalleryAuditConfig, audit_gallery
+    from sfumato.errors import ConfigError, require
+
+    require("an audit of galleries", "study", "scipy")
+    try:
+        epsilons = tuple(float(each) for each in epsilon.split(","))
+    except ValueError:
+        raise ConfigError(f"--epsilon {epsilon}: write numbers, as 4,16,64") from None
+    config = GalleryAuditConfig(
+        shot=shot,
+        photographs=photographs,
+        known=known,
+        people=people,
+        galleries=galleries,
+        attacked=attacked,
+        step=step,
+        epsilons=epsilons,
+        seed=seed,
+    )
+    embed, estimate, size, subject = _demanded(model, spec, reference, shot)
+    images = _photographs(data, size, label, split, split_by, strict=strict)
+    with bars(stderr()) as progress:
+        task = progress.add_task("galleries")
+        report = audit_gallery(
+            embed,
+            images.images,
+            images.label(label).codes,
+            public=None if public is None else _read(public, size, strict=strict).images,
+            estimate=estimate,
+            subject=subject,
+            config=config,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    say(report, html=html, as_json=as_json)
+    if any(finding.verdict == "leaks" for finding in report.findings):
+        raise typer.Exit(1)
+
+
+def _demanded(
+    model: str, spec: str | None, reference: str | None, shot: int
+) -> "tuple[Embed, Estimate | None, tuple[int, int, int], str]":
+    """What device and service make of images; of codes what makes prototypes; (C, H, W); and all in words."""
+    import torch
+
+    from sfumato import protect
+    from sfumato.dp.mechanisms import fresh_noise
+    from sfumato.errors import ConfigError
+    from sfumato.serve.models import code_of, load
+
+    served = load(model, reference=reference)
+    demand = served.demands[0]
+    if spec is None and demand.protection is None:
+        spec = f"{'feature' if served.kind == 'private feature' else 'code'}:artefact={model}"
+    if spec is None:
+        assert demand.protection is not None
+        protection = demand.protection
+    else:
+        protection = protect.parse(spec)
+        if demand.protection is not None:
+            trained = {each.protection.spec: each for each in served.demands if each.protection is not None}
+            if protection.spec not in trained:
+                raise ConfigError(
+                    f"--with {spec}: {model} was trained for {', '.join(trained)}: name one of these"
+                )
+            demand = trained[protection.spec]
+
+    def embed(images: "Tensor") -> "Tensor":
+        release = protection.release(images, fresh_noise())
+        return served.run(served.prepare(release, demand))
+
+    estimate: Estimate | None = None
+    if served.codes is not None:
+        codes, weight = served.codes, served.codes.weight(code_of(protection.spec))
+
+        def estimate(means: "Tensor") -> "Tensor":
+            examples = torch.full((len(means),), shot)
+            return codes.posterior(means, examples * weight, examples)[0]
+
+    note(f"released by {protection.spec}")
+    return embed, estimate, served.shape, f"A gallery of {served.name}, released by {protection.spec}"
+
+
+def _photographs(
+    source: str, shape: tuple[int, int, int], label: str, split: str, split_by: str | None, *, strict: bool
+) -> "LabelledImages":
+    """Those of one split, or all."""
+    from sfumato.data.splitting import suited
+
+    images = _read(source, shape, strict=strict)
+    if split == "all":
+        return images
+    images, words = suited(images, target=label, sensitive=None, episodic=True, split_by=split_by)
+    note(words)
+    return images.split(split)
+
+
+def _read(source: str, shape: tuple[int, int, int], *, strict: bool) -> "LabelledImages":
+    """Images of the model's shape."""
+    from sfumato.cli.sources import read
+    from sfumato.errors import ConfigError
+
+    images = read(source, size=shape[1], strict=strict)
+    if tuple(images.images.shape[1:]) != shape:
+        raise ConfigError(
+            f"{source}: images of {'x'.join(map(str, images.images.shape[1:]))}, and the model takes "
+            f"{'x'.join(map(str, shape))}: name others"
+        )
+    return images

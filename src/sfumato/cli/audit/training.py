@@ -1,0 +1,120 @@
+"""`sfumato audit training`: try to break the promise of a private meta-training."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sfumato.cli.audit.family import Html, app, say
+from sfumato.cli.show import AsJson, bars, stderr
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from sfumato.learn.meta import MetaConfig
+
+
+@app.command("training")
+def training(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="Of `sfumato train meta --epsilon`: its settings and its card are audited.",
+        ),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Without a model: the budget.")] = None,
+    delta: Annotated[float, typer.Option(help="Without a model: of the budget.")] = 1e-5,
+    algorithm: Annotated[
+        str, typer.Option(help="Without a model: maml, fomaml, reptile or meta-sgd.")
+    ] = "maml",
+    clipping: Annotated[
+        str, typer.Option(help="Without a model: fixed, automatic, quantile, adaclip or meta-clip.")
+    ] = "quantile",
+    clipping_settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--clip",
+            metavar="KEY=VALUE",
+            help="A setting of the clipping (default: those under which a canary counts most).",
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Without a model: a setting, such as inner_steps=3."),
+    ] = None,
+    canaries: Annotated[int, typer.Option(help="Of each training, each in or out by a fair coin.")] = 200,
+    runs: Annotated[int, typer.Option(help="Trainings. One convicts what is far off; more show more.")] = 4,
+    steps: Annotated[int, typer.Option(help="Of each training.")] = 4,
+    confidence: Annotated[float, typer.Option(help="A bound holds with this probability.")] = 0.99,
+    seed: Annotated[int, typer.Option(help="Of weights and coins; the noise is always fresh.")] = 0,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """Prove what a private meta-training gives away of a task, at least, by a few short trainings.
+
+    Canaries take the place of the tasks: no image of yours is looked at. Takes seconds.
+
+    Ends with 1 where more is given away than stated. It can convict a training, never acquit it.
+    """
+    from sfumato.audits.training import TrainingAuditConfig, audit_training
+    from sfumato.settings import parsed
+
+    audit = TrainingAuditConfig(canaries=canaries, runs=runs, steps=steps, confidence=confidence, seed=seed)
+    card: Mapping[str, Any] | None = None
+    if model is None:
+        config, subject = _configured(epsilon, delta, algorithm, clipping, overrides)
+    else:
+        config, card = _of_model(model, epsilon, overrides)
+        subject = f"The training of {model}"
+    with bars(stderr()) as progress:
+        task = progress.add_task("trainings")
+        report = audit_training(
+            config,
+            card=card,
+            settings=parsed(clipping_settings) if clipping_settings else None,
+            subject=subject,
+            audit=audit,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    say(report, html=html, as_json=as_json)
+    if any(finding.verdict == "leaks" for finding in report.findings):
+        raise typer.Exit(1)
+
+
+def _configured(
+    epsilon: float | None, delta: float, algorithm: str, clipping: str, overrides: list[str] | None
+) -> "tuple[MetaConfig, str]":
+    """Of the options."""
+    from sfumato.errors import ConfigError
+    from sfumato.learn.meta import MetaConfig
+    from sfumato.settings import configured
+
+    if epsilon is None:
+        raise ConfigError("name a model, or the budget of a training: --epsilon 9")
+    settings = [
+        f"algorithm={algorithm}",
+        f"private.epsilon={epsilon}",
+        f"private.delta={delta}",
+        f"private.clipping={clipping}",
+        *(overrides or []),
+    ]
+    return (
+        configured(MetaConfig, settings),
+        f"Private meta-training by {algorithm}, clipping {clipping}, eps = {epsilon:g}",
+    )
+
+
+def _of_model(
+    path: str, epsilon: float | None, overrides: list[str] | None
+) -> "tuple[MetaConfig, Mapping[str, Any]]":
+    """Of the card of a model."""
+    from sfumato.errors import ConfigError
+    from sfumato.learn import meta
+
+    if epsilon is not None or overrides:
+        raise ConfigError(f"{path} has its settings: leave --epsilon and --set out")
+    card = meta.load(path).card
+    if card.get("privacy") is None:
+        raise ConfigError(f"{path}: promises nothing, so there is nothing to audit: train with --epsilon")
+    return meta.config_of(card["config"]), card

@@ -1,0 +1,94 @@
+"""The audit of a private meta-training: right ones pass, wrong ones and false cards do not.
+
+The noise is the operating system's. Right trainings pass at 99.99% confidence, which is their chance to.
+"""
+
+from unittest import mock
+
+import pytest
+
+from sfumato.audits.training import TrainingAuditConfig, audit_training, with_canaries
+from sfumato.dp import accounting, clipping
+from sfumato.errors import ConfigError
+from sfumato.learn.meta import MetaConfig, Private
+
+QUICK = TrainingAuditConfig(canaries=100, runs=1, steps=2, confidence=0.9999)
+
+
+def config(policy: str = "fixed", **more) -> MetaConfig:
+    return MetaConfig(private=Private(epsilon=1.0, delta=1e-5, clipping=policy, **more))
+
+
+@pytest.mark.parametrize("policy", ["fixed", "automatic", "quantile", "adaclip", "meta-clip"])
+def test_a_training_as_it_is_shipped_passes(policy):
+    report = audit_training(config(policy), audit=QUICK)
+    assert [finding.verdict for finding in report.findings] == ["bounded", "bounded"]
+    assert report.sentence.startswith("No fault was seen in the training: rely on the eps = 1")
+
+
+def test_a_training_without_noise_is_convicted_by_one_run():
+    with mock.patch.object(clipping, "fresh_gaussian", lambda shape, std: clipping.torch.zeros(shape)):
+        report = audit_training(config(), audit=QUICK)
+    assert [finding.verdict for finding in report.findings] == ["leaks", "leaks"]
+    assert report.sentence.startswith("Do not train on private tasks so")
+
+
+def card(epsilon: float, steps: int = 50) -> dict:
+    stated = {"epsilon": epsilon, "delta": 1e-5, "noise_multiplier": 1.5, "rate": 0.1}
+    return {"privacy": stated, "steps": steps}
+
+
+def test_a_card_states_what_its_noise_costs():
+    cost = accounting.epsilon([accounting.Stretch(1.5, 0.1, 50)], 1e-5)
+    right, wrong = (audit_training(config(), card=card(cost * factor), audit=QUICK) for factor in (1, 0.9))
+    assert right.findings[-1].verdict == "bounded"
+    assert wrong.findings[-1].verdict == "leaks"
+    assert wrong.findings[-1].figures["computed"] == cost
+    assert wrong.sentence == "Do not rely on what this card states: the noise that it names costs more."
+
+
+def test_a_private_start_is_part_of_what_a_card_costs():
+    cost = accounting.epsilon([accounting.Stretch(1.5, 0.1, 50)], 1e-5)
+    report = audit_training(config("quantile", start_noise=5.0), card=card(cost), audit=QUICK)
+    assert report.findings[-1].verdict == "leaks"
+
+
+def test_canaries_take_the_rules_of_the_training_and_not_its_size():
+    asked = MetaConfig(
+        algorithm="reptile",
+        inner_steps=3,
+        inner_batches=1,
+        way=3,
+        network="strided",
+        width=16,
+        private=Private(epsilon=2.0, delta=1e-6, clipping="quantile", start_noise=4.0),
+    )
+    made = with_canaries(asked, QUICK)
+    assert (made.algorithm, made.inner_steps, made.way) == ("reptile", 3, 3)
+    assert (made.private.epsilon, made.private.delta, made.private.clipping) == (2.0, 1e-6, "quantile")
+    assert (made.network, made.width, made.steps, made.tasks) == ("linear", None, 2, 50)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (MetaConfig(), "nothing is promised of this training"),
+        (config(pool_tasks=500), "pool_tasks=500: canaries are for tasks that share no class"),
+    ],
+)
+def test_only_a_promise_to_separate_tasks_is_audited(asked, message):
+    with pytest.raises(ConfigError, match=message):
+        audit_training(asked, audit=QUICK)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"canaries": 19}, "canaries=19: from 20 to 2,000"),
+        ({"runs": 0}, "runs=0: at least 1"),
+        ({"confidence": 1.0}, "confidence=1: it lies between 0 and 1"),
+    ],
+)
+def test_settings_out_of_range_are_refused(setting, message):
+    with pytest.raises(ConfigError, match=message):
+        TrainingAuditConfig(**setting)
