@@ -807,7 +807,7 @@ def test_the_double_does_notice_when_images_are_looked_at(glyphs):
         ({"way": 1}, "way=1"),
         ({"precision": "half"}, "choose auto, float32, bfloat16"),
         ({"network": "strided", "width": 0}, "width=0: at least 1"),
-        ({"width": 16}, "width=16: a fully connected network has its own"),
+        ({"width": 16}, "width=16: a fully-connected network has its own"),
     ],
 )
 def test_impossible_settings_are_refused(setting, message):
