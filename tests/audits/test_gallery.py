@@ -70,7 +70,9 @@ def test_more_shots_hide_each_of_them_better():
     images, codes = photographs(count=12)
     several = replace(QUICK, photographs=12, galleries=40)
     one, eight = (
-        identified(audit_gallery(pixels, images, codes, config=replace(several, shot=k)), "photograph", "full")
+        identified(
+            audit_gallery(pixels, images, codes, config=replace(several, shot=k)), "photograph", "full"
+        )
         for k in (1, 8)
     )
     assert one > eight
