@@ -6,20 +6,14 @@ out would recommend what another shows to be unsafe.
 
 import itertools
 from collections import defaultdict
+from collections.abc import Iterable
 
 import pytest
+from kept import studies, study
 from results_page import engine
-from results_page.reading import RESULTS
 
 from sfumato.study import frontier
 from sfumato.study.estimates import Risk
-
-
-def studies() -> list[engine.Study]:
-    """Those whose records are kept, and that looked for people."""
-    folders = sorted(path.parent for path in RESULTS.glob("*/study.json"))
-    loaded = [engine.load(folder) for folder in folders]
-    return [study for study in loaded if any(record.kind == "attack" for record in study.records)]
 
 
 def people_of(study: engine.Study) -> str:
@@ -39,11 +33,11 @@ def strongest(study: engine.Study) -> dict[str, Risk]:
     }
 
 
-def contradictions(studies: list[engine.Study]) -> list[str]:
+def contradictions(compared: Iterable[engine.Study]) -> list[str]:
     """Where a study's figure lies above another's, by more than their intervals allow."""
     together = defaultdict(list)
-    for study in studies:
-        together[people_of(study)].append((study.folder.name, strongest(study)))
+    for each in compared:
+        together[people_of(each)].append((each.folder.name, strongest(each)))
     found = []
     for group in together.values():
         for (name, own), (other, theirs) in itertools.permutations(group, 2):
@@ -61,7 +55,7 @@ def test_the_strongest_adversary_of_a_protection_is_as_strong_in_every_study_of_
 
 
 def test_a_study_that_leaves_the_strongest_adversary_out_contradicts_one_that_has_them():
-    whole = next(study for study in studies() if study.folder.name == "lfw-smile")
+    whole = study("lfw-smile")
     strong = ("reidentify-values", "reidentify-fused")  # of whom the second has what the first finds
     records = [record for record in whole.records if record.cell.attack not in strong]
     less = engine.Study(whole.folder.with_name("less"), whole.file, records)
@@ -70,7 +64,7 @@ def test_a_study_that_leaves_the_strongest_adversary_out_contradicts_one_that_ha
 
 @pytest.mark.parametrize("change", [{"source": "table:others.csv"}, {"shape": [3, 42, 42]}])
 def test_other_photographs_are_not_compared(change):
-    whole = next(study for study in studies() if study.folder.name == "lfw-smile")
+    whole = study("lfw-smile")
     data = whole.file["data"] | change
     other = engine.Study(whole.folder.with_name("other"), whole.file | {"data": data}, whole.records[:0])
     assert people_of(other) != people_of(whole)
