@@ -1,5 +1,6 @@
 """What a study recommends, and when it must not."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -361,6 +362,35 @@ def test_a_proof_among_more_people_than_there_are_does_not_keep_the_bound():
     assert recommend.recommend(study, records).setting is None
 
 
+def test_a_proof_says_what_it_allows_where_some_people_are_on_more_of_the_images():
+    """Two answers name two people: of 50 with a photograph each 4%, of 49 and one with 11 photographs 20%."""
+    study = small_study("answer", learners=["classifier-clean", "classifier-protected"], today=True)
+    proof = proved_record("answer", {"candidates": 100, "at_most": 0.02})
+    proof["result"]["outputs"] = 2
+    words = {}
+    for most in (1, 11):
+        attacked = apart("answer", accuracies=(0.9, 0.9), hits=(1, 1), most=most)
+        records = [*CLEAR, *learned_by("answer", attacked), *synthetic.typed([proof])]
+        advice = recommend.recommend(study, records)
+        assert advice.headline == "recommended: answer"
+        words[most] = next(line for line in advice.found if "it is proved" in line)
+    assert words[1].endswith("names more than 2% of 100 equally likely people.")
+    assert words[11].endswith(
+        ", nor more than 20% of these test images, since some people are on more of them than others."
+    )
+
+
+def test_counting_allows_the_people_of_whom_there_are_most_images_and_nobody_more():
+    """By every rule that guesses one of 3 people from each of 2 outputs, on all ways to release 6 images."""
+    of = [0, 0, 0, 1, 1, 2]
+    most = max(
+        sum(guess[output] == person for person, output in zip(of, outputs, strict=True))
+        for outputs in itertools.product(range(2), repeat=6)
+        for guess in itertools.product(range(3), repeat=2)
+    )
+    assert Hits((0.0,) * 3, (3.0, 2.0, 1.0), seeds=1).by_counting(2) == pytest.approx(most / 6)
+
+
 def test_where_classes_are_new_the_answer_of_the_device_comes_last_and_is_named():
     """A device that answers holds the classes, and a cloud that is to learn new ones learns nothing."""
     answered = learned_by("answer", found("answer", 0.95, 0.02, 0.02))
@@ -451,6 +481,12 @@ def test_of_settings_above_the_bound_one_study_in_twenty_shows_one_below_it_at_m
             for _ in range(studies)
         )
         assert lucky <= 0.05 * studies
+
+
+def test_by_estimates_alone_three_studies_of_four_would_recommend_one_of_twenty_settings_above_the_bound():
+    draws = np.random.default_rng(0)
+    lucky = [any(drawn(draws, 0.12, seeds=1).share <= 0.1 for _ in range(20)) for _ in range(200)]
+    assert 0.7 < np.mean(lucky) < 0.86
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
@@ -574,9 +610,17 @@ def drawn(draws: np.random.Generator, share: float, *, seeds: int, spread: float
 
 
 def apart(
-    protection: str, *, accuracies: tuple[float, float], hits: tuple[int, int], people: int = 100
+    protection: str,
+    *,
+    accuracies: tuple[float, float],
+    hits: tuple[int, int],
+    people: int = 100,
+    most: int = 1,
 ) -> list[Record]:
-    """Records that have halves: of 50 people `hits[0]` are named, of the other 50 `hits[1]`."""
+    """Records that have halves: of 50 people `hits[0]` are named, of the other 50 `hits[1]`.
+
+    Each is on one photograph, and the last of each 50 on `most`.
+    """
     halves = [{"accuracy": value, "low": value - 0.01, "high": value + 0.01} for value in accuracies]
     records = [accuracy(protection, "protected", sum(accuracies) / 2, halves=halves)]
     counts = [0] * people
@@ -589,8 +633,8 @@ def apart(
             "scores": [score],
             "chance": 0.02,
             "identities": people,
-            "probes": people,
-            "people": [1] * people,
+            "probes": people - 2 + 2 * most,
+            "people": [1] * (people - 2) + [most] * 2,
         }
         cell = {"protection": protection, "attack": name, "seed": 0}
         content = {"kind": "attack", "cell": cell, "digest": "ab", "seconds": 0.0, "result": result}

@@ -245,6 +245,12 @@ def over_seeds(intervals: Sequence[tuple[float, float, float]]) -> Estimate:
     return Estimate(statistics.fmean(middles), min(middles), max(middles), len(middles))
 
 
+def bounds_of_attributes(study: Study) -> dict[str, float]:
+    """Attribute -> how often it may be inferred; none in studies of earlier versions."""
+    bounds: dict[str, float] = (study.get("recommend") or {}).get("inference_at_most") or {}
+    return bounds
+
+
 def episodic(study: Study) -> bool:
     """Whether there are episodes: not where all learners are ordinary classifiers."""
     return not study["learners"] or not set(study["learners"]) <= set(CLASSIFIERS)

@@ -42,6 +42,14 @@ class Hits:
             return self
         return Hits(self.hits[number::2], self.probes[number::2], self.seeds)
 
+    def by_counting(self, outputs: int) -> float:
+        """The largest share of the probes that anybody can name from one of so many outputs of each.
+
+        What is guessed on seeing an output is right for one person alone: those of the M people whom most
+        probes show are the most (Smith 2009, Thm. 1, for the priors that these people have).
+        """
+        return sum(sorted(self.probes, reverse=True)[:outputs]) / sum(self.probes)
+
     @property
     def trials(self) -> float:
         """How many independent trials are as sure as these are.

@@ -2,7 +2,7 @@
 
 A setting is judged by its strongest adversary and by its best learner. What a recommendation promises is
 no more than was measured: a bound on what THESE adversaries found, beside what is proved, if anything is.
-How a setting is chosen without luck is said in sfumato.study.choice.
+How a setting is chosen without luck is said in sfumato.study.hits.
 """
 
 from collections import defaultdict
@@ -17,6 +17,7 @@ from sfumato.study.estimates import (
     Several,
     Study,
     accuracies,
+    bounds_of_attributes,
     clean_learner,
     episodic,
     guessing,
@@ -175,12 +176,25 @@ class _Choice:
         if (proof := self._proved(setting)) is not None:
             return (
                 f"At most {percent(self._bound)} is accepted; it is proved that nobody names more than "
-                f"{rounded_up(100 * proof.at_most)}% of {proof.candidates:,} equally likely people."
+                f"{rounded_up(100 * proof.at_most)}% of {proof.candidates:,} equally likely people"
+                f"{self._of_unlike_people(setting)}."
             )
         return (
             f"At most {percent(self._bound)} is accepted; the upper end for all adversaries is "
             f"{percent(self.upper_end(setting))} (95% confidence, all settings of the study allowed for)."
         )
+
+    def _of_unlike_people(self, setting: Setting) -> str:
+        """What counting allows where some people are on more test images than others; "" where none are."""
+        outputs, risk = self._proofs[setting.protection].outputs, setting.risk_on(1)
+        probes = next((hits for hits in risk.named.values() if hits.apart), None) if risk else None
+        if outputs is None or probes is None:
+            return ""
+        most = probes.by_counting(outputs)
+        if most <= outputs / len(probes.probes):  # each of them is on as many
+            return ""
+        words = "of these test images, since some people are on more of them than others"
+        return f", nor more than {rounded_up(100 * most)}% {words}"
 
     def needs_its_classes(self, setting: Setting) -> bool:
         """Whether it is an answer to a task whose classes are new: the device must have been sent them."""
@@ -323,12 +337,6 @@ def _no_recommendation(
         *choice.of_attributes(nearest),
         *_not_considered(settings),
     ]
-
-
-def bounds_of_attributes(study: Study) -> dict[str, float]:
-    """Attribute -> how often it may be inferred; none in studies of earlier versions."""
-    bounds: dict[str, float] = (study.get("recommend") or {}).get("inference_at_most") or {}
-    return bounds
 
 
 def _capital(words: str) -> str:

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from sfumato.study.estimates import Study, inferences
-from sfumato.study.recommend import bounds_of_attributes
+from sfumato.study.estimates import Study, bounds_of_attributes, inferences
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 
