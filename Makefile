@@ -72,6 +72,8 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/lfw-models.yaml
 	$(BIN)/sfumato study run studies/lfw-smile.yaml
 	$(BIN)/sfumato study run studies/lfw-gender.yaml
+	$(BIN)/sfumato study run studies/lfw-smile-answer.yaml
+	$(BIN)/sfumato study run studies/lfw-gender-answer.yaml
 	$(BIN)/sfumato study run studies/lfw-hats.yaml
 	$(BIN)/sfumato study run studies/faces-expression.yaml
 	$(BIN)/sfumato study run studies/faces-noise.yaml
@@ -88,6 +90,7 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/ranges.py
 	$(BIN)/python studies/meta.py clean
 	$(BIN)/python studies/meta.py private
+	$(BIN)/python studies/meta_clip.py
 	$(BIN)/python studies/audit_training.py
 	$(BIN)/python studies/one_run.py
 	$(BIN)/python studies/unpack.py cmu ../shared/data runs/data/cmu
@@ -96,9 +99,12 @@ studies: $(VENV)/test.done
 	for world in faces lfw; do $(BIN)/python studies/features.py $$world || exit 1; done
 	$(BIN)/python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
 	$(BIN)/python studies/inversion.py
+	$(BIN)/python studies/updates.py
 	$(BIN)/python studies/reconstruction.py
 	$(BIN)/python studies/people.py
 	$(BIN)/sfumato demo
+	$(BIN)/python studies/saturation.py faces steps copies gallery
+	$(BIN)/python studies/saturation.py lfw copies gallery
 	$(BIN)/python studies/audit.py
 	$(BIN)/python studies/kills.py
 	$(BIN)/python studies/fuzz.py

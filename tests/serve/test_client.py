@@ -21,6 +21,7 @@ import torch
 from cloud import SIDE, encoder, photograph, running, untrained
 from encoders import Small, write_onnx
 from PIL import Image
+from sqlalchemy import select
 
 from sfumato import images, wire
 from sfumato.device import client as module
@@ -44,7 +45,7 @@ from sfumato.protect.release import Release
 from sfumato.serve import models
 from sfumato.serve.app import create
 from sfumato.serve.models import Served
-from sfumato.serve.store import Store
+from sfumato.serve.store import Store, schema
 
 SPEC = "dp-pix:cell=4,epsilon=3"
 KEY = "sfumato_not-a-real-secret"
@@ -838,6 +839,28 @@ def test_of_each_image_two_bytes_leave_and_the_name_of_a_file(codes: Cloud):
     assert head.spec == "code:artefact=own.safetensors,flip=0.1"
     assert sent.endswith(b"".join(wire.decode(sent, most_images=2, most_pixels=24).packed()))
     assert len(sent) == 9 + int.from_bytes(sent[5:9], "little") + 2 * 2
+
+
+@pytest.mark.parametrize("noise", ["", ",flip=0.1"])
+def test_a_thief_of_the_store_has_the_bits_that_travelled_and_nothing_else_of_an_image(
+    codes: Cloud, noise: str
+):
+    """So whatever is computed of it names no more people than is proved of the releases."""
+    device = codes.client(own(codes, noise))
+    for label, photos in (("anna", codes.photos(0, 1, 2)), ("ben", codes.photos(3, 4))):
+        device.enrol(label, photos)
+    travelled = [wire.decode(body, most_images=3, most_pixels=36).values for body in codes.wire.bodies()]
+    with codes.store._engine.connect() as connection:
+        rows = connection.execute(select(schema.examples.c.embedding)).scalars().all()
+        means = connection.execute(
+            select(schema.classes.c.sum, schema.classes.c.weight).order_by(schema.classes.c.label)
+        ).all()
+    stolen = torch.from_numpy(np.stack([np.frombuffer(row, "<f4") for row in rows]))
+    assert sorted((stolen > 0).tolist()) == sorted(torch.cat(travelled).tolist())
+    (size,) = stolen.abs().unique().tolist()  # signs, and one size for all
+    for bits, (total, weight) in zip(travelled, means, strict=True):
+        expected = (2 * bits.double() - 1).mean(0) * size
+        assert np.frombuffer(total, "<f8") / weight == pytest.approx(expected.numpy())
 
 
 def test_a_code_of_one_image_is_one_release_in_any_batch_and_charged_once(codes: Cloud):
