@@ -1,4 +1,4 @@
-"""Make docs/results.md, the pages under docs/results and the tables of docs/threat-model.md from records.
+"""Make docs/results.md, the pages under docs/results and parts of pages that people write from records.
 
     python studies/results.py             # from the records that are committed, under studies/results
     python studies/results.py --collect   # first take the records of runs from runs/, finished or not

@@ -39,9 +39,13 @@ CHAPTERS = (
     strangers,
 )
 DOCS = ROOT / "docs"
-TABLES = {  # in docs/threat-model.md, between such a mark and the next end
-    "threat-model/adversaries.md.jinja": "<!-- made by `make results` -->",
-    "threat-model/stored.md.jinja": "<!-- stored embeddings, made by `make results` -->",
+PARTS = {  # of pages that people write: page -> template -> the mark between which and the next end its lines are
+    "threat-model.md": {
+        "threat-model/adversaries.md.jinja": "<!-- made by `make results` -->",
+        "threat-model/stored.md.jinja": "<!-- stored embeddings, made by `make results` -->",
+    },
+    "pitfalls.md": {"pitfalls/releases.md.jinja": "<!-- made by `make results` -->"},
+    "guides/codes.md": {"guides/bits.md.jinja": "<!-- made by `make results` -->"},
 }
 END = "<!-- end -->"
 
@@ -52,7 +56,8 @@ def values() -> dict[str, Any]:
 
 
 def pages(templates: Environment) -> dict[Path, str]:
-    """Path under docs -> text: docs/results.md and claims.md, and a page for each template under docs/templates/results."""
+    """Path under docs -> text: docs/results.md, claims.md, a page for each template under docs/templates/results,
+    and those with parts that are made."""
     names = [
         "results.md.jinja",
         "claims.md.jinja",
@@ -62,10 +67,12 @@ def pages(templates: Environment) -> dict[Path, str]:
         DOCS / name.removesuffix(".jinja"): with_contents(templates.get_template(name).render())
         for name in names
     }
-    threats = (DOCS / "threat-model.md").read_text(encoding="utf-8")
-    for name, mark in TABLES.items():
-        threats = remade(threats, mark, templates.get_template(name).render())
-    return {**made, DOCS / "threat-model.md": threats}
+    for page, parts in PARTS.items():
+        text = (DOCS / page).read_text(encoding="utf-8")
+        for name, mark in parts.items():
+            text = remade(text, mark, templates.get_template(name).render())
+        made[DOCS / page] = text
+    return made
 
 
 def remade(page: str, begin: str, lines: str) -> str:
