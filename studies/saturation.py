@@ -73,7 +73,7 @@ def study_of(world: str, knob: str, value: int, protections: Sequence[str]) -> g
 
 def measured(world: str, knob: str, values: Sequence[int], protections: Sequence[str]) -> dict[str, Any]:
     """Protection -> by value, how often the strongest classifier names people, with its interval."""
-    directory, start = ROOT / "runs" / f"saturation-{world}", time.perf_counter()
+    directory, start = ROOT / "runs" / f"saturation-{world}-{knob}", time.perf_counter()
     curves: dict[str, list[dict[str, Any]]] = {}
     for value in values:
         run.run(study_of(world, knob, value, protections), directory)

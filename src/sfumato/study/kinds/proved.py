@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from sfumato.study.grid import StudyConfig
     from sfumato.study.lab import Lab
 
-CANDIDATES = (100, 10_000, 1_000_000)  # equally likely people, beside as many as the test images show
+CANDIDATES = (100, 1_000, 10_000, 1_000_000)  # equally likely people, beside as many as the test images show
 
 
 class Naming(Model):
