@@ -138,8 +138,8 @@ def paired_difference(
     orders = [_orders(*each) for each in (("scores", scores), ("others", others), ("people", people))]
     if len({len(order) for order in orders}) > 1:
         raise DataError(
-            f"{', '.join(str(len(order)) for order in orders)} scores, others and people: give one of each for "
-            "every model"
+            f"{', '.join(str(len(order)) for order in orders)} scores, others and people: give one of "
+            "each for every model"
         )
     ours, theirs, judged = orders
     times = _drawn(len(ours), _RESAMPLES, generator)
@@ -158,8 +158,9 @@ def split_half_reliability(judged: Tensor, *, generator: torch.Generator) -> Ran
 
     What a model is judged by is cut into two halves at random, and the two rankings are correlated. Half of
     the judgements rank worse than all of them: Spearman (1910) and Brown (1910) say by how much, r of all =
-    2 r / (1 + r). Theirs is of product-moment correlations, so also of rho; tau is taken for the r of a normal
-    pair that has it, r = sin(pi tau / 2) (Greiner 1909; Kruskal 1958), and back. The mean over 100 cuts.
+    2 r / (1 + r). Theirs is of product-moment correlations, so also of rho; tau is taken for the r of a
+    normal pair that has it, r = sin(pi tau / 2) (Greiner 1909; Kruskal 1958), and back. The mean over 100
+    cuts.
 
     No metric can be expected to agree with annotators more than they do with themselves: the correlation with
     a metric without fault is the square root of this reliability (Spearman 1904).
