@@ -1,0 +1,225 @@
+"""Does a measure that was learned from people order distortions as they do, of a kind that it never saw?
+
+    python studies/people.py            # first: the measures that are not learned
+    python studies/people_learned.py    # some twenty minutes on one idle core, nearly all to compare photographs
+    python studies/people_learned.py --small
+
+semsim-perceptual (sfumato.learn.semsim.perceptual) learns from the shares that people recognised in all kinds of
+distortion but one (Geirhos et al. 2018), on photographs of Caltech-101's training classes; it is then asked about that
+kind, on the photographs of test classes that studies/people.py has. Each kind is left out in turn. What is ordered in
+the end are all 45 conditions, by the probability that each model gives to those that it never saw.
+
+Several settings are compared (SETTINGS). Which counts is not chosen by what is left out: for each kind that is, the
+setting is the one that does best when the OTHER kinds are left out in turn, on training photographs ("chosen"). The
+figures of each by itself stand beside it.
+
+The record is studies/results/people/learned.json; comparisons of photographs are kept under runs/people.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from people import EXPERIMENTS, RECORDS, RUNS, SEED, SHARED, agreements, distorted, photographs
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from sfumato.assess import agreement, people
+from sfumato.learn.semsim import perceptual
+from sfumato.learn.semsim.perceptual import Looked, PerceptualConfig
+from sfumato.networks.squeeze_net import WIDTHS
+from sfumato.networks.stage_distance import StageDistance
+from sfumato.study.records import write_json
+
+WEIGHTS = SHARED / "weights" / "squeezenet1_0_imagenet_deepcomp.npz"
+SEEDS = (0, 1, 2)
+CHOSEN = "chosen"
+BEFORE = "squeezenet"  # what the learned measure is compared with
+SETTINGS = {
+    "stages": PerceptualConfig(size=people.SIDE, epochs=30),
+    "stages, margin 0.3": PerceptualConfig(size=people.SIDE, epochs=30, margin=0.3),
+    "stages, margin 3": PerceptualConfig(size=people.SIDE, epochs=30, margin=3.0),
+    "channels": PerceptualConfig(size=people.SIDE, epochs=30, channels=True),
+}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All conditions on the same photographs.
+
+    Attributes:
+        conditions: in their order.
+        terms: (conditions, photographs, channels of both kinds), see StageDistance.
+    """
+
+    conditions: tuple[people.Condition, ...]
+    terms: Tensor
+
+    def without(self, experiments: Sequence[str]) -> "Seen":
+        """All other kinds of distortion."""
+        return self._rows([each.experiment not in experiments for each in self.conditions])
+
+    def only(self, experiment: str) -> "Seen":
+        """One kind of distortion."""
+        return self._rows([each.experiment == experiment for each in self.conditions])
+
+    def _rows(self, kept: list[bool]) -> "Seen":
+        conditions = tuple(each for each, keep in zip(self.conditions, kept, strict=True) if keep)
+        return Seen(conditions, self.terms[torch.tensor(kept)])
+
+    def of(self, config: PerceptualConfig) -> Tensor:
+        """(conditions, photographs, K) of a setting."""
+        if config.channels:
+            return self.terms
+        return torch.stack([part.sum(-1) for part in self.terms.split([*WIDTHS, *WIDTHS], dim=-1)], dim=-1)
+
+    @property
+    def shares(self) -> Tensor:
+        """(conditions,) that people recognised."""
+        return torch.tensor([each.share for each in self.conditions])
+
+
+def compared(split: str, count: int, known: people.Recognition, runs: Path) -> Seen:
+    """Compare every distorted photograph with its original, or read what was compared before."""
+    conditions = tuple(one for name in EXPERIMENTS for one in known.of(name))
+    path = runs / f"terms-{split}-{count}.safetensors"
+    if not path.exists():
+        network = perceptual.blank(WEIGHTS, PerceptualConfig(size=people.SIDE, channels=True))
+        originals, _ = photographs(count, split)
+        terms = [network.terms(originals, others) for _, others in distorted(originals, known)]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file({"terms": torch.stack(terms)}, path)
+    return Seen(conditions, load_file(path)["terms"])
+
+
+def probabilities(
+    train: Seen, test: Seen, config: PerceptualConfig, seed: int
+) -> tuple[Tensor, StageDistance]:
+    """With which people recognise each condition, on average over photographs. -> (conditions,), and the model."""
+    distance = blank(config.channels)
+    terms = train.of(config)
+    looked = Looked(
+        terms.flatten(0, 1),
+        torch.arange(terms.shape[1]).repeat(len(terms)),
+        train.shares.repeat_interleave(terms.shape[1]),
+        range(terms.shape[1]),
+        "Geirhos et al. 2018",
+    )
+    perceptual.learn(distance, looked, config, seed=seed)
+    with torch.no_grad():
+        return distance.probability(test.of(config) @ distance.weights).mean(1), distance
+
+
+def blank(channels: bool) -> StageDistance:
+    """Without the weights of the network: terms are at hand."""
+    return StageDistance(size=people.SIDE, channels=channels)
+
+
+def left_out(
+    train: Seen, test: Seen, config: PerceptualConfig, seed: int, beside: Sequence[str] = ()
+) -> Tensor:
+    """The probability of each condition by the model that saw no distortion of its kind, nor any `beside`."""
+    return torch.cat(
+        [
+            probabilities(train.without([name, *beside]), test.only(name), config, seed)[0]
+            for name in EXPERIMENTS
+            if name not in beside
+        ]
+    )
+
+
+def chosen(train: Seen, experiment: str, seed: int) -> str:
+    """The setting that does best on the other kinds, each left out in turn; no photograph is of the test."""
+    rest = train.without([experiment])
+
+    def tau(config: PerceptualConfig) -> float:
+        found = left_out(rest, rest, config, seed, [experiment])
+        return rank(found, rest).kendall.value
+
+    return max(SETTINGS, key=lambda name: tau(SETTINGS[name]))
+
+
+def rank(found: Tensor, seen: Seen) -> agreement.RankCorrelations:
+    """Of these conditions, with people."""
+    generator = torch.Generator().manual_seed(SEED)
+    return agreement.rank_correlations(found, seen.shares, generator=generator)
+
+
+def run(train: Seen, test: Seen, before: Path, seed: int) -> dict[str, Any]:
+    """All settings of one seed, and the chosen."""
+    by_setting = {name: left_out(train, test, config, seed) for name, config in SETTINGS.items()}
+    choices = {name: chosen(train, name, seed) for name in EXPERIMENTS}
+    places = [each.experiment for each in test.conditions]
+    by_setting[CHOSEN] = torch.stack([by_setting[choices[name]][place] for place, name in enumerate(places)])
+    others = {(each["experiment"], each["condition"]): -each["score"] for each in _conditions(before)}
+    baseline = [others[each.experiment, each.condition] for each in test.conditions]
+    return {
+        "seed": seed,
+        "choices": choices,
+        "settings": {
+            name: {
+                "agreement": agreements(_rows(test, found), 1),
+                "ahead": asdict(
+                    agreement.paired_difference(
+                        found, baseline, test.shares, generator=torch.Generator().manual_seed(SEED)
+                    )
+                ),
+                "off": (found - test.shares).abs().mean().item(),
+                "conditions": _rows(test, found),
+            }
+            for name, found in by_setting.items()
+        },
+    }
+
+
+def _rows(test: Seen, found: Tensor) -> list[dict[str, Any]]:
+    pairs = zip(test.conditions, found.tolist(), strict=True)
+    return [{**asdict(each), "score": score} for each, score in pairs]
+
+
+@cache
+def _conditions(record: Path) -> list[dict[str, Any]]:
+    """What a measure that is not learned says of each condition."""
+    found: list[dict[str, Any]] = json.loads(record.read_text())["conditions"]
+    return found
+
+
+def main() -> None:
+    """Learn, and write the record."""
+    asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    asked.add_argument("--small", action="store_true", help="a few images, to try it out")
+    options = asked.parse_args()
+    count, directory, runs = (4, RUNS / "small", RUNS / "small") if options.small else (50, RECORDS, RUNS)
+    record = directory / "learned.json"
+    if record.exists():
+        return
+    started = time.process_time()
+    known = people.read(SHARED / "human_recognition_geirhos2018.csv")
+    train, test = (compared(split, count, known, runs) for split in ("train", "test"))
+    found = [run(train, test, directory / f"{BEFORE}.json", seed) for seed in SEEDS]
+    whole = probabilities(train, test, SETTINGS["stages"], SEED)[1]
+    write_json(
+        record,
+        {
+            "metric": "semsim-perceptual",
+            "images": {"train": count, "test": count},
+            "beside": BEFORE,
+            "configs": {name: asdict(config) for name, config in SETTINGS.items()},
+            "runs": found,
+            "weights": [round(each, 4) for each in whole.weights.tolist()],
+            "seconds": round(time.process_time() - started, 1),
+        },
+    )
+    for each in found:
+        tau = each["settings"][CHOSEN]["agreement"]["all"]["kendall"]["value"]
+        print(f"seed {each['seed']}: Kendall {tau:.3f}, chosen {each['choices']}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
