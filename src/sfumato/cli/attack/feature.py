@@ -50,18 +50,13 @@ def feature(
     from sfumato import protect
     from sfumato.attack import feature_inversion as method
     from sfumato.dp.mechanisms import fresh_noise
-    from sfumato.errors import ConfigError, DataError
+    from sfumato.errors import DataError
     from sfumato.images import to_float
     from sfumato.settings import configured
 
     config = configured(method.InversionConfig, overrides or [])
     check_out(out, force=force)
-    parsed = protect.parse(protection)
-    if parsed.kind != "numbers":
-        raise ConfigError(
-            f"--protection {protection}: releases {parsed.kind}, and this attack draws images from numbers: "
-            "name a feature, as feature:artefact=feature.safetensors,noise=0.3"
-        )
+    parsed = protect.parse(protection, takes=("numbers",))
     images = read(data, size=size, strict=strict).images
     images = images[torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))]
     held = 0 if released is not None else count
