@@ -151,17 +151,15 @@ def rank(found: Tensor, seen: Seen) -> agreement.RankCorrelations:
     return agreement.rank_correlations(found, seen.shares, generator=generator)
 
 
-def run(train: Seen, test: Seen, before: Path, seed: int) -> dict[str, Any]:
+def run(train: Seen, test: Seen, before: Path, choices: dict[str, str], seed: int) -> dict[str, Any]:
     """All settings of one seed, and the chosen."""
     by_setting = {name: left_out(train, test, config, seed) for name, config in SETTINGS.items()}
-    choices = {name: chosen(train, name, seed) for name in EXPERIMENTS}
     places = [each.experiment for each in test.conditions]
     by_setting[CHOSEN] = torch.stack([by_setting[choices[name]][place] for place, name in enumerate(places)])
     others = {(each["experiment"], each["condition"]): -each["score"] for each in _conditions(before)}
     baseline = [others[each.experiment, each.condition] for each in test.conditions]
     return {
         "seed": seed,
-        "choices": choices,
         "settings": {
             name: {
                 "agreement": agreements(_rows(test, found), 1),
@@ -202,7 +200,8 @@ def main() -> None:
     started = time.process_time()
     known = people.read(SHARED / "human_recognition_geirhos2018.csv")
     train, test = (compared(split, count, known, runs) for split in ("train", "test"))
-    found = [run(train, test, directory / f"{BEFORE}.json", seed) for seed in SEEDS]
+    choices = {name: chosen(train, name, SEED) for name in EXPERIMENTS}
+    found = [run(train, test, directory / f"{BEFORE}.json", choices, seed) for seed in SEEDS]
     whole = probabilities(train, test, SETTINGS["stages"], SEED)[1]
     write_json(
         record,
@@ -211,6 +210,7 @@ def main() -> None:
             "images": {"train": count, "test": count},
             "beside": BEFORE,
             "configs": {name: asdict(config) for name, config in SETTINGS.items()},
+            "choices": choices,
             "runs": found,
             "weights": [round(each, 4) for each in whole.weights.tolist()],
             "seconds": round(time.process_time() - started, 1),
@@ -218,7 +218,7 @@ def main() -> None:
     )
     for each in found:
         tau = each["settings"][CHOSEN]["agreement"]["all"]["kendall"]["value"]
-        print(f"seed {each['seed']}: Kendall {tau:.3f}, chosen {each['choices']}", flush=True)
+        print(f"seed {each['seed']}: Kendall {tau:.3f}", flush=True)
 
 
 if __name__ == "__main__":
