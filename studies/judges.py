@@ -9,6 +9,9 @@ that it trained on each data set stand proxies made of public weights (sfumato.a
 and the nearest class mean, MobileFaceNet, and the emotion network. A judge is right on 85% or more of test images, and
 a data set needs two.
 
+Beside them stands how far the trained proxies, by whom that study ranks victims, agree with themselves: split-half
+reliability of the ranking, over images.
+
 The threshold of MobileFaceNet is the one that is most often right on pairs of TRAINING images. The record is
 studies/results/judges.json.
 """
@@ -23,14 +26,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from reconstruction import RECORDS, SEED, SIZE, SOURCES, parts
+from reconstruction import ATTACKS, RECORDS, SEED, SIZE, SOURCES, parts
 from torch import Tensor
 from torch.nn import functional
 
 from sfumato.annotate import judges
 from sfumato.annotate.judges import Ability
 from sfumato.annotate.proxies import by_embedding
+from sfumato.assess.agreement import split_half_reliability
 from sfumato.data import LabelledImages
+from sfumato.errors import DataError
 from sfumato.study.records import write_json
 
 SHARED = Path("../shared/data")
@@ -107,6 +112,23 @@ def trained(name: str, test: LabelledImages) -> list[Ability]:
     ]
 
 
+def reliability(name: str) -> dict[str, Any]:
+    """Of the ranking of victims by what the trained proxies recognised, images in two halves; attack -> figures.
+
+    None where all halves of the images rank no victim: as much is recognised of each.
+    """
+    found: dict[str, Any] = {}
+    for attack in ATTACKS:
+        victims = json.loads((RECORDS / f"{name}-{attack}.json").read_text())["victims"]
+        recognised = torch.tensor([victim["who"] for victim in victims.values()]).float()
+        try:
+            draws = torch.Generator().manual_seed(SEED)
+            found[attack] = asdict(split_half_reliability(recognised, generator=draws))
+        except DataError:
+            found[attack] = None
+    return found
+
+
 def main() -> None:
     """Test all, and write the record."""
     asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -130,6 +152,7 @@ def main() -> None:
         "tests": {name: [asdict(each) for each in found] for name, found in tests.items()},
         "judges": admitted.judges,
         "left_out": admitted.left_out,
+        "reliability": {name: reliability(name) for name in SOURCES},
         "seconds": round(time.process_time() - started, 1),
     }
     write_json(Path("runs/judges/small.json") if options.small else RECORD, record)

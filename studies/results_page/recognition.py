@@ -144,7 +144,7 @@ class Learned(Record):
 
     agreement: dict[str, Agreed]
     ahead: Interval
-    off: float
+    off: float | None
 
 
 class LearnedRun(Record):
@@ -175,9 +175,11 @@ class LearnedMeasure(Record):
         """Of the unweighted distance, on average over seeds."""
         return mean_of([run.settings[setting].ahead for run in self.runs])
 
-    def off(self, setting: str) -> float:
-        """How far the probability is from the share that people recognised, on average over conditions."""
-        return statistics.mean(run.settings[setting].off for run in self.runs)
+    def off(self, setting: str) -> float | None:
+        """How far the probability is from people's share, on average over conditions; None where there is none."""
+        found = [run.settings[setting].off for run in self.runs]
+        known = [each for each in found if each is not None]
+        return statistics.mean(known) if known else None
 
 
 def mean_of(intervals: list[Interval]) -> Interval:
@@ -209,6 +211,12 @@ class Judges(Record):
     tests: dict[str, list[Asked]]
     judges: dict[str, list[str]]
     left_out: list[str]
+    reliability: dict[str, dict[str, Agreed | None]]
+
+    def mean_reliability(self, attack: str, sources: list[str]) -> float:
+        """Kendall of the ranking of victims with another by as many images, on average over data sets."""
+        found = [self.reliability[source][attack] for source in sources]
+        return statistics.mean(each.kendall.value for each in found if each is not None)
 
 
 class Point(Record):

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 from scipy import optimize, special
 from torch import Tensor
+from torch.nn import functional
 
 from sfumato import artefacts
 from sfumato.assess import semsim as measures
@@ -20,7 +21,6 @@ from sfumato.images import to_float
 from sfumato.learn.semsim import Judgements, perceptual
 from sfumato.learn.semsim.perceptual import Looked, PerceptualConfig, learn, logistic, train
 from sfumato.networks import SqueezeNet
-from sfumato.networks.squeeze_net import WIDTHS
 from sfumato.networks.stage_distance import StageDistance
 
 TINY = PerceptualConfig(size=32, epochs=5)
@@ -43,10 +43,10 @@ def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def judgements() -> Judgements:
-    """Of noise: people recognise copies that are nearly the same, and not negatives."""
-    originals = torch.randint(0, 256, (6, 3, 32, 32), generator=seeded(), dtype=torch.uint8)
-    others = torch.cat([originals | 3, 255 - originals])
-    return Judgements(originals, others, torch.arange(6).repeat(2), torch.arange(12) < 6, "noise")
+    """People recognise copies that are nearly the same, and not negatives."""
+    known = originals(6)
+    others = torch.cat([known | 3, 255 - known])
+    return Judgements(known, others, torch.arange(6).repeat(2), torch.arange(12) < 6, "patterns")
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +62,20 @@ def file(model: perceptual.PerceptualModel, tmp_path_factory: pytest.TempPathFac
 
 
 def blank() -> StageDistance:
-    return StageDistance(size=32, channels=False)
+    """With 18 terms, to learn from numbers."""
+    return StageDistance(size=32, kinds=("relative", "placed"), others=0)
+
+
+def originals(count: int, seed: int = 5) -> Tensor:
+    """Coarse patterns, (count, 3, 32, 32) uint8."""
+    coarse = torch.rand(count, 3, 4, 4, generator=seeded(seed))
+    return (255 * functional.interpolate(coarse, (32, 32))).to(torch.uint8)
 
 
 def world(originals: int = 40, each: int = 6, seed: int = 0) -> Looked:
     """Terms of which one alone decides what is recognised."""
     count = originals * each
-    terms = torch.rand(count, 2 * len(WIDTHS), generator=seeded(seed))
+    terms = torch.rand(count, 18, generator=seeded(seed))
     of = torch.arange(count) % originals
     return Looked(terms, of, (terms[:, TOLD] < 0.5).float(), range(originals), "world")
 
@@ -76,31 +83,49 @@ def world(originals: int = 40, each: int = 6, seed: int = 0) -> Looked:
 # What is learned
 
 
-def test_before_it_learns_terms_of_places_add_up_to_the_distance_of_squeezenet(backbone: Path):
-    distance = perceptual.blank(backbone, TINY)
+def test_placed_terms_of_equal_weight_are_the_distance_of_squeezenet(backbone: Path):
+    distance = perceptual.blank(backbone, replace(TINY, terms="placed"), originals(2))
     first, second = torch.rand(2, 3, 3, 32, 32, generator=seeded())
-    placed = distance.terms(first, second)[:, : len(WIDTHS)].sum(1)
-    assert torch.allclose(placed, Perceptual.of_squeezenet(backbone).distance(first, second), rtol=1e-4)
+    with torch.no_grad():
+        found = distance(first, second)
+    assert torch.allclose(found, Perceptual.of_squeezenet(backbone).distance(first, second), rtol=1e-4)
 
 
-def test_pooled_terms_do_not_see_where_things_are_and_placed_ones_do(backbone: Path):
-    distance = perceptual.blank(backbone, TINY)
-    image = torch.rand(1, 3, 32, 32, generator=seeded())
+def test_relative_terms_are_distances_of_averages_in_units_of_those_to_other_images(backbone: Path):
+    others = originals(4)
+    distance = perceptual.blank(backbone, TINY, others)
+    first, second = torch.rand(2, 3, 3, 32, 32, generator=seeded())
+    terms = distance.terms(first, second)
+    network = SqueezeNet.load(backbone)
+
+    def averages(images: Tensor, stage: int) -> Tensor:
+        with torch.no_grad():
+            return functional.normalize(network.features(images)[stage].mean((2, 3)), dim=1)
+
+    for stage in (0, 1):  # deeper ones of a network drawn by lot are the same for all images, up to rounding
+        a, b, known = (averages(each, stage) for each in (first, second, to_float(others)))
+        for row in range(3):
+            away = torch.stack([(b[row] - other).square().sum() for other in known]).mean()
+            assert terms[row, stage].item() == pytest.approx(
+                ((a[row] - b[row]).square().sum() / away).item(), rel=1e-3
+            )
+
+
+def test_what_is_equal_is_at_0_and_what_is_another_image_at_about_1(backbone: Path):
+    others = originals(12)
+    distance = perceptual.blank(backbone, TINY, others)
+    images = to_float(others)
+    assert torch.equal(distance.terms(images, images), torch.zeros(12, 9))
+    # Its own original is none of the others: of those, each is on average as far as any.
+    assert distance.terms(images, images.roll(1, 0)).mean(0).tolist() == pytest.approx([1] * 9, abs=0.4)
+
+
+def test_relative_terms_do_not_see_where_things_are_and_placed_ones_do(backbone: Path):
+    distance = perceptual.blank(backbone, replace(TINY, terms="both"), originals(4))
     # Of a pattern that repeats, a shift moves what a stage sees, and leaves its average.
-    tiled = image[:, :, :8, :8].repeat(1, 1, 4, 4)
-    terms = distance.terms(tiled, tiled.roll((2, 2), (2, 3)))[0]
-    placed, pooled = terms[: len(WIDTHS)], terms[len(WIDTHS) :]
-    assert pooled[0] < 0.05 * placed[0]
-
-
-def test_channels_have_weights_of_their_own_where_that_is_asked_and_add_up_to_stages(backbone: Path):
-    first, second = torch.rand(2, 2, 3, 32, 32, generator=seeded())
-    fine = perceptual.blank(backbone, replace(TINY, channels=True))
-    coarse = perceptual.blank(backbone, TINY)
-    assert fine.weights.shape == (2 * 2656,)
-    parts = fine.terms(first, second).split([*WIDTHS, *WIDTHS], dim=1)
-    sums = torch.stack([part.sum(1) for part in parts], dim=1)
-    assert torch.allclose(sums, coarse.terms(first, second), rtol=1e-4, atol=1e-6)
+    tiled = torch.rand(1, 3, 8, 8, generator=seeded()).repeat(1, 1, 4, 4)
+    relative, placed = distance.terms(tiled, tiled.roll((2, 2), (2, 3)))[0].split(9)
+    assert relative[0] < 0.05 * placed[0]
 
 
 def test_the_term_that_people_go_by_gets_the_weight():
@@ -206,20 +231,19 @@ def test_what_is_read_measures_as_what_was_learned(
 ):
     measure = measures.load(file)
     assert isinstance(measure, PerceptualSemSim)
-    originals, others = to_float(judgements.originals), to_float(judgements.reconstructions[:6])
+    known, others = to_float(judgements.originals), to_float(judgements.reconstructions[:6])
     with torch.no_grad():
-        distances = model.distance(originals, others)
-        assert torch.equal(measure.distance(originals, others), distances)
-        assert torch.equal(measure.probability(originals, others), model.distance.probability(distances))
-    assert measure.card["data"]["name"] == "noise"
+        distances = model.distance(known, others)
+        assert torch.equal(measure.distance(known, others), distances)
+        assert torch.equal(measure.probability(known, others), model.distance.probability(distances))
+    assert measure.card["data"]["name"] == "patterns"
 
 
 def test_equal_images_are_recognised_most(file: Path, judgements: Judgements):
     measure = PerceptualSemSim.load(file)
-    originals = to_float(judgements.originals)
-    assert torch.equal(measure.distance(originals, originals), torch.zeros(6))
-    others = measure.probability(originals, originals.flip(0))
-    assert (others < measure.probability(originals, originals)).all()
+    known = to_float(judgements.originals)
+    assert torch.equal(measure.distance(known, known), torch.zeros(6))
+    assert (measure.probability(known, known.flip(0)) < measure.probability(known, known)).all()
 
 
 def test_grey_pairs_of_any_size_are_measured(file: Path):
@@ -250,15 +274,17 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path):
     ("setting", "value", "message"),
     [
         ("epochs", 0, "epochs=0: at least 1"),
+        ("others", 1, "others=1: at least 2"),
+        ("terms", "place", "no terms are called 'place': did you mean 'placed'"),
         ("size", 31, "size=31: at least 32 pixels"),
         ("margin", 0.0, "margin=0: above 0, and finite"),
         ("learning_rate", math.inf, "learning_rate=inf: above 0"),
         ("calibrated_on", 1.0, "calibrated_on=1: a share of originals, above 0 and below 1"),
     ],
 )
-def test_settings_that_learn_nothing_are_named(setting: str, value: float, message: str):
+def test_settings_that_learn_nothing_are_named(setting: str, value: float | str, message: str):
     with pytest.raises(ConfigError, match=message):
-        PerceptualConfig(**{setting: value})
+        PerceptualConfig(**{setting: value})  # type: ignore[arg-type]
 
 
 def test_one_original_is_too_few_to_hold_any_out():

@@ -16,7 +16,7 @@ from torch import Tensor
 from sfumato import artefacts
 from sfumato.errors import ArtefactError, ConfigError
 from sfumato.networks.embedding import NETWORKS, Embedding
-from sfumato.networks.stage_distance import LEAST_SIZE, StageDistance
+from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 
 _BATCH = 256
@@ -38,11 +38,12 @@ class _PerceptualSettings(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
     size: Annotated[int, Field(ge=LEAST_SIZE, le=1024)]
-    channels: bool
+    terms: Literal["relative", "placed", "both"]
 
 
 class _PerceptualCard(artefacts.Card):
     config: _PerceptualSettings
+    others: Annotated[int, Field(ge=1, le=1 << 16)]
 
 
 class SemSim:
@@ -115,7 +116,8 @@ class PerceptualSemSim:
         tensors, card = artefacts.load(path, kind="semsim-perceptual", schema=_PerceptualCard)
         config = card["config"]
         with initial_weights(), no_larger_than(tensors):
-            network = StageDistance(size=config["size"], channels=config["channels"])
+            kinds = KINDS if config["terms"] == "both" else (config["terms"],)
+            network = StageDistance(size=config["size"], kinds=kinds, others=card["others"])
         take_weights(network, tensors, path)
         if bool((network.weights < 0).any()) or network.calibration[1] < 0:
             raise ArtefactError(

@@ -67,7 +67,8 @@ def feature(
         )
 
     def sent(batch: torch.Tensor) -> torch.Tensor:
-        return parsed.release(batch, fresh_noise()).vectors()
+        numbers: torch.Tensor = parsed.release(batch, fresh_noise()).vectors()
+        return numbers
 
     truth = to_float(images[:held]) if held else None
     numbers = sent(images[:held]) if released is None else _numbers(released)

@@ -83,5 +83,12 @@ def invert(
         f"{len(found.images)} images of classes {', '.join(map(str, found.labels.tolist()))}, whose "
         f"update lies {found.cost:.3g} from what was sent (0 is the same update)."
     )
-    figures = {"labels": found.labels.tolist(), "cost": found.cost}
-    show(found.images, out, words=words, truth=known.images, as_json=as_json, **figures)
+    show(
+        found.images,
+        out,
+        words=words,
+        truth=known.images,
+        as_json=as_json,
+        labels=found.labels.tolist(),
+        cost=found.cost,
+    )

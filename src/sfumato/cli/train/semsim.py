@@ -63,7 +63,7 @@ def semsim_perceptual(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, such as channels=true."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, such as terms=both."),
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.semsim.perceptual:PerceptualConfig")] = False,
     printing: PrintConfig = False,

@@ -1,11 +1,10 @@
 """semsim-perceptual: which stages of a perceptual network see what people see, learned from few judgements.
 
-The network is not trained, and its distance has as many weights as it has terms: see
-    networks.stage_distance. They are learned by SemSim's triplet loss (docs/papers.md, "SemSim", Sec. 4.3),
-    with the distance in place of that of embeddings, and stay at 0 or above as in LPIPS (Zhang et al. 2018,
-    App. B: clamped after each step). Then the distance is turned into the probability that a person
-    recognises what is shown, by a logistic curve (Platt 1999) over originals that the weights were not
-    learned from.
+The network is not trained, and its distance has as many weights as it has terms: see networks.stage_distance.
+They are learned by SemSim's triplet loss (docs/papers.md, "SemSim", Sec. 4.3), with the distance in place
+of that of embeddings, and stay at 0 or above as in LPIPS (Zhang et al. 2018, App. B: clamped after each
+step). Then the distance is turned into the probability that a person recognises what is shown, by a
+logistic curve (Platt 1999) over originals that the weights were not learned from.
 
 A triplet's negative that is of another original counts by its distance to its own original: that is what is
 asked of it, and one threshold is to serve all images. Where none of an original was recognised, the
@@ -23,18 +22,20 @@ from torch.nn import functional
 
 from sfumato import artefacts
 from sfumato.episodes import seed_of
-from sfumato.errors import ConfigError, DataError
+from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import to_float
 from sfumato.learn.fit import Progress
 from sfumato.learn.semsim.judgements import Judgements, resized
 from sfumato.learn.semsim.losses import triplets
 from sfumato.networks import SqueezeNet
-from sfumato.networks.stage_distance import LEAST_SIZE, StageDistance
+from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
 from sfumato.networks.weights import initial_weights
 
 KIND = "semsim-perceptual"
 
 _BATCH = 64
+_OTHERS = 2  # draws from a seed, beside those of epochs and of _HELD_OUT
+TERMS = {"relative": ("relative",), "placed": ("placed",), "both": KINDS}
 _HELD_OUT = 1  # draws from a seed, beside those of epochs
 
 
@@ -43,8 +44,9 @@ class PerceptualConfig:
     """How the weights are learned.
 
     Attributes:
-        channels: whether each channel has a weight, as in LPIPS, or each stage; thousands of weights need
-            thousands of judgements.
+        terms: of each stage: "relative" to other images, "placed" as in LPIPS, or "both"; see
+            networks.stage_distance.
+        others: how many originals stand for other images, at most.
         margin: how much farther an unrecognised reconstruction must be.
         size: side of the images in pixels, to which all are brought.
         epochs: of all reconstructions.
@@ -54,7 +56,8 @@ class PerceptualConfig:
             is.
     """
 
-    channels: bool = False
+    terms: str = "relative"
+    others: int = 64
     margin: float = 1.0
     size: int = 64
     epochs: int = 100
@@ -63,9 +66,11 @@ class PerceptualConfig:
     calibrated_on: float = 0.2
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
+        if self.terms not in TERMS:
+            raise ConfigError(f"no terms are called {self.terms!r}: {did_you_mean(self.terms, TERMS)}")
+        for name, least in (("epochs", 1), ("batch", 1), ("others", 2)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least {least}")
         if self.size < LEAST_SIZE:
             raise ConfigError(
                 f"size={self.size}: at least {LEAST_SIZE} pixels, of which SqueezeNet makes stages"
@@ -133,19 +138,21 @@ class PerceptualModel:
         artefacts.save(path, self.distance.state_dict(), {"kind": KIND, **self.card})
 
 
-def blank(backbone: str | os.PathLike[str], config: PerceptualConfig) -> StageDistance:
+def blank(backbone: str | os.PathLike[str], config: PerceptualConfig, others: Tensor) -> StageDistance:
     """The distance before anything is learned: all terms weigh alike.
 
     Args:
         backbone: the weights of SqueezeNet 1.0, see sfumato.networks.SqueezeNet.
         config: see PerceptualConfig.
+        others: (G, C, H, W) uint8, what relative terms are relative to.
 
     Raises:
         ArtefactError: the file is missing, or another.
     """
     with initial_weights():
-        distance = StageDistance(size=config.size, channels=config.channels)
+        distance = StageDistance(size=config.size, kinds=TERMS[config.terms], others=len(others))
     distance.backbone = SqueezeNet.load(backbone).requires_grad_(False)
+    distance.others.copy_(torch.cat([distance.averages(to_float(part)) for part in others.split(_BATCH)]))
     return distance.eval()
 
 
@@ -180,7 +187,8 @@ def train(
         judgements: of one source, or combined from several.
         config: see PerceptualConfig.
         backbone: the weights of SqueezeNet 1.0; they become part of the model.
-        seed: decides which originals are held out, order and partners. The same seed repeats a run.
+        seed: decides which originals are held out and which stand for others, order and partners. The same
+            seed repeats a run.
         progress: called after each epoch with the numbers done and planned.
 
     Raises:
@@ -188,7 +196,9 @@ def train(
             all.
         ArtefactError: the weights are missing, or others.
     """
-    distance = blank(backbone, config)
+    order = torch.Generator().manual_seed(seed_of(seed, _OTHERS))
+    chosen = torch.randperm(len(judgements.originals), generator=order)[: config.others]
+    distance = blank(backbone, config, judgements.originals[chosen])
     foretold = learn(distance, looked_at(distance, judgements), config, seed=seed, progress=progress)
     card = {
         "config": asdict(config),
@@ -200,6 +210,7 @@ def train(
             "recognised": int(judgements.recognised.sum()),
         },
         "seed": seed,
+        "others": len(chosen),
         "held_out": asdict(foretold),
     }
     return PerceptualModel(distance, card)
@@ -272,11 +283,11 @@ def logistic(distances: Tensor, shares: Tensor) -> Tensor:
     def loss() -> Tensor:
         optimiser.zero_grad()
         off = functional.binary_cross_entropy_with_logits(line[0] - line[1] * scaled, targets)
-        off.backward()  # type: ignore[no-untyped-call]
+        off.backward()
         return off
 
     with torch.enable_grad():
-        optimiser.step(loss)  # type: ignore[no-untyped-call]
+        optimiser.step(loss)
     intercept, slope = line.detach()
     if slope <= 0:
         return torch.stack([torch.logit(targets.mean()), torch.zeros_like(slope)]).float()
