@@ -158,18 +158,34 @@ class LearnedMeasure(Record):
     """The record of studies/people_learned.py."""
 
     images: dict[str, int]
+    size: int
     choices: dict[str, str]
     runs: list[LearnedRun]
-    weights: list[float]
 
     @property
     def settings(self) -> list[str]:
-        """Their names, the chosen last."""
+        """Their names."""
         return list(self.runs[0].settings)
 
     def kendall(self, setting: str, experiment: str = "all") -> Interval:
         """With people, on average over seeds; so are the ends of the interval, which is over conditions."""
         return mean_of([run.settings[setting].agreement[experiment].kendall for run in self.runs])
+
+    @property
+    def least(self) -> float:
+        """The lowest agreement of any setting within a kind of distortion, but for turned photographs."""
+        return min(
+            found.kendall.value
+            for run in self.runs
+            for setting in run.settings.values()
+            for name, found in setting.agreement.items()
+            if name not in ("all", "rotation")
+        )
+
+    @property
+    def chosen_placed(self) -> list[str]:
+        """Kinds of distortion for which the other kinds chose terms as in LPIPS."""
+        return [kind for kind, setting in self.choices.items() if setting == "placed"]
 
     def ahead(self, setting: str) -> Interval:
         """Of the unweighted distance, on average over seeds."""
