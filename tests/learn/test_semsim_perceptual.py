@@ -23,7 +23,7 @@ from sfumato.learn.semsim.perceptual import Looked, PerceptualConfig, learn, log
 from sfumato.networks import SqueezeNet
 from sfumato.networks.stage_distance import StageDistance
 
-TINY = PerceptualConfig(size=32, epochs=5)
+TINY = PerceptualConfig(size=32, epochs=5, stages=9)
 TOLD = 3  # the term that people go by in a world of numbers
 
 
@@ -63,7 +63,7 @@ def file(model: perceptual.PerceptualModel, tmp_path_factory: pytest.TempPathFac
 
 def blank() -> StageDistance:
     """With 18 terms, to learn from numbers."""
-    return StageDistance(size=32, kinds=("relative", "placed"), others=0)
+    return StageDistance(size=32, kinds=("relative", "placed"), stages=9, others=0)
 
 
 def originals(count: int, seed: int = 5) -> Tensor:
@@ -126,6 +126,23 @@ def test_relative_terms_do_not_see_where_things_are_and_placed_ones_do(backbone:
     tiled = torch.rand(1, 3, 8, 8, generator=seeded()).repeat(1, 1, 4, 4)
     relative, placed = distance.terms(tiled, tiled.roll((2, 2), (2, 3)))[0].split(9)
     assert relative[0] < 0.05 * placed[0]
+
+
+def test_the_last_stages_alone_count_where_that_is_asked(backbone: Path):
+    first, second = torch.rand(2, 2, 3, 32, 32, generator=seeded())
+    whole = perceptual.blank(backbone, replace(TINY, terms="both"), originals(4)).terms(first, second)
+    last = perceptual.blank(backbone, replace(TINY, terms="both", stages=2), originals(4)).terms(
+        first, second
+    )
+    assert torch.equal(last, whole[:, [7, 8, 16, 17]])
+
+
+def test_without_epochs_weights_stay_equal_and_the_probability_is_learned():
+    distance = blank()
+    learn(distance, world(), PerceptualConfig(epochs=0), seed=0)
+    assert torch.equal(distance.weights, torch.ones(18))
+    assert distance.calibration[1] > 0
+    assert not torch.equal(distance.calibration, torch.tensor([0.0, 1.0]))
 
 
 def test_the_term_that_people_go_by_gets_the_weight():
@@ -273,7 +290,9 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path):
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("epochs", 0, "epochs=0: at least 1"),
+        ("epochs", -1, "epochs=-1: at least 0"),
+        ("stages", 0, "stages=0: at least 1"),
+        ("stages", 10, "stages=10: at most the 9 of SqueezeNet"),
         ("others", 1, "others=1: at least 2"),
         ("terms", "place", "no terms are called 'place': did you mean 'placed'"),
         ("size", 31, "size=31: at least 32 pixels"),

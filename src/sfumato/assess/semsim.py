@@ -16,6 +16,7 @@ from torch import Tensor
 from sfumato import artefacts
 from sfumato.errors import ArtefactError, ConfigError
 from sfumato.networks.embedding import NETWORKS, Embedding
+from sfumato.networks.squeeze_net import STAGES
 from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 
@@ -39,6 +40,7 @@ class _PerceptualSettings(BaseModel):
 
     size: Annotated[int, Field(ge=LEAST_SIZE, le=1024)]
     terms: Literal["relative", "placed", "both"]
+    stages: Annotated[int, Field(ge=1, le=len(STAGES))]
 
 
 class _PerceptualCard(artefacts.Card):
@@ -117,7 +119,9 @@ class PerceptualSemSim:
         config = card["config"]
         with initial_weights(), no_larger_than(tensors):
             kinds = KINDS if config["terms"] == "both" else (config["terms"],)
-            network = StageDistance(size=config["size"], kinds=kinds, others=card["others"])
+            network = StageDistance(
+                size=config["size"], kinds=kinds, stages=config["stages"], others=card["others"]
+            )
         take_weights(network, tensors, path)
         if bool((network.weights < 0).any()) or network.calibration[1] < 0:
             raise ArtefactError(

@@ -1,12 +1,12 @@
 """A distance over the stages of a perceptual network, with weights that are learned: a sum of few numbers.
 
-Two kinds of terms, of each of the nine stages of SqueezeNet 1.0:
+Two kinds of terms, of each of the last stages of SqueezeNet 1.0, which has nine:
 
 - "placed": how far apart the unit vectors of channels at each place are, squared and averaged over places.
 With
-  weights of 1 this is `assess.perceptual.Perceptual.of_squeezenet`; it has the form of LPIPS (Zhang et al.
-  2018, Sec. 3.1, Eq. (1)). The published LPIPS heads fit none of it: "squeeze" is SqueezeNet 1.1, whose
-  stages differ.
+  weights of 1, over all nine, this is `assess.perceptual.Perceptual.of_squeezenet`; it has the form of
+  LPIPS (Zhang et al. 2018, Sec. 3.1, Eq. (1)). The published LPIPS heads fit none of it: "squeeze" is
+  SqueezeNet 1.1, whose stages differ.
 - "relative": how far apart what a stage has on average over places is, wherever it lies (as DISTS, Ding et
 al. 2020,
   Sec. III-B), divided by how far it lies from OTHER images on average. 0 for what is equal, and 1 for what
@@ -43,7 +43,7 @@ class StageDistance(nn.Module):
 
     Attributes:
         kinds: of KINDS, in the order of the terms.
-        weights: (K,) of the terms, nine of each kind.
+        weights: (K,) of the terms, as many of each kind as stages count.
         others: (G, 2656) averages of other images, which relative terms are relative to; see `averages`.
         calibration: (2,) a and b of `probability`.
         size: H and W that images are brought to.
@@ -52,12 +52,20 @@ class StageDistance(nn.Module):
     calibration: Tensor
     others: Tensor
 
-    def __init__(self, *, size: int, kinds: Sequence[str], others: int) -> None:
-        """A network without weights, terms that weigh alike, and so many `others` that are blank."""
+    def __init__(self, *, size: int, kinds: Sequence[str], stages: int, others: int) -> None:
+        """A network without weights, and terms that weigh alike.
+
+        Args:
+            size: see the attribute; LEAST_SIZE or more.
+            kinds: see the attribute.
+            stages: how many of the last stages count, 1 to 9.
+            others: how many other images there are; they are blank until they are set.
+        """
         super().__init__()
         self.size, self.kinds = size, tuple(kinds)
         self.backbone = SqueezeNet().eval().requires_grad_(False)
-        self.weights = nn.Parameter(torch.ones(len(self.kinds) * len(WIDTHS)))
+        self._last = stages
+        self.weights = nn.Parameter(torch.ones(len(self.kinds) * stages))
         self.register_buffer("others", torch.zeros(others, sum(WIDTHS)))
         self.register_buffer("calibration", torch.tensor([0.0, 1.0]))
 
@@ -90,7 +98,7 @@ class StageDistance(nn.Module):
                 made.append(placed_terms(first, second))
             else:
                 made.append(relative_terms(averaged(first), averaged(second), self.others))
-        return torch.cat(made, dim=1)
+        return torch.cat([terms[:, -self._last :] for terms in made], dim=1)
 
     @property
     def _together(self) -> int:

@@ -28,6 +28,7 @@ from sfumato.learn.fit import Progress
 from sfumato.learn.semsim.judgements import Judgements, resized
 from sfumato.learn.semsim.losses import triplets
 from sfumato.networks import SqueezeNet
+from sfumato.networks.squeeze_net import STAGES
 from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
 from sfumato.networks.weights import initial_weights
 
@@ -46,10 +47,11 @@ class PerceptualConfig:
     Attributes:
         terms: of each stage: "relative" to other images, "placed" as in LPIPS, or "both"; see
             networks.stage_distance.
+        stages: how many of the last stages of SqueezeNet count, 1 to 9.
         others: how many originals stand for other images, at most.
         margin: how much farther an unrecognised reconstruction must be.
         size: side of the images in pixels, to which all are brought.
-        epochs: of all reconstructions.
+        epochs: of all reconstructions; 0 leaves the weights equal, and only the probability is learned.
         batch: triplets a step, at most: an epoch is cut into equal parts.
         learning_rate: of Adam.
         calibrated_on: the share of originals from which no weight is learned, and the curve of probability
@@ -57,6 +59,7 @@ class PerceptualConfig:
     """
 
     terms: str = "relative"
+    stages: int = 3
     others: int = 64
     margin: float = 1.0
     size: int = 64
@@ -68,9 +71,11 @@ class PerceptualConfig:
     def __post_init__(self) -> None:
         if self.terms not in TERMS:
             raise ConfigError(f"no terms are called {self.terms!r}: {did_you_mean(self.terms, TERMS)}")
-        for name, least in (("epochs", 1), ("batch", 1), ("others", 2)):
+        for name, least in (("epochs", 0), ("batch", 1), ("others", 2), ("stages", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least {least}")
+        if self.stages > len(STAGES):
+            raise ConfigError(f"stages={self.stages}: at most the {len(STAGES)} of SqueezeNet")
         if self.size < LEAST_SIZE:
             raise ConfigError(
                 f"size={self.size}: at least {LEAST_SIZE} pixels, of which SqueezeNet makes stages"
@@ -150,7 +155,9 @@ def blank(backbone: str | os.PathLike[str], config: PerceptualConfig, others: Te
         ArtefactError: the file is missing, or another.
     """
     with initial_weights():
-        distance = StageDistance(size=config.size, kinds=TERMS[config.terms], others=len(others))
+        distance = StageDistance(
+            size=config.size, kinds=TERMS[config.terms], stages=config.stages, others=len(others)
+        )
     distance.backbone = SqueezeNet.load(backbone).requires_grad_(False)
     distance.others.copy_(torch.cat([distance.averages(to_float(part)) for part in others.split(_BATCH)]))
     return distance.eval()
