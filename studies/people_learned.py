@@ -202,6 +202,35 @@ def run(train: Seen, test: Seen, before: Path, choices: dict[str, str], seed: in
     }
 
 
+def distances(test: Seen, before: Path, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What orders conditions with equal weights and without a probability, so that nothing is learned of people.
+
+    Each with how far it is ahead of the measure of studies/people.py, and how far "chosen" is ahead of it, by seed.
+    """
+    terms = test.terms["relative"]
+    scores = {
+        f"placed, at {SIZE} pixels": -test.terms["placed"].sum(-1).mean(1),
+        "relative": -terms.sum(-1).mean(1),
+        f"relative, last {LAST} stages": -terms[..., -LAST:].sum(-1).mean(1),
+    }
+    known = {(each["experiment"], each["condition"]): -each["score"] for each in _conditions(before)}
+    baseline = [known[each.experiment, each.condition] for each in test.conditions]
+
+    def ahead(found: Sequence[float] | Tensor, other: Sequence[float] | Tensor) -> dict[str, Any]:
+        draws = torch.Generator().manual_seed(SEED)
+        return asdict(agreement.paired_difference(found, other, test.shares, generator=draws))
+
+    learned = [[row["score"] for row in each["settings"][CHOSEN]["conditions"]] for each in runs]
+    return {
+        name: {
+            "agreement": agreements(_rows(test, found), 1),
+            "ahead": ahead(found, baseline),
+            "behind_chosen": [ahead(each, found) for each in learned],
+        }
+        for name, found in scores.items()
+    }
+
+
 def _rows(test: Seen, found: Tensor) -> list[dict[str, Any]]:
     pairs = zip(test.conditions, found.tolist(), strict=True)
     return [{**asdict(each), "score": score} for each, score in pairs]
@@ -240,6 +269,7 @@ def main() -> None:
             "configs": {name: asdict(config) for name, config in SETTINGS.items()},
             "choices": choices,
             "runs": found,
+            "distances": distances(test, directory / f"{BEFORE}.json", found),
             "weights": [round(each, 4) for each in whole.weights.tolist()],
             "seconds": round(time.process_time() - started, 1),
         },

@@ -144,7 +144,15 @@ class Learned(Record):
 
     agreement: dict[str, Agreed]
     ahead: Interval
-    off: float | None
+    off: float
+
+
+class Unlearned(Record):
+    """A distance of equal weights, as it is."""
+
+    agreement: dict[str, Agreed]
+    ahead: Interval
+    behind_chosen: list[Interval]
 
 
 class LearnedRun(Record):
@@ -159,8 +167,8 @@ class LearnedMeasure(Record):
 
     images: dict[str, int]
     size: int
-    choices: dict[str, str]
     runs: list[LearnedRun]
+    distances: dict[str, Unlearned]
 
     @property
     def settings(self) -> list[str]:
@@ -182,20 +190,13 @@ class LearnedMeasure(Record):
             if name not in ("all", "rotation")
         )
 
-    @property
-    def chosen_placed(self) -> list[str]:
-        """Kinds of distortion for which the other kinds chose terms as in LPIPS."""
-        return [kind for kind, setting in self.choices.items() if setting == "placed"]
-
     def ahead(self, setting: str) -> Interval:
         """Of the unweighted distance, on average over seeds."""
         return mean_of([run.settings[setting].ahead for run in self.runs])
 
-    def off(self, setting: str) -> float | None:
-        """How far the probability is from people's share, on average over conditions; None where there is none."""
-        found = [run.settings[setting].off for run in self.runs]
-        known = [each for each in found if each is not None]
-        return statistics.mean(known) if known else None
+    def off(self, setting: str) -> float:
+        """How far the probability is from the share that people recognised, on average over conditions."""
+        return statistics.mean(run.settings[setting].off for run in self.runs)
 
 
 def mean_of(intervals: list[Interval]) -> Interval:
