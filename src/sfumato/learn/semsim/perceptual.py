@@ -109,10 +109,7 @@ class Looked:
 
     def of_originals(self, chosen: Tensor) -> "Looked":
         """The reconstructions of some originals, (n,) int64, alone; numbers stay as they are."""
-        return self.rows(torch.isin(self.of, chosen))
-
-    def rows(self, kept: Tensor) -> "Looked":
-        """Some of the reconstructions: (M,) bool."""
+        kept = torch.isin(self.of, chosen)
         return Looked(self.terms[kept], self.of[kept], self.shares[kept], self.originals, self.source)
 
 
