@@ -48,6 +48,7 @@ from sfumato.learn import classifier
 from sfumato.learn.augmentation import mixup
 from sfumato.learn.classifier import ClassifierConfig
 from sfumato.networks import ConvNet8
+from sfumato.networks.classifiers import CLASSIFIERS
 from sfumato.protect.gradients import add_gaussian, add_laplacian, clip_and_noise, dp_sgd_epsilon, prune
 from sfumato.study.records import write_json
 
@@ -56,7 +57,7 @@ RUNS = Path("runs/inversion")
 SEED = 0
 SHAPE = (3, 32, 32)
 NARROW = "convnet8-16"  # of 64 filters it takes 20 minutes an image
-classifier.NETWORKS[NARROW] = partial(ConvNet8, width=16)
+CLASSIFIERS[NARROW] = partial(ConvNet8, width=16)
 VICTIMS = {
     "lenet": ClassifierConfig(network="lenet", epochs=20),
     NARROW: ClassifierConfig(network=NARROW, epochs=15, flips=True, shifts=2),

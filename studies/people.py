@@ -23,7 +23,7 @@ Records are studies/results/people/METRIC.json; a metric that has one is not mea
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -79,9 +79,9 @@ def metrics(semsim: Path | None) -> dict[str, tuple[int, Measure]]:
     return found
 
 
-def photographs(count: int) -> tuple[Tensor, str]:
+def photographs(count: int, split: str = "test") -> tuple[Tensor, str]:
     """Colourful ones, (count, 3, 224, 224) float, and the digest of what they were drawn from."""
-    test = data.load("table:runs/data/caltech101/table.csv").split("test")
+    test = data.load("table:runs/data/caltech101/table.csv").split(split)
     spread = test.images.amax(1).float() - test.images.amin(1).float()  # (N, H, W)
     rows = (spread.mean((1, 2)) > COLOURFUL).nonzero().flatten()
     chosen = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(SEED))[:count]]
@@ -92,16 +92,21 @@ def photographs(count: int) -> tuple[Tensor, str]:
     return enlarged.clamp(0, 1), test.digest
 
 
-def scores(originals: Tensor, known: people.Recognition, measure: Measure) -> list[dict[str, Any]]:
-    """What each condition scores on average, beside what people recognised in it."""
-    found = []
+def distorted(originals: Tensor, known: people.Recognition) -> Iterator[tuple[people.Condition, Tensor]]:
+    """Each condition, and photographs as people saw them in it: of the shape of the originals."""
     for place, (experiment, distort) in enumerate(EXPERIMENTS.items()):
         for number, one in enumerate(known.of(experiment)):
             draws = torch.Generator().manual_seed(seed_of(SEED, place, number))
-            others = distort(originals, one.condition, draws).expand_as(originals)
-            pairs = zip(originals.split(BATCH), others.split(BATCH), strict=True)
-            score = torch.cat([measure(*pair) for pair in pairs]).double().mean().item()
-            found.append({**asdict(one), "score": score})
+            yield one, distort(originals, one.condition, draws).expand_as(originals)
+
+
+def scores(originals: Tensor, known: people.Recognition, measure: Measure) -> list[dict[str, Any]]:
+    """What each condition scores on average, beside what people recognised in it."""
+    found = []
+    for one, others in distorted(originals, known):
+        pairs = zip(originals.split(BATCH), others.split(BATCH), strict=True)
+        score = torch.cat([measure(*pair) for pair in pairs]).double().mean().item()
+        found.append({**asdict(one), "score": score})
     return found
 
 

@@ -283,9 +283,12 @@ class Agreement(Timed):
             *(statistics.mean(getattr(each, end) for each in intervals) for end in ("value", "low", "high"))
         )
 
-    def means(self, attack: str, metric: str, coefficient: str) -> list[float]:
-        """Of each data set where there is one."""
-        found = [self.correlation(attack, source, metric, coefficient) for source in self.tables[attack]]
+    def means(
+        self, attack: str, metric: str, coefficient: str, sources: Sequence[str] | None = None
+    ) -> list[float]:
+        """Of each data set where there is one; of all, or of some."""
+        asked = self.tables[attack] if sources is None else sources
+        found = [self.correlation(attack, source, metric, coefficient) for source in asked]
         return [each.value for each in found if each]
 
     def best(self, attack: str, coefficient: str = "kendall") -> str:

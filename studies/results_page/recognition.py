@@ -1,5 +1,6 @@
 """What recognisers see: public weights, stolen embeddings, and the order that people have."""
 
+import statistics
 from typing import Any
 
 from pydantic import Field
@@ -138,6 +139,103 @@ class People(Record):
     seed: int
 
 
+class Learned(Record):
+    """One setting of the learned measure, each kind of distortion left out: agreement, and how far ahead."""
+
+    agreement: dict[str, Agreed]
+    ahead: Interval
+    off: float
+
+
+class Unlearned(Record):
+    """A distance of equal weights, as it is."""
+
+    agreement: dict[str, Agreed]
+    ahead: Interval
+    behind_chosen: list[Interval]
+
+
+class LearnedRun(Record):
+    """All settings, and the chosen, of one seed."""
+
+    seed: int
+    settings: dict[str, Learned]
+
+
+class LearnedMeasure(Record):
+    """The record of studies/people_learned.py."""
+
+    images: dict[str, int]
+    size: int
+    runs: list[LearnedRun]
+    distances: dict[str, Unlearned]
+
+    @property
+    def settings(self) -> list[str]:
+        """Their names."""
+        return list(self.runs[0].settings)
+
+    def kendall(self, setting: str, experiment: str = "all") -> Interval:
+        """With people, on average over seeds; so are the ends of the interval, which is over conditions."""
+        return mean_of([run.settings[setting].agreement[experiment].kendall for run in self.runs])
+
+    @property
+    def least(self) -> float:
+        """The lowest agreement of any setting within a kind of distortion, but for turned photographs."""
+        return min(
+            found.kendall.value
+            for run in self.runs
+            for setting in run.settings.values()
+            for name, found in setting.agreement.items()
+            if name not in ("all", "rotation")
+        )
+
+    def ahead(self, setting: str) -> Interval:
+        """Of the unweighted distance, on average over seeds."""
+        return mean_of([run.settings[setting].ahead for run in self.runs])
+
+    def off(self, setting: str) -> float:
+        """How far the probability is from the share that people recognised, on average over conditions."""
+        return statistics.mean(run.settings[setting].off for run in self.runs)
+
+
+def mean_of(intervals: list[Interval]) -> Interval:
+    """Each end by itself."""
+    return Interval(
+        *(statistics.mean(getattr(each, end) for each in intervals) for end in ("value", "low", "high"))
+    )
+
+
+class Asked(Record):
+    """A judge on clean images."""
+
+    name: str
+    right: int
+    trials: int
+
+    @property
+    def share(self) -> float:
+        """That is right."""
+        return self.right / self.trials
+
+
+class Judges(Record):
+    """The record of studies/judges.py."""
+
+    size: int
+    least_right: float
+    least_judges: int
+    tests: dict[str, list[Asked]]
+    judges: dict[str, list[str]]
+    left_out: list[str]
+    reliability: dict[str, dict[str, Agreed | None]]
+
+    def mean_reliability(self, attack: str, sources: list[str]) -> float:
+        """Kendall of the ranking of victims with another by as many images, on average over data sets."""
+        found = [self.reliability[source][attack] for source in sources]
+        return statistics.mean(each.kendall.value for each in found if each is not None)
+
+
 class Point(Record):
     """How often the strongest classifier names people, at one value of what an adversary has."""
 
@@ -182,5 +280,7 @@ def values() -> dict[str, Any]:
         "stored": [[record for record in stored if (record.world, record.spec) == pair] for pair in STORED],
         "pooled": pooled,
         "saturation": read_all("saturation/*.json", Saturation),
+        "learned": read("people/learned.json", LearnedMeasure),
+        "judges": read("judges.json", Judges),
         "people": {name: read(f"people/{name}.json", People) for name in MEASURES},
     }

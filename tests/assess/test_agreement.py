@@ -20,7 +20,9 @@ from sfumato.assess.agreement import (
     krippendorff_alpha,
     majority,
     metric_matrix,
+    paired_difference,
     rank_correlations,
+    split_half_reliability,
 )
 from sfumato.errors import ConfigError, DataError
 
@@ -125,6 +127,92 @@ def test_a_result_reads_as_a_line():
 def test_scores_that_rank_nothing_are_named(scores: list, people: list, message: str):
     with pytest.raises(DataError, match=message):
         rank_correlations(scores, people, generator=seeded())
+
+
+# The difference of two metrics
+
+
+def test_the_difference_of_two_metrics_is_that_of_their_correlations_by_scipy():
+    other = [each % 7 for each in SCORES]
+    found = paired_difference(SCORES, other, PEOPLE, generator=seeded())
+    one, two = (stats.kendalltau(each, PEOPLE).statistic for each in (SCORES, other))
+    assert found.value == pytest.approx(one - two)
+
+
+def test_the_interval_of_a_difference_draws_the_same_models_for_both_metrics():
+    found = paired_difference(SCORES, (other := [-each for each in SCORES]), PEOPLE, generator=seeded())
+    scores, others, people = np.array(SCORES), np.array(other), np.array(PEOPLE)
+    values = [
+        stats.kendalltau(scores[row], people[row]).statistic
+        - stats.kendalltau(others[row], people[row]).statistic
+        for row in np.random.default_rng(1).integers(14, size=(1000, 14))
+    ]
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=0.1)
+    same = paired_difference(SCORES, [2 * each for each in SCORES], PEOPLE, generator=seeded())
+    assert (same.value, same.low, same.high) == (0, 0, 0)
+
+
+def test_a_difference_is_of_the_same_models():
+    with pytest.raises(DataError, match="14, 3, 14 scores, others and people: give one of each"):
+        paired_difference(SCORES, [1, 2, 3], PEOPLE, generator=seeded())
+
+
+# Reliability
+
+
+def latent(models: int, judgements: int, noise: float, seed: int = 0) -> torch.Tensor:
+    """What models are worth, each judgement with an error of its own. (n, J)"""
+    worth = torch.randn(models, 1, generator=seeded(seed), dtype=torch.float64)
+    return worth + noise * torch.randn(models, judgements, generator=seeded(seed + 1), dtype=torch.float64)
+
+
+def test_two_judgements_have_the_reliability_of_spearman_and_brown():
+    judged = latent(30, 2, 1.0)
+    found = split_half_reliability(judged, generator=seeded())
+    r = stats.spearmanr(*judged.T).statistic
+    assert found.spearman.value == pytest.approx(2 * r / (1 + r))
+    tau = stats.kendalltau(*judged.T).statistic
+    normal = math.sin(math.pi * tau / 2)  # of a normal pair with this tau
+    assert found.kendall.value == pytest.approx(2 / math.pi * math.asin(2 * normal / (1 + normal)))
+
+
+def test_reliability_foretells_how_far_as_many_other_judgements_rank_alike():
+    # The oracle: a second campaign of as many judgements, of the same models.
+    models, judgements, noise = 150, 10, 2.0
+    worth = torch.randn(models, 1, generator=seeded(), dtype=torch.float64)
+    first, second = (
+        worth + noise * torch.randn(models, judgements, generator=seeded(seed), dtype=torch.float64)
+        for seed in (1, 2)
+    )
+    found = split_half_reliability(first, generator=seeded())
+    again = stats.kendalltau(first.mean(1), second.mean(1)).statistic
+    assert found.kendall.value == pytest.approx(again, abs=0.1)  # 150 models leave a deviation of 0.03
+    # And Cronbach's alpha, the mean over all cuts in half, of the same judgements.
+    alpha = judgements / (judgements - 1) * (1 - first.var(0).sum() / first.sum(1).var())
+    assert found.spearman.value == pytest.approx(alpha.item(), abs=0.06)
+
+
+def test_judgements_that_are_all_alike_are_fully_reliable_and_noise_is_not():
+    equal = torch.arange(6.0).repeat(4, 1).T
+    found = split_half_reliability(equal, generator=seeded())
+    assert (found.kendall.value, found.kendall.low, found.kendall.high) == pytest.approx((1, 1, 1))
+    noise = split_half_reliability(torch.randn(60, 8, generator=seeded()), generator=seeded())
+    assert abs(noise.kendall.value) < 0.25
+
+
+@pytest.mark.parametrize(
+    ("judged", "message"),
+    [
+        (torch.zeros(5), r"judgements of shape \(5,\): give \(models, judgements\)"),
+        (torch.zeros(2, 5), "of 3 models or more"),
+        (torch.zeros(5, 1), "2 judgements or more of each"),
+        (torch.full((5, 4), math.nan), "no finite numbers: leave out columns"),
+        (torch.ones(5, 4), "says the same of all 5 models"),
+    ],
+)
+def test_judgements_that_rank_nothing_are_named(judged: torch.Tensor, message: str):
+    with pytest.raises(DataError, match=message):
+        split_half_reliability(judged, generator=seeded())
 
 
 # Orientation

@@ -236,3 +236,52 @@ def test_what_was_measured_is_said_in_json(command: Command, folders: None):
     assert ssim["higher_is_more_alike"]
     assert ssim["most_alike"] == "2"
     assert ssim["low"] < ssim["mean"] < ssim["high"]
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Path:
+    """What people recognised of four pictures: slightly darker ones, and not a plain black one."""
+    photos(tmp_path / "judged" / "originals", 4, shape=(3, 32, 32))
+    photos(tmp_path / "judged" / "dark", 4, shape=(3, 32, 32), less=4)
+    images.write(tmp_path / "judged" / "black.png", torch.zeros(3, 32, 32, dtype=torch.uint8))
+    path = tmp_path / "judged" / "judged.csv"
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["original", "reconstruction", "recognised", "source"])
+        for number in range(4):
+            table.writerow([f"originals/{number}.png", f"dark/{number}.png", "true", "photos"])
+            table.writerow([f"originals/{number}.png", "black.png", "false", "photos"])
+    return path
+
+
+def test_a_learned_measure_says_with_which_probability_people_recognise(
+    command: Command, folders: None, judged: Path, weights: Path
+):
+    network = weights / "squeezenet.safetensors"
+    asked = ("--judgements", judged, "--out", "p.safetensors", "--squeezenet", network)
+    said = command("train", "semsim-perceptual", *asked, "--set", "size=32", "--set", "epochs=3")
+    assert said.code == 0
+    trained, held_out, artefact = said.out.splitlines()
+    assert trained == "photos: 8 reconstructions of 4 originals, 4 recognised"
+    assert held_out.startswith("on 1 originals that no weight was learned from: Brier score 0.")
+    assert artefact == "artefact: p.safetensors"
+    table = rows(command("assess", "photos", "others", "--semsim", "p.safetensors").out)
+    assert list(table) == ["mse", "psnr", "ssim", "semsim", "recognised"]
+    assert 0 < float(table["recognised"][1]) < 1
+    assert table["recognised"][3].endswith(table["semsim"][3].split()[-1])  # the nearest is the likeliest
+    described = command("show", "p.safetensors").out
+    assert "how likely they see the same" in described
+
+
+def test_weights_that_are_not_there_are_answered_in_a_line(command: Command, judged: Path):
+    said = command(
+        "train",
+        "semsim-perceptual",
+        "--judgements",
+        judged,
+        "--out",
+        "p.safetensors",
+        "--squeezenet",
+        "none.npz",
+    )
+    check_mistake(said, "none.npz: no such file. SqueezeNet 1.0 for ImageNet is at")

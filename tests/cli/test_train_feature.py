@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from commands import Command, check_mistake
+from safetensors.torch import save_file
 
 from sfumato import images
 from sfumato.learn import private_feature
@@ -83,3 +84,45 @@ def test_a_mistake_is_answered_in_one_line_before_training(
 ):
     check_mistake(train(command, *more, **settings), message)
     assert not list(tmp_path.glob("*.safetensors"))
+
+
+def test_images_are_drawn_from_its_numbers_by_a_decoder(command: Command, table: Path, tmp_path: Path):
+    assert train(command, "--size", "16").code == 0
+    released = (
+        "--protection",
+        "feature:artefact=f.safetensors,noise=0.1",
+        "--data",
+        "table:photos/table.csv",
+    )
+    quick = ("--size", "16", "--set", "steps=3", "--set", "width=2", "--set", "batch=4")
+    said = command("attack", "feature", *released, "--out", "back", "--count", "4", *quick)
+    assert said.code == 0, said.err
+    words, near, picture = said.out.splitlines()
+    assert words == "4 images drawn from 3 numbers each, by a decoder that learned from 20 others."
+    assert near.startswith("PSNR to the originals: ")
+    assert near.count(",") == 3
+    assert picture == "originals above, what came back: back/came-back.png"
+    assert images.read(tmp_path / "back" / "came-back.png").shape == (3, 2 * 16 + 2, 4 * 16 + 3 * 2)
+    numbers = torch.zeros(2, 3)
+    save_file({"features": numbers}, "seen.safetensors")
+    said = command("attack", "feature", *released, "--out", "own", "--released", "seen.safetensors", *quick)
+    assert said.out.startswith(
+        "2 images drawn from 3 numbers each, by a decoder that learned from 24 others."
+    )
+    save_file({"x": numbers}, "other.safetensors")
+    said = command(
+        "attack", "feature", *released, "--out", "other", "--released", "other.safetensors", *quick
+    )
+    check_mistake(said, "other.safetensors: has no `features`: write what was released under this name")
+
+
+def test_numbers_are_drawn_from_and_pixels_are_not(command: Command, table: Path):
+    asked = ("--protection", "blur:radius=2", "--data", "table:photos/table.csv", "--out", "back")
+    check_mistake(
+        command("attack", "feature", *asked),
+        "blur:radius=2: its releases are pixels, and numbers can be taken here",
+    )
+    numbers = ("--protection", "feature:artefact=f.safetensors,noise=0", *asked[2:], "--count", "23")
+    check_mistake(
+        command("attack", "feature", *numbers), "24 images, and 23 of them are to be drawn: give at least"
+    )

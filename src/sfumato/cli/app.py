@@ -9,6 +9,7 @@ import sfumato
 from sfumato.cli import (
     annotate,
     assess,
+    attack,
     audit,
     card,
     classify,
@@ -37,6 +38,7 @@ app.command("protect")(protect.protect)
 app.command("export")(export.export)
 app.command("show")(card.show)
 app.add_typer(audit.app, name="audit")
+app.add_typer(attack.app, name="attack")
 app.add_typer(study.app, name="study")
 app.add_typer(train.app, name="train")
 app.add_typer(data.app, name="data")

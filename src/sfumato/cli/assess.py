@@ -30,7 +30,13 @@ def assess(
             help="Weights of MTCNN, which finds the faces. Without it, each image must be a cropped face."
         ),
     ] = None,
-    semsim: Annotated[Path | None, typer.Option(help="An artefact of `sfumato train semsim`.")] = None,
+    semsim: Annotated[
+        Path | None,
+        typer.Option(
+            help="An artefact of `sfumato train semsim`, or of `semsim-perceptual`: that one also says "
+            "with which probability a person recognises each."
+        ),
+    ] = None,
     resize: Annotated[
         bool, typer.Option("--resize", help="Bring the others to the size of their originals.")
     ] = False,
@@ -117,9 +123,9 @@ def _measures(
     detector: Path | None,
     semsim: Path | None,
 ) -> "list[Measure]":
+    from sfumato.assess import semsim as learned
     from sfumato.assess.pairs import PIXELS, Measure, face_similarity
     from sfumato.assess.perceptual import Perceptual
-    from sfumato.assess.semsim import SemSim
     from sfumato.errors import ConfigError
     from sfumato.networks import MTCNN, MobileFaceNet
 
@@ -137,7 +143,11 @@ def _measures(
     elif detector is not None:
         raise ConfigError("a detector cuts faces for a recogniser: name its weights with --faces")
     if semsim is not None:
-        measures.append(Measure("semsim", "SemSim", SemSim.load(semsim).distance, -1))
+        trained = learned.load(semsim)
+        measures.append(Measure("semsim", "SemSim", trained.distance, -1))
+        if isinstance(trained, learned.PerceptualSemSim):
+            title = "probability that a person recognises it (semsim-perceptual)"
+            measures.append(Measure("recognised", title, trained.probability, 1))
     return measures
 
 

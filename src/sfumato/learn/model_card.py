@@ -30,6 +30,7 @@ _WHAT = {
     "classifier": "a classifier of releases",
     "meta": "a start from which new classes are learned in a few steps",
     "semsim": "a measure of how alike two images are to people",
+    "semsim-perceptual": "a measure of how alike two images are to people, and how likely they see the same",
     "start": "an encoder with which trainings begin",
 }
 _USED = {
@@ -43,6 +44,7 @@ _USED = {
     "few-shot": ("sfumato serve {path}",),
     "meta": ("sfumato serve {path}",),
     "semsim": ("sfumato assess ORIGINALS OTHERS --semsim {path}",),
+    "semsim-perceptual": ("sfumato assess ORIGINALS OTHERS --semsim {path}",),
 }
 
 

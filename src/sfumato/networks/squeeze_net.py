@@ -21,6 +21,7 @@ STAGES = ("conv1", "fire2", "fire3", "fire4", "fire5", "fire6", "fire7", "fire8"
 _BATCH = 64
 _MEAN_BGR = (104.0, 117.0, 123.0)
 _SQUEEZED = (16, 16, 32, 32, 48, 48, 64, 64)  # channels of fire2 to fire9; out come eight times as many
+WIDTHS = (96, *(8 * squeezed for squeezed in _SQUEEZED))  # channels of each of STAGES
 _POOLED = ("conv1", "fire4", "fire8")
 
 

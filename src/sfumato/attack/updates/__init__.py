@@ -4,7 +4,7 @@ A gradient (`of_gradient`), two states of a model (`of_states`), what a training
 client of Flower returned (`flower.recorded`), and files of these (`save`, `load`).
 """
 
-from sfumato.attack.updates.files import load, save
+from sfumato.attack.updates.files import load, read, save
 from sfumato.attack.updates.recording import Recording, recorded
 from sfumato.attack.updates.update import LocalTraining, Noise, Update, of_gradient, of_states
 
@@ -16,6 +16,7 @@ __all__ = [
     "load",
     "of_gradient",
     "of_states",
+    "read",
     "recorded",
     "save",
 ]

@@ -56,7 +56,7 @@ def load(
         DataError: no such file, damaged, of another kind, or it says nothing of its training.
     """
     path = Path(path)
-    tensors, facts = _read(path)
+    tensors, facts = read(path)
     try:
         training = training or (LocalTraining(**facts["training"]) if facts else None)
         noise = noise or (Noise(**facts["noise"]) if facts and facts["noise"] else None)
@@ -68,7 +68,7 @@ def load(
             "batch where it is no plain gradient"
         )
     if before is not None:
-        return replace(of_states(_read(Path(before))[0], tensors, training), noise=noise)
+        return replace(of_states(read(Path(before))[0], tensors, training), noise=noise)
     began = {name.removeprefix(_BEFORE): each for name, each in tensors.items() if name.startswith(_BEFORE)}
     change = {name: each for name, each in tensors.items() if not name.startswith(_BEFORE)}
     return Update(change=_in_order(change), training=training, noise=noise, before=_in_order(began) or None)
@@ -82,8 +82,8 @@ def _in_order(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensors[name] for name in sorted(tensors, key=lambda name: int(numbered[name]))}
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
-    """Tensors, and what the header says."""
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
+    """Tensors, and what the header says of the training; None where it says nothing. Raises DataError."""
     if path.suffix not in (".safetensors", ".npz"):
         raise DataError(
             f"{path}: updates are read from .safetensors and .npz, since a pickle could run code: write its "

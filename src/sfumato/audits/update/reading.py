@@ -82,30 +82,33 @@ def malicious(case: Case) -> list[Finding]:
 def exact(case: Case) -> Finding:
     """Images that come back by algebra: from an imprint layer, or by SPEAR."""
     title = "Images that come back exactly"
-    gradient = case.update.gradient
-    found: Tensor | None = None
-    how = ""
     try:
-        if gradient is None:
-            steps = case.update.training.steps
-            raise DataError(
-                f"images are read exactly from one step of plain SGD, and this update is of {steps}"
-                if steps > 1
-                else "images are read exactly from one step of plain SGD, and this client trained otherwise"
-            )
-        if imprint.detect(case.model) is not None:
-            found, how = imprint.recover(case.model, gradient, case.shape), "an imprint layer"
-        else:
-            generator = torch.Generator().manual_seed(case.config.seed)
-            recovered = spear.recover(
-                case.model, gradient, case.shape, generator=generator, most=case.config.draws
-            )
-            if recovered.match < spear.EXACT:
-                raise DataError(
-                    f"images were found that match the gradient at {recovered.match:.1%} of units"
-                )
-            found, how = recovered.images, "the first layer (SPEAR, Dimitrov et al. 2024)"
+        found, how = read_exactly(case)
     except SfumatoError as error:
         return Finding(name="exact", title=title, verdict="not shown", sentence=f"None was read: {error}.")
     sentence = f"{len(found)} images are read from {how}, pixel by pixel and without a search."
     return pictured("exact", title, sentence, found, case.truth.images, leaks=True)
+
+
+def read_exactly(case: Case) -> tuple[Tensor, str]:
+    """The images behind a gradient by algebra, (N, C, H, W) float, and from what they were read.
+
+    Raises:
+        DataError: the update is no gradient, or images that match it were not found.
+        ConfigError: the model begins with no layer that can be read.
+    """
+    gradient = case.update.gradient
+    if gradient is None:
+        steps = case.update.training.steps
+        raise DataError(
+            f"images are read exactly from one step of plain SGD, and this update is of {steps}"
+            if steps > 1
+            else "images are read exactly from one step of plain SGD, and this client trained otherwise"
+        )
+    if imprint.detect(case.model) is not None:
+        return imprint.recover(case.model, gradient, case.shape), "an imprint layer"
+    generator = torch.Generator().manual_seed(case.config.seed)
+    recovered = spear.recover(case.model, gradient, case.shape, generator=generator, most=case.config.draws)
+    if recovered.match < spear.EXACT:
+        raise DataError(f"images were found that match the gradient at {recovered.match:.1%} of units")
+    return recovered.images, "the first layer (SPEAR, Dimitrov et al. 2024)"

@@ -8,7 +8,13 @@ from torch import Tensor
 from sfumato.assess import similarity
 from sfumato.assess.matching import match
 from sfumato.attack import label_inference
-from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, invert
+from sfumato.attack.gradient_inversion import (
+    INVERTING_GRADIENTS,
+    Inversion,
+    InversionConfig,
+    ThreatModel,
+    invert,
+)
 from sfumato.audits.findings import Finding, Picture, Table
 from sfumato.audits.update.case import Case
 from sfumato.errors import ConfigError, SfumatoError
@@ -23,6 +29,37 @@ _SMALLEST = 11  # pixels a side, of SSIM
 def searched(case: Case) -> Finding:
     """Images that come back by optimisation."""
     title = "Images that come back by a search"
+    config = replace(
+        INVERTING_GRADIENTS,
+        steps=case.config.search_steps,
+        restarts=case.config.restarts,
+        total_variation=case.config.total_variation,
+    )
+    try:
+        found = rebuilt(case, config)
+    except SfumatoError as error:
+        return Finding(name="search", title=title, verdict="not shown", sentence=f"None came back: {error}.")
+    sentence = (
+        f"A search of {config.steps:,} steps found images whose update differs from the client's by "
+        f"{found.cost:.3g} (1 less the cosine; 0 is the same update)."
+    )
+    finding = pictured("search", title, sentence, found.images, case.truth.images, leaks=False)
+    return replace(finding, figures={**finding.figures, "cost": found.cost, "steps": config.steps})
+
+
+def rebuilt(case: Case, config: InversionConfig) -> Inversion:
+    """What one attack rebuilds of an update, as whoever knows how the client trained.
+
+    Labels are those of the truth where it has any; else they are read from the last layer, and where the
+    model does not end in a linear one, looked for with the images.
+
+    Args:
+        case: the update fitted to its model.
+        config: of the attack; its `labels` give way to what is known.
+
+    Raises:
+        DataError, ConfigError: see gradient_inversion.invert.
+    """
     training, noise = case.update.training, case.update.noise
     labels = case.truth.labels
     deviation = 0.0
@@ -43,29 +80,21 @@ def searched(case: Case) -> Finding:
         local_rate=training.rate,
         local_batch=training.batch,
     )
-    config = replace(
-        INVERTING_GRADIENTS,
-        labels="inferred" if labels is None else "known",
-        steps=case.config.search_steps,
-        restarts=case.config.restarts,
-        total_variation=case.config.total_variation,
+    if labels is not None:
+        config = replace(config, labels="known")
+    elif config.labels != "optimised":
+        config = replace(config, labels="inferred" if _ends_linearly(case) else "optimised")
+    return invert(
+        case.model, case.update.change, knows, config, seed=case.config.seed, progress=case.progress
     )
+
+
+def _ends_linearly(case: Case) -> bool:
     try:
         label_inference.last_linear(case.model)
     except ConfigError:
-        config = replace(config, labels="optimised" if labels is None else "known")
-    try:
-        found = invert(
-            case.model, case.update.change, knows, config, seed=case.config.seed, progress=case.progress
-        )
-    except SfumatoError as error:
-        return Finding(name="search", title=title, verdict="not shown", sentence=f"None came back: {error}.")
-    sentence = (
-        f"A search of {config.steps:,} steps found images whose update differs from the client's by "
-        f"{found.cost:.3g} (1 less the cosine; 0 is the same update)."
-    )
-    finding = pictured("search", title, sentence, found.images, case.truth.images, leaks=False)
-    return replace(finding, figures={**finding.figures, "cost": found.cost, "steps": config.steps})
+        return False
+    return True
 
 
 def pictured(

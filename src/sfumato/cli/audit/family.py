@@ -36,15 +36,6 @@ Html = Annotated[
 ]
 
 
-def image_shape(text: str) -> tuple[int, int, int]:
-    """The (C, H, W) of an option --shape. Raises ConfigError."""
-    try:
-        channels, height, width = map(int, text.split("x"))
-    except ValueError:
-        raise ConfigError(f"--shape {text}: write channels x height x width, as 3x28x28") from None
-    return channels, height, width
-
-
 def say(report: "Report", *, html: Path | None, as_json: bool) -> None:
     """Print a report, and write its page."""
     from sfumato.audits import findings

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.audit.family import Html, app, image_shape, write_page
+from sfumato.cli.audit.family import Html, app, write_page
 from sfumato.cli.show import AsJson, print_json
+from sfumato.cli.updates import image_shape
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,10 +1,32 @@
 """What SemSim is trained by: triplets, or pairs, of originals and reconstructions."""
 
+from collections.abc import Sized
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
 from sfumato.errors import DataError
-from sfumato.learn.semsim.judgements import Judgements
+
+
+class Judged(Protocol):
+    """What triplets are made of: see Judgements."""
+
+    @property
+    def originals(self) -> Sized:
+        """N of them."""
+
+    @property
+    def of(self) -> Tensor:
+        """(M,) int64."""
+
+    @property
+    def recognised(self) -> Tensor:
+        """(M,) bool."""
+
+    @property
+    def source(self) -> str:
+        """For errors."""
 
 
 def triplet_loss(anchors: Tensor, positives: Tensor, negatives: Tensor, *, margin: float) -> Tensor:
@@ -24,7 +46,7 @@ def contrastive_loss(originals: Tensor, others: Tensor, recognised: Tensor, *, m
     return hinged.square().mean()
 
 
-def triplets(judgements: Judgements, generator: torch.Generator) -> Tensor:
+def triplets(judgements: Judged, generator: torch.Generator) -> Tensor:
     """A triplet for each reconstruction, see the module.
 
     Returns:
@@ -46,14 +68,14 @@ def triplets(judgements: Judgements, generator: torch.Generator) -> Tensor:
     return torch.stack([of, positives, negatives], dim=1)
 
 
-def pairs(judgements: Judgements) -> Tensor:
+def pairs(judgements: Judged) -> Tensor:
     """Each reconstruction with its original. -> (M, 2) int64, places as in triplets."""
     rows = torch.arange(len(judgements.of)) + len(judgements.originals)
     return torch.stack([judgements.of, rows], dim=1)
 
 
 def _partners(
-    judgements: Judgements, rows: Tensor, *, among: Tensor, generator: torch.Generator
+    judgements: Judged, rows: Tensor, *, among: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """For each of (n,) rows one of the (m,) others: of the same original, or of any where that has none.
 

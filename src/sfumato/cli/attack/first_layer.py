@@ -1,0 +1,46 @@
+"""`sfumato attack first-layer`: images read from the gradient of a first linear layer, without a search."""
+
+from sfumato.cli import updates
+from sfumato.cli.attack.family import Force, Out, Seed, app, check_out, show
+from sfumato.cli.show import AsJson
+
+
+@app.command("first-layer")
+def first_layer(
+    model: updates.Model,
+    update: updates.Sent,
+    shape: updates.Shape,
+    out: Out,
+    weights: updates.Weights = None,
+    classes: updates.Classes = None,
+    before: updates.Before = None,
+    images: updates.Images = None,
+    rate: updates.Rate = None,
+    truth: updates.Originals = None,
+    seed: Seed = 0,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read images from the gradient of a first layer that is linear: exactly, and in a moment.
+
+    One image by division (Phong et al. 2017), a batch by SPEAR (Dimitrov et al. 2024), any of a model that a
+    server made for it (Fowl et al. 2021).
+    """
+    from sfumato.attack import first_layer as method
+    from sfumato.attack.updates import load
+    from sfumato.audits.update import Case, UpdateAuditConfig
+    from sfumato.audits.update.reading import read_exactly
+
+    check_out(out, force=force)
+    sizes = updates.image_shape(shape)
+    fitted, sent = load(update, training=updates.training_of(images, None, rate, None), before=before).fitted(
+        updates.opened(model, sizes, weights, classes)
+    )
+    known = updates.truth_of(truth, None, sizes)
+    if sent.training.images == 1 and sent.gradient is not None:
+        found, how = method.recover(fitted, sent.gradient, sizes), "the first layer (Phong et al. 2017)"
+    else:
+        case = Case(fitted, sent, sizes, known, UpdateAuditConfig(seed=seed), None)
+        found, how = read_exactly(case)
+    words = f"{len(found)} image{'' if len(found) == 1 else 's'} read from {how}, pixel by pixel."
+    show(found, out, words=words, truth=known.images, as_json=as_json)

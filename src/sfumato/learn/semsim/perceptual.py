@@ -1,0 +1,329 @@
+"""semsim-perceptual: which stages of a perceptual network see what people see, learned from few judgements.
+
+The network is not trained, and its distance has as many weights as it has terms: see networks.stage_distance.
+They are learned by SemSim's triplet loss (docs/papers.md, "SemSim", Sec. 4.3), with the distance in place
+of that of embeddings, and stay at 0 or above as in LPIPS (Zhang et al. 2018, App. B: clamped after each
+step). Then the distance is turned into the probability that a person recognises what is shown, by a
+logistic curve (Platt 1999) over originals that the weights were not learned from.
+
+A triplet's negative that is of another original counts by its distance to its own original: that is what is
+asked of it, and one threshold is to serve all images. Where none of an original was recognised, the
+positive is the original itself, as in `triplets`.
+"""
+
+import math
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from sfumato import artefacts
+from sfumato.episodes import seed_of
+from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.images import to_float
+from sfumato.learn.fit import Progress
+from sfumato.learn.semsim.judgements import Judgements, resized
+from sfumato.learn.semsim.losses import triplets
+from sfumato.networks import SqueezeNet
+from sfumato.networks.squeeze_net import STAGES
+from sfumato.networks.stage_distance import KINDS, LEAST_SIZE, StageDistance
+from sfumato.networks.weights import initial_weights
+
+KIND = "semsim-perceptual"
+
+_BATCH = 64
+_OTHERS = 2  # draws from a seed, beside those of epochs and of _HELD_OUT
+TERMS = {"relative": ("relative",), "placed": ("placed",), "both": KINDS}
+_HELD_OUT = 1  # draws from a seed, beside those of epochs
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerceptualConfig:
+    """How the weights are learned.
+
+    Attributes:
+        terms: of each stage: "relative" to other images, "placed" as in LPIPS, or "both"; see
+            networks.stage_distance.
+        stages: how many of the last stages of SqueezeNet count, 1 to 9.
+        others: how many originals stand for other images, at most.
+        margin: how much farther an unrecognised reconstruction must be.
+        size: side of the images in pixels, to which all are brought.
+        epochs: of all reconstructions; 0 leaves the weights equal, and only the probability is learned.
+        batch: triplets a step, at most: an epoch is cut into equal parts.
+        learning_rate: of Adam.
+        calibrated_on: the share of originals from which no weight is learned, and the curve of probability
+            is.
+    """
+
+    terms: str = "relative"
+    stages: int = 3
+    others: int = 64
+    margin: float = 1.0
+    size: int = 64
+    epochs: int = 100
+    batch: int = 128
+    learning_rate: float = 0.05
+    calibrated_on: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.terms not in TERMS:
+            raise ConfigError(f"no terms are called {self.terms!r}: {did_you_mean(self.terms, TERMS)}")
+        for name, least in (("epochs", 0), ("batch", 1), ("others", 2), ("stages", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least {least}")
+        if self.stages > len(STAGES):
+            raise ConfigError(f"stages={self.stages}: at most the {len(STAGES)} of SqueezeNet")
+        if self.size < LEAST_SIZE:
+            raise ConfigError(
+                f"size={self.size}: at least {LEAST_SIZE} pixels, of which SqueezeNet makes stages"
+            )
+        for name in ("margin", "learning_rate"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"{name}={getattr(self, name):g}: above 0, and finite")
+        if not 0 < self.calibrated_on < 1:
+            raise ConfigError(
+                f"calibrated_on={self.calibrated_on:g}: a share of originals, above 0 and below 1"
+            )
+
+
+@dataclass(frozen=True)
+class Looked:
+    """Pairs as a network compares them, and how many of those who looked recognised each.
+
+    Attributes:
+        terms: (M, K) of `StageDistance.terms`, each reconstruction with its original.
+        of: (M,) int64, which of the originals each reconstructs.
+        shares: (M,) float from 0 to 1, who recognised it; a majority's word is 0 or 1.
+        originals: their numbers, range(N).
+        source: where they come from.
+    """
+
+    terms: Tensor
+    of: Tensor
+    shares: Tensor
+    originals: range
+    source: str
+
+    def of_originals(self, chosen: Tensor) -> "Looked":
+        """The reconstructions of some originals, (n,) int64, alone; numbers stay as they are."""
+        kept = torch.isin(self.of, chosen)
+        return Looked(self.terms[kept], self.of[kept], self.shares[kept], self.originals, self.source)
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """What one person says of each, drawn from the shares: what `triplets` takes."""
+
+    of: Tensor
+    recognised: Tensor
+    originals: range
+    source: str
+
+
+@dataclass(frozen=True)
+class PerceptualModel:
+    """A learned distance.
+
+    Attributes:
+        distance: the network with its weights, calibrated, in evaluation mode.
+        card: what is known of its making: settings, data digest, seed, and how well it foretells.
+    """
+
+    distance: StageDistance
+    card: dict[str, Any]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as an artefact, network included; `sfumato.assess.semsim.load` reads it."""
+        artefacts.save(path, self.distance.state_dict(), {"kind": KIND, **self.card})
+
+
+def blank(backbone: str | os.PathLike[str], config: PerceptualConfig, others: Tensor) -> StageDistance:
+    """The distance before anything is learned: all terms weigh alike.
+
+    Args:
+        backbone: the weights of SqueezeNet 1.0, see sfumato.networks.SqueezeNet.
+        config: see PerceptualConfig.
+        others: (G, C, H, W) uint8, what relative terms are relative to.
+
+    Raises:
+        ArtefactError: the file is missing, or another.
+    """
+    with initial_weights():
+        distance = StageDistance(
+            size=config.size, kinds=TERMS[config.terms], stages=config.stages, others=len(others)
+        )
+    distance.backbone = SqueezeNet.load(backbone).requires_grad_(False)
+    distance.others.copy_(torch.cat([distance.averages(to_float(part)) for part in others.split(_BATCH)]))
+    return distance.eval()
+
+
+def looked_at(distance: StageDistance, judgements: Judgements) -> Looked:
+    """Compare each reconstruction with its original, once: no step of learning needs the images again."""
+    alike = resized(judgements, distance.size)
+    rows = torch.arange(len(alike.of)).split(_BATCH)
+    terms = [
+        distance.terms(to_float(alike.originals[alike.of[part]]), to_float(alike.reconstructions[part]))
+        for part in rows
+    ]
+    return Looked(
+        torch.cat(terms),
+        judgements.of,
+        judgements.recognised.float(),
+        range(len(judgements.originals)),
+        judgements.source,
+    )
+
+
+def train(
+    judgements: Judgements,
+    config: PerceptualConfig,
+    *,
+    backbone: str | os.PathLike[str],
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> PerceptualModel:
+    """Learn the weights of stages from what people recognised, and calibrate the distance.
+
+    Args:
+        judgements: of one source, or combined from several.
+        config: see PerceptualConfig.
+        backbone: the weights of SqueezeNet 1.0; they become part of the model.
+        seed: decides which originals are held out and which stand for others, order and partners. The same
+            seed repeats a run.
+        progress: called after each epoch with the numbers done and planned.
+
+    Raises:
+        DataError: fewer than two originals; or no reconstruction of those learned from was recognised, or
+            all.
+        ArtefactError: the weights are missing, or others.
+    """
+    order = torch.Generator().manual_seed(seed_of(seed, _OTHERS))
+    chosen = torch.randperm(len(judgements.originals), generator=order)[: config.others]
+    distance = blank(backbone, config, judgements.originals[chosen])
+    foretold = learn(distance, looked_at(distance, judgements), config, seed=seed, progress=progress)
+    card = {
+        "config": asdict(config),
+        "data": {
+            "name": judgements.source,
+            "digest": judgements.digest,
+            "originals": len(judgements.originals),
+            "reconstructions": len(judgements.reconstructions),
+            "recognised": int(judgements.recognised.sum()),
+        },
+        "seed": seed,
+        "others": len(chosen),
+        "held_out": asdict(foretold),
+    }
+    return PerceptualModel(distance, card)
+
+
+def learn(
+    distance: StageDistance,
+    looked: Looked,
+    config: PerceptualConfig,
+    *,
+    seed: int,
+    progress: Progress | None = None,
+) -> "Foretold":
+    """Give a distance its weights and its calibration, see train. -> How well it foretells held-out ones."""
+    seen = looked.of.unique()
+    if len(seen) < 2:
+        raise DataError(
+            f"{looked.source}: reconstructions of {len(seen)} original: give those of 2 or more, since the "
+            "probability is fitted to originals that no weight was learned from"
+        )
+    order = seen[torch.randperm(len(seen), generator=torch.Generator().manual_seed(seed_of(seed, _HELD_OUT)))]
+    held = min(max(1, round(config.calibrated_on * len(seen))), len(seen) - 1)
+    asked = looked.of_originals(order[:held])
+    _follow(distance, looked.of_originals(order[held:]), config, seed, progress)
+    with torch.no_grad():
+        distances = asked.terms @ distance.weights
+        distance.calibration.copy_(logistic(distances, asked.shares))
+        return Foretold.of(distance.probability(distances), asked.shares, originals=held)
+
+
+def _follow(
+    distance: StageDistance, looked: Looked, config: PerceptualConfig, seed: int, progress: Progress | None
+) -> None:
+    """Adam on the triplet loss; weights that fall below 0 are put back to it after each step."""
+    optimiser = torch.optim.Adam([distance.weights], lr=config.learning_rate)
+    steps = -(-len(looked.of) // config.batch)
+    for epoch in range(config.epochs):
+        order = torch.Generator().manual_seed(seed_of(seed, 0, epoch))
+        recognised = torch.rand(len(looked.shares), generator=order) < looked.shares
+        answered = _Answered(looked.of, recognised, looked.originals, looked.source)
+        groups = triplets(answered, order)[:, 1:] - len(
+            looked.originals
+        )  # (M, 2); below 0: an original itself
+        for rows in torch.randperm(len(groups), generator=order).tensor_split(steps):
+            values = looked.terms[groups[rows].clamp(min=0)] @ distance.weights  # (B, 2)
+            near, far = torch.where(groups[rows] < 0, 0.0, values).unbind(1)
+            loss = (near - far + config.margin).clamp(min=0).mean()
+            (distance.weights.grad,) = torch.autograd.grad(loss, [distance.weights])
+            optimiser.step()
+            with torch.no_grad():
+                distance.weights.clamp_(min=0)
+        if progress is not None:
+            progress(epoch + 1, config.epochs)
+
+
+def logistic(distances: Tensor, shares: Tensor) -> Tensor:
+    """a and b >= 0 of the probability 1 / (1 + exp(b d - a)) that suits (n,) shares best. -> (2,) float32.
+
+    Source: Platt 1999, with his targets, which keep the curve from becoming a step where all recognised
+        ones are nearer than all others. By maximum likelihood; b is 0 where the recognised are not nearer.
+    """
+    values = distances.double()
+    right, wrong = shares.double().sum(), (1 - shares.double()).sum()
+    targets = torch.lerp(1 / (wrong + 2), (right + 1) / (right + 2), shares.double())
+    middle, spread = values.mean(), values.std(correction=0).clamp(min=1e-12)
+    scaled = (values - middle) / spread
+    line = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS([line], max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        off = functional.binary_cross_entropy_with_logits(line[0] - line[1] * scaled, targets)
+        off.backward()
+        return off
+
+    with torch.enable_grad():
+        optimiser.step(loss)
+    intercept, slope = line.detach()
+    if slope <= 0:
+        return torch.stack([torch.logit(targets.mean()), torch.zeros_like(slope)]).float()
+    return torch.stack([intercept + slope * middle / spread, slope / spread]).float()
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """How well probabilities foretell what was recognised of originals that were held out.
+
+    The curve was fitted to these very judgements, with its two numbers; the weights were not.
+
+    Attributes:
+        originals, reconstructions: how many.
+        recognised: the share of them.
+        brier: the mean squared error of the probability (Brier 1950); 0 is best.
+        brier_of_share: that of giving each the share recognised.
+    """
+
+    originals: int
+    reconstructions: int
+    recognised: float
+    brier: float
+    brier_of_share: float
+
+    @classmethod
+    def of(cls, probabilities: Tensor, shares: Tensor, *, originals: int) -> "Foretold":
+        """Compare (n,) probabilities with (n,) shares."""
+
+        def brier(given: Tensor) -> float:
+            # Of answers that are right or wrong, in a share of them.
+            return (shares * (1 - given).square() + (1 - shares) * given.square()).double().mean().item()
+
+        recognised = shares.double().mean()
+        return cls(originals, len(shares), recognised.item(), brier(probabilities), brier(recognised))

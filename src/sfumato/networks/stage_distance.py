@@ -1,0 +1,152 @@
+"""A distance over the stages of a perceptual network, with weights that are learned: a sum of few numbers.
+
+Two kinds of terms, of each of the last stages of SqueezeNet 1.0, which has nine:
+
+- "placed": how far apart the unit vectors of channels at each place are, squared and averaged over places.
+With
+  weights of 1, over all nine, this is `assess.perceptual.Perceptual.of_squeezenet`; it has the form of
+  LPIPS (Zhang et al. 2018, Sec. 3.1, Eq. (1)). The published LPIPS heads fit none of it: "squeeze" is
+  SqueezeNet 1.1, whose stages differ.
+- "relative": how far apart what a stage has on average over places is, wherever it lies (as DISTS, Ding et
+al. 2020,
+  Sec. III-B), divided by how far it lies from OTHER images on average. 0 for what is equal, and 1 for what
+  is no more like its original than like anything else: to recognise is to tell from others. A disturbance
+  that moves
+      all images the same way, as noise does in a network that never saw any, counts for little, and so does
+      turning.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from sfumato.networks.embedding import to_squares
+from sfumato.networks.squeeze_net import WIDTHS, SqueezeNet
+
+LEAST_SIZE = 32  # of images: the last stages of smaller ones are a place or two
+KINDS = ("relative", "placed")
+
+_PIXELS = 1 << 18  # of images together in one step
+_TINY = 1e-10
+_EQUAL = 1e-9  # squared distance of all averages, below which another image is the original itself
+
+
+class StageDistance(nn.Module):
+    """d(a, b) = sum over k of w_k t_k(a, b), with weights w_k of 0 or more. (N, C, H, W) pairs -> (N,).
+
+    Images are brought to one size, see `embedding.to_squares`: distances of another size are other distances.
+
+    State: weights of the network, which is frozen; those of the terms; what the stages have of other
+        images; and the calibration.
+
+    Attributes:
+        kinds: of KINDS, in the order of the terms.
+        weights: (K,) of the terms, as many of each kind as stages count.
+        others: (G, 2656) averages of other images, which relative terms are relative to; see `averages`.
+        calibration: (2,) a and b of `probability`.
+        size: H and W that images are brought to.
+    """
+
+    calibration: Tensor
+    others: Tensor
+
+    def __init__(self, *, size: int, kinds: Sequence[str], stages: int, others: int) -> None:
+        """A network without weights, and terms that weigh alike.
+
+        Args:
+            size: see the attribute; LEAST_SIZE or more.
+            kinds: see the attribute.
+            stages: how many of the last stages count, 1 to 9.
+            others: how many other images there are; they are blank until they are set.
+        """
+        super().__init__()
+        self.size, self.kinds = size, tuple(kinds)
+        self.backbone = SqueezeNet().eval().requires_grad_(False)
+        self._last = stages
+        self.weights = nn.Parameter(torch.ones(len(self.kinds) * stages))
+        self.register_buffer("others", torch.zeros(others, sum(WIDTHS)))
+        self.register_buffer("calibration", torch.tensor([0.0, 1.0]))
+
+    def train(self, mode: bool = True) -> "StageDistance":
+        """As nn.Module has it; the frozen network stays in evaluation mode."""
+        super().train(mode)
+        self.backbone.eval()
+        return self
+
+    @torch.no_grad()
+    def stages(self, images: Tensor) -> list[Tensor]:
+        """Maps behind each stage of (N, 1 or 3, H, W) float images in [0, 1], (N, C_l, H_l, W_l)."""
+        return self.backbone.features(to_squares(images, self.size))
+
+    @torch.no_grad()
+    def averages(self, images: Tensor) -> Tensor:
+        """What all stages have of float images, see `averaged`. -> (N, 2656)."""
+        return torch.cat([averaged(self.stages(part)) for part in images.split(self._together)])
+
+    @torch.no_grad()
+    def terms(self, originals: Tensor, others: Tensor) -> Tensor:
+        """(N, 1 or 3, H, W) float pairs in [0, 1] -> (N, K), of 0 or more; 0 where images are equal."""
+        pairs = zip(originals.split(self._together), others.split(self._together), strict=True)
+        return torch.cat([self._terms(self.stages(first), self.stages(second)) for first, second in pairs])
+
+    def _terms(self, first: list[Tensor], second: list[Tensor]) -> Tensor:
+        made = []
+        for kind in self.kinds:
+            if kind == "placed":
+                made.append(placed_terms(first, second))
+            else:
+                made.append(relative_terms(averaged(first), averaged(second), self.others))
+        return torch.cat([terms[:, -self._last :] for terms in made], dim=1)
+
+    @property
+    def _together(self) -> int:
+        return max(1, _PIXELS // self.size**2)
+
+    def forward(self, originals: Tensor, others: Tensor) -> Tensor:
+        """The distance of each pair; see `terms`."""
+        return self.terms(originals, others) @ self.weights
+
+    def probability(self, distances: Tensor) -> Tensor:
+        """With which a person recognises each, by what people said of others: 1 / (1 + exp(b d - a))."""
+        intercept, slope = self.calibration
+        return torch.sigmoid(intercept - slope * distances)
+
+
+def averaged(stages: list[Tensor]) -> Tensor:
+    """The average of each stage's maps over places, of unit length, side by side. -> (N, 2656)."""
+    return torch.cat([_unit(maps.mean((2, 3))) for maps in stages], dim=1)
+
+
+def placed_terms(first: list[Tensor], second: list[Tensor]) -> Tensor:
+    """Squared distances of unit vectors, averaged over places. Maps of nine stages -> (N, 9)."""
+    pairs = zip(first, second, strict=True)
+    return torch.stack([(_unit(a) - _unit(b)).square().sum(1).mean((1, 2)) for a, b in pairs], dim=1)
+
+
+def relative_terms(originals: Tensor, shown: Tensor, others: Tensor) -> Tensor:
+    """How far what is shown lies from its original, in units of how far it lies from other images on average.
+
+    Args:
+        originals, shown: (N, 2656), see `averaged`.
+        others: (G, 2656) of other images. Those that equal an original are left out for it.
+
+    Returns:
+        (N, 9), 0 for equal images; about 1, and rarely much above, for unrelated ones.
+    """
+    counted = (_apart(originals, others) > _EQUAL).to(originals)  # (N, G)
+    terms = []
+    for a, b, x in zip(*(each.split(WIDTHS, dim=1) for each in (originals, shown, others)), strict=True):
+        away = (_apart(b, x) * counted).sum(1) / counted.sum(1).clamp(min=1)
+        terms.append((a - b).square().sum(1) / away.clamp(min=_TINY))
+    return torch.stack(terms, dim=1)
+
+
+def _apart(first: Tensor, second: Tensor) -> Tensor:
+    """Squared distances, (N, D) and (G, D) -> (N, G); by differences, so that equal vectors are at 0."""
+    return torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+def _unit(maps: Tensor) -> Tensor:
+    return functional.normalize(maps, dim=1, eps=_TINY)
