@@ -38,11 +38,13 @@ from sfumato.serve import models
 from sfumato.serve.app import ServiceConfig
 from sfumato.serve.engine import Engine
 from sfumato.serve.store import Store
+from sfumato.wire import labelled
 
 SPEC = "pixelize:cell=4"
 CORES = sorted(os.sched_getaffinity(0))
 SERVER = CORES[: max(1, len(CORES) // 2)]
 GENERATOR = CORES[len(CORES) // 2 :]
+TOGETHER = 32  # images of a request, as a client sends
 METRICS_KEY = "key-of-the-benchmark"
 COMMAND = "import typer; from sfumato.cli.serve import serve; typer.run(serve)"
 BARE = """
@@ -198,9 +200,9 @@ def load(
     return asyncio.run(_load(ports, requests, seconds=seconds, connections=connections, rate=rate))
 
 
-def request(path: str, key: str, body: bytes) -> bytes:
+def request(path: str, key: str, body: bytes, kind: str = wire.MEDIA_TYPE) -> bytes:
     """All bytes of a POST."""
-    head = f"POST {path} HTTP/1.1\r\nhost: bench\r\nx-api-key: {key}\r\ncontent-type: {wire.MEDIA_TYPE}\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: bench\r\nx-api-key: {key}\r\ncontent-type: {kind}\r\n"
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
@@ -428,8 +430,23 @@ def enrolling(
     return lambda: next(left, None)
 
 
+def enrolling_many(begun: Begun, count: int, first: int) -> Callable[[], bytes | None]:
+    """Requests that enrol a new image of each of 32 classes."""
+    path, kind = f"/v1/classifiers/{begun.classifier}/examples", labelled.MEDIA_TYPE
+    labels = [f"class {number}" for number in range(TOGETHER)]
+    left = iter(
+        [
+            request(
+                path, begun.key, labelled.join(labels, TINY.body(*range(number, number + TOGETHER))), kind
+            )
+            for number in range(first, first + TOGETHER * count, TOGETHER)
+        ]
+    )
+    return lambda: next(left, None)
+
+
 def enrolments(folder: Path, seconds: float) -> None:
-    """On both stores, each example on the disk before the answer."""
+    """On both stores, each example on the disk before the answer; one a call, and 32 of as many classes."""
     with postgresql() as new:
         sorts: list[tuple[str, str, Sort | Code]] = [
             ("SQLite", f"sqlite:///{folder}/enrol.db", TINY),
@@ -447,6 +464,14 @@ def enrolments(folder: Path, seconds: float) -> None:
                     f"{name}: {found.rate:.0f} enrolments/s over {connections} connections, p99 "
                     f"{1000 * found.wait(0.99):.0f} ms; {dict(found.statuses)}"
                 )
+                if sort is TINY:
+                    images = enrolling_many(begun, int(60 * seconds), first=10**8 * connections)
+                    with service(url, path) as (_, port):
+                        many = load([port], images, seconds=seconds, connections=connections)
+                    print(
+                        f"{name}: {TOGETHER * many.rate:.0f} a second, {TOGETHER} a call: "
+                        f"{TOGETHER * many.rate / found.rate:.1f} times as many; {dict(many.statuses)}"
+                    )
 
 
 def processes(folder: Path, seconds: float) -> None:

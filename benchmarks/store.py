@@ -5,10 +5,10 @@
 On SQLite in a temporary folder and on a PostgreSQL that is started for it. Each is compared with the bare
 limit: one INSERT a commit of the same bytes by the database's own driver, the vectors alone read by it, and a
 product with vectors that are at hand. The exact search is the service's own, of a gallery that it keeps in
-memory, with its answer of 5 classes and the look at whether something was enrolled since. Prototypes are points around 1,000 centres, as classes of a few kinds
-are; each query is one of them with an example's noise. For points without any structure, the hardest case,
-say --centres 0. recall@1 is the share of queries for which the index gives the class that the exact search
-gives.
+memory, with its answer of 5 classes and the look at whether something was enrolled since. Prototypes are
+points around 1,000 centres, as classes of a few kinds are; each query is one of them with an example's noise.
+For points without any structure, the hardest case, say --centres 0. recall@1 is the share of queries for
+which the index gives the class that the exact search gives.
 """
 
 import argparse

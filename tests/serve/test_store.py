@@ -430,7 +430,9 @@ def test_of_prototypes_that_are_known_only_those_that_changed_are_read(
     store.enrol_many("museum", hats.id, {"b": some(2), "d": some(1, 2)}, by=key)
     read = []
     real = store._decoded
-    monkeypatch.setattr(store, "_decoded", lambda rows: read.append([row.label for row in rows]) or real(rows))
+    monkeypatch.setattr(
+        store, "_decoded", lambda rows: read.append([row.label for row in rows]) or real(rows)
+    )
     found = store.prototypes("museum", hats.id, known=known)
     assert read == [["b", "d"]]
     assert found is not None

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from sfumato import wire
 from sfumato.errors import needs_extra
 from sfumato.serve.bodies import PNG
+from sfumato.wire import labelled
 from sfumato.wire.messages import LABEL, as_kept, no_step
 
 with needs_extra("the server", "serve"):
@@ -37,3 +38,4 @@ Spec = Annotated[str | None, Query(max_length=1000, description="Of a PNG: how i
 
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 RELEASE_BODY = {"requestBody": {"required": True, "content": {wire.MEDIA_TYPE: _BYTES, PNG: _BYTES}}}
+LABELLED_BODY = {"requestBody": {"required": True, "content": {labelled.MEDIA_TYPE: _BYTES}}}

@@ -267,7 +267,7 @@ def _classifier(row: Any) -> ClassifierInfo:
 
 
 def _lock(connection: Connection, tenant: str, classifier: str) -> Any:
-    """Make other writers of this classifier wait. Its dimension, None before the first example; its version."""
+    """Make other writers of this classifier wait. Its version; its dimension, None before an example."""
     check_id(classifier)
     asked = {"of_tenant": tenant, "of_classifier": classifier}
     row = connection.execute(_LOCK, asked).one_or_none()

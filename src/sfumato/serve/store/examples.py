@@ -149,8 +149,8 @@ def add_to_classes(
             changed.append({"of_tenant": tenant, "of_id": row.id} | told)
     ids = {label: row.id for label, row in rows.items()}
     if begun:
-        returned = insert(classes).returning(classes.c.label, classes.c.id)
-        ids.update({label: class_id for label, class_id in connection.execute(returned, begun)})
+        inserted = connection.execute(insert(classes).returning(classes.c.label, classes.c.id), begun)
+        ids.update((row.label, row.id) for row in inserted)
     if changed:
         connection.execute(_UPDATE, changed)
     return ids

@@ -110,7 +110,9 @@ classes = Table(
     Column("sum", LargeBinary, nullable=False),  # (D,) float64, little-endian: weighted sum of embeddings
     Column("weight", Double, nullable=False),  # sum of the weights
     Column("vector", Vector, nullable=False),  # sum / weight, to search in
-    Column("version", BigInteger, nullable=False, server_default="0"),  # of the classifier, at its last change
+    Column(
+        "version", BigInteger, nullable=False, server_default="0"
+    ),  # of the classifier, at its last change
     ForeignKeyConstraint(["tenant", "classifier"], ["classifiers.tenant", "classifiers.id"]),
     UniqueConstraint("tenant", "id"),
     UniqueConstraint("classifier", "label"),

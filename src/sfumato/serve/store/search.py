@@ -41,7 +41,7 @@ class Prototypes:
     weights: np.ndarray  # (K,) float64, the sums of those of the examples
 
     def with_changes(self, changed: "Prototypes") -> "Prototypes":
-        """These, with those that were changed or begun since in their places; none was forgotten meanwhile."""
+        """These, with what was changed or begun since in its place; no class was forgotten meanwhile."""
         places = np.searchsorted(self.ids, changed.ids)
         known = places < len(self.ids)
         known[known] = self.ids[places[known]] == changed.ids[known]
