@@ -29,6 +29,7 @@ from sfumato.serve import models
 from sfumato.serve.app import ServiceConfig, create
 from sfumato.serve.engine import Engine
 from sfumato.serve.models import Served
+from sfumato.serve.routes import direct
 from sfumato.serve.store import Example, Key, Store, StoreError, keys
 from sfumato.wire import labelled
 from sfumato.wire.messages import EnrolledExamples
@@ -448,6 +449,26 @@ def test_a_key_stores_no_more_examples_than_its_quota(site: Site):
     reply = site.ask("POST", path, who=secret, content=body(0, 1), headers=RELEASE)
     assert reply.status_code == 403
     assert site.ask("GET", f"{place}/classes").json() == []
+
+
+@pytest.mark.parametrize("who", ["museum read", "zoo read", "sfumato_guessed", "", None])
+@pytest.mark.parametrize(
+    "query", ["", "?top=1", "?top=100", "?top=0", "?top=01", "?top=101", "?top=1&top=2", "?spec=x"]
+)
+def test_a_plain_question_is_answered_and_refused_as_one_that_the_framework_understands(
+    site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch, who: str | None, query: str
+):
+    asked = [
+        (f"{place}/classify{query}", {"content": content, "headers": RELEASE})
+        for place in (enrolled, "/v1/classifiers/" + "0" * 24, "/v1/classifiers/a.b")
+        for content in (body(0), b"")
+    ]
+    ours = [site.ask("POST", path, who=who, **dict(more)) for path, more in asked]
+    monkeypatch.setattr(direct, "plain", lambda request: None)
+    theirs = [site.ask("POST", path, who=who, **dict(more)) for path, more in asked]
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one.status_code, one.content) == (other.status_code, other.content)
+        assert set(one.headers) == set(other.headers)
 
 
 # Many classes in one call.

@@ -20,7 +20,6 @@ from sfumato.wire import labelled
 
 with needs_extra("the server", "serve"):
     from fastapi import Request
-    from starlette.requests import ClientDisconnect
 
 PNG = "image/png"
 
@@ -114,7 +113,12 @@ async def body(request: Request, share: Share, *, most: int, seconds: float) -> 
     data = bytearray()
     try:
         async with asyncio.timeout(seconds) as share.coming:
-            async for part in request.stream():
+            more = True
+            while more:  # as request.stream does, in half the time
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise Problem(400, "the connection ended within the body")
+                part, more = message.get("body", b""), message.get("more_body", False)
                 if len(data) + len(part) > most:
                     raise too_long
                 if share.bytes < len(data) + len(part):  # its length was not announced
@@ -125,8 +129,6 @@ async def body(request: Request, share: Share, *, most: int, seconds: float) -> 
         if share.lost:
             raise no_room() from None
         raise Problem(408, f"the body took longer than {seconds:g} s: send it faster, or in parts") from None
-    except ClientDisconnect:
-        raise Problem(400, "the connection ended within the body") from None
     finally:
         share.coming = None
         data.clear()  # a refusal holds this frame until it is sent

@@ -29,7 +29,8 @@ def _digits(text: Any) -> Any:
     return text
 
 
-Id = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+ID = "^[A-Za-z0-9_-]{1,64}$"
+Id = Annotated[str, Path(pattern=ID)]
 AnyLabel = Annotated[str, Path(pattern=LABEL), AfterValidator(no_step)]  # of an earlier version, too
 Label = Annotated[AnyLabel, AfterValidator(as_kept)]
 DIGITS = BeforeValidator(_digits)
