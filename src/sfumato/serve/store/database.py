@@ -232,7 +232,8 @@ def _begin(connection: Connection) -> None:
 def _revision(connection: Connection) -> str | None:
     if not inspect(connection).has_table(_VERSIONS):
         return None
-    return connection.scalar(text(f"select version_num from {_VERSIONS}"))
+    revision: str | None = connection.scalar(text(f"select version_num from {_VERSIONS}"))
+    return revision
 
 
 def _cure(error: SQLAlchemyError | sqlite3.Error) -> str:
