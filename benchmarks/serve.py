@@ -38,11 +38,13 @@ from sfumato.serve import models
 from sfumato.serve.app import ServiceConfig
 from sfumato.serve.engine import Engine
 from sfumato.serve.store import Store
+from sfumato.wire import labelled
 
 SPEC = "pixelize:cell=4"
 CORES = sorted(os.sched_getaffinity(0))
 SERVER = CORES[: max(1, len(CORES) // 2)]
 GENERATOR = CORES[len(CORES) // 2 :]
+TOGETHER = 32  # images of a request, as a client sends
 METRICS_KEY = "key-of-the-benchmark"
 COMMAND = "import typer; from sfumato.cli.serve import serve; typer.run(serve)"
 BARE = """
@@ -198,9 +200,9 @@ def load(
     return asyncio.run(_load(ports, requests, seconds=seconds, connections=connections, rate=rate))
 
 
-def request(path: str, key: str, body: bytes) -> bytes:
+def request(path: str, key: str, body: bytes, kind: str = wire.MEDIA_TYPE) -> bytes:
     """All bytes of a POST."""
-    head = f"POST {path} HTTP/1.1\r\nhost: bench\r\nx-api-key: {key}\r\ncontent-type: {wire.MEDIA_TYPE}\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: bench\r\nx-api-key: {key}\r\ncontent-type: {kind}\r\n"
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
@@ -311,6 +313,12 @@ def resident(pid: int) -> float:
     return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
 
+def processor_seconds(pid: int) -> float:
+    """That a process has had, of all cores: other work on the machine moves it least."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def always(sent: bytes) -> Callable[[], bytes]:
     return lambda: sent
 
@@ -336,13 +344,26 @@ def handling(folder: Path, seconds: float) -> None:
         path = sort.save(folder)
         begun = begin(f"sqlite:///{folder}/{sort.name}.db", sort, path)
         sent = begun.classify(sort.body(0))
-        with process(BARE, threads=len(SERVER)) as (_, port):
-            read = always(request("/bare", "-", sort.body(0)))
-            bare = load([port], read, seconds=seconds, connections=32).rate
-        with service(begun.url, path) as (_, port):
-            load([port], always(sent), seconds=min(2, seconds), connections=32)
-            rate = load([port], always(sent), seconds=seconds, connections=32).rate
-        print(f"{sort.name}: bare handler {bare:.0f} requests/s, service {rate:.0f}, {rate / bare:.0%}")
+        read = always(request("/bare", "-", sort.body(0)))
+        with (
+            process(BARE, threads=len(SERVER)) as (bare, bare_port),
+            service(begun.url, path) as (ours, port),
+        ):
+            servers = ((bare, bare_port, read), (ours, port, always(sent)))
+            for _, each, asked in servers:
+                load([each], asked, seconds=min(2, seconds), connections=32)
+            turns = []
+            for _ in range(3):
+                for pid, each, asked in servers:
+                    before = processor_seconds(pid)
+                    done = load([each], asked, seconds=seconds / 3, connections=32)
+                    turns.append((done.rate, 1e6 * (processor_seconds(pid) - before) / len(done.waits)))
+        (bare_rate, bare_cost), (rate, cost) = (np.median(turns[first::2], 0) for first in (0, 1))
+        print(
+            f"{sort.name}: bare handler {bare_rate:.0f} requests/s, service {rate:.0f}, "
+            f"{rate / bare_rate:.0%}; {bare_cost:.0f} and {cost:.0f} us of the processor a request, "
+            f"{bare_cost / cost:.0%}"
+        )
 
 
 def waits(folder: Path, seconds: float) -> None:
@@ -386,15 +407,16 @@ def memory(folder: Path, seconds: float) -> None:
     path = TINY.save(folder)
     begun = begin(f"sqlite:///{folder}/tiny.db", TINY, path)
     sent = begun.classify(TINY.body(*range(4)))
-    taken = []
+    taken, start = [], time.perf_counter()
     with service(begun.url, path) as (pid, port):
+        started = time.perf_counter() - start
         for _ in range(11):
             load([port], always(sent), seconds=seconds / 11, connections=16)
             taken.append(resident(pid))
     slope = np.polyfit(np.arange(10) * seconds / 11 / 60, taken[1:], 1)[0]
     print(
         f"memory over {seconds / 60:.1f} minutes: {taken[1]:.0f} MB after a while, {taken[-1]:.0f} MB "
-        f"at the end, {slope:+.2f} MB a minute"
+        f"at the end, {slope:+.2f} MB a minute; {started:.1f} s from its start to its first answer"
     )
 
 
@@ -428,8 +450,23 @@ def enrolling(
     return lambda: next(left, None)
 
 
+def enrolling_many(begun: Begun, count: int, first: int) -> Callable[[], bytes | None]:
+    """Requests that enrol a new image of each of 32 classes."""
+    path, kind = f"/v1/classifiers/{begun.classifier}/examples", labelled.MEDIA_TYPE
+    labels = [f"class {number}" for number in range(TOGETHER)]
+    left = iter(
+        [
+            request(
+                path, begun.key, labelled.join(labels, TINY.body(*range(number, number + TOGETHER))), kind
+            )
+            for number in range(first, first + TOGETHER * count, TOGETHER)
+        ]
+    )
+    return lambda: next(left, None)
+
+
 def enrolments(folder: Path, seconds: float) -> None:
-    """On both stores, each example on the disk before the answer."""
+    """On both stores, each example on the disk before the answer; one a call, and 32 of as many classes."""
     with postgresql() as new:
         sorts: list[tuple[str, str, Sort | Code]] = [
             ("SQLite", f"sqlite:///{folder}/enrol.db", TINY),
@@ -447,6 +484,14 @@ def enrolments(folder: Path, seconds: float) -> None:
                     f"{name}: {found.rate:.0f} enrolments/s over {connections} connections, p99 "
                     f"{1000 * found.wait(0.99):.0f} ms; {dict(found.statuses)}"
                 )
+                if sort is TINY:
+                    images = enrolling_many(begun, int(60 * seconds), first=10**8 * connections)
+                    with service(url, path) as (_, port):
+                        many = load([port], images, seconds=seconds, connections=connections)
+                    print(
+                        f"{name}: {TOGETHER * many.rate:.0f} a second, {TOGETHER} a call: "
+                        f"{TOGETHER * many.rate / found.rate:.1f} times as many; {dict(many.statuses)}"
+                    )
 
 
 def processes(folder: Path, seconds: float) -> None:

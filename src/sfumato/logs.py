@@ -64,6 +64,8 @@ def event(logger: logging.Logger, level: int, message: str, **fields: Any) -> No
         message: what happened, in constant words; of lines of JSON alone.
         fields: fit for JSON; as text, the line is these and the id of the request.
     """
+    if not logger.isEnabledFor(level):
+        return
     if (noted := _CURRENT.get()) is not None:
         fields = {"request": noted.id, **fields}
     logger.log(level, json.dumps(fields), extra={_FIELDS: {"message": message, **fields}})

@@ -128,7 +128,7 @@ class Shell:
     def _serve(self, arguments: list[str]) -> None:
         words = [sys.executable, "-m", "sfumato", *arguments, "--port", str(self._port)]
         self._services.append(subprocess.Popen(words, stdout=subprocess.DEVNULL))
-        for _ in range(600):
+        for _ in range(3600):  # a busy machine starts two processes of PyTorch
             assert self._services[-1].poll() is None, "the service ended"
             with socket.socket() as asked:
                 if asked.connect_ex(("127.0.0.1", self._port)) == 0:

@@ -13,8 +13,10 @@ from sfumato.protect import parse
 from sfumato.serve import models
 from sfumato.serve.app import create
 from sfumato.serve.store import Store
+from sfumato.wire import labelled
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+schemathesis.serializer.alias(labelled.MEDIA_TYPE, "application/octet-stream")
 
 SPEC = "pixelize:cell=2"
 

@@ -29,11 +29,14 @@ from sfumato.serve import models
 from sfumato.serve.app import ServiceConfig, create
 from sfumato.serve.engine import Engine
 from sfumato.serve.models import Served
+from sfumato.serve.routes import direct
 from sfumato.serve.store import Example, Key, Store, StoreError, keys
+from sfumato.wire import labelled
 from sfumato.wire.messages import EnrolledExamples
 
 SPEC = "pixelize:cell=2"
 NOISY = "dp-pix:cell=2,epsilon=3,pixels=16"
+LABELLED = {"content-type": labelled.MEDIA_TYPE}
 RELEASE = {"content-type": wire.MEDIA_TYPE}
 PNG = {"content-type": "image/png"}
 
@@ -338,6 +341,7 @@ EVERYTHING = [
     ("POST", "/v1/classifiers", "write"),
     ("DELETE", "{place}", "write"),
     ("POST", "{place}/classes/amphora/examples", "write"),
+    ("POST", "{place}/examples", "write"),
     ("DELETE", "{place}/classes/amphora", "write"),
     ("DELETE", "{place}/examples/e", "write"),
     ("DELETE", "/v1/data", "admin"),
@@ -402,7 +406,7 @@ def test_questions_in_a_row_ask_the_database_for_nothing_but_the_version(
     statements: list[str] = []
     event.listen(site.store._engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
     site.classify(enrolled, 1)
-    assert [each.split()[:2] for each in statements] == [["begin"], ["SELECT", "classifiers.version"]]
+    assert [each.split()[:2] for each in statements] == [["begin"], ["SELECT", "classifiers.version,"]]
 
 
 def test_a_key_that_is_remembered_may_do_no_more_than_its_role(site: Site, enrolled: str):
@@ -417,7 +421,9 @@ def test_what_belongs_to_another_tenant_is_missing_and_no_different_from_what_no
     for method, path, _ in EVERYTHING:
         if "{place}" not in path:
             continue
-        more = {"content": body(0), "headers": RELEASE} if method == "POST" else {}
+        more: dict[str, Any] = {"content": body(0), "headers": RELEASE} if method == "POST" else {}
+        if path == "{place}/examples":
+            more = {"content": labelled.join(["cup"], body(0)), "headers": LABELLED}
         theirs = site.ask(method, path.format(place=enrolled), who="zoo admin", **dict(more))
         missing = site.ask(method, path.format(place=nobody), who="zoo admin", **dict(more))
         check_problem(theirs, 404, "you have no such object")
@@ -443,6 +449,89 @@ def test_a_key_stores_no_more_examples_than_its_quota(site: Site):
     reply = site.ask("POST", path, who=secret, content=body(0, 1), headers=RELEASE)
     assert reply.status_code == 403
     assert site.ask("GET", f"{place}/classes").json() == []
+
+
+@pytest.mark.parametrize("who", ["museum read", "zoo read", "sfumato_guessed", "", None])
+@pytest.mark.parametrize(
+    "query", ["", "?top=1", "?top=100", "?top=0", "?top=01", "?top=101", "?top=1&top=2", "?spec=x"]
+)
+def test_a_plain_question_is_answered_and_refused_as_one_that_the_framework_understands(
+    site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch, who: str | None, query: str
+):
+    asked = [
+        (f"{place}/classify{query}", {"content": content, "headers": RELEASE})
+        for place in (enrolled, "/v1/classifiers/" + "0" * 24, "/v1/classifiers/a.b")
+        for content in (body(0), b"")
+    ]
+    ours = [site.ask("POST", path, who=who, **dict(more)) for path, more in asked]
+    monkeypatch.setattr(direct, "plain", lambda request: None)
+    theirs = [site.ask("POST", path, who=who, **dict(more)) for path, more in asked]
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one.status_code, one.content) == (other.status_code, other.content)
+        assert set(one.headers) == set(other.headers)
+
+
+# Many classes in one call.
+
+
+def many(site: Site, place: str, labels: list[str], sent: bytes, **more: Any) -> httpx.Response:
+    content = labelled.join(labels, sent)
+    return site.ask("POST", f"{place}/examples", content=content, headers=LABELLED, **more)
+
+
+def test_images_of_many_classes_are_enrolled_by_one_call_as_by_many(site: Site):
+    place, other = site.begin(), site.begin(name="cups")
+    reply = many(site, place, ["cup", "jug", "cup"], body(0, 1, 2))
+    assert reply.status_code == 201
+    found = reply.json()["classes"]
+    assert [(each["label"], each["new"], each["known"]) for each in found] == [("cup", 2, 0), ("jug", 1, 0)]
+    assert [len(each["examples"]) for each in found] == [2, 1]
+    site.enrol(other, "cup", 0, 2)
+    site.enrol(other, "jug", 1)
+    for one, alone in zip(site.classify(place, 0, 1, 3), site.classify(other, 0, 1, 3), strict=True):
+        pairs = list(zip(one["guesses"], alone["guesses"], strict=True))
+        assert all(ours["label"] == theirs["label"] for ours, theirs in pairs)
+        for ours, theirs in pairs:  # embeddings do not depend on their batch, beyond rounding
+            assert ours["distance"] == pytest.approx(theirs["distance"], rel=1e-3, abs=1e-5)
+    again = many(site, place, ["cup", "jug", "cup"], body(0, 1, 2)).json()["classes"]
+    assert [(each["label"], each["new"], each["known"]) for each in again] == [("cup", 0, 2), ("jug", 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "sent", "status", "detail"),
+    [
+        (["cup"], body(0, 1), 422, "1 labels for 2 images: send one for each"),
+        (["cup", "a/b"], body(0, 1), 422, "the labels of a release: 1: "),
+        (["cup", "jug"], body(0, 1, spec="none"), 422, f"the model cells takes releases of {SPEC}"),
+        (["cup"] * 65, body(*range(65)), 422, "a release of 65 images, where 64 may come at once"),
+        (["cup", "jug"], body(0, 1)[:-1], 422, "bytes of images, where the header says"),
+    ],
+)
+def test_of_many_classes_none_is_kept_where_one_cannot_be(
+    site: Site, labels: list[str], sent: bytes, status: int, detail: str
+):
+    place = site.begin()
+    check_problem(many(site, place, labels, sent), status, detail)
+    assert site.ask("GET", f"{place}/classes").json() == []
+
+
+def test_one_call_for_many_classes_is_looked_at_by_the_guard_and_held_to_the_quota(site: Site):
+    place = site.begin(model="noisy")
+    smooth = torch.arange(8, dtype=torch.uint8).expand(1, 1, 8, 8) * 5 + 100
+    clear = wire.encode(Release(smooth.contiguous(), NOISY, (16, 16), 2))
+    check_problem(many(site, place, ["cup"], clear), 422, "image 1 has less noise than that has")
+    _, secret = site.store.create_key("museum", role="write", name="small", quota=1)
+    place = site.begin(name="cups")
+    check_problem(many(site, place, ["a", "b"], body(0, 1), who=secret), 403, "2 new examples, where 1")
+    assert site.ask("GET", f"{place}/classes").json() == []
+
+
+def test_a_release_without_labels_is_not_taken_for_one_that_has_them(site: Site):
+    place = site.begin()
+    reply = site.ask("POST", f"{place}/examples", content=body(0), headers=RELEASE)
+    check_problem(reply, 415, "a body of type application/vnd.sfumato.labelled-release is needed")
+    reply = site.ask("POST", f"{place}/examples", content=body(0), headers=LABELLED)
+    check_problem(reply, 422, "these bytes are no labelled release")
 
 
 # What is refused.

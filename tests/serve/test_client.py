@@ -46,6 +46,7 @@ from sfumato.serve import models
 from sfumato.serve.app import create
 from sfumato.serve.models import Served
 from sfumato.serve.store import Store, schema
+from sfumato.wire import labelled
 
 SPEC = "dp-pix:cell=4,epsilon=3"
 KEY = "sfumato_not-a-real-secret"
@@ -317,6 +318,56 @@ def test_many_images_are_sent_in_parts(cloud: Cloud):
     tensors = torch.randint(0, 256, (70, 3, SIDE, SIDE), generator=torch.Generator().manual_seed(0))
     assert device.enrol("anna", tensors.to(torch.uint8)).new == 70
     assert [wire.header(body).count for body in cloud.wire.bodies()] == [32, 32, 6]
+
+
+def test_images_of_many_classes_are_sent_together_and_charged_and_enrolled_as_each_alone(
+    cloud: Cloud, tmp_path: Path
+):
+    photos = cloud.photos(*range(35))
+    device = cloud.client()
+    with Ledger(cloud.ledger) as ledger:
+        ledger.set_budget(None, person="")
+    given = {"anna": photos[:1], "ben": photos[1:34], "carl": photos[34]}
+    found = device.enrol_many(given)
+    assert {label: (each.new, each.known) for label, each in found.items()} == {
+        **{"anna": (1, 0), "ben": (33, 0), "carl": (1, 0)}
+    }
+    sent = [each for each in cloud.wire.sent if each.url.path.endswith("/examples")]
+    parts = [labelled.split(each.content) for each in sent]
+    assert [labels for labels, _ in parts] == [["anna"] + ["ben"] * 31, ["ben"] * 2 + ["carl"]]
+    assert [wire.header(release).count for _, release in parts] == [32, 3]
+    with Ledger(cloud.ledger) as ledger:
+        charged = ledger.summary()
+    for label, each in given.items():  # the same releases, which are known and charged
+        assert device.enrol(label, each).new == 0
+    assert {label: each.new for label, each in device.enrol_many(given).items()} == dict.fromkeys(given, 0)
+    with Ledger(cloud.ledger) as ledger:
+        assert ledger.summary() == charged
+    assert sorted(found["ben"].examples) == sorted(device.enrol("ben", photos[1:34]).examples)
+    assert device.classify(photos[0])[0].label == "anna"
+
+
+def test_of_many_classes_an_image_beyond_a_budget_of_its_person_keeps_its_part_back(cloud: Cloud):
+    with Ledger(cloud.ledger) as ledger:
+        ledger.set_budget(Budget.parse("epsilon=4"), person="ben")
+    anna, first, second = cloud.photos(0, 1, 2)
+    with pytest.raises(BudgetExceededError, match="ben"):
+        cloud.client().enrol_many({"anna": anna, "ben": [first, second]})
+    assert not any(each.url.path.endswith("/examples") for each in cloud.wire.sent)
+
+
+def test_of_many_classes_an_image_that_cannot_be_read_is_reported_and_the_others_have_their_labels(
+    cloud: Cloud, tmp_path: Path
+):
+    damaged = tmp_path / "damaged.png"
+    damaged.write_bytes(b"\x89PNG\r\n\x1a\n")
+    anna, ben = cloud.photos(0, 1)
+    seen: list[Any] = []
+    given = {"e\u0301": [damaged, anna], "\u00e9": [], "ben": ben, "carl": damaged}
+    found = cloud.client().enrol_many(given, failed=lambda source, error: seen.append(source))
+    assert seen == [damaged, damaged]
+    assert {label: each.new for label, each in found.items()} == {"\u00e9": 1, "ben": 1, "carl": 0}
+    assert cloud.client().classify(anna)[0].label == "\u00e9"
 
 
 def test_an_image_that_cannot_be_read_stops_its_part_or_is_reported(cloud: Cloud, tmp_path: Path):

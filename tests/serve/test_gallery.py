@@ -11,7 +11,7 @@ from sfumato.learn.code_prototypes import CodePrototypes, Spread
 from sfumato.learn.prototypes import Refusal
 from sfumato.serve import gallery
 from sfumato.serve.gallery import Galleries, Together
-from sfumato.serve.store import Example, Key, NotFoundError, Store
+from sfumato.serve.store import Example, Key, NotFoundError, Store, search
 from sfumato.wire.messages import ImageAnswer
 
 
@@ -94,17 +94,42 @@ def test_galleries_that_were_asked_for_long_ago_are_let_go(kept, monkeypatch: py
     store, key, place = kept
     other = store.create_classifier("museum", name="other", model="m", by=key).id
     enrol(store, key, other, "cup", [9.0])
-    monkeypatch.setattr(gallery, "_MOST_BYTES", 20)  # one of two prototypes of two numbers has 16
+    monkeypatch.setattr(gallery, "_MOST_BYTES", 80)  # one of two prototypes of two numbers has 72
     galleries = Galleries(store)
     for each in (place, other, place):
         ask(galleries, each, 0.0)
     assert list(galleries._kept) == [("museum", place)]
 
 
-def test_a_large_gallery_is_searched_by_the_store(kept, monkeypatch: pytest.MonkeyPatch):
+def test_a_gallery_that_fits_is_never_left_to_the_store_whatever_is_enrolled(
+    kept, monkeypatch: pytest.MonkeyPatch
+):
+    store, key, place = kept
+    monkeypatch.setattr(search, "MANY", 2)
+    monkeypatch.setattr(store, "nearest", None)
+    galleries = Galleries(store)
+    for number in range(5):
+        enrol(store, key, place, f"cup {number}", [10.0 + number])
+        found = ask(galleries, place, 10.0 + number)[0].guesses[0]
+        assert (found.label, found.distance) == (f"cup {number}", 0.0)
+    assert list(galleries._kept) == [("museum", place)]
+
+
+def test_a_gallery_that_grows_too_large_is_left_to_the_store(kept, monkeypatch: pytest.MonkeyPatch):
+    store, key, place = kept
+    monkeypatch.setattr(gallery, "_MOST_BYTES", 80)  # two prototypes of two numbers have 72
+    galleries = Galleries(store)
+    assert ask(galleries, place, 0.0)[0].guesses[0].label == "amphora"
+    for value in (9.0, 9.5):
+        enrol(store, key, place, f"cup {value}", [value])
+        assert ask(galleries, place, value)[0].guesses[0].label == f"cup {value}"
+        assert not galleries._kept
+
+
+def test_a_gallery_that_is_too_large_to_keep_is_searched_by_the_store(kept, monkeypatch: pytest.MonkeyPatch):
     store, _, place = kept
     expected = ask(Galleries(store), place, 1.0)[0]
-    monkeypatch.setattr(gallery, "MANY", 2)
+    monkeypatch.setattr(gallery, "_MOST_BYTES", 30)  # a prototype of two numbers has 36
     galleries = Galleries(store)
     for _ in range(2):
         (found,) = ask(galleries, place, 1.0)
@@ -121,7 +146,7 @@ def test_a_large_gallery_refuses_by_the_number_of_examples_as_a_small_one_does(
     store, _, place = kept
     refusal = Refusal(threshold=0.6, accepted=0.95, refused=0.5)
     small = ask(Galleries(store), place, 1.0, 4.0, 2.9, refusal=refusal)
-    monkeypatch.setattr(gallery, "MANY", 2)
+    monkeypatch.setattr(gallery, "_MOST_BYTES", 30)  # a prototype of two numbers has 36
     large = ask(Galleries(store), place, 1.0, 4.0, 2.9, refusal=refusal)
     assert (
         [one.none_of_these for one in large] == [one.none_of_these for one in small] == [False, True, False]
@@ -177,7 +202,7 @@ def test_a_tie_is_broken_the_same_way_when_asked_again_in_any_company_and_by_any
     assert firsts(store, place, SIGNS, top=3) == named
     assert [firsts(store, place, [query])[0] for query in SIGNS] == named
     assert firsts(store, other, SIGNS) == named
-    monkeypatch.setattr(gallery, "MANY", 2)
+    monkeypatch.setattr(gallery, "_MOST_BYTES", 30)  # a prototype of two numbers has 36
     assert firsts(store, place, SIGNS) == named
 
 
@@ -269,7 +294,7 @@ def test_noisy_codes_are_refused_by_their_distance_whatever_the_shots(unequal):
 
 def test_a_gallery_that_the_store_searches_refuses_no_codes(unequal, monkeypatch: pytest.MonkeyPatch):
     store, place = unequal
-    monkeypatch.setattr(gallery, "MANY", 2)
+    monkeypatch.setattr(gallery, "_MOST_BYTES", 30)  # a prototype of two numbers has 36
     answers = Galleries(store).answer(
         "museum", place, torch.ones(1, 4), top=1, refusal=Refusal(0.0, 0.95, 0.5), codes=FLIPPED
     )

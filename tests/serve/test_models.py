@@ -99,8 +99,9 @@ def test_both_ways_to_compute_give_the_same_embeddings(tmp_path: Path):
     path = tmp_path / "m.safetensors"
     save_few_shot(path, "dp-pix:cell=4,epsilon=1,3")
     served = models.load(path)
-    example = models._example(served)[:3]
-    found = models._by_onnx(served.network, example)(example[:2])
+    example = models.example(served)[:3]
+    assert served.origin is not None
+    found = models._by_onnx(served.origin)(example[:2])
     torch.testing.assert_close(found, served.run(example)[:2], rtol=1e-4, atol=1e-5)
 
 
@@ -112,9 +113,9 @@ def test_the_fastest_is_one_of_the_two_and_is_named(tmp_path: Path, monkeypatch:
     def slower(inputs: torch.Tensor) -> torch.Tensor:
         return torch.stack([served.run(inputs) for _ in range(20)])[0]
 
-    monkeypatch.setattr(models, "_by_onnx", lambda network, example: slower)
+    monkeypatch.setattr(models, "_by_onnx", lambda origin: slower)
     assert models.fastest(served).by == "PyTorch"
-    monkeypatch.setattr(models, "_by_onnx", lambda network, example: served.run)
+    monkeypatch.setattr(models, "_by_onnx", lambda origin: served.run)
     quick = replace(served, run=slower)
     assert models.fastest(quick).by == "ONNX Runtime"
     assert models.fastest(quick).run is served.run

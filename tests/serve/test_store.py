@@ -33,6 +33,7 @@ from sfumato.serve.store import (
     Example,
     Key,
     NotFoundError,
+    Prototypes,
     QuotaError,
     Store,
     StoreError,
@@ -199,6 +200,63 @@ def test_of_examples_that_are_partly_known_the_others_are_new(store: Store, key:
     assert [each.examples for each in store.classes("museum", hats.id)] == [2]
 
 
+def test_examples_of_many_classes_are_enrolled_at_once_as_they_would_be_one_by_one(
+    store: Store, key: Key, hats: ClassifierInfo
+):
+    given = {"anna": some(1, 2), "bert": some(1), "carl": [example(3, weight=0.5), example(4)]}
+    store.enrol("museum", hats.id, "bert", some(1), by=key)
+    found = store.enrol_many("museum", hats.id, given, by=key)
+    assert {label: (each.new, each.known) for label, each in found.items()} == {
+        **{"anna": (2, 0), "bert": (0, 1), "carl": (2, 0)}
+    }
+    other = store.create_classifier("museum", name="caps", model="fs-pic", by=key)
+    for label in ("bert", "anna", "carl"):
+        store.enrol("museum", other.id, label, given[label], by=key)
+    one, many = store.prototypes("museum", other.id), store.prototypes("museum", hats.id)
+    assert one is not None
+    assert many is not None
+    assert (many.labels, many.examples) == (one.labels, one.examples)
+    np.testing.assert_array_equal(many.vectors, one.vectors)
+    np.testing.assert_array_equal(many.weights, one.weights)
+    assert store.classifier("museum", hats.id).version == 2
+    noted = [(line.label, line.examples) for line in store.audit("museum") if line.classifier == hats.id]
+    assert noted[:3] == [("carl", 2), ("anna", 2), ("bert", 1)]
+    again = store.enrol_many("museum", hats.id, given, by=key)
+    assert [again[label].new for label in given] == [0, 0, 0]
+    assert {label: set(each.examples) for label, each in again.items()} == {
+        label: set(each.examples) for label, each in found.items()
+    }
+
+
+@pytest.mark.parametrize("wrong", ["a label", "an embedding", "a dimension", "a quota", "a failure"])
+def test_of_many_classes_all_are_enrolled_or_none(
+    store: Store, hats: ClassifierInfo, wrong: str, monkeypatch: pytest.MonkeyPatch
+):
+    key, _ = store.create_key("museum", role="write", name="few", quota=4)
+    store.enrol("museum", hats.id, "anna", some(1), by=key)
+    before = everything(store)
+    given = {"anna": some(2), "bert": some(3)}
+    errors: dict[str, type[Exception]] = {"a quota": QuotaError, "a failure": RuntimeError}
+    match wrong:
+        case "a label":
+            given["tab\t"] = some(4)
+        case "an embedding":
+            given["carl"] = [Example("x", np.full(D, np.nan, np.float32))]
+        case "a dimension":
+            given["carl"] = [example(5, dimension=D + 1)]
+        case "a quota":
+            given["carl"] = some(4, 5)
+        case "a failure":
+
+            def fails(*_: object, **__: object) -> None:
+                raise RuntimeError
+
+            monkeypatch.setattr(classifiers, "_note", fails)
+    with pytest.raises(errors.get(wrong, DataError)):
+        store.enrol_many("museum", hats.id, given, by=key)
+    assert everything(store) == before
+
+
 def test_the_version_grows_with_every_change_and_tells_whether_there_is_one(
     store: Store, key: Key, hats: ClassifierInfo
 ):
@@ -207,19 +265,20 @@ def test_the_version_grows_with_every_change_and_tells_whether_there_is_one(
     store.forget_example("museum", hats.id, enrolled.examples[0], by=key)
     store.forget_class("museum", hats.id, "anna", by=key)
     assert store.classifier("museum", hats.id).version == 5
-    assert store.prototypes("museum", hats.id, newer_than=5) is None
-    found = store.prototypes("museum", hats.id, newer_than=4)
+    found = store.prototypes("museum", hats.id)
     assert found is not None
     assert (found.version, found.labels, found.vectors.shape) == (5, (), (0, D))
+    assert store.prototypes("museum", hats.id, known=found) is None
 
 
 def test_what_one_process_enrolled_another_sees_at_once(
     url: str, store: Store, key: Key, hats: ClassifierInfo, open_store: Open
 ):
     other = open_store(url)
-    assert other.prototypes("museum", hats.id, newer_than=0) is None
+    known = other.prototypes("museum", hats.id)
+    assert other.prototypes("museum", hats.id, known=known) is None
     store.enrol("museum", hats.id, "anna", some(1), by=key)
-    found = other.prototypes("museum", hats.id, newer_than=0)
+    found = other.prototypes("museum", hats.id, known=known)
     assert found is not None
     assert found.labels == ("anna",)
 
@@ -349,6 +408,37 @@ def test_what_is_forgotten_is_not_in_the_files_of_sqlite_any_more(tmp_path: Path
     assert not any(found())
 
 
+def brought_up_to_date(store: Store, hats: ClassifierInfo, known: Prototypes | None) -> Prototypes | None:
+    """The prototypes of now by those of before, which are those of who reads them all."""
+    whole = store.prototypes("museum", hats.id)
+    found = store.prototypes("museum", hats.id, known=known) or known
+    assert whole is not None
+    assert found is not None
+    for name in ("version", "labels", "examples"):
+        assert getattr(found, name) == getattr(whole, name)
+    for name in ("ids", "vectors", "weights"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
+    return found
+
+
+def test_of_prototypes_that_are_known_only_those_that_changed_are_read(
+    store: Store, key: Key, hats: ClassifierInfo, monkeypatch: pytest.MonkeyPatch
+):
+    for label in "abc":
+        store.enrol("museum", hats.id, label, some(1), by=key)
+    known = store.prototypes("museum", hats.id)
+    store.enrol_many("museum", hats.id, {"b": some(2), "d": some(1, 2)}, by=key)
+    read = []
+    real = store._decoded
+    monkeypatch.setattr(
+        store, "_decoded", lambda rows: read.append([row.label for row in rows]) or real(rows)
+    )
+    found = store.prototypes("museum", hats.id, known=known)
+    assert read == [["b", "d"]]
+    assert found is not None
+    assert (found.labels, found.examples) == (tuple("abcd"), (1, 2, 1, 2))
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_prototypes_are_those_of_the_examples_after_any_mix_of_calls(
     store: Store, key: Key, hats: ClassifierInfo, seed: int
@@ -356,7 +446,9 @@ def test_prototypes_are_those_of_the_examples_after_any_mix_of_calls(
     draw = random.Random(seed)
     held: dict[str, dict[str, Example]] = {}  # label -> id -> example
     changes = 0
+    kept = store.prototypes("museum", hats.id)
     for _ in range(60):
+        kept = brought_up_to_date(store, hats, kept)
         label = draw.choice("abc")
         mine = held.setdefault(label, {})
         action = draw.choice(["enrol", "enrol", "enrol", "forget", "class"])
@@ -396,6 +488,8 @@ def calls(store: Store, classifier: str, example_id: str, by: Key) -> dict[str, 
         "classifier": lambda: store.classifier(zoo, classifier),
         "delete_classifier": lambda: store.delete_classifier(zoo, classifier, by=by),
         "enrol": lambda: store.enrol(zoo, classifier, "anna", some(5), by=by),
+        "enrol_many": lambda: store.enrol_many(zoo, classifier, {"anna": some(5)}, by=by),
+        "count": lambda: store.count(zoo, classifier),
         "classes": lambda: store.classes(zoo, classifier),
         "forget_example": lambda: store.forget_example(zoo, classifier, example_id, by=by),
         "forget_class": lambda: store.forget_class(zoo, classifier, "anna", by=by),
@@ -804,6 +898,13 @@ def test_the_nearest_prototypes_are_those_of_an_exhaustive_search(
     check_nearest(store, hats, gallery)
 
 
+def test_in_parts_they_are_the_same(
+    store: Store, hats: ClassifierInfo, gallery: np.ndarray, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(search, "_PART", 7)
+    check_nearest(store, hats, gallery)
+
+
 def test_with_an_index_they_are_the_same_and_it_goes_with_the_classifier(
     postgresql_url: str, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ):
@@ -851,6 +952,42 @@ def test_queries_of_another_dimension_are_refused(store: Store, hats: Classifier
 
 
 # Tables.
+
+
+def test_a_store_of_the_last_migration_is_opened_without_what_migrates(sqlite_url: str):
+    folder = Path(database.__file__).parent / "migrations" / "versions"
+    assert max(path.name for path in folder.glob("0*.py")).startswith(database._LAST)
+    program = (
+        "import sys; from sfumato.serve.store import Store; Store(sys.argv[1]).close(); "
+        "assert 'alembic' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program, sqlite_url], check=True)
+
+
+def test_a_store_of_an_earlier_version_is_taken_along_with_all_it_has(new_url: str, open_store: Open):
+    store = open_store(new_url)
+    store.create_tenant("museum")
+    key, _ = store.create_key("museum", role="write", name="camera")
+    hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
+    store.enrol_many("museum", hats.id, {"anna": some(1), "bert": some(2)}, by=key)
+    before = store.prototypes("museum", hats.id)
+    for statement in (
+        "drop index classes_by_version",
+        "alter table classes drop column version",
+        "alter table classifiers drop column forgotten",
+        "update sfumato_version set version_num = '0001'",
+    ):
+        run(store, statement)
+    store.close()
+    store = open_store(new_url)
+    known = brought_up_to_date(store, hats, before)
+    assert known is not None
+    assert known.labels == ("anna", "bert")
+    store.enrol("museum", hats.id, "bert", some(3), by=key)
+    store.forget_class("museum", hats.id, "anna", by=key)
+    found = brought_up_to_date(store, hats, known)
+    assert found is not None
+    assert found.labels == ("bert",)
 
 
 def test_the_migrations_lead_to_the_tables_of_the_schema(new_url: str, open_store: Open):

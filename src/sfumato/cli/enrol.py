@@ -1,6 +1,7 @@
 """`sfumato enrol`: a folder of images becomes the classes of a service, protected before they leave."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +9,8 @@ import typer
 
 if TYPE_CHECKING:
     from sfumato.device.client import Client, Demanded
+
+_TOGETHER = 128  # images, four requests of them, between two lines of what was done
 
 URL = typer.Argument(help="Address of the service, such as https://cloud.example.")
 CLASSIFIER = typer.Argument(help="Its name.")
@@ -56,18 +59,25 @@ def enrol(
     if not classes:
         raise DataError(f"{folder}: has no sub-folder with images: make one for each class")
     failed: list[str] = []
+
+    def missed(source: object, error: Exception) -> None:
+        failed.append(str(error))
+
     with connect(url, key_file, spec, ledger, insecure=insecure) as cloud:
         if model is not None and classifier not in {each.name for each in cloud.classifiers()}:
             cloud.create(classifier, model)
-        for label, paths in classes.items():
-            enrolled = cloud.enrol(
-                label,
-                paths,
-                classifier=classifier,
-                failed=lambda source, error: failed.append(str(error)),
-                average=average,
-            )
-            print(f"{printable(label)}: {enrolled.new} enrolled, {enrolled.known} there already", flush=True)
+        for part in _parts(classes, 1 if average else _TOGETHER):
+            if average:
+                told = {
+                    label: cloud.enrol(label, paths, classifier=classifier, failed=missed, average=True)
+                    for label, paths in part.items()
+                }
+            else:
+                told = cloud.enrol_many(part, classifier=classifier, failed=missed)
+            for label, enrolled in told.items():
+                print(
+                    f"{printable(label)}: {enrolled.new} enrolled, {enrolled.known} there already", flush=True
+                )
     for message in failed:
         print(f"failed: {printable(message)}", file=sys.stderr)
     if failed:
@@ -114,6 +124,18 @@ def _accept(demanded: "Demanded") -> bool:
 
     typer.echo(printable(str(demanded)), err=True)
     return typer.confirm("Send images to it so, from now on?", err=True)
+
+
+def _parts(classes: dict[str, list[Path]], images: int) -> Iterator[dict[str, list[Path]]]:
+    """Classes in parts of at least so many images, as far as there are any."""
+    part: dict[str, list[Path]] = {}
+    for label, paths in classes.items():
+        part[label] = paths
+        if sum(map(len, part.values())) >= images:
+            yield part
+            part = {}
+    if part:
+        yield part
 
 
 def _classes(folder: Path) -> dict[str, list[Path]]:

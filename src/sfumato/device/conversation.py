@@ -7,33 +7,28 @@ whatever connection it has.
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeVar, cast
+from typing import TypeVar
 from urllib.parse import quote
 
-import torch
 from pydantic import TypeAdapter, ValidationError
-from torch import Tensor
 
 from sfumato import wire
-from sfumato.device import releasing
 from sfumato.device.addresses import checked_url, kept_label, quoted_label
 from sfumato.device.demands import Accept, Policy, Protecting, number_of, parsed, size_words, takes, words
 from sfumato.device.exchange import Request, ServiceError, Steps, exchange
-from sfumato.device.ledger import Ledger
-from sfumato.device.sources import Source, batches, folder_of, image_of
-from sfumato.device.survey import survey
-from sfumato.dp.mechanisms import fresh_noise
-from sfumato.errors import ConfigError, ImageError
-from sfumato.protect import Protection
-from sfumato.protect.code import Code
-from sfumato.protect.release import Release, Trained, made_of
+from sfumato.device.outgoing import Failed, Image, Outgoing, check_averages
+from sfumato.device.sources import Source, batches, listed
+from sfumato.errors import ConfigError
+from sfumato.protect.release import Trained
+from sfumato.wire import labelled
 from sfumato.wire.messages import (
     Answers,
     ClassifierInfo,
     ClassSummary,
+    EnrolledClasses,
     EnrolledExamples,
     Forgotten,
     ImageAnswer,
@@ -43,7 +38,6 @@ from sfumato.wire.messages import (
 _MOST_SIDE = 2048  # of images that a service may ask for
 _MOST_LISTED = 5  # models in a message
 
-Failed = Callable[[Source, ImageError], None]
 _Answer = TypeVar("_Answer")
 
 
@@ -69,6 +63,13 @@ class Enrolled:
     new: int
     known: int
     examples: tuple[str, ...]
+
+    def with_part(self, part: EnrolledExamples) -> "Enrolled":
+        """These, and what the service says of some more."""
+        return Enrolled(self.new + part.new, self.known + part.known, (*self.examples, *part.examples))
+
+
+_NOTHING = Enrolled(0, 0, ())
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,10 @@ class Conversation:
         self._key = key
         self._chosen = parsed(protection) if isinstance(protection, str) else protection
         self._policy = Policy(self.url, self._chosen, accept, ledger)
-        self._ledger = ledger
+        self._outgoing = Outgoing(ledger)
         self._default = classifier
         self._retries = retries
         self._subjects: dict[str, _Subject] = {}
-        self._surveyed = False
 
     def headers(self, request: Request) -> dict[str, str]:
         """What is sent with a request."""
@@ -149,19 +149,41 @@ class Conversation:
         label = kept_label(label)
         path = f"/classes/{quoted_label(label)}/examples"
         subject = yield from self._subject(classifier, begin=True)
-        new, known, examples = 0, 0, list[str]()
-        parts: Iterable[Sequence[Source]] = batches(sources, subject.shape)
+        enrolled = _NOTHING
+        parts: Iterable[Sequence[Source]] = batches(listed(sources), subject.shape)
         if average:
-            _check_averages(subject.protection)
+            check_averages(subject.protection)
             parts = [list(chain.from_iterable(parts))]
         for batch in parts:
-            content = self._released(subject, batch, failed, person=label, average=average)
-            if content is None:
-                continue
-            enrolled = yield from self._send(EnrolledExamples, subject.path + path, content)
-            new, known = new + enrolled.new, known + enrolled.known
-            examples += enrolled.examples
-        return Enrolled(new, known, tuple(examples))
+            images = [Image(source, label) for source in batch]
+            sent = self._outgoing.released(subject.protection, images, subject.shape, failed, average=average)
+            if sent is not None:
+                part = yield from self._send(EnrolledExamples, subject.path + path, sent.content)
+                enrolled = enrolled.with_part(part)
+        return enrolled
+
+    def enrol_many(
+        self,
+        images: Mapping[str, Source | Iterable[Source]],
+        classifier: str | None,
+        failed: Failed | None,
+    ) -> Steps[dict[str, Enrolled]]:
+        """Make images examples of many classes."""
+        kept = [(kept_label(label), sources) for label, sources in images.items()]
+        subject = yield from self._subject(classifier, begin=True)
+        enrolled = {label: _NOTHING for label, _ in kept}
+        each = (Image(source, label) for label, sources in kept for source in listed(sources))
+        for batch in batches(each, subject.shape):
+            sent = self._outgoing.released(subject.protection, batch, subject.shape, failed)
+            if sent is not None:
+                content = labelled.join([str(person) for person in sent.people], sent.content)
+                path = f"{subject.path}/examples"
+                parts = yield from self._send(EnrolledClasses, path, content, kind=labelled.MEDIA_TYPE)
+                for part in parts.classes:
+                    if part.label not in enrolled:
+                        raise ServiceError(f"{self.url}: an answer about a class that was not sent")
+                    enrolled[part.label] = enrolled[part.label].with_part(part)
+        return enrolled
 
     def classify(
         self, sources: Source | Iterable[Source], classifier: str | None, top: int
@@ -169,9 +191,11 @@ class Conversation:
         """The guesses for each image."""
         subject = yield from self._subject(classifier, begin=False)
         guesses: list[list[Guess]] = []
-        for batch in batches(sources, subject.shape):
-            content = self._released(subject, batch, None, person=None)
-            answers = yield from self._send(Answers, f"{subject.path}/classify?top={top}", content)
+        for batch in batches(listed(sources), subject.shape):
+            images = [Image(source) for source in batch]
+            sent = self._outgoing.released(subject.protection, images, subject.shape)
+            assert sent is not None  # what cannot be read is raised
+            answers = yield from self._send(Answers, f"{subject.path}/classify?top={top}", sent.content)
             if len(answers.images) != len(batch):
                 raise ServiceError(f"{self.url}: {len(answers.images)} answers for {len(batch)} images")
             guesses += [_guesses(answer) for answer in answers.images]
@@ -189,10 +213,12 @@ class Conversation:
         forgotten = yield from self._ask(Forgotten, Request("DELETE", path + below, again=False))
         return forgotten.forgotten
 
-    def _send(self, kind: type[_Answer], path: str, content: bytes | None) -> Steps[_Answer]:
+    def _send(
+        self, answer: type[_Answer], path: str, content: bytes, *, kind: str = wire.MEDIA_TYPE
+    ) -> Steps[_Answer]:
         """Send releases: the same ones again change nothing."""
-        request = Request("POST", path, again=True, content=content, kind=wire.MEDIA_TYPE)
-        return (yield from self._ask(kind, request))
+        request = Request("POST", path, again=True, content=content, kind=kind)
+        return (yield from self._ask(answer, request))
 
     def _ask(self, kind: type[_Answer], request: Request) -> Steps[_Answer]:
         """Send a request, and read the reply as a message of the API."""
@@ -274,64 +300,6 @@ class Conversation:
                 raise
             return other
 
-    # Releases.
-
-    def _released(
-        self,
-        subject: _Subject,
-        sources: Sequence[Source],
-        failed: Failed | None,
-        *,
-        person: str | None,
-        average: bool = False,
-    ) -> bytes | None:
-        """What leaves of some images, all of one person where that is known; None where nothing does."""
-        read: list[tuple[Source, Tensor]] = []
-        for source in sources:
-            try:
-                read.append((source, image_of(source, subject.shape)))
-            except ImageError as error:
-                if failed is None:
-                    raise
-                failed(source, error)
-        # A private feature or a code is charged, kept and given out as the release of an image is.
-        protection = cast(Protection, subject.protection)
-        try:
-            released = self._charged(protection, read, person, average)
-        except ImageError:
-            if failed is None:
-                raise
-            released = self._charged(protection, _hidden(protection, read, failed), person, average)
-        return None if released is None else wire.encode(released, made_of=made_of(protection))
-
-    def _charged(
-        self, protection: Protection, read: list[tuple[Source, Tensor]], person: str | None, average: bool
-    ) -> Release | None:
-        if not read:
-            return None
-        # Opened here: a ledger is for one thread, and a client for any number.
-        with Ledger(self._ledger) as ledger:
-            if not self._surveyed:
-                survey(ledger)
-                self._surveyed = True
-            images = torch.stack([image for _, image in read])
-            folders = [folder_of(source) for source, _ in read]
-            if average:
-                code = cast(Code, protection)
-                together = releasing.averaged_release(code, images, ledger, folders=folders, person=person)
-                return cast(Release, together[0])
-            people = [person] * len(read)
-            return releasing.release(protection, images, ledger, folders=folders, people=people)
-
-
-def _check_averages(protection: Protecting) -> None:
-    """Raise ConfigError unless releases of a protection can be averaged here."""
-    if not isinstance(protection, Code):
-        raise ConfigError(
-            f"{protection.spec}: codes alone are averaged on the device: protect by code:artefact=..., or "
-            "enrol each image by itself"
-        )
-
 
 def _no_classifier(name: str) -> ConfigError:
     return ConfigError(f"no classifier is called {name!r}: enrol an example, create it, or name another")
@@ -339,23 +307,6 @@ def _no_classifier(name: str) -> ConfigError:
 
 def _path_of(info: ClassifierInfo) -> str:
     return f"/v1/classifiers/{quote(info.id, safe='')}"
-
-
-def _hidden(
-    protection: Protection, read: list[tuple[Source, Tensor]], failed: Failed
-) -> list[tuple[Source, Tensor]]:
-    """The images whose releases are not nearly themselves; `failed` is told of the others."""
-    hidden = []
-    for source, image in read:
-        try:
-            # To look at alone: no noise is drawn where this is asked, and nothing of it leaves.
-            released = protection.release(image[None], fresh_noise())
-            releasing.check_differs(protection, image[None], released)
-        except ImageError as error:
-            failed(source, error)
-        else:
-            hidden.append((source, image))
-    return hidden
 
 
 def _guesses(answer: ImageAnswer) -> list[Guess]:

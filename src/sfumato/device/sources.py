@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from PIL import Image, ImageOps
 from torch import Tensor
@@ -12,20 +13,27 @@ from torch import Tensor
 from sfumato import images
 from sfumato.errors import ImageError
 
+_Image = TypeVar("_Image")
+
 Source = str | os.PathLike[str] | Image.Image | Tensor
 
 _MOST_IMAGES = 32  # of a request
 _MOST_VALUES = 8_000_000  # pixels in all channels of a request
 
 
-def batches(sources: Source | Iterable[Source], shape: tuple[int, int, int]) -> Iterator[list[Source]]:
-    """The images of each request, of (C, H, W). One image stands for itself."""
+def listed(sources: Source | Iterable[Source]) -> Iterable[Source]:
+    """Images, of which one stands for itself."""
     single = isinstance(sources, str | os.PathLike | Image.Image)
     if single or (isinstance(sources, Tensor) and sources.ndim == 3):
-        sources = [sources]  # type: ignore[list-item]
+        return [sources]  # type: ignore[list-item]
+    return sources  # type: ignore[return-value]
+
+
+def batches(images: Iterable[_Image], shape: tuple[int, int, int]) -> Iterator[list[_Image]]:
+    """The images of each request, of (C, H, W)."""
     values = shape[0] * shape[1] * shape[2]
     count = max(1, min(_MOST_IMAGES, _MOST_VALUES // values))
-    left = iter(sources)  # type: ignore[arg-type]
+    left = iter(images)
     while batch := list(islice(left, count)):
         yield batch
 

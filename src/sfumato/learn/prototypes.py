@@ -96,13 +96,20 @@ _LEAST = 1e-6
 _ROUNDING = 1e-5
 
 
-def prototype_logits(queries: Tensor, prototypes: Tensor) -> Tensor:
+def prototype_logits(queries: Tensor, prototypes: Tensor, *, squares: Tensor | None = None) -> Tensor:
     """Minus the squared Euclidean distances. (..., Q, D) queries, (..., N, D) prototypes -> (..., Q, N).
 
     Source: Snell et al. 2017, Eq. (2); Parnami et al. 2022, Eq. (3).
+
+    Args:
+        queries, prototypes: see above.
+        squares: (..., N) squared norms of the prototypes, for who asks of the same ones again; None: they are
+            computed.
     """
+    if squares is None:
+        squares = prototypes.square().sum(-1)
     cross = queries @ prototypes.mT
-    return 2 * cross - queries.square().sum(-1, keepdim=True) - prototypes.square().sum(-1)[..., None, :]
+    return 2 * cross - queries.square().sum(-1, keepdim=True) - squares[..., None, :]
 
 
 def nearest(logits: Tensor, draw: torch.Generator) -> Tensor:

@@ -15,7 +15,8 @@ _MOST_KEY = 200  # characters
 _NO_KEY = "no valid key: send yours in the header x-api-key"
 _ROLES: tuple[Role, ...] = ("read", "write", "admin")  # each may do what those before it may
 
-_HEADER = APIKeyHeader(name="x-api-key", auto_error=False)
+HEADER = "x-api-key"
+_SCHEME = APIKeyHeader(name=HEADER, auto_error=False)
 
 
 async def admit(service: Service, secret: str | None) -> Key:
@@ -45,11 +46,12 @@ class Needs:
 
     def __init__(self, role: Role) -> None:
         self._role = role
+        self._enough = _ROLES[_ROLES.index(role) :]
 
-    async def __call__(self, service: Serving, secret: Annotated[str | None, Security(_HEADER)]) -> Key:
+    async def __call__(self, service: Serving, secret: Annotated[str | None, Security(_SCHEME)]) -> Key:
         """As `admit`. Raises Problem 403 for a key of a lesser role, too."""
         key = await admit(service, secret)
-        if _ROLES.index(key.role) < _ROLES.index(self._role):
+        if key.role not in self._enough:
             raise Problem(403, f"this needs a key of the role {self._role}, and yours is of {key.role}")
         return key
 

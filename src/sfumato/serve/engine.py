@@ -16,10 +16,11 @@ from sfumato.serve.models import Served
 
 @dataclass(frozen=True)
 class _Job:
-    """What one request wants embedded."""
+    """What one request wants embedded; `count` images."""
 
     model: Served
     inputs: Tensor
+    count: int
     arrived: float = field(default_factory=time.monotonic)
     future: Future[Tensor] = field(default_factory=Future)
 
@@ -57,6 +58,8 @@ class Engine:
         self._most_waiting = most_waiting
         self._observe = observe
         self._jobs: deque[_Job] = deque()
+        self._waiting = 0  # images of them
+        self._company = 0  # images of those for the model of the first
         self._changed = threading.Condition()
         self._closed = False
         self._seconds_an_image = 0.01  # follows what is measured
@@ -66,7 +69,7 @@ class Engine:
     @property
     def waiting(self) -> int:
         """How many images wait."""
-        return sum(len(job.inputs) for job in tuple(self._jobs))
+        return self._waiting
 
     @property
     def alive(self) -> bool:
@@ -79,19 +82,24 @@ class Engine:
         Raises:
             BusyError: the queue is full, or the server is closing.
         """
-        job = _Job(model, inputs)
+        job = _Job(model, inputs, len(inputs))
         with self._changed:
-            waiting = self.waiting
+            waiting = self._waiting
             if self._closed:
                 raise BusyError("the server is closing: send this to another one, or again later", seconds=5)
             # One request may be larger than the queue: it is taken where nothing waits.
-            if waiting and waiting + len(inputs) > self._most_waiting:
+            if waiting and waiting + job.count > self._most_waiting:
                 raise BusyError(
                     f"{waiting} images wait already: send this again later",
                     seconds=waiting * self._seconds_an_image,
                 )
             self._jobs.append(job)
-            self._changed.notify()
+            self._waiting += job.count
+            if model is self._jobs[0].model:
+                self._company += job.count
+            # In between the thread waits for company, and by the clock: to wake it would hold up others.
+            if len(self._jobs) == 1 or self._company >= self._most_batch:
+                self._changed.notify()
         return job.future
 
     def close(self) -> None:
@@ -103,7 +111,7 @@ class Engine:
 
     def _work(self) -> None:
         while jobs := self._next():
-            model, counts = jobs[0].model, [len(job.inputs) for job in jobs]
+            model, counts = jobs[0].model, [job.count for job in jobs]
             start = time.perf_counter()
             try:
                 inputs = torch.cat([job.inputs for job in jobs])
@@ -124,7 +132,7 @@ class Engine:
         with self._changed:
             while not self._jobs and not self._closed:
                 self._changed.wait()
-            while self._jobs and not self._closed and self._company() < self._most_batch:
+            while self._jobs and not self._closed and self._company < self._most_batch:
                 left = self._jobs[0].arrived + self._window - time.monotonic()
                 if left <= 0:
                     break
@@ -132,14 +140,12 @@ class Engine:
             chosen: list[_Job] = []
             room = self._most_batch
             for job in tuple(self._jobs):
-                if job.model is self._jobs[0].model and (not chosen or len(job.inputs) <= room):
+                if job.model is self._jobs[0].model and (not chosen or job.count <= room):
                     chosen.append(job)
-                    room -= len(job.inputs)
+                    room -= job.count
             for job in chosen:
                 self._jobs.remove(job)
+            self._waiting = sum(job.count for job in self._jobs)
+            self._company = sum(job.count for job in self._jobs if job.model is self._jobs[0].model)
         running = [job for job in chosen if job.future.set_running_or_notify_cancel()]
         return running or (self._next() if chosen else [])
-
-    def _company(self) -> int:
-        first = self._jobs[0].model
-        return sum(len(job.inputs) for job in self._jobs if job.model is first)

@@ -1,4 +1,8 @@
-"""The nearest classes of a query, among prototypes that are read anew whenever they changed.
+"""The nearest classes of a query, among prototypes that are kept in memory: what changed is read anew.
+
+A process keeps a GiB of their numbers, of all galleries together: more than three million prototypes of 64,
+with their labels beside them. There the search is exact. A gallery that does not fit is searched by the
+database, by an index where it is PostgreSQL.
 
 Codes of a few bits are often as far from several classes. Among these the order is drawn by a hash of the
 query and the labels: each comes first for as many queries, and a question that is asked again, in whatever
@@ -19,13 +23,14 @@ from torch import Tensor
 from sfumato.errors import needs_extra
 from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.prototypes import Refusal, prototype_logits
-from sfumato.serve.store import MANY, NotFoundError, Prototypes, Store
+from sfumato.serve.store import NotFoundError, Prototypes, Store
 from sfumato.wire.messages import GuessedClass, ImageAnswer
 
 with needs_extra("the server", "serve"):
     import anyio.to_thread
 
-_MOST_BYTES = 1 << 30  # of prototypes kept
+_MOST_BYTES = 1 << 30  # of the numbers that are kept of prototypes
+_BESIDE = 28  # bytes of a prototype beside its vector: id, weight, square and hash
 _LOOKED_AT = 100  # prototypes of a gallery that is too large to keep, over which probabilities are taken
 _MOST_TOGETHER = 64  # queries, unless one question has more
 _ROUNDING = 1e-5  # of the squares that a logit is made of: what cancelling loses, and more
@@ -37,40 +42,64 @@ class _Gallery:
     """The prototypes of a classifier at one moment, and what is computed of them once.
 
     Attributes:
-        version, labels: see store.Prototypes.
+        stored: as the store has them.
         vectors: (K, D) float32 prototypes.
+        squares: (K,) their squared norms.
         shots: of how many examples each is for a refusal, see CodePrototypes.posterior.
         hashes: (K,) uint64 of the labels, by which ties are broken.
     """
 
-    version: int
-    labels: tuple[str, ...]
+    stored: Prototypes
     vectors: Tensor
+    squares: Tensor
     shots: Sequence[float]
     hashes: np.ndarray
 
     @classmethod
-    def of(cls, stored: Prototypes, codes: CodePrototypes | None) -> "_Gallery":
-        """Of what the store has; `codes`: how prototypes are made, None for means."""
+    def of(
+        cls, stored: Prototypes, codes: CodePrototypes | None, before: "_Gallery | None" = None
+    ) -> "_Gallery":
+        """Of what the store has.
+
+        Args:
+            stored: see above.
+            codes: how prototypes are made; None for means.
+            before: the same classifier at another moment, some of whose labels may stand in their places.
+        """
         vectors = torch.from_numpy(stored.vectors)
         shots: Sequence[float] = stored.examples
         if codes is not None and stored.labels:
             weights, examples = torch.from_numpy(stored.weights), torch.tensor(stored.examples)
             vectors, counted = codes.posterior(vectors, weights, examples)
             shots = counted.tolist()
-        return cls(stored.version, stored.labels, vectors, shots, _hashes(stored.labels))
+        labels, hashes = stored.labels, np.zeros(0, np.uint64)
+        if before is not None and labels[: len(before.hashes)] == before.stored.labels:
+            hashes = before.hashes
+        hashes = np.concatenate([hashes, _hashes(labels[len(hashes) :])])
+        return cls(stored, vectors, vectors.square().sum(-1), shots, hashes)
+
+    @property
+    def bytes(self) -> int:
+        """What its numbers take."""
+        of_means = 0 if self.vectors.data_ptr() == self.stored.vectors.ctypes.data else self.vectors.nbytes
+        return _bytes_of(*self.stored.vectors.shape) + of_means
+
+
+def _bytes_of(count: int, dimension: int) -> int:
+    return count * (4 * dimension + _BESIDE)
 
 
 class Galleries:
-    """Prototypes of the classifiers that were asked for last. State: those, each of one version.
+    """Prototypes of the classifiers that were asked for last.
 
+    State: those, each of one version, no more of them than _MOST_BYTES; and which are searched by the store.
     Every question asks the store whether there is a newer version: what another process enrolled is there.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._kept: OrderedDict[tuple[str, str], _Gallery] = OrderedDict()
-        self._large: set[tuple[str, str]] = set()
+        self._elsewhere: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
 
     def answer(
@@ -86,10 +115,10 @@ class Galleries:
         """The nearest classes of (Q, D) embeddings, the nearest first; no guesses where no class is enrolled.
 
         A probability is the softmax of minus the squared Euclidean distances from the prototypes, over all
-        classes: Snell et al. 2017, Eq. (2). From 100,000 classes on, the nearest are found by the store;
-        probabilities are then over the 100 nearest, and ties among these. An index may miss the nearest of
-        all: then a query may be refused that is of that class. Prototypes are plain means there, and nothing
-        is refused of codes.
+        classes: Snell et al. 2017, Eq. (2). Of a gallery that is too large to keep, or has an index, the
+        nearest are found by the store; probabilities are then over the 100 nearest, and ties among these. An
+        index may miss the nearest of all: then a query may be refused that is of that class. Prototypes are
+        plain means there, and nothing is refused of codes.
 
         Args:
             tenant, classifier, queries: see above.
@@ -100,28 +129,22 @@ class Galleries:
         Raises:
             NotFoundError: no such classifier.
         """
-        of_store = None if codes is not None else refusal
-        if (tenant, classifier) in self._large:
-            return self._from_store(tenant, classifier, queries, top, of_store)
         gallery = self._gallery(tenant, classifier, codes)
-        if len(gallery.labels) >= MANY:
-            with self._lock:
-                self._large.add((tenant, classifier))
-                self._kept.pop((tenant, classifier), None)
-            threading.Thread(target=self._store.index, args=(tenant, classifier), daemon=True).start()
+        if gallery is None:
+            of_store = None if codes is not None else refusal
             return self._from_store(tenant, classifier, queries, top, of_store)
-        if not gallery.labels:
+        if not gallery.stored.labels:
             return [_answer([], None)] * len(queries)
         vectors = gallery.vectors
-        logits = prototype_logits(queries, vectors)
-        rows = _nearest(queries, gallery, logits, min(top, len(gallery.labels)))
+        logits = prototype_logits(queries, vectors, squares=gallery.squares)
+        rows = _nearest(queries, gallery, logits, min(top, len(gallery.stored.labels)))
         shares = logits.softmax(1).gather(1, rows)
         # Not from the logits, whose large terms cancel.
         squared = (queries[:, None] - vectors[rows]).square().sum(-1)
         answers = []
         for nearest, *numbers in zip(rows.tolist(), shares.tolist(), squared.tolist(), strict=True):
             guesses = [
-                GuessedClass(label=gallery.labels[row], probability=share, distance=distance)
+                GuessedClass(label=gallery.stored.labels[row], probability=share, distance=distance)
                 for row, share, distance in zip(nearest, *numbers, strict=True)
             ]
             refused = None
@@ -130,29 +153,40 @@ class Galleries:
             answers.append(_answer(guesses, refused))
         return answers
 
-    def _gallery(self, tenant: str, classifier: str, codes: CodePrototypes | None) -> _Gallery:
+    def _gallery(self, tenant: str, classifier: str, codes: CodePrototypes | None) -> _Gallery | None:
+        """The prototypes of now; None where the store searches them."""
         key = (tenant, classifier)
         with self._lock:
+            if key in self._elsewhere:
+                return None
             kept = self._kept.get(key)
+        if kept is None and _bytes_of(*self._store.count(tenant, classifier)) > _MOST_BYTES:
+            self._leave_to_store(key)
+            return None
         try:
-            newer = self._store.prototypes(
-                tenant, classifier, newer_than=None if kept is None else kept.version
-            )
+            newer = self._store.prototypes(tenant, classifier, known=None if kept is None else kept.stored)
         except NotFoundError:
             with self._lock:
                 self._kept.pop(key, None)
             raise
-        gallery = kept if newer is None else _Gallery.of(newer, codes)
-        assert gallery is not None  # without a version of ours, any is newer
+        gallery = kept if newer is None else _Gallery.of(newer, codes, kept)
+        assert gallery is not None  # without one of ours, any is newer
+        if gallery.bytes > _MOST_BYTES:  # it has grown
+            self._leave_to_store(key)
+            return gallery
         with self._lock:
             self._kept[key] = gallery
             self._kept.move_to_end(key)
-            while len(self._kept) > 1 and self._bytes() > _MOST_BYTES:
+            while sum(each.bytes for each in self._kept.values()) > _MOST_BYTES:
                 self._kept.popitem(last=False)
         return gallery
 
-    def _bytes(self) -> int:
-        return sum(gallery.vectors.nbytes for gallery in self._kept.values())
+    def _leave_to_store(self, key: tuple[str, str]) -> None:
+        """Let the store search a gallery from now on; meanwhile it makes an index, which takes minutes."""
+        with self._lock:
+            self._elsewhere.add(key)
+            self._kept.pop(key, None)
+        threading.Thread(target=self._store.index, args=key, daemon=True).start()
 
     def _from_store(
         self, tenant: str, classifier: str, queries: Tensor, top: int, refusal: Refusal | None

@@ -20,6 +20,7 @@ class Metrics:
     def __init__(self, waiting: Callable[[], int]) -> None:
         """`waiting`: how many images wait now."""
         self._registry = CollectorRegistry()
+        self._counts: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         named = ("method", "route")
         self._requests = Counter(
             "sfumato_requests", "Requests answered.", (*named, "status"), registry=self._registry
@@ -44,8 +45,12 @@ class Metrics:
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request; `route` is its template, never its path, which holds labels."""
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(method, route).observe(seconds)
+        counts = self._counts.get((method, route, status))
+        if counts is None:  # as many as there are templates and statuses
+            counts = self._requests.labels(method, route, str(status)), self._seconds.labels(method, route)
+            self._counts[method, route, status] = counts
+        counts[0].inc()
+        counts[1].observe(seconds)
 
     def computed(self, images: int, seconds: float) -> None:
         """Count a forward pass."""

@@ -37,6 +37,7 @@ from sfumato.protect.feature import load_extractor
 from sfumato.protect.parameters import artefact_digest
 from sfumato.protect.release import Release, made_of
 from sfumato.protect.spec import parse_as
+from sfumato.serve.graphs import Origin, exported
 from sfumato.wire import AnyRelease, portable
 
 MOST_REFERENCE = 512  # reference images that statistics are taken from
@@ -92,7 +93,7 @@ class Served:
         network: what `run` computes, for other ways to compute it; None where it computes nothing.
         by: what computes it.
         codes: how prototypes are made, of a code; None for means.
-        digest: the SHA-256 of the artefact's file; None where it was not read from one.
+        origin: what it was read from; None where from nothing.
     """
 
     name: str
@@ -106,7 +107,12 @@ class Served:
     network: nn.Module | None = None
     by: str = "PyTorch"
     codes: CodePrototypes | None = None
-    digest: str | None = None
+    origin: Origin | None = None
+
+    @property
+    def digest(self) -> str | None:
+        """The SHA-256 of the artefact's file; None where it was not read from one."""
+        return None if self.origin is None else self.origin.digest
 
     def weight(self, release: AnyRelease, demand: Demand) -> float:
         """What each image of a release weighs in a prototype."""
@@ -145,7 +151,8 @@ def load(
             f"{name!r} is not a name for a model: at most 64 letters, digits, '.', '_' and '-'; name it as "
             "NAME=ARTEFACT"
         )
-    return replace(_read(path, name, reference, size), digest=artefact_digest(os.fspath(path)))
+    origin = Origin(os.fspath(path), reference, size, artefact_digest(os.fspath(path)))
+    return replace(_read(path, name, reference, size), origin=origin)
 
 
 def _read(
@@ -172,26 +179,31 @@ def fastest(served: Served) -> Served:
     Both compute in float32. Without the extra `edge`, by PyTorch; an encoder that is a graph of ONNX is run
     by ONNX Runtime as it is.
     """
-    if served.network is None or any(isinstance(part, OnnxNetwork) for part in served.network.modules()):
+    if (
+        served.network is None
+        or served.origin is None
+        or any(isinstance(part, OnnxNetwork) for part in served.network.modules())
+    ):
         return served
-    example = _example(served)
+    inputs = example(served)
     try:
-        run = _by_onnx(served.network, example)
+        run = _by_onnx(served.origin)
     except MissingExtraError:
         return served
     times: dict[Callable[[Tensor], Tensor], list[float]] = {served.run: [], run: []}
     for compute in times:
-        compute(example)  # what is done once, at the first call
+        compute(inputs)  # what is done once, at the first call
     for _ in range(_MEASURED_RUNS):
         for compute, taken in times.items():
             start = time.perf_counter()
-            compute(example)
+            compute(inputs)
             taken.append(time.perf_counter() - start)
     best = min(times, key=lambda compute: statistics.median(times[compute]))
     return replace(served, run=run, by="ONNX Runtime") if best is run else served
 
 
-def _example(served: Served) -> Tensor:
+def example(served: Served) -> Tensor:
+    """What `run` takes, of a batch of black images."""
     _, height, width = served.shape
     batch = min(_MEASURED_BATCH, max(2, _MEASURED_PIXELS // (height * width)))
     images = torch.zeros(batch, *served.shape, dtype=torch.uint8)
@@ -210,21 +222,16 @@ def _by_torch(network: nn.Module) -> Callable[[Tensor], Tensor]:
     return run
 
 
-def _by_onnx(network: nn.Module, example: Tensor) -> Callable[[Tensor], Tensor]:
+def _by_onnx(origin: Origin) -> Callable[[Tensor], Tensor]:
     """Raises MissingExtraError where ONNX is not installed."""
+    graph = exported(origin)
     with needs_extra("ONNX Runtime", "edge"):
         import onnxruntime
-
-        from sfumato.edge.graphs import to_onnx
-
-    model = to_onnx(network, example, "images", ["embeddings"], any_batch=True)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors: a machine without a graphics card is no news
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
     def run(inputs: Tensor) -> Tensor:
         (embeddings,) = session.run(None, {"images": inputs.contiguous().numpy()})
@@ -423,7 +430,7 @@ def _made_of(protection: Protection) -> str | None:
 def _measured(served: Served, path: str | os.PathLike[str]) -> Served:
     """With the dimension that the network gives."""
     try:
-        embedding = served.run(_example(served)[:1])
+        embedding = served.run(example(served)[:1])
     except (RuntimeError, ValueError) as error:
         size = "x".join(map(str, served.shape))
         raise ArtefactError(f"{path}: its networks take no images of {size}: check --size") from error

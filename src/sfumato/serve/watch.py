@@ -25,7 +25,10 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-_LASTING = "public, max-age=31536000, immutable"  # parts of the page: their names change with what is in them
+_ENCODED = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+_LASTING = (
+    b"public, max-age=31536000, immutable"  # parts of the page: their names change with what is in them
+)
 _METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS"})
 _UNREADABLE = (
     "the address has bytes that are no UTF-8, such as %ff: write each letter as its UTF-8, as é is %C3%A9"
@@ -35,8 +38,8 @@ _UNREADABLE = (
 def _readable(scope: Scope) -> bool:
     """Whether an address is UTF-8: others would be read with a replacement for each byte, and be equal."""
     try:
-        unquote_to_bytes(scope.get("raw_path") or b"").decode()
-        unquote_to_bytes(scope["query_string"]).decode()
+        for part in (scope.get("raw_path") or b"", scope["query_string"]):
+            (unquote_to_bytes(part) if b"%" in part else part).decode()
     except UnicodeDecodeError:
         return False
     return True
@@ -70,15 +73,11 @@ class Watched:
                 message = {**message, "body": b""}
             if message["type"] == "http.response.start":
                 status = message["status"]
-                given = {name for name, _ in message["headers"]}
-                more = {**_HEADERS, "x-request-id": noted.id}
-                if b"cache-control" not in given:
+                headers = [*message["headers"], *_ENCODED, (b"x-request-id", noted.id.encode())]
+                if all(name != b"cache-control" for name, _ in message["headers"]):
                     lasting = status == 200 and scope["path"].startswith("/assets/")
-                    more["cache-control"] = _LASTING if lasting else "no-store"
-                message["headers"] = [
-                    *message["headers"],
-                    *((name.encode(), value.encode()) for name, value in more.items()),
-                ]
+                    headers.append((b"cache-control", _LASTING if lasting else b"no-store"))
+                message["headers"] = headers
             await send(message)
 
         try:

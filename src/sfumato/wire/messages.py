@@ -112,6 +112,18 @@ class EnrolledExamples(_Message):
     examples: list[str]
 
 
+class EnrolledClass(EnrolledExamples):
+    """The same, of the class with this label."""
+
+    label: str
+
+
+class EnrolledClasses(_Message):
+    """What was enrolled by one call: of each class that it named, in order."""
+
+    classes: list[EnrolledClass]
+
+
 class Forgotten(_Message):
     """How many examples were forgotten."""
 

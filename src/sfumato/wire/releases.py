@@ -9,6 +9,7 @@ of its file, and not the folders of the device that it lies in; what is in the f
 import hashlib
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -176,7 +177,7 @@ def decode(data: bytes, *, most_images: int, most_pixels: int) -> AnyRelease:
         shape = (head.channels, height, width)
         return release.unpack(_cut(packets, lengths), spec=head.spec, shape=shape)
     rows, columns = -(-height // head.cell), -(-width // head.cell)
-    _cut(packets, [head.count * head.channels * rows * columns])
+    _check_length(packets, head.count * head.channels * rows * columns)
     cells = np.frombuffer(packets, np.uint8).reshape(head.count, head.channels, rows, columns)
     return Release(torch.from_numpy(cells.copy()), head.spec, head.size, head.cell)
 
@@ -223,23 +224,33 @@ def _split(data: bytes) -> tuple[Header, memoryview]:
         raise DataError(f"a release of version {version}, and {_VERSION} is read here: update the older side")
     if length > min(_MOST_HEADER, len(data) - _PREFIX.size):
         raise DataError(f"a header of {length} bytes in a release of {len(data)}: damaged, or too long")
+    text = data[_PREFIX.size : _PREFIX.size + length]
+    return _parsed(text), memoryview(data)[_PREFIX.size + length :]
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: bytes) -> Header:
+    """The header that bytes are; devices send the same few again and again."""
     try:
-        found = _READER.validate_json(data[_PREFIX.size : _PREFIX.size + length])
+        return _READER.validate_json(text)
     except pydantic.ValidationError as error:
         problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, problem["loc"])) or "JSON"
         raise DataError(f"the header of a release: {place}: {problem['msg']}") from error
-    return found, memoryview(data)[_PREFIX.size + length :]
 
 
 def _cut(packets: memoryview, lengths: list[int]) -> list[bytes]:
     """The packets of these lengths, which must be all there is."""
-    if len(packets) != sum(lengths):
-        raise DataError(
-            f"{len(packets)} bytes of images, where the header says {sum(lengths)}: send whole releases"
-        )
+    _check_length(packets, sum(lengths))
     ends = np.cumsum([0, *lengths]).tolist()
     return [bytes(packets[start:end]) for start, end in pairwise(ends)]
+
+
+def _check_length(packets: memoryview, expected: int) -> None:
+    if len(packets) != expected:
+        raise DataError(
+            f"{len(packets)} bytes of images, where the header says {expected}: send whole releases"
+        )
 
 
 def _masked_lengths(packets: memoryview, head: ImageHeader) -> Iterator[int]:

@@ -2,4 +2,5 @@
 
 from sfumato.serve.routes import answers, classes, classifiers, examples, health, models, tenant
 
-RESOURCES = (models, classifiers, classes, examples, answers, tenant, health)
+# The first one is looked for first: answers are asked for most.
+RESOURCES = (answers, models, classifiers, classes, examples, tenant, health)

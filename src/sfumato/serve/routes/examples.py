@@ -1,4 +1,4 @@
-"""The examples of a class: enrolled as releases, kept as embeddings."""
+"""The examples of classes: enrolled as releases, kept as embeddings."""
 
 from torch import Tensor
 
@@ -7,10 +7,10 @@ from sfumato.errors import needs_extra
 from sfumato.serve import problems
 from sfumato.serve.access import Writer
 from sfumato.serve.bodies import Received, received
-from sfumato.serve.routes.parameters import RELEASE_BODY, Id, Label, Spec
+from sfumato.serve.routes.parameters import LABELLED_BODY, RELEASE_BODY, Id, Label, Spec
 from sfumato.serve.service import Serving, in_thread
 from sfumato.serve.store import Example
-from sfumato.wire.messages import EnrolledExamples, Forgotten
+from sfumato.wire.messages import EnrolledClass, EnrolledClasses, EnrolledExamples, Forgotten
 
 with needs_extra("the server", "serve"):
     from fastapi import APIRouter, Request
@@ -29,6 +29,27 @@ async def enrol(
 
     with service.room.share() as share:
         body = await received(service, request, share, tenant=key.tenant, classifier=classifier, spec=spec)
+        return await in_thread(keep, body, await service.embed(body.model, body.inputs))
+
+
+@router.post("/v1/classifiers/{classifier}/examples", status_code=201, openapi_extra=LABELLED_BODY)
+async def enrol_many(key: Writer, service: Serving, classifier: Id, request: Request) -> EnrolledClasses:
+    """Enrol images of many classes: all of them, or none."""
+
+    def keep(body: Received, embeddings: Tensor) -> EnrolledClasses:
+        assert body.labels is not None
+        given: dict[str, list[Example]] = {}
+        for label, example in zip(body.labels, _examples(body, embeddings), strict=True):
+            given.setdefault(label, []).append(example)
+        enrolled = service.store.enrol_many(key.tenant, classifier, given, by=key)
+        return EnrolledClasses(
+            classes=[EnrolledClass(label=label, **dict(each)) for label, each in enrolled.items()]
+        )
+
+    with service.room.share() as share:
+        body = await received(
+            service, request, share, tenant=key.tenant, classifier=classifier, with_labels=True
+        )
         return await in_thread(keep, body, await service.embed(body.model, body.inputs))
 
 

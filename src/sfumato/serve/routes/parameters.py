@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from sfumato import wire
 from sfumato.errors import needs_extra
 from sfumato.serve.bodies import PNG
+from sfumato.wire import labelled
 from sfumato.wire.messages import LABEL, as_kept, no_step
 
 with needs_extra("the server", "serve"):
@@ -28,7 +29,8 @@ def _digits(text: Any) -> Any:
     return text
 
 
-Id = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+ID = "^[A-Za-z0-9_-]{1,64}$"
+Id = Annotated[str, Path(pattern=ID)]
 AnyLabel = Annotated[str, Path(pattern=LABEL), AfterValidator(no_step)]  # of an earlier version, too
 Label = Annotated[AnyLabel, AfterValidator(as_kept)]
 DIGITS = BeforeValidator(_digits)
@@ -37,3 +39,4 @@ Spec = Annotated[str | None, Query(max_length=1000, description="Of a PNG: how i
 
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 RELEASE_BODY = {"requestBody": {"required": True, "content": {wire.MEDIA_TYPE: _BYTES, PNG: _BYTES}}}
+LABELLED_BODY = {"requestBody": {"required": True, "content": {labelled.MEDIA_TYPE: _BYTES}}}

@@ -11,14 +11,13 @@ does by itself, and in its write-ahead log until that is recycled; and no databa
 were made before: keep those no longer than you may keep what is in them.
 """
 
-from sfumato.serve.store.classifiers import Example
 from sfumato.serve.store.errors import ConflictError, NotFoundError, QuotaError, StoreError
+from sfumato.serve.store.examples import Example
 from sfumato.serve.store.keys import Key, Role
-from sfumato.serve.store.search import MANY, Neighbour, Prototypes
+from sfumato.serve.store.search import Neighbour, Prototypes
 from sfumato.serve.store.store import Store
 
 __all__ = [
-    "MANY",
     "ConflictError",
     "Example",
     "Key",

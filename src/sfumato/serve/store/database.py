@@ -14,16 +14,13 @@ from sfumato.serve.store.errors import ConflictError, StoreError
 from sfumato.serve.store.schema import tenants
 
 with needs_extra("the store", "serve"):
-    import alembic.command
-    from alembic.config import Config
-    from alembic.migration import MigrationContext
-    from alembic.script import ScriptDirectory
-    from sqlalchemy import Connection, create_engine, event, func, inspect, select
+    from sqlalchemy import Connection, create_engine, event, func, inspect, select, text
     from sqlalchemy.engine import URL, make_url
     from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 _WAIT = 30  # seconds for another writer, or for a free connection
 _VERSIONS = "sfumato_version"  # the table with the last migration
+_LAST = "0002"  # of the migrations there are
 _LOCK = 0x5346554D  # "SFUM": PostgreSQL's advisory lock around migrations
 
 
@@ -143,13 +140,18 @@ class Database:
             raise
 
     def _migrate(self) -> None:
+        with self._engine.begin() as connection:
+            if _revision(connection) == _LAST:
+                return
+        # Not at import: a store of the present version has no need of it, and it has 13 MB.
+        with needs_extra("the store", "serve"):
+            import alembic.command
+            from alembic.config import Config
+            from alembic.script import ScriptDirectory
         config = Config()
         folder = Path(__file__).parent / "migrations"
         config.set_main_option("script_location", str(folder).replace("%", "%%"))
         scripts = ScriptDirectory.from_config(config)
-        with self._engine.begin() as connection:
-            if _revision(connection) == scripts.get_current_head():
-                return
         with self._writing() as connection:
             if self._postgresql:  # SQLite has one writer in any case
                 connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
@@ -228,7 +230,10 @@ def _begin(connection: Connection) -> None:
 
 
 def _revision(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection, opts={"version_table": _VERSIONS}).get_current_revision()
+    if not inspect(connection).has_table(_VERSIONS):
+        return None
+    revision: str | None = connection.scalar(text(f"select version_num from {_VERSIONS}"))
+    return revision
 
 
 def _cure(error: SQLAlchemyError | sqlite3.Error) -> str:

@@ -40,10 +40,15 @@ def of(table: Any, tenant: str) -> Any:
 
 
 def named(tenant: str, classifier: str) -> tuple[Any, Any]:
-    """The condition of one classifier. Raises NotFoundError for what no database could look for."""
+    """The condition of one classifier. Raises NotFoundError as check_id does."""
+    check_id(classifier)
+    return of(classifiers, tenant), classifiers.c.id == classifier
+
+
+def check_id(classifier: str) -> None:
+    """Raise NotFoundError for what no database could look for."""
     if not ID.fullmatch(classifier):
         raise no_classifier()
-    return of(classifiers, tenant), classifiers.c.id == classifier
 
 
 def for_update(query: Any) -> Any:

@@ -93,6 +93,7 @@ classifiers = Table(
     Column("created", Double, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("dimension", Integer),  # null until the first example
+    Column("forgotten", BigInteger, nullable=False, server_default="0"),  # version that lost a class last
     UniqueConstraint("tenant", "id"),
     UniqueConstraint("tenant", "name"),
 )
@@ -109,9 +110,13 @@ classes = Table(
     Column("sum", LargeBinary, nullable=False),  # (D,) float64, little-endian: weighted sum of embeddings
     Column("weight", Double, nullable=False),  # sum of the weights
     Column("vector", Vector, nullable=False),  # sum / weight, to search in
+    Column(
+        "version", BigInteger, nullable=False, server_default="0"
+    ),  # of the classifier, at its last change
     ForeignKeyConstraint(["tenant", "classifier"], ["classifiers.tenant", "classifiers.id"]),
     UniqueConstraint("tenant", "id"),
     UniqueConstraint("classifier", "label"),
+    Index("classes_by_version", "classifier", "version"),
 )
 
 examples = Table(

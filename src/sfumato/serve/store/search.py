@@ -1,14 +1,16 @@
 """The nearest prototypes: all of a classifier at once, or found in the database."""
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Any
 
 import numpy as np
 
 from sfumato.errors import DataError, needs_extra
 from sfumato.serve.store.database import Database
-from sfumato.serve.store.rows import WITH_CLASSES, named, no_classifier, of
+from sfumato.serve.store.rows import WITH_CLASSES, check_id, named, no_classifier, of
 from sfumato.serve.store.schema import classes, classifiers
 
 with needs_extra("the store", "serve"):
@@ -19,6 +21,12 @@ MANY = 100_000  # prototypes of a classifier, from which on `Search.index` makes
 
 _INDEXED = 2_000  # the longest vectors that pgvector's HNSW takes
 _CANDIDATES = 200  # of an HNSW search; pgvector takes up to 1,000
+_PART = 10_000  # prototypes of SQLite that are looked at together
+
+# Made once: to put it together takes as long as to ask it.
+_VERSION = select(classifiers.c.version, classifiers.c.forgotten).where(
+    classifiers.c.tenant == bindparam("tenant"), classifiers.c.id == bindparam("classifier")
+)
 
 
 @dataclass(frozen=True)
@@ -26,10 +34,27 @@ class Prototypes:
     """The classes of a classifier at one moment: a row of `vectors`, means, for each label."""
 
     version: int
+    ids: np.ndarray  # (K,) int64 of the classes, which grow
     labels: tuple[str, ...]
     vectors: np.ndarray  # (K, D) float32
     examples: tuple[int, ...]
     weights: np.ndarray  # (K,) float64, the sums of those of the examples
+
+    def with_changes(self, changed: "Prototypes") -> "Prototypes":
+        """These, with what was changed or begun since in its place; no class was forgotten meanwhile."""
+        places = np.searchsorted(self.ids, changed.ids)
+        known = places < len(self.ids)
+        known[known] = self.ids[places[known]] == changed.ids[known]
+        old, new = places[known], np.flatnonzero(~known)
+        vectors = np.concatenate([self.vectors, changed.vectors[new]])
+        weights = np.concatenate([self.weights, changed.weights[new]])
+        vectors[old], weights[old] = changed.vectors[known], changed.weights[known]
+        examples = [*self.examples, *(changed.examples[row] for row in new)]
+        for place, row in zip(old, np.flatnonzero(known), strict=True):
+            examples[place] = changed.examples[row]
+        labels = (*self.labels, *(changed.labels[row] for row in new))
+        ids = np.concatenate([self.ids, changed.ids[new]])
+        return Prototypes(changed.version, ids, labels, vectors, tuple(examples), weights)
 
 
 @dataclass(frozen=True)
@@ -44,45 +69,90 @@ class Neighbour:
 class Search(Database):
     """Prototypes, and those nearest to a query."""
 
-    def prototypes(self, tenant: str, classifier: str, *, newer_than: int | None = None) -> Prototypes | None:
-        """The prototypes of a classifier, all of one version; None where that is `newer_than` still."""
-        this = named(tenant, classifier)
-        # One statement sees one moment.
-        query = (
-            select(
-                *(classifiers.c.version, classifiers.c.dimension),
-                *(classes.c.label, classes.c.sum, classes.c.weight, classes.c.examples),
-            )
-            .select_from(WITH_CLASSES)
-            .where(*this)
-            .order_by(classes.c.id)
-        )
+    def prototypes(
+        self, tenant: str, classifier: str, *, known: Prototypes | None = None
+    ) -> Prototypes | None:
+        """The prototypes of a classifier, all of one version.
+
+        Args:
+            tenant, classifier: of which.
+            known: those of an earlier call, of which only what was changed since is read; unless a class was
+                forgotten since: then all are.
+
+        Returns:
+            None where those that are known are of the present version.
+        """
+        check_id(classifier)
         with self._reading() as connection:
-            version = connection.scalar(select(classifiers.c.version).where(*this))
-            if version is not None and version == newer_than:
+            found = connection.execute(_VERSION, {"tenant": tenant, "classifier": classifier}).one_or_none()
+            if found is None:
+                raise no_classifier()
+            if known is not None and found.version == known.version:
                 return None
-            rows = connection.execute(query).all()
+            if known is not None and found.forgotten <= known.version and known.labels:
+                # Its own look at `forgotten`: another may have been lost between the two statements.
+                changed = connection.execute(self._all_of(tenant, classifier, since=known.version)).all()
+                if changed and changed[0].forgotten <= known.version:
+                    return known.with_changes(self._decoded(changed))
+            rows = connection.execute(self._all_of(tenant, classifier)).all()
         if not rows:
             raise no_classifier()
-        version, dimension = rows[0][:2]
-        rows = [row for row in rows if row.label is not None]
-        sums = np.frombuffer(b"".join(row.sum for row in rows), "<f8").reshape(len(rows), dimension or 0)
-        weights = np.array([row.weight for row in rows])
-        return Prototypes(
-            version,
-            tuple(row.label for row in rows),
-            (sums / weights[:, None]).astype(np.float32),
-            tuple(row.examples for row in rows),
-            weights,
+        return self._decoded(rows)
+
+    def count(self, tenant: str, classifier: str) -> tuple[int, int]:
+        """How many prototypes a classifier has, and how many numbers each of them; 0 before the first."""
+        query = (
+            select(func.count(classes.c.id), func.coalesce(func.max(classifiers.c.dimension), 0))
+            .select_from(WITH_CLASSES)
+            .where(*named(tenant, classifier))
+            .group_by(classifiers.c.id)
         )
+        with self._reading() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None:
+            raise no_classifier()
+        return row[0], row[1]
+
+    def _all_of(self, tenant: str, classifier: str, *, since: int | None = None) -> Any:
+        """The statement for prototypes, which sees one moment; where there are no classes, a row of nulls.
+
+        `since`: those alone that were changed after that version.
+        """
+        # The same numbers: of PostgreSQL, the bytes of the sum are read sooner than the text of a vector.
+        numbers = classes.c.sum if self._postgresql else classes.c.vector
+        query = (
+            select(
+                *(classifiers.c.version, classifiers.c.dimension, classes.c.id, classes.c.label),
+                *(numbers, classes.c.weight, classes.c.examples, classifiers.c.forgotten),
+            )
+            .select_from(WITH_CLASSES)
+            .where(*named(tenant, classifier))
+            .order_by(classes.c.id)
+        )
+        return query if since is None else query.where(classes.c.version > since)
+
+    def _decoded(self, rows: Sequence[Any]) -> Prototypes:
+        """The prototypes of some rows of `_all_of`, at least one."""
+        version, dimension = rows[0].version, rows[0].dimension or 0
+        if rows[0].id is None:
+            none, vectors = np.zeros(0, np.int64), np.zeros((0, dimension), np.float32)
+            return Prototypes(version, none, (), vectors, (), np.zeros(0))
+        _, _, ids, labels, numbers, weights, examples, _ = zip(*rows, strict=True)
+        kind = "<f8" if self._postgresql else "<f4"
+        vectors = np.frombuffer(bytearray().join(numbers), kind).reshape(len(rows), dimension)
+        weighed = np.array(weights, np.float64)
+        if self._postgresql:
+            vectors = (vectors / weighed[:, None]).astype(np.float32)
+        return Prototypes(version, np.array(ids, np.int64), labels, vectors, examples, weighed)
 
     def nearest(
         self, tenant: str, classifier: str, queries: np.ndarray, *, count: int
     ) -> list[list[Neighbour]]:
-        """The classes with the nearest prototypes, found in the database: for galleries of 100,000 and more.
+        """The classes with the nearest prototypes, found in the database: for galleries too large to keep.
 
         Exact; or where `index` has made one, by an HNSW index, which may miss some (benchmarks/store.py).
-        SQLite reads all prototypes in every call: better keep them at hand, see `prototypes`.
+        Without one every call reads all prototypes, SQLite's a part at a time: better keep them at hand, see
+        `prototypes`.
 
         Args:
             tenant, classifier: where.
@@ -93,12 +163,7 @@ class Search(Database):
             DataError: queries of another dimension.
         """
         if not self._postgresql:
-            gallery = self.prototypes(tenant, classifier)
-            assert gallery is not None
-            if not gallery.labels:
-                return [[] for _ in queries]
-            _check_queries(queries, gallery.vectors.shape[1])
-            return _nearest(gallery, queries, count)
+            return self._nearest_of_all(tenant, classifier, queries, count)
         with self._reading() as connection:
             row = connection.execute(
                 select(classifiers.c.dimension).where(*named(tenant, classifier))
@@ -124,6 +189,23 @@ class Search(Database):
                 for query in queries
             ]
 
+    def _nearest_of_all(
+        self, tenant: str, classifier: str, queries: np.ndarray, count: int
+    ) -> list[list[Neighbour]]:
+        """By reading all, of which no more than a part is held."""
+        query = self._all_of(tenant, classifier).execution_options(yield_per=_PART)
+        nearest: list[list[Neighbour]] = [[] for _ in queries]
+        with self._reading() as connection:
+            there = False
+            for rows in connection.execute(query).partitions():
+                there, part = True, self._decoded(rows)
+                if part.labels:
+                    _check_queries(queries, part.vectors.shape[1])
+                    nearest = _nearest(part, queries, count, beside=nearest)
+        if not there:
+            raise no_classifier()
+        return nearest
+
     def index(self, tenant: str, classifier: str) -> bool:
         """Make `nearest` fast for a classifier of 100,000 classes and more: an HNSW index of its own.
 
@@ -136,18 +218,9 @@ class Search(Database):
         """
         if not self._postgresql:
             return False
-        of_classifier = (
-            select(func.count(classes.c.id), func.max(classifiers.c.dimension))
-            .select_from(WITH_CLASSES)
-            .where(*named(tenant, classifier))
-            .group_by(classifiers.c.id)
-        )
+        count, dimension = self.count(tenant, classifier)
         lock = int.from_bytes(hashlib.sha256(classifier.encode()).digest()[:7])
         with self._outside_transactions() as connection:
-            row = connection.execute(of_classifier).one_or_none()
-            if row is None:
-                raise no_classifier()
-            count, dimension = row
             if _has_index(connection, classifier):
                 return True
             if count < MANY or dimension > _INDEXED:
@@ -185,17 +258,19 @@ def _by_distance(tenant: str, classifier: str, dimension: int, count: int, *, by
     )
 
 
-def _nearest(gallery: Prototypes, queries: np.ndarray, count: int) -> list[list[Neighbour]]:
+def _nearest(
+    gallery: Prototypes, queries: np.ndarray, count: int, *, beside: Iterable[list[Neighbour]]
+) -> list[list[Neighbour]]:
+    """The nearest to each query, of a gallery and of those that were found before."""
     vectors = gallery.vectors.astype(np.float64)  # (K, D)
     squares = np.einsum("kd,kd->k", vectors, vectors)
     answers = []
-    for query in queries:  # one by one: all at once would take Q * K numbers
+    for query, before in zip(queries, beside, strict=True):  # one by one: all would take Q * K numbers
         distances = (squares - 2 * (vectors @ query) + query @ query).clip(min=0)
         rows = np.argpartition(distances, min(count, len(distances)) - 1)[:count]
         rows = rows[distances[rows].argsort(kind="stable")]
-        answers.append(
-            [Neighbour(gallery.labels[row], float(distances[row]), gallery.examples[row]) for row in rows]
-        )
+        found = [Neighbour(gallery.labels[row], float(distances[row]), gallery.examples[row]) for row in rows]
+        answers.append(nsmallest(count, [*before, *found], key=lambda one: one.squared_euclidean))
     return answers
 
 

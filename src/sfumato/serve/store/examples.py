@@ -1,0 +1,206 @@
+"""Examples in the tables: what is kept of each, and the prototype that the examples of a class give."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sfumato.errors import DataError, needs_extra
+from sfumato.serve.store.errors import QuotaError
+from sfumato.serve.store.keys import Key
+from sfumato.serve.store.rows import new_id, now, of
+from sfumato.serve.store.schema import classes, examples
+
+with needs_extra("the store", "serve"):
+    from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+
+_DIMENSION = 16_000  # the most that pgvector holds
+
+# Made once: to put statements together takes as long as to run them.
+_CLASSES = select(classes.c.label, classes.c.id, classes.c.sum, classes.c.weight, classes.c.examples).where(
+    classes.c.tenant == bindparam("tenant"),
+    classes.c.classifier == bindparam("classifier"),
+    classes.c.label.in_(bindparam("labels", expanding=True)),
+)
+_KNOWN = select(examples.c["class"], examples.c.digest, examples.c.id).where(
+    examples.c.tenant == bindparam("tenant"),
+    examples.c["class"].in_(bindparam("classes", expanding=True)),
+    examples.c.digest.in_(bindparam("digests", expanding=True)),
+)
+_OF_A_CLASS = (classes.c.tenant == bindparam("of_tenant"), classes.c.id == bindparam("of_id"))
+_UPDATE = (
+    update(classes)
+    .where(*_OF_A_CLASS)
+    .values(
+        {name: bindparam(f"new_{name}") for name in ("sum", "weight", "examples", "vector", "version")},
+    )
+)
+
+
+@dataclass(frozen=True)
+class Example:
+    """What is kept of one released image: its digest, its embedding, and what that weighs in a prototype."""
+
+    digest: str
+    embedding: np.ndarray  # (D,) float32
+    weight: float = 1.0
+
+
+def check(example: Example) -> None:
+    """Raise DataError for an embedding or a weight that cannot be kept."""
+    vector = example.embedding
+    if vector.ndim != 1 or not 1 <= len(vector) <= _DIMENSION:
+        raise DataError(f"an embedding of shape {vector.shape}: it is one row of 1 to {_DIMENSION:,} numbers")
+    if not np.isfinite(vector.astype(np.float32)).all():
+        raise DataError("an embedding that is not finite: nothing was enrolled")
+    if not 0 < example.weight < np.inf:
+        raise DataError(f"a weight of {example.weight}: it is above 0 and finite")
+
+
+def class_rows(connection: Connection, tenant: str, classifier: str, labels: Iterable[str]) -> dict[str, Any]:
+    """Id, sum, weight and examples of the classes of these labels, as far as there are any."""
+    wanted = {"tenant": tenant, "classifier": classifier, "labels": list(labels)}
+    return {row.label: row for row in connection.execute(_CLASSES, wanted)}
+
+
+def known(
+    connection: Connection, tenant: str, rows: Mapping[str, Any], wanted: Mapping[str, Mapping[str, Example]]
+) -> dict[str, dict[str, str]]:
+    """Of each label, digest and id of those of the wanted examples that its class has already.
+
+    Args:
+        connection, tenant: where.
+        rows: of `class_rows`.
+        wanted: examples by their digest, of each label.
+    """
+    found: dict[str, dict[str, str]] = {label: {} for label in wanted}
+    if rows:
+        labels = {row.id: label for label, row in rows.items()}
+        digests = list({digest for label in rows for digest in wanted[label]})
+        asked = {"tenant": tenant, "classes": list(labels), "digests": digests}
+        for class_id, digest, example in connection.execute(_KNOWN, asked):
+            if digest in wanted[labels[class_id]]:
+                found[labels[class_id]][digest] = example
+    return found
+
+
+def common_dimension(new: Iterable[Example], dimension: int | None) -> int:
+    """The dimension of a classifier with new examples; `dimension`: of those that it has."""
+    for example in new:
+        dimension = dimension or len(example.embedding)
+        if len(example.embedding) != dimension:
+            raise DataError(
+                f"an embedding of {len(example.embedding)} numbers, where this classifier has {dimension}: "
+                "embed with the model that the classifier was made for"
+            )
+    assert dimension is not None  # there is at least one
+    return dimension
+
+
+def check_quota(connection: Connection, by: Key, new: int) -> None:
+    """Raise QuotaError where a key would pass its quota by so many new examples."""
+    if by.quota is None:
+        return
+    mine = connection.scalar(
+        select(func.count()).select_from(examples).where(of(examples, by.tenant), examples.c.key == by.id)
+    )
+    assert mine is not None
+    if mine + new > by.quota:
+        raise QuotaError(
+            f"{new} new examples, where {max(by.quota - mine, 0)} of the {by.quota} of this key are "
+            "left: forget some, or ask the operator for a key with a larger quota"
+        )
+
+
+def add_to_classes(
+    connection: Connection,
+    tenant: str,
+    classifier: str,
+    rows: Mapping[str, Any],
+    new: Mapping[str, Sequence[Example]],
+    *,
+    version: int,
+) -> dict[str, int]:
+    """Add examples to the prototypes of their classes, and begin those that are new.
+
+    Args:
+        connection, tenant, classifier: where.
+        rows: of `class_rows`.
+        new: examples of each label, at least one.
+        version: of the classifier with them.
+
+    Returns:
+        The id of each class.
+    """
+    begun, changed = [], []
+    for label, given in new.items():
+        embeddings = np.stack([example.embedding for example in given]).astype(np.float64)  # (K, D)
+        weights = np.array([example.weight for example in given], np.float64)
+        total, weight, count = weights @ embeddings, float(weights.sum()), len(given)
+        row = rows.get(label)
+        if row is None:
+            own = {"tenant": tenant, "classifier": classifier, "label": label, "created": now()}
+            begun.append(own | {"version": version} | _prototype(total, weight, count))
+        else:
+            total = total + np.frombuffer(row.sum, "<f8")
+            columns = _prototype(total, weight + row.weight, count + row.examples) | {"version": version}
+            told = {f"new_{name}": value for name, value in columns.items()}
+            changed.append({"of_tenant": tenant, "of_id": row.id} | told)
+    ids = {label: row.id for label, row in rows.items()}
+    if begun:
+        inserted = connection.execute(insert(classes).returning(classes.c.label, classes.c.id), begun)
+        ids.update((row.label, row.id) for row in inserted)
+    if changed:
+        connection.execute(_UPDATE, changed)
+    return ids
+
+
+def keep(
+    connection: Connection,
+    tenant: str,
+    ids: Mapping[str, int],
+    new: Mapping[str, Sequence[Example]],
+    by: Key,
+) -> dict[str, list[str]]:
+    """Keep examples of each label; `ids`: of the classes. Returns the ids of the examples."""
+    created = now()
+    rows: dict[str, list[dict[str, Any]]] = {
+        label: [
+            {
+                **{"id": new_id(), "tenant": tenant, "class": ids[label], "key": by.id},
+                **{"digest": example.digest, "embedding": example.embedding.astype("<f4").tobytes()},
+                **{"weight": float(example.weight), "created": created},
+            }
+            for example in given
+        ]
+        for label, given in new.items()
+    }
+    connection.execute(insert(examples), [row for each in rows.values() for row in each])
+    return {label: [row["id"] for row in each] for label, each in rows.items()}
+
+
+def recompute(connection: Connection, tenant: str, class_id: int, *, version: int) -> bool:
+    """Make the prototype of a class from its examples. Returns False where there are none: it goes."""
+    rows = connection.execute(
+        select(examples.c.embedding, examples.c.weight).where(
+            of(examples, tenant), examples.c["class"] == class_id
+        )
+    ).all()
+    this = (of(classes, tenant), classes.c.id == class_id)
+    if not rows:
+        connection.execute(delete(classes).where(*this))
+        return False
+    embeddings = np.frombuffer(b"".join(row.embedding for row in rows), "<f4").reshape(len(rows), -1)
+    weights = np.array([row.weight for row in rows], np.float64)
+    prototype = _prototype(weights @ embeddings.astype(np.float64), float(weights.sum()), len(rows))
+    connection.execute(update(classes).where(*this).values(**prototype, version=version))
+    return True
+
+
+def _prototype(total: np.ndarray, weight: float, count: int) -> dict[str, Any]:
+    """The columns of a class that depend on its examples."""
+    return {
+        **{"sum": total.astype("<f8").tobytes(), "weight": weight, "examples": count},
+        **{"vector": (total / weight).astype(np.float32)},
+    }

@@ -1,0 +1,60 @@
+"""How a release of images of many classes travels: with the label of each image before it.
+
+    "SFML", version 1 (one byte), length of the labels (uint32, little-endian), labels (JSON), release
+
+The labels are an array of strings, one for each image in order; the release is as sfumato.wire.encode gives
+it. Labels are in the body here, and not in an address.
+"""
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Annotated
+
+import pydantic
+from pydantic import AfterValidator, TypeAdapter
+
+from sfumato.errors import DataError
+from sfumato.wire.messages import Label, no_step
+
+MEDIA_TYPE = "application/vnd.sfumato.labelled-release"
+
+_PREFIX = struct.Struct("<4sBI")
+_MAGIC, _VERSION = b"SFML", 1
+_MOST = 200_000  # bytes of labels: of 64 images, whatever their letters
+_READER = TypeAdapter(list[Annotated[Label, AfterValidator(no_step)]])
+
+
+def join(labels: Sequence[str], release: bytes) -> bytes:
+    """The bytes in which a release travels with the label of each of its images; `release`: encoded."""
+    text = json.dumps(list(labels), ensure_ascii=False).encode()
+    return b"".join([_PREFIX.pack(_MAGIC, _VERSION, len(text)), text, release])
+
+
+def split(data: bytes) -> tuple[list[str], bytes]:
+    """Labels, as they are kept, and the encoded release that `join` put together.
+
+    Whether there are as many labels as images, the caller sees when the release is decoded.
+
+    Raises:
+        DataError: damaged, of another program or version, or a label that cannot be.
+    """
+    if len(data) < _PREFIX.size:
+        raise DataError(f"{len(data)} bytes are no labelled release: send what sfumato.wire.labelled gives")
+    magic, version, length = _PREFIX.unpack_from(data)
+    if magic != _MAGIC:
+        raise DataError("these bytes are no labelled release: they begin otherwise")
+    if version != _VERSION:
+        raise DataError(
+            f"a labelled release of version {version}, and {_VERSION} is read here: update the older side"
+        )
+    end = _PREFIX.size + length
+    if length > min(_MOST, len(data) - _PREFIX.size):
+        raise DataError(f"labels of {length} bytes in a body of {len(data)}: damaged, or too long")
+    try:
+        labels = _READER.validate_json(data[_PREFIX.size : end])
+    except pydantic.ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, problem["loc"])) or "JSON"
+        raise DataError(f"the labels of a release: {place}: {problem['msg']}") from error
+    return labels, data[end:]
