@@ -13,13 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import mpmath
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from sfumato.errors import ConfigError
+from sfumato.threads import thread_count
 
 # Draws are made in chunks that stay in the cache; each chunk has a bit stream of its own, so that the
 # result of a seeded source does not depend on how many threads there are.
@@ -37,7 +38,7 @@ class Noise:
         self._stream = stream  # (call, chunk) -> random bytes
         self._calls = 0
 
-    def laplace(self, shape: tuple[int, ...], *, scale: Fraction) -> Tensor:
+    def laplace(self, shape: tuple[int, ...], *, scale: Fraction) -> NDArray[np.int64]:
         """Discrete Laplace noise, P(k) = (1 - q) / (1 + q) * q^|k|, q = exp(-1/scale). -> shape, int64.
 
         Added to an integer query of L1 sensitivity D with scale = D / epsilon, it is epsilon-DP
@@ -56,7 +57,7 @@ class Noise:
         coins = _laplace_coins(scale)
         return self._fill(shape, np.int64, lambda out, bits: _fill_laplace(out, bits, coins))
 
-    def discrete_gaussian(self, shape: tuple[int, ...], *, variance: Fraction) -> Tensor:
+    def discrete_gaussian(self, shape: tuple[int, ...], *, variance: Fraction) -> NDArray[np.int64]:
         """Discrete Gaussian noise, P(k) proportional to exp(-k^2 / (2 variance)). -> shape, int64.
 
         Added to an integer query of L2 sensitivity D with variance = D^2 / (2 rho), it is rho-zCDP
@@ -77,7 +78,7 @@ class Noise:
             shape, np.int64, lambda out, bits: _fill_discrete_gaussian(out, bits, variance, scale, coins)
         )
 
-    def rounded_gaussian(self, shape: tuple[int, ...], *, sigma: float, bound: int) -> Tensor:
+    def rounded_gaussian(self, shape: tuple[int, ...], *, sigma: float, bound: int) -> NDArray[np.int16]:
         """N(0, sigma^2) rounded to an integer, what lies beyond +-bound moved onto it. -> shape, int16.
 
         Rounding and bounding are post-processing of the Gaussian mechanism, and cost no privacy. A bound
@@ -95,7 +96,7 @@ class Noise:
         table = _gaussian_table(sigma, bound)
         return self._fill(shape, np.int16, lambda out, bits: _fill_from_table(out, bits, table))
 
-    def flips(self, shape: tuple[int, ...], *, probability: Fraction) -> Tensor:
+    def flips(self, shape: tuple[int, ...], *, probability: Fraction) -> NDArray[np.bool_]:
         """Which bits to flip, each by itself: 1 with exactly that probability. -> shape, bool.
 
         A bit that is flipped so is ε-DP with ε = ln((1 - p) / p) (Warner 1965).
@@ -111,7 +112,7 @@ class Noise:
         coin = _Coin(lambda length: (probability.numerator << length) // probability.denominator)
         return self._fill(shape, np.bool_, lambda out, bits: _fill_coins(out, bits, coin))
 
-    def other_words(self, words: Tensor, *, outputs: int, epsilon: Fraction) -> Tensor:
+    def other_words(self, words: NDArray[np.int64], *, outputs: int, epsilon: Fraction) -> NDArray[np.int64]:
         """Randomised response over k words: the truth with probability e^ε / (e^ε + k - 1), else another.
 
         ε-DP between any two words (Kairouz, Oh & Viswanath 2016). All others are equally likely.
@@ -129,15 +130,13 @@ class Noise:
         if not epsilon > 0:
             raise ConfigError(f"the epsilon of randomised response is above 0, got {float(epsilon):g}")
         lie = _Coin(_digits_of(lambda context: _lie(epsilon, outputs, context)))
-        lies = self._fill(tuple(words.shape), np.bool_, lambda out, bits: _fill_coins(out, bits, lie))
-        steps = self._fill(
-            tuple(words.shape), np.int64, lambda out, bits: _fill_below(out, bits, outputs - 1)
-        )
-        return torch.where(lies, (words + 1 + steps) % outputs, words)
+        lies = self._fill(words.shape, np.bool_, lambda out, bits: _fill_coins(out, bits, lie))
+        steps = self._fill(words.shape, np.int64, lambda out, bits: _fill_below(out, bits, outputs - 1))
+        return np.where(lies, (words + 1 + steps) % outputs, words)
 
     def _fill(
         self, shape: tuple[int, ...], dtype: type, fill: Callable[["np.ndarray", Bits], None]
-    ) -> Tensor:
+    ) -> NDArray[Any]:
         out: np.ndarray = np.empty(math.prod(shape), dtype)
         call, self._calls = self._calls, self._calls + 1
 
@@ -149,9 +148,9 @@ class Noise:
             for chunk in chunks:
                 work(chunk)
         else:
-            with ThreadPoolExecutor(min(len(chunks), torch.get_num_threads())) as pool:
+            with ThreadPoolExecutor(min(len(chunks), thread_count())) as pool:
                 list(pool.map(work, chunks))
-        return torch.from_numpy(out.reshape(shape))
+        return out.reshape(shape)
 
 
 def fresh_noise() -> Noise:

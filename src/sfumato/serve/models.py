@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -194,7 +195,7 @@ def fastest(served: Served) -> Served:
 def _example(served: Served) -> Tensor:
     _, height, width = served.shape
     batch = min(_MEASURED_BATCH, max(2, _MEASURED_PIXELS // (height * width)))
-    images = torch.zeros(batch, *served.shape, dtype=torch.uint8)
+    images = np.zeros((batch, *served.shape), np.uint8)
     return served.prepare(Release(images, served.demands[0].spec, (height, width)), served.demands[0])
 
 
