@@ -12,10 +12,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Context, Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
-import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
@@ -354,8 +353,12 @@ class _Table:
 class _Own(threading.local):
     """What each thread has for itself: the precision of mpmath's own context is shared by all."""
 
-    def __init__(self) -> None:
-        self.context = mpmath.MPContext()
+    @cached_property
+    def context(self) -> Any:
+        """For the digits of a normal distribution; imported here, since most noise has no need of it."""
+        import mpmath
+
+        return mpmath.MPContext()
 
 
 _own = _Own()
