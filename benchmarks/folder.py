@@ -45,7 +45,7 @@ def photograph(rng: np.random.Generator, side: int) -> Image.Image:
     """A smooth picture with a little grain: about as hard to encode as a photograph."""
     coarse = rng.normal(128, 50, (9, 9, 3)).clip(0, 255).astype(np.uint8)
     smooth = np.asarray(Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC), np.int16)
-    return Image.fromarray((smooth + rng.normal(0, 3, smooth.shape)).clip(0, 255).astype(np.uint8))
+    return Image.fromarray((smooth + rng.normal(0, 4, smooth.shape)).clip(0, 255).astype(np.uint8))
 
 
 def write_photographs(folder: Path, count: int, side: int) -> None:
