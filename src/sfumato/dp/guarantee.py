@@ -7,7 +7,6 @@ from decimal import ROUND_CEILING, Context
 from statistics import NormalDist
 from typing import Any, Literal
 
-
 from sfumato.dp import naming
 from sfumato.errors import ConfigError
 

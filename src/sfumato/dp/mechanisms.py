@@ -314,6 +314,9 @@ def _accept(sizes: np.ndarray, bits: Bits, variance: Fraction, scale: int) -> np
     return accepted
 
 
+_OPEN = -(1 << 15)  # stands in a table where a word settles nothing; no bound is as large
+
+
 class _Table:
     """An integer variable from -bound to bound, looked up by 16 uniform bits, or more where they tie."""
 
@@ -324,19 +327,19 @@ class _Table:
         # A word w stands for [w, w + 1) / 2^16; where a threshold lies in there, it settles nothing.
         cuts = self.thresholds >> np.uint64(48)
         self.values = (np.searchsorted(cuts, np.arange(1 << 16), side="right") - bound).astype(np.int16)
-        self.settled = np.ones(1 << 16, bool)
-        self.settled[cuts.astype(np.int64)] = False
+        self.values[cuts.astype(np.int64)] = _OPEN
 
     def settle(self, words: np.ndarray, bits: Bits) -> np.ndarray:
         """(n,) uint16 words that settle nothing -> (n,) values, from as many more bits as it takes."""
-        rest = np.frombuffer(bits(6 * words.size), np.uint8).reshape(-1, 6).astype(np.uint64)
-        long = words.astype(np.uint64)
-        for byte in rest.T:
-            long = long << np.uint64(8) | byte
+        long_bytes = np.empty((words.size, 8), np.uint8)  # the word and six more, the first the highest
+        long_bytes[:, :2] = words.astype(">u2")[:, None].view(np.uint8)
+        long_bytes[:, 2:] = np.frombuffer(bits(6 * words.size), np.uint8).reshape(-1, 6)
+        long = long_bytes.view(">u8")[:, 0].astype(np.uint64)
         below = np.searchsorted(self.thresholds, long, side="left")
-        up_to = np.searchsorted(self.thresholds, long, side="right")
-        for i in (below != up_to).nonzero()[0]:
-            below[i] = self._settle_one(int(long[i]), range(int(below[i]), int(up_to[i])), bits)
+        nearest = self.thresholds[np.minimum(below, len(self.thresholds) - 1)]
+        for i in (nearest == long).nonzero()[0]:
+            up_to = int(np.searchsorted(self.thresholds, long[i], side="right"))
+            below[i] = self._settle_one(int(long[i]), range(int(below[i]), up_to), bits)
         return below - self._bound
 
     def _settle_one(self, word: int, tied: range, bits: Bits) -> int:
@@ -377,6 +380,6 @@ def _gaussian_table(sigma: float, bound: int) -> _Table:
 
 def _fill_from_table(out: np.ndarray, bits: Bits, table: _Table) -> None:
     words = np.frombuffer(bits(2 * out.size), np.uint16)
-    np.take(table.values, words, out=out)
-    (open_,) = (~table.settled[words]).nonzero()
+    np.take(table.values, words, out=out, mode="clip")  # which needs no buffer; no word is out of range
+    (open_,) = (out == _OPEN).nonzero()
     out[open_] = table.settle(words[open_], bits)

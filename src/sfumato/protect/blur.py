@@ -16,6 +16,7 @@ from sfumato.protect.recognition import Floats, first_image
 from sfumato.protect.release import Release
 
 _PASSED = 0.03  # of the amplitude of a pattern, by a blur: finer ones are looked for
+_LARGE = 1 << 16  # pixels
 _ROUNDING = 1.0  # in grey levels, of blurring in whole numbers
 
 
@@ -23,11 +24,18 @@ def blur(images: Pixels, *, radius: float) -> Pixels:
     """Gaussian blur exactly as Pillow's GaussianBlur(radius). (N, C, H, W) uint8 -> the same.
 
     Source: Parnami et al. 2022, Sec. III-B, Eq. (4), who run Pillow. Its filter is three box blurs that
-    approximate a Gaussian of standard deviation `radius`, edges extended. Rows of all images and
-    channels are blurred as ONE tall picture, then columns: the same bytes without a call an image.
+    approximate a Gaussian of standard deviation `radius`, edges extended. Of small images the rows of all
+    of them and their channels are blurred as ONE tall picture, then columns: the same bytes without a call
+    an image. Of large ones a plane is a call, for a copy with swapped axes costs more than that.
     """
 
     def along_both(part: np.ndarray) -> np.ndarray:
+        if part.shape[2] * part.shape[3] >= _LARGE:
+            planes = part.reshape(-1, *part.shape[2:])
+            both = ImageFilter.GaussianBlur(radius)
+            return np.stack([np.asarray(Image.fromarray(plane).filter(both)) for plane in planes]).reshape(
+                part.shape
+            )
         return _blur_rows(_blur_rows(part, radius), radius)
 
     return map_batches(along_both, images)
