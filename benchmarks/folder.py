@@ -240,9 +240,7 @@ def main() -> None:
             for _ in range(options.repeats):  # the best of each counts
                 ours = protected(source, folder / "ours", spec, format_name, options.workers)
                 shutil.rmtree(folder / "ours.ledger")
-                sample = shutil.copy(
-                    min((folder / "ours").glob("0*")), folder / f"{spec} {format_name}"
-                )  # cached by name
+                sample = shutil.copy(min((folder / "ours").glob("0*")), folder / f"{spec} {format_name}")
                 shutil.rmtree(folder / "ours")
                 one = bare(source, folder / "bare", format_name, options.workers)
                 shutil.rmtree(folder / "bare")
