@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from sfumato.errors import ConfigError, SfumatoError, did_you_mean, needs_extra
+from sfumato.threads import limit_threads
 
 ENGINES = ("local", "ray")
 
@@ -37,7 +38,7 @@ class EngineConfig:
         name: "local" or "ray".
         workers: processes, or None for one a core. On "local", 1 is this process itself, and its threads are
             left as they are. Of a Ray cluster that runs already: the most of its places to use at once.
-        cpus: cores of each task, and threads that torch uses in it.
+        cpus: cores of each task, and threads that it uses.
         gpus: of each task, on Ray, which shows it as many; may be a fraction.
         address: of a Ray cluster; None for the one that RAY_ADDRESS names, or else one that is started here.
         keep_memory: whether processes of this machine keep what they free, for their next need. Giving it
@@ -176,7 +177,7 @@ def _begin(folder: Path, threads: int, keep_memory: bool) -> None:
         _keep_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that was started
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _use(threads)
+    limit_threads(threads)
 
 
 def _keep_freed_memory() -> None:
@@ -188,12 +189,6 @@ def _keep_freed_memory() -> None:
 
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of malloc.h
-
-
-def _use(threads: int) -> None:
-    import torch  # here, for it takes seconds, and who only names an engine does without
-
-    torch.set_num_threads(threads)
 
 
 def _end_with_parent() -> None:
@@ -315,7 +310,7 @@ def _on_a_node(
 ) -> tuple[Any, Exception | None]:
     """What a task gives, or raises: as a value, which reaches the driver as it is."""
     os.chdir(folder)
-    _use(threads)
+    limit_threads(threads)
     try:
         return task(*args, **kwargs), None
     except Exception as error:

@@ -18,7 +18,7 @@ import torch
 from commands import SCRIPT, Command
 
 import sfumato
-from sfumato import images
+from sfumato import data, images
 from sfumato.study import grid
 
 SECONDS = 120  # a process that needs longer hangs
@@ -94,6 +94,28 @@ def test_a_call_that_does_not_parse_is_answered_with_usage(command: Command, arg
 
 
 # What commands print
+
+SMALL = {
+    "faces": {"identities": 6, "images_per_identity": 2, "headwear": 6},
+    "glyphs": {"classes": 6, "drawers": 2},
+    "scenes": {"things": 6, "images_per_thing": 2, "backgrounds": 3},
+}
+
+
+@pytest.mark.parametrize("world", data.WORLDS)
+def test_data_info_draws_nothing_of_a_world_and_says_what_is_true_of_its_images(
+    command: Command, monkeypatch: pytest.MonkeyPatch, world: str
+):
+    drawn = data.load(world, size=16, **SMALL[world])
+    undrawn = data.load(world, size=16, **SMALL[world], drawn=False)
+    assert undrawn.images.is_meta
+    asked = []
+    monkeypatch.setattr(data, "load", lambda source, **settings: asked.append(settings) or undrawn)
+    said = command("data", "info", world).out
+    assert [settings["drawn"] for settings in asked] == [False]
+    assert said.startswith(f"{world}: 12 images, {drawn.images.shape[1]} x 16 x 16")
+    monkeypatch.setattr(data, "load", lambda source, **settings: drawn)
+    assert command("data", "info", world).out == said
 
 
 def test_data_info_counts_images_labels_and_splits(command: Command, tmp_path: Path):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -42,19 +43,19 @@ def audit_spec(
 class WrongNoise:
     """Laplace noise that somebody got wrong."""
 
-    def __init__(self, draw: Callable[[Noise, tuple[int, ...], Fraction], Tensor]) -> None:
+    def __init__(self, draw: Callable[[Noise, tuple[int, ...], Fraction], np.ndarray]) -> None:
         self._draw, self._noise = draw, seeded_noise(5)
 
-    def laplace(self, shape: tuple[int, ...], *, scale: Fraction) -> Tensor:
+    def laplace(self, shape: tuple[int, ...], *, scale: Fraction) -> np.ndarray:
         return self._draw(self._noise, shape, scale)
 
 
 def shared(axes: tuple[int, ...]) -> WrongNoise:
     """One draw for all places along some of the axes (N, C, h, w)."""
 
-    def draw(noise: Noise, shape: tuple[int, ...], scale: Fraction) -> Tensor:
+    def draw(noise: Noise, shape: tuple[int, ...], scale: Fraction) -> np.ndarray:
         smaller = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
-        return noise.laplace(smaller, scale=scale).expand(shape).clone()
+        return np.broadcast_to(noise.laplace(smaller, scale=scale), shape).copy()
 
     return WrongNoise(draw)
 

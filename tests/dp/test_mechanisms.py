@@ -11,7 +11,7 @@ import torch
 from scipy.stats import chi2_contingency, chisquare, norm
 
 from sfumato.dp import mechanisms
-from sfumato.dp.mechanisms import fresh_noise, seeded_noise
+from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ConfigError
 
 DRAWS = 400_000
@@ -19,6 +19,24 @@ DRAWS = 400_000
 TOO_UNLIKELY = 1e-4
 # The same where the draws differ from run to run: no one will live to see it fail for a right sampler.
 NEVER = 1e-9
+
+
+class Drawn:
+    """A source of noise whose draws are tensors."""
+
+    def __init__(self, noise: Noise) -> None:
+        self._noise = noise
+
+    def __getattr__(self, name: str):
+        return lambda *args, **kwargs: torch.from_numpy(getattr(self._noise, name)(*args, **kwargs))
+
+
+def fresh_noise() -> Drawn:
+    return Drawn(mechanisms.fresh_noise())
+
+
+def seeded_noise(*seed: int) -> Drawn:
+    return Drawn(mechanisms.seeded_noise(*seed))
 
 
 def histogram_fits(draws: torch.Tensor, probability: dict[int, float]) -> float:

@@ -49,7 +49,7 @@ def worst_privacy_loss(one, other, *, cell, epsilon, pixels, variant, channels):
     can only lower it.
     """
     first, second = (torch.from_numpy(cell_sums(image.numpy(), cell=cell)) for image in (one, other))
-    areas = cell_areas(one.shape[2], one.shape[3], cell)
+    areas = torch.from_numpy(cell_areas(one.shape[2], one.shape[3], cell))
     scale = torch.full(areas.shape, 255 * pixels / epsilon, dtype=torch.float64)
     scale *= channels if variant == "sound" else areas.double() / cell**2
     return ((first - second).abs() / scale).sum().item()
@@ -137,7 +137,7 @@ def test_epsilon_is_the_decimal_that_was_written():
     class Spy:
         def laplace(self, shape, *, scale):
             asked.append(scale)
-            return torch.zeros(shape, dtype=torch.int64)
+            return np.zeros(shape, np.int64)
 
     DPPix(cell=2, epsilon=0.1).release(torch.zeros(1, 1, 4, 4, dtype=torch.uint8), Spy())
     assert asked == [Fraction(2550)]
@@ -173,7 +173,7 @@ def log_probabilities(sums, areas, scale):
 def test_released_values_have_the_closed_form_that_the_losses_below_are_computed_from():
     # Cells of 3x3, 3x1, 1x3 and 1 pixels, at the dark and the bright end.
     image = torch.tensor([[0, 3, 9, 250], [0, 0, 5, 255], [90, 0, 0, 251], [255, 255, 255, 40]]).byte()[None]
-    areas = cell_areas(4, 4, 3)
+    areas = torch.from_numpy(cell_areas(4, 4, 3))
     sums = torch.from_numpy(cell_sums(image[None].numpy(), cell=3))[0]
     settings_ = {"cell": 3, "epsilon": 4.0, "pixels": 1, "variant": "sound", "channels": 1}
     exact = log_probabilities(sums, areas, scales(areas, **settings_)).exp()[0]
@@ -261,7 +261,7 @@ def test_no_released_bytes_are_likelier_by_more_than_stated(
     seed, channels, height, width, pixels, asked, where, epsilon, variant, cell
 ):
     cell = min(cell, height, width)
-    areas = cell_areas(height, width, cell)
+    areas = torch.from_numpy(cell_areas(height, width, cell))
     scale = scales(areas, cell=cell, epsilon=epsilon, pixels=pixels, variant=variant, channels=channels)
     one, other = (
         log_probabilities(torch.from_numpy(cell_sums(image.numpy(), cell=cell))[0], areas, scale)
@@ -291,7 +291,7 @@ def test_the_price_of_any_number_of_pixels_is_reached_by_the_worst_neighbours(
     channels, height, width, cell, pixels, asked, variant
 ):
     cell = min(cell, height, width)
-    areas = cell_areas(height, width, cell)
+    areas = torch.from_numpy(cell_areas(height, width, cell))
     # Each pixel's cell area; the pixels of the smallest cells turn from black to white.
     area = areas.repeat_interleave(cell, 0)[:height].repeat_interleave(cell, 1)[:, :width]
     places = area.flatten().argsort(stable=True)[:asked]
@@ -353,7 +353,7 @@ def test_each_cell_has_exactly_the_fraction_of_the_docstring_as_its_scale(varian
     class Spy:
         def laplace(self, shape, *, scale):
             asked[scale] = math.prod(shape)
-            return torch.zeros(shape, dtype=torch.int64)
+            return np.zeros(shape, np.int64)
 
     spec = f"dp-pix:cell=4,epsilon=0.7,pixels=3,variant={variant}"
     parse(spec).release(torch.zeros(2, 3, 9, 10, dtype=torch.uint8), Spy())

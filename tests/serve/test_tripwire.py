@@ -185,7 +185,7 @@ def test_a_protection_is_added_without_a_change_of_the_guard():
     sent = halves.release(worst(), seeded_noise(0))
     check(sent, demand(halves))
     with pytest.raises(NotProtectedError, match="not a release of halves: image 3 shows what has no half; "):
-        check(replace(sent, values=worst()[[0, 1, 5]]), demand(halves))
+        check(replace(sent, array=worst()[[0, 1, 5]]), demand(halves))
     shown = read_png(images.encode(sent.values[0]), served("none"), demand(halves))
     assert torch.equal(shown.values, sent.values[:1])
     with pytest.raises(NotProtectedError, match="it is masked"):
@@ -209,7 +209,7 @@ def test_a_mask_that_shows_another_share_of_the_pixels_is_refused():
 def test_values_where_the_shape_alone_is_demanded_are_refused():
     mask = Mask("m.safetensors", keep=0.25, values="shape")
     sent = masked([25, 25], mask.spec)
-    check(replace(sent, values=sent.shapes()), demand(mask))
+    check(replace(sent, array=sent.shapes()), demand(mask))
     with pytest.raises(NotProtectedError, match="its pixels have values, and not 255 each"):
         check(sent, demand(mask))
 

@@ -33,7 +33,9 @@ def list_() -> None:
 @app.command()
 def info(source: Annotated[str, _SOURCE]) -> None:
     """Say what a source holds: images, labels, splits."""
-    loaded = read(source)
+    from sfumato.data import WORLDS
+
+    loaded = read(source, drawn=False) if source in WORLDS else read(source)
     channels, height, width = loaded.images.shape[1:]
     print(f"{loaded.name}: {len(loaded):,} images, {channels} x {height} x {width}")
     for name in loaded.labels:

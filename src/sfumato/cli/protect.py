@@ -12,10 +12,9 @@ import typer
 from sfumato.cli.show import AsJson, print_json, stderr
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from sfumato.device.folder import FolderConfig, Outcome
     from sfumato.engines import EngineConfig
+    from sfumato.images import Images
     from sfumato.protect import Protection
 
 _STREAM = Path("-")
@@ -159,7 +158,6 @@ def _on_part(
 ) -> str:
     """The spec of a protection on a part of the image, as sfumato.protect.region has it; see the options."""
     from sfumato.errors import ConfigError
-    from sfumato.networks.mtcnn import SOURCE
     from sfumato.protect.region import PLACES
 
     asked = {"detector": detector, "margin": margin, "no-face": no_face}
@@ -177,6 +175,8 @@ def _on_part(
             "--margin or --no-face"
         )
     if place != "box" and (file or detector is None):
+        from sfumato.networks.mtcnn import SOURCE  # PyTorch comes with it
+
         raise ConfigError(
             f"--where {place}: name the weights that find faces, with --detector FILE. {SOURCE}"
         )
@@ -306,7 +306,7 @@ def _preview(
             raise DataError(f"{source}: has no image to preview outside of tar files")
     else:
         data = sys.stdin.buffer.read(images.MAX_BYTES + 1) if source == "-" else source
-        image = images.read(data, channels=None, size=config.size)
+        image = images.read_array(data, channels=None, size=config.size)
     both = folder.preview(image, protection)
     images.write(file, both)
     _warn(image, protection)
@@ -314,7 +314,7 @@ def _preview(
     print("nothing was charged or released: the same command without --preview does that")
 
 
-def _warn(image: "Tensor | None", protection: "Protection") -> None:
+def _warn(image: "Images | None", protection: "Protection") -> None:
     """Say before anything leaves where people remain recognisable."""
     from sfumato.errors import ImageError
     from sfumato.protect.recognisable import recognisable
@@ -351,7 +351,7 @@ def _one(
     from sfumato.device.survey import survey
     from sfumato.errors import DataError
     from sfumato.files import whole
-    from sfumato.images import MAX_BYTES, read
+    from sfumato.images import MAX_BYTES, read_array
 
     if as_json and target_name == str(_STREAM):
         raise DataError("--json and the image would both go to standard output: name a file for the image")
@@ -366,7 +366,7 @@ def _one(
     if target != _STREAM and target.exists():
         raise DataError(f"{target}: is there already, and might be an original: name a new file")
     image = sys.stdin.buffer.read(MAX_BYTES + 1) if source == _STREAM else source
-    _warn(read(image, channels=None, size=config.size), protection)
+    _warn(read_array(image, channels=None, size=config.size), protection)
     folder = Path() if source == _STREAM else source.resolve().parent
     with Ledger(ledger) as opened:
         begun = opened.begun

@@ -27,6 +27,7 @@ from sfumato.data.table import table
 from sfumato.errors import ConfigError, DataError, ImageError, did_you_mean
 
 __all__ = [
+    "WORLDS",
     "Label",
     "LabelledImages",
     "caltech101",
@@ -48,7 +49,7 @@ __all__ = [
     "table",
 ]
 
-_WORLDS: dict[str, Callable[..., LabelledImages]] = {"faces": faces, "glyphs": glyphs, "scenes": scenes}
+WORLDS: dict[str, Callable[..., LabelledImages]] = {"faces": faces, "glyphs": glyphs, "scenes": scenes}
 _ON_DISK: dict[str, Callable[..., LabelledImages]] = {
     reader.__name__: reader
     for reader in (
@@ -83,7 +84,7 @@ def load(source: str, *, strict: bool = True, **settings: Any) -> LabelledImages
         ImageError: a file that cannot be read.
     """
     kind, _, place = source.partition(":")
-    readers = {**_WORLDS, **_ON_DISK}
+    readers = {**WORLDS, **_ON_DISK}
     if kind not in readers:
         if source and not place and Path(source).exists():
             likely = "folder" if Path(source).is_dir() else "table"
@@ -95,7 +96,7 @@ def load(source: str, *, strict: bool = True, **settings: Any) -> LabelledImages
     for name in settings:
         if name not in known:
             raise DataError(f"{kind}: no setting {name!r}: {did_you_mean(name, known)}")
-    if kind in _WORLDS:
+    if kind in WORLDS:
         if place:
             raise DataError(f"{source}: {kind} is drawn, not read: write {kind}, with no place")
         return _read(reader, **settings)

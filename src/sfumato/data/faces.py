@@ -32,7 +32,7 @@ from sfumato.data._people import (
 )
 from sfumato.data._portraits import Painter
 from sfumato.data.drawing import permutation, uniforms
-from sfumato.data.labelled import Label, LabelledImages
+from sfumato.data.labelled import Label, LabelledImages, without_pixels
 from sfumato.errors import ConfigError, did_you_mean
 
 __all__ = [
@@ -75,6 +75,7 @@ def faces(
     headwear: int = 300,
     size: int = 64,
     seed: int = 0,
+    drawn: bool = True,
 ) -> LabelledImages:
     """People in hats. Splits share neither people nor hats: both are new at test time.
 
@@ -88,6 +89,7 @@ def faces(
         headwear: how many kinds of hat, over all splits.
         size: the side of the images in pixels, 16 to 256.
         seed: which world.
+        drawn: False for labels and splits alone: the images have a shape, and no pixels.
 
     Returns:
         (identities * images_per_identity, 3, size, size) images, by person, labelled `identity`,
@@ -100,7 +102,7 @@ def faces(
     world = people(
         identities=identities, images_per_identity=images_per_identity, headwear=headwear, seed=seed
     )
-    images, _ = draw(world, size=size)
+    images = draw(world, size=size)[0] if drawn else without_pixels(len(world), 3, size)
     labels = {
         "identity": Label(world.identity, tuple(f"person-{i:04d}" for i in range(identities))),
         "headwear": Label(world.headwear, tuple(f"hat-{i:04d}" for i in range(headwear))),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sfumato.data.drawing import around_zero, between, coverage, sensor_noise, uniforms
-from sfumato.data.labelled import Label, LabelledImages, split_by_class
+from sfumato.data.labelled import Label, LabelledImages, split_by_class, without_pixels
 from sfumato.errors import ConfigError
 
 SHARES = (0.64, 0.16, 0.20)  # of the characters: train, validation, test
@@ -21,7 +21,9 @@ _PIECES = 4  # straight pieces between two control points
 _CHUNK_PIXELS = 16 * 64 * 64  # drawn at a time: what a core's cache holds
 
 
-def glyphs(*, classes: int = 1000, drawers: int = 20, size: int = 28, seed: int = 0) -> LabelledImages:
+def glyphs(
+    *, classes: int = 1000, drawers: int = 20, size: int = 28, seed: int = 0, drawn: bool = True
+) -> LabelledImages:
     """Characters, each drawn once by every drawer, as white ink (255) on black (0).
 
     The world is fixed by its seed; a larger one begins with the characters of a smaller one. Its splits
@@ -32,6 +34,7 @@ def glyphs(*, classes: int = 1000, drawers: int = 20, size: int = 28, seed: int 
         drawers: how many hands, which is the number of images of a character.
         size: the side of the images in pixels, 16 to 256.
         seed: which world.
+        drawn: False for labels and splits alone: the images have a shape, and no pixels.
 
     Returns:
         (classes * drawers, 1, size, size) images, by class and then by drawer, labelled `class` and
@@ -48,9 +51,21 @@ def glyphs(*, classes: int = 1000, drawers: int = 20, size: int = 28, seed: int 
         raise ConfigError(f"glyphs: size is 16 to 256 pixels, got {size}: draw at 28 and resize")
     if seed < 0:
         raise ConfigError(f"glyphs: seed is at least 0, got {seed}: name the world by a whole number")
-    knots, smoothness, present = characters(classes, seed=seed)
     codes = torch.arange(classes).repeat_interleave(drawers)
     hands = torch.arange(drawers).repeat(classes)
+    images = _drawn(codes, hands, size, seed) if drawn else without_pixels(len(codes), 1, size)
+    labels = {
+        "class": Label(codes, tuple(f"character-{i:04d}" for i in range(classes))),
+        "drawer": Label(hands, tuple(f"drawer-{i:02d}" for i in range(drawers))),
+    }
+    splits = split_by_class(codes, shares=SHARES, seed=seed)
+    return LabelledImages("glyphs", images, labels, splits)
+
+
+def _drawn(codes: Tensor, hands: Tensor, size: int, seed: int) -> Tensor:
+    """(N, 1, size, size) uint8: each of the first characters by each of the first drawers, (N,) each."""
+    classes, drawers = int(codes[-1]) + 1, int(hands[-1]) + 1
+    knots, smoothness, present = characters(classes, seed=seed)
     images = torch.empty(len(codes), 1, size, size, dtype=torch.uint8)
     style = uniforms(seed, "drawers", drawers, 8)
     # By class and then by drawer, so that the numbers of a class do not depend on how many follow.
@@ -60,12 +75,7 @@ def glyphs(*, classes: int = 1000, drawers: int = 20, size: int = 28, seed: int 
         kinds = codes[rows]
         points, radii = _by_hand(knots[kinds], smoothness[kinds], style[hands[rows]], whims[rows])
         images[rows, 0] = _ink(points, present[kinds], radii, whims[rows, 7], size)
-    labels = {
-        "class": Label(codes, tuple(f"character-{i:04d}" for i in range(classes))),
-        "drawer": Label(hands, tuple(f"drawer-{i:02d}" for i in range(drawers))),
-    }
-    splits = split_by_class(codes, shares=SHARES, seed=seed)
-    return LabelledImages("glyphs", images, labels, splits)
+    return images
 
 
 def characters(classes: int, *, seed: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -114,6 +114,11 @@ class LabelledImages:
         return sha.hexdigest()
 
 
+def without_pixels(count: int, channels: int, size: int) -> Tensor:
+    """(count, channels, size, size) uint8 images that take no memory, of which only the shape is known."""
+    return torch.empty(count, channels, size, size, dtype=torch.uint8, device="meta")
+
+
 def contact_sheet(data: LabelledImages, label: str, *, rows: int, columns: int) -> Tensor:
     """One picture, (C, H', W') uint8: a row of images for each of the first values of a label."""
     size = data.images.shape[1:]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from sfumato.data.drawing import PATTERNS, between, coverage, pattern, sensor_noise, uniforms
-from sfumato.data.labelled import Label, LabelledImages, split_by_class
+from sfumato.data.labelled import Label, LabelledImages, split_by_class, without_pixels
 from sfumato.errors import ConfigError
 
 SHARES = (0.64, 0.16, 0.20)  # of the things: train, validation, test
@@ -25,7 +25,13 @@ _CHUNK_PIXELS = 16 * 64 * 64  # drawn at a time: what a core's cache holds
 
 
 def scenes(
-    *, things: int = 500, images_per_thing: int = 20, backgrounds: int = 40, size: int = 64, seed: int = 0
+    *,
+    things: int = 500,
+    images_per_thing: int = 20,
+    backgrounds: int = 40,
+    size: int = 64,
+    seed: int = 0,
+    drawn: bool = True,
 ) -> LabelledImages:
     """Things, each in front of several kinds of background, whoever stands there.
 
@@ -38,6 +44,7 @@ def scenes(
         backgrounds: how many kinds of background: colours and textures of the clutter.
         size: the side of the images in pixels, 16 to 256.
         seed: which world.
+        drawn: False for labels and splits alone: the images have a shape, and no pixels.
 
     Returns:
         (things * images_per_thing, 3, size, size) images, by thing, labelled `class` and `background`,
@@ -62,9 +69,11 @@ def scenes(
     kinds = uniforms(seed, "backgrounds", backgrounds, 12)
     whims = uniforms(seed, f"views, {images_per_thing} each", len(codes), 24 + (_CLUTTER + 1) * _LAYER)
     behind = (whims[:, 0] * backgrounds).long()
-    images = torch.empty(len(codes), 3, size, size, dtype=torch.uint8)
-    for rows in torch.split(torch.arange(len(codes)), max(1, _CHUNK_PIXELS // size**2)):
-        images[rows] = _drawn(looks[codes[rows]], kinds[behind[rows]], whims[rows], size)
+    images = without_pixels(len(codes), 3, size)
+    if drawn:
+        images = torch.empty_like(images, device="cpu")
+        for rows in torch.split(torch.arange(len(codes)), max(1, _CHUNK_PIXELS // size**2)):
+            images[rows] = _drawn(looks[codes[rows]], kinds[behind[rows]], whims[rows], size)
     labels = {
         "class": Label(codes, tuple(f"thing-{i:04d}" for i in range(things))),
         "background": Label(behind, tuple(f"background-{i:03d}" for i in range(backgrounds))),

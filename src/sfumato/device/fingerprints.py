@@ -11,10 +11,9 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from torch import Tensor
 
 from sfumato.device.near_copies import LEVEL, THUMBNAIL, Fingerprint, packed, smoothing
-from sfumato.images import check_batch
+from sfumato.images import Images, Pixels, as_array, check_batch
 from sfumato.protect.pixelize import cell_sums
 
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601
@@ -30,7 +29,7 @@ _FAINT = 0.5  # grey levels: what is no blob
 _LEAST_CONTRAST = 1.0  # grey levels, of a thumbnail: flatter ones have no fingerprint
 
 
-def fingerprints(images: Tensor) -> list[Fingerprint | None]:
+def fingerprints(images: Images) -> list[Fingerprint | None]:
     """The fingerprint of the centre square of each image. The fingerprint does not depend on the batch.
 
     Args:
@@ -45,7 +44,7 @@ def fingerprints(images: Tensor) -> list[Fingerprint | None]:
     check_batch(images)
     if not len(images):
         return []
-    squares = _squares(images)
+    squares = _squares(as_array(images))
     bits, contrasts = _thumbnails(squares)
     keys, probes = _index(squares)
     return [
@@ -54,12 +53,12 @@ def fingerprints(images: Tensor) -> list[Fingerprint | None]:
     ]
 
 
-def _squares(images: Tensor) -> np.ndarray:
+def _squares(images: Pixels) -> np.ndarray:
     """(N, C, H, W) uint8 -> (N, 48, 48) float32, the centre squares in grey."""
     height, width = images.shape[2:]
     side = min(height, width)
     top, left = (height - side) // 2, (width - side) // 2
-    pixels = images[:, :, top : top + side, left : left + side].numpy()
+    pixels = images[:, :, top : top + side, left : left + side]
     cell = max(1, side // (2 * _BASE))
     if cell > 1:  # sums of whole cells first: large images cost what their bytes cost
         pixels = cell_sums(pixels, cell=cell)

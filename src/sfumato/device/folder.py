@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from sfumato import engines, images
 from sfumato.device import listing, releasing, worker
@@ -28,7 +27,7 @@ from sfumato.device.worker import RELEASE, TEXT, FolderConfig, Job, encoded, is_
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.engines import EngineConfig
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
-from sfumato.protect.mask import Mask
+from sfumato.images import Images, Pixels, as_array
 from sfumato.protect.region import Box, Region
 from sfumato.protect.release import IMAGES, Protection, kind_of, made_of
 
@@ -146,7 +145,7 @@ def dry_run(
         return _run(Job(below, None, protection.spec, config, b""), only, copy, None, engine, report)
 
 
-def first_image(source: str | os.PathLike[str], config: FolderConfig | None = None) -> Tensor | None:
+def first_image(source: str | os.PathLike[str], config: FolderConfig | None = None) -> Pixels | None:
     """The first image of a folder that can be read, before it is protected; None where there is none.
 
     Tar files are passed over.
@@ -160,7 +159,7 @@ def first_image(source: str | os.PathLike[str], config: FolderConfig | None = No
     return None
 
 
-def preview(image: Tensor, protection: Protection) -> Tensor:
+def preview(image: Images, protection: Protection) -> Pixels:
     """An image beside what the receiver of its release sees: (C, H, W) uint8 -> (C, H, 2 W).
 
     Where parts are protected, they are framed on the original.
@@ -173,15 +172,16 @@ def preview(image: Tensor, protection: Protection) -> Tensor:
     """
     if kind_of(protection) not in IMAGES:
         raise ConfigError(f"{protection.spec}: releases {kind_of(protection)}, of which there is no picture")
-    released = protection.release(image[None], fresh_noise()).images()[0]
+    shown = as_array(image)
+    released = protection.release(image[None], fresh_noise()).pictures()[0]
     if isinstance(protection, Region):
-        image = _framed(image, protection.boxes(image))
-    return torch.cat([image, released], dim=2)
+        shown = _framed(shown, protection.boxes(image))
+    return np.concatenate([shown, released], axis=2)
 
 
-def _framed(image: Tensor, boxes: Sequence[Box]) -> Tensor:
+def _framed(image: Pixels, boxes: Sequence[Box]) -> Pixels:
     """A copy of a (C, H, W) image with a white frame, in a black one, around each box."""
-    framed = image.clone()
+    framed = image.copy()
     for top, bottom, left, right in boxes:
         for inset, value in ((0, 0), (1, 255), (2, 0)):
             rows = slice(top + inset, bottom - inset)
@@ -223,7 +223,7 @@ def protect_image(
     """
     config = config or FolderConfig()
     _check_format(protection, config)
-    image = images.read(source, channels=None, size=config.size)
+    image = images.read_array(source, channels=None, size=config.size)
     released, new = releasing.charged_release(protection, image[None], ledger, folders=[folder])
     shape = (image.shape[0], image.shape[1], image.shape[2])
     return next(encoded(released, config, made_of=made_of(protection))), shape, new
@@ -281,6 +281,10 @@ def _check_format(protection: Protection, config: FolderConfig) -> None:
         raise ConfigError(
             f"{config.format_name}: {protection.spec} releases {what}: write them in the format {usual}"
         )
+    if not hasattr(protection, "artefact"):
+        return
+    from sfumato.protect.mask import Mask  # PyTorch comes with it
+
     if not isinstance(protection, Mask):
         return
     if config.format_name not in (*images.TRANSPARENT, RELEASE):

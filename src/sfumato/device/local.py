@@ -10,11 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from torch import Tensor
-
 from sfumato import images
 from sfumato.device.scopes import covers, folder_name
 from sfumato.files import PART, whole
+from sfumato.images import Pixels
 
 
 @dataclass(frozen=True)
@@ -109,9 +108,9 @@ class Folder:
         before = f"{folder}/" if folder else ""
         return ((base, partial(self.look, before + base)) for _, base in bases)
 
-    def image(self, name: str, *, size: int | None = None) -> Tensor:
+    def image(self, name: str, *, size: int | None = None) -> Pixels:
         """The image in a file; see images.read."""
-        return images.read(self.path / name, channels=None, size=size)
+        return images.read_array(self.path / name, channels=None, size=size)
 
     @contextmanager
     def stream(self, name: str) -> Iterator[Any]:

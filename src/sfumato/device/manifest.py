@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy
 import PIL
-import torch
 
 import sfumato
 from sfumato.device.journal import Journal, Row
@@ -66,6 +65,8 @@ def write_manifest(
     journal: Journal,
 ) -> None:
     """The manifest that travels with the releases: nothing in it is a secret of the device."""
+    from importlib.metadata import version  # here: one image has no manifest
+
     head = {
         "spec": portable(protection.spec),
         "made_of": made,
@@ -89,7 +90,7 @@ def write_manifest(
             "python": platform.python_version(),
             "pillow": PIL.__version__,
             "numpy": numpy.__version__,
-            "torch": torch.__version__,
+            "torch": version("torch"),
         },
         "images": outcome.shapes.total(),
         "failed": {cause: count for cause, (count, _) in sorted(outcome.failures.items())},

@@ -1,13 +1,15 @@
 """The way off a device: charged in the ledger first, released after, and the same again when asked again."""
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
 from sfumato.device.fingerprints import fingerprints
 from sfumato.device.ledger import Charge, Ledger
@@ -15,18 +17,20 @@ from sfumato.device.near_copies import Fingerprint
 from sfumato.device.tables import average_key, protection_key
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ImageError
-from sfumato.images import check_batch, digest
-from sfumato.protect.code import BitsRelease, Code
-from sfumato.protect.feature import FeatureRelease
+from sfumato.images import Images, Pixels, as_array, check_batch, digest
 from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
 from sfumato.protect.region import RegionRelease
 from sfumato.protect.release import Protection, Release, made_of
 
+if TYPE_CHECKING:
+    from sfumato.protect.code import BitsRelease, Code
+    from sfumato.protect.feature import FeatureRelease
+
 
 def release(
     protection: Protection,
-    images: Tensor,
+    images: Images,
     ledger: Ledger,
     *,
     folders: Sequence[str | os.PathLike[str]],
@@ -38,7 +42,7 @@ def release(
 
 def charged_release(
     protection: Protection,
-    images: Tensor,
+    images: Images,
     ledger: Ledger,
     *,
     folders: Sequence[str | os.PathLike[str]],
@@ -76,10 +80,7 @@ def charged_release(
     released = protection.release(wanted, fresh_noise())
     check_differs(protection, wanted, released)
     if protection.draws_noise:
-        kept |= {
-            name: values.contiguous().numpy().tobytes()
-            for name, values in zip(fresh, released.values, strict=True)
-        }
+        kept |= {name: values.tobytes() for name, values in zip(fresh, _values(released), strict=True)}
     charges = _charges(protection, images, digests, spec, ledger, folders, people)
     charged = ledger.charge([replace(charge, release=kept.get(charge.image)) for charge in charges])
     if not protection.draws_noise:
@@ -91,19 +92,17 @@ def charged_release(
         kept[name] if packet is None else packet
         for name, packet in zip(digests, charged.releases, strict=True)
     ]
-    packed = torch.frombuffer(bytearray().join(packets), dtype=released.values.dtype)
-    values = packed.reshape(len(images), *released.values.shape[1:])
-    return replace(released, values=values), charged.new
+    return _with(released, packets), charged.new
 
 
 def averaged_release(
-    code: Code,
-    images: Tensor,
+    code: "Code",
+    images: Images,
     ledger: Ledger,
     *,
     folders: Sequence[str | os.PathLike[str]],
     person: str | None = None,
-) -> tuple[BitsRelease | FeatureRelease, int]:
+) -> "tuple[BitsRelease | FeatureRelease, int]":
     """Release ONE code of several images, the prototype of a class as the device makes it: see Code.average.
 
     A person and a folder pay for it once, and each image pays for it, as for a release of its own. The same
@@ -124,7 +123,7 @@ def averaged_release(
     if len(digests) == 1:
         as_image = cast(Protection, code)  # charged, kept and given out as the release of an image is
         only, new = charged_release(as_image, images, ledger, folders=folders, people=[person])
-        return cast(BitsRelease | FeatureRelease, only), new
+        return cast("BitsRelease | FeatureRelease", only), new
     spec = average_key(protection_key(code.spec, made_of(code)), digests)
     kept = ledger.kept(digests[:1], spec)
     released = code.average(images, fresh_noise())
@@ -133,22 +132,37 @@ def averaged_release(
     charged = ledger.charge([replace(charge, release=packet, averaged=True) for charge in charges])
     packet = charged.releases[0] or packet
     if packet is not None:
-        values = torch.frombuffer(bytearray(packet), dtype=released.values.dtype)
-        released = replace(released, values=values.reshape(released.values.shape))
+        released = _with(released, [packet])
     return released, min(charged.new, 1)
 
 
-def _digests(images: Tensor) -> list[bytes]:
+def _values(released: Any) -> np.ndarray:
+    """What a release of any kind holds of each image, (N, ...)."""
+    return released.array if isinstance(released, Release) else np.asarray(released.values)
+
+
+def _with(released: Any, packets: Sequence[bytes]) -> Any:
+    """A release of the same kind, of the values that stand in packets, one for each image."""
+    like = _values(released)
+    values = np.frombuffer(bytearray().join(packets), like.dtype).reshape(len(packets), *like.shape[1:])
+    if isinstance(released, Release):
+        return replace(released, array=values)
+    import torch  # here: who releases pixels has no need of it
+
+    return replace(released, values=torch.from_numpy(values))
+
+
+def _digests(images: Images) -> list[bytes]:
     """The digests of (N, C, H, W) images. Raises ImageError where they are none."""
     check_batch(images)
     if not len(images):
         raise ImageError("there are no images to release: give at least one")
-    return [digest(image) for image in images]
+    return [digest(image) for image in as_array(images)]
 
 
 def _charges(
-    protection: Protection | Code,
-    images: Tensor,
+    protection: "Protection | Code",
+    images: Images,
     digests: Sequence[bytes],
     spec: str,
     ledger: Ledger,
@@ -174,7 +188,7 @@ def _charges(
     ]
 
 
-def check_differs(protection: Protection, images: Tensor, released: Release) -> None:
+def check_differs(protection: Protection, images: Images, released: Release) -> None:
     """Raise ImageError where the release of an image is nearly the image itself, unless "none" was asked for.
 
     Without noise, by what the receiver sees: a root mean square difference of at most LEAST_DIFFERENCE grey
@@ -190,16 +204,15 @@ def check_differs(protection: Protection, images: Tensor, released: Release) -> 
     if protection.draws_noise or protection.spec == "none" or not isinstance(released, Release):
         return
     height, width = images.shape[2:]
-    for i, (image, seen) in enumerate(zip(images, released.images(), strict=True)):
+    for i, (image, seen) in enumerate(zip(as_array(images), released.pictures(), strict=True)):
         if released.shown is not None:
             if not released.shown[i].all():
                 continue
             likeness = f"the release of a {height}x{width} image would show all pixels"
         else:
-            squares = (seen.float() - image).square()
-            if isinstance(released, RegionRelease) and released.covered is not None:
-                squares = squares[:, released.covered[i, 0]]  # where it is meant to differ
-            difference = squares.mean().sqrt().item()
+            covered = released.covered if isinstance(released, RegionRelease) else None
+            squares, values = squared_difference(image, seen, None if covered is None else covered[i])
+            difference = math.sqrt(squares / max(1, values))
             if difference > LEAST_DIFFERENCE:
                 continue
             likeness = (
@@ -214,8 +227,27 @@ def check_differs(protection: Protection, images: Tensor, released: Release) -> 
         )
 
 
+def squared_difference(
+    image: Pixels, seen: Pixels, covered: NDArray[np.bool_] | None = None
+) -> tuple[int, int]:
+    """The sum of squares of what two (C, H, W) uint8 images differ by, and of how many values.
+
+    Args:
+        image, seen: the images.
+        covered: (1, H, W) bool, the pixels that count; None for all.
+    """
+    apart = np.maximum(image, seen) - np.minimum(image, seen)  # which uint8 holds
+    if covered is not None:
+        apart = apart[:, covered[0]]
+    if not apart.size:
+        return 0, 0
+    # By how many values have each difference: exact, and several times as fast as squares in floating point.
+    counts = Image.fromarray(apart.reshape(-1, apart.shape[-1])).histogram()
+    return sum(count * level**2 for level, count in enumerate(counts)), apart.size
+
+
 def _fingerprints(
-    ledger: Ledger, digests: Sequence[bytes], images: Tensor
+    ledger: Ledger, digests: Sequence[bytes], images: Images
 ) -> dict[bytes, Fingerprint | None]:
     """Digest -> fingerprint, of the images whose fingerprints the ledger does not have."""
     known = ledger.known(digests)

@@ -14,13 +14,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import unquote
 
-from torch import Tensor
-
 from sfumato import images
 from sfumato.device.local import Entry, Identified, is_within
 from sfumato.device.scopes import folder_name, without_password
 from sfumato.errors import ConfigError, ImageError, MissingExtraError
 from sfumato.files import PART
+from sfumato.images import Pixels
 
 _SAME_BYTES = 1 << 20  # compared at a time
 
@@ -112,14 +111,14 @@ class Remote:
         with self._errors(name):
             return self._entry(self._opened().info(self._path(name)))
 
-    def image(self, name: str, *, size: int | None = None) -> Tensor:
+    def image(self, name: str, *, size: int | None = None) -> Pixels:
         """See Folder."""
         try:
             data = self._bytes(name, images.MAX_BYTES + 1)
         except OSError as error:
             message = f"{self.at(name)}: cannot be read ({error.strerror})"
             raise ImageError(message, cause="cannot be read") from error
-        return images.read(data, channels=None, size=size)
+        return images.read_array(data, channels=None, size=size)
 
     @contextmanager
     def stream(self, name: str) -> Iterator[Any]:

@@ -35,7 +35,7 @@ def survey(ledger: Ledger) -> int:
             seen = []
             for path, _ in files:
                 try:
-                    image = images.read(path, channels=None)
+                    image = images.read_array(path, channels=None)
                 except (ImageError, MissingExtraError):
                     continue
                 seen.append((images.digest(image), fingerprints(image[None])[0], path.parent))

@@ -21,15 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from sfumato.device.charges import Charge
 from sfumato.device.ledger import Ledger
+from sfumato.device.releasing import squared_difference
 from sfumato.device.tables import protection_key
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError, ImageError, needs_extra
 from sfumato.files import whole
+from sfumato.images import Pixels
 from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
 from sfumato.protect.region import Box, Region, around, disjoint, overlap
@@ -170,35 +171,38 @@ def _check(protection: Any, target: Path, every: int) -> None:
         )
 
 
-def pixels(opened: Any, stream: Any) -> Iterator[Tensor]:
+def pixels(opened: Any, stream: Any) -> Iterator[Pixels]:
     """(3, H, W) uint8 of each frame, upright."""
     for frame in opened.decode(stream):
-        image = torch.from_numpy(frame.to_ndarray(format="rgb24")).permute(2, 0, 1)
+        image = frame.to_ndarray(format="rgb24").transpose(2, 0, 1)
         turns = round((getattr(frame, "rotation", 0) or 0) / 90)
-        yield torch.rot90(image, turns, (1, 2)).contiguous()
+        yield np.ascontiguousarray(np.rot90(image, turns, (1, 2)))
 
 
-def _frame(av: Any, image: Tensor) -> Any:
+def _frame(av: Any, image: Pixels) -> Any:
     """A frame of (3, H, W) uint8, its sides made even by repeating the last row or column."""
-    pixels = image.permute(1, 2, 0).numpy()
+    pixels = image.transpose(1, 2, 0)
     height, width = pixels.shape[:2]
     if height % 2 or width % 2:
         pixels = np.pad(pixels, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
     return av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
 
 
-def _released(protection: Any, image: Tensor, boxes: list[Box] | None) -> tuple[Tensor, Tensor | None]:
+def _released(
+    protection: Any, image: Pixels, boxes: list[Box] | None
+) -> tuple[Pixels, NDArray[np.bool_] | None]:
     """A protected frame, and where it is protected; None for all of it."""
     if not isinstance(protection, Region):
-        return protection.release(image[None], fresh_noise()).images()[0], None
+        return protection.release(image[None], fresh_noise()).pictures()[0], None
     if not boxes and protection.missing == "stop" and protection.place != "background":
-        return image, torch.zeros(1, *image.shape[1:], dtype=torch.bool)
-    return protection.applied(image, boxes or [], fresh_noise())
+        return image, np.zeros((1, *image.shape[1:]), bool)
+    values, covered = protection.applied(image, boxes or [], fresh_noise())
+    return values, covered
 
 
 def followed(
-    images: Iterator[Tensor], protection: Any, every: int, *, held: float
-) -> Iterator[tuple[Tensor, list[Box] | None]]:
+    images: Iterator[Pixels], protection: Any, every: int, *, held: float
+) -> Iterator[tuple[Pixels, list[Box] | None]]:
     """Each frame with its boxes; None where none are looked for.
 
     Args:
@@ -218,7 +222,7 @@ def followed(
     # One looks ahead while frames of the window before are protected and encoded.
     with ThreadPoolExecutor(1) as looking:
 
-        def window() -> tuple[list[Tensor], Future[list[Box]] | None]:
+        def window() -> tuple[list[Pixels], Future[list[Box]] | None]:
             more = list(islice(images, every))
             return more, looking.submit(protection.found, more[-1]) if more else None
 
@@ -255,15 +259,12 @@ class _Difference:
     """How far releases are from frames, over all that is protected. State: sums."""
 
     def __init__(self) -> None:
-        self._squares, self._values = 0.0, 0
+        self._squares, self._values = 0, 0
 
-    def add(self, image: Tensor, released: Tensor, covered: Tensor | None) -> None:
+    def add(self, image: Pixels, released: Pixels, covered: NDArray[np.bool_] | None) -> None:
         """Count a frame."""
-        difference = released.float() - image
-        if covered is not None:
-            difference = difference[:, covered[0]]
-        self._squares += difference.square().sum(dtype=torch.float64).item()
-        self._values += difference.numel()
+        squares, values = squared_difference(image, released, covered)
+        self._squares, self._values = self._squares + squares, self._values + values
 
     def check(self, protection: Any, source: Path) -> None:
         """Raise ImageError where the release of a clip is nearly the clip, unless that was asked for."""

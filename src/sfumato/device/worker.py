@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from sfumato import images, wire
 from sfumato.device import releasing
@@ -24,10 +23,14 @@ from sfumato.device.journal import Row
 from sfumato.device.ledger import Ledger
 from sfumato.device.storage import Storage
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
-from sfumato.protect.answer import AnswerRelease
-from sfumato.protect.release import KINDS, Release, made_of
+from sfumato.images import Pixels
+from sfumato.protect.release import KINDS, Release, kind_of, made_of
 from sfumato.protect.spec import parse
-from sfumato.wire import AnyRelease, portable
+from sfumato.wire import portable
+
+if TYPE_CHECKING:
+    from sfumato.protect.answer import AnswerRelease
+    from sfumato.wire import AnyRelease
 
 SHARDS = (".tar", ".tar.gz", ".tgz")
 
@@ -133,7 +136,7 @@ def usual_format(kind: str) -> str:
 
 
 def encoded(
-    release: AnyRelease | AnswerRelease, config: FolderConfig, *, made_of: str | None
+    release: "AnyRelease | AnswerRelease", config: FolderConfig, *, made_of: str | None
 ) -> Iterator[bytes]:
     """The files of the images of a release, one after the other.
 
@@ -142,16 +145,17 @@ def encoded(
         config: the format.
         made_of: `release.made_of` of the protection.
     """
-    if isinstance(release, AnswerRelease):
-        yield from (f"{name}\n".encode() for name in release.names)
+    if kind_of(release) == "answer":
+        yield from (f"{name}\n".encode() for name in cast("AnswerRelease", release).names)
         return
+    sent = cast("AnyRelease", release)
     if config.format_name == RELEASE:
-        for row in range(len(release.values)):
-            yield wire.encode(release.rows([row]), made_of=made_of)
+        for row in range(len(sent.values)):
+            yield wire.encode(sent.rows([row]), made_of=made_of)
         return
-    assert isinstance(release, Release)  # folder.check_format said so
-    pixels = release.values if config.cells else release.images()
-    shown = repeat(None) if release.shown is None else release.shown
+    assert isinstance(sent, Release)  # folder.check_format said so
+    pixels = sent.array if config.cells else sent.pictures()
+    shown = repeat(None) if sent.shown is None else sent.shown
     for image, mask in zip(pixels, shown, strict=False):
         yield images.encode(image, config.format_name, shown=mask)
 
@@ -162,13 +166,13 @@ class _Source:
 
     name: str
     row: Row
-    read: Callable[[], Tensor]
+    read: Callable[[], Pixels]
     folder: str | os.PathLike[str]
     person: str | None
 
 
 _Sink = Callable[[_Source, bytes], None]
-_Group = list[tuple[_Source, Tensor]]
+_Group = list[tuple[_Source, Pixels]]
 
 
 class Worker:
@@ -252,7 +256,7 @@ class Worker:
                         extracted = shard.extractfile(member)
                         data = extracted.read() if extracted else b""
                         person = self.job.person(shard_name) or self.job.person(name)
-                        read = partial(images.read, data, channels=None, size=self.job.config.size)
+                        read = partial(images.read_array, data, channels=None, size=self.job.config.size)
                         yield _Source(name, row, read, folder, person)
         except OSError as error:
             reason = error.strerror or type(error).__name__
@@ -274,7 +278,7 @@ class Worker:
                 source.row.fail(str(error), source.name)
                 continue
             group.append((source, image))
-            size += image.numel()
+            size += image.size
             if size >= _GROUP_BYTES:
                 self._release_group(group, sink)
                 group, size = [], 0
@@ -308,12 +312,12 @@ class Worker:
         cure = "what was finished is kept, and the same command goes on once that is mended"
         raise OSError(error.errno, f"{error.strerror}; {cure}", str(self.job.target)) from error
 
-    def _released(self, members: _Group) -> Iterator[tuple[_Group, AnyRelease | AnswerRelease]]:
+    def _released(self, members: _Group) -> Iterator[tuple[_Group, "AnyRelease | AnswerRelease"]]:
         """Images of one shape -> those that were released, in groups, with the releases."""
         try:
             release, new = releasing.charged_release(
                 self._protection,
-                torch.stack([image for _, image in members]),
+                np.stack([image for _, image in members]),
                 self.ledger,
                 folders=[source.folder for source, _ in members],
                 people=[source.person for source, _ in members],

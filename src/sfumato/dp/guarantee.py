@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
 from statistics import NormalDist
-from typing import Literal
-
-import mpmath
+from typing import Any, Literal
 
 from sfumato.dp import naming
 from sfumato.errors import ConfigError
@@ -199,6 +197,8 @@ def _pure_to_gaussian(epsilon: float, _: float) -> float:
     that of μ-GDP is convex, so that it lies below as soon as it passes through (a, a).
     """
     if epsilon < 1:  # near 1/2 the other form would lose the digits of ε
+        import mpmath
+
         context = mpmath.MPContext()
         context.dps = 40
         return float(2 * context.sqrt(2) * context.erfinv(context.tanh(context.mpf(epsilon) / 2))) * _UP
@@ -222,10 +222,12 @@ def _gaussian_to_approximate(mu: float, delta: float) -> float:
     """The least ε with δ >= Φ(-ε/μ + μ/2) - e^ε Φ(-ε/μ - μ/2): Dong, Roth & Su 2022, Corollary 2.13."""
     if mu == 0:
         return 0.0
+    import mpmath
+
     context = mpmath.MPContext()  # the precision of mpmath itself is shared by all threads
     context.dps = 50
 
-    def delta_at(epsilon: float) -> mpmath.mpf:
+    def delta_at(epsilon: float) -> Any:
         shift, half = context.mpf(epsilon) / mu, context.mpf(mu) / 2
         return context.ncdf(half - shift) - context.exp(epsilon) * context.ncdf(-shift - half)
 

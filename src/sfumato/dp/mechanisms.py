@@ -12,14 +12,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Context, Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Any
 
-import mpmath
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from sfumato.errors import ConfigError
+from sfumato.threads import thread_count
 
 # Draws are made in chunks that stay in the cache; each chunk has a bit stream of its own, so that the
 # result of a seeded source does not depend on how many threads there are.
@@ -37,7 +37,7 @@ class Noise:
         self._stream = stream  # (call, chunk) -> random bytes
         self._calls = 0
 
-    def laplace(self, shape: tuple[int, ...], *, scale: Fraction) -> Tensor:
+    def laplace(self, shape: tuple[int, ...], *, scale: Fraction) -> NDArray[np.int64]:
         """Discrete Laplace noise, P(k) = (1 - q) / (1 + q) * q^|k|, q = exp(-1/scale). -> shape, int64.
 
         Added to an integer query of L1 sensitivity D with scale = D / epsilon, it is epsilon-DP
@@ -56,7 +56,7 @@ class Noise:
         coins = _laplace_coins(scale)
         return self._fill(shape, np.int64, lambda out, bits: _fill_laplace(out, bits, coins))
 
-    def discrete_gaussian(self, shape: tuple[int, ...], *, variance: Fraction) -> Tensor:
+    def discrete_gaussian(self, shape: tuple[int, ...], *, variance: Fraction) -> NDArray[np.int64]:
         """Discrete Gaussian noise, P(k) proportional to exp(-k^2 / (2 variance)). -> shape, int64.
 
         Added to an integer query of L2 sensitivity D with variance = D^2 / (2 rho), it is rho-zCDP
@@ -77,7 +77,7 @@ class Noise:
             shape, np.int64, lambda out, bits: _fill_discrete_gaussian(out, bits, variance, scale, coins)
         )
 
-    def rounded_gaussian(self, shape: tuple[int, ...], *, sigma: float, bound: int) -> Tensor:
+    def rounded_gaussian(self, shape: tuple[int, ...], *, sigma: float, bound: int) -> NDArray[np.int16]:
         """N(0, sigma^2) rounded to an integer, what lies beyond +-bound moved onto it. -> shape, int16.
 
         Rounding and bounding are post-processing of the Gaussian mechanism, and cost no privacy. A bound
@@ -95,7 +95,7 @@ class Noise:
         table = _gaussian_table(sigma, bound)
         return self._fill(shape, np.int16, lambda out, bits: _fill_from_table(out, bits, table))
 
-    def flips(self, shape: tuple[int, ...], *, probability: Fraction) -> Tensor:
+    def flips(self, shape: tuple[int, ...], *, probability: Fraction) -> NDArray[np.bool_]:
         """Which bits to flip, each by itself: 1 with exactly that probability. -> shape, bool.
 
         A bit that is flipped so is ε-DP with ε = ln((1 - p) / p) (Warner 1965).
@@ -111,7 +111,7 @@ class Noise:
         coin = _Coin(lambda length: (probability.numerator << length) // probability.denominator)
         return self._fill(shape, np.bool_, lambda out, bits: _fill_coins(out, bits, coin))
 
-    def other_words(self, words: Tensor, *, outputs: int, epsilon: Fraction) -> Tensor:
+    def other_words(self, words: NDArray[np.int64], *, outputs: int, epsilon: Fraction) -> NDArray[np.int64]:
         """Randomised response over k words: the truth with probability e^ε / (e^ε + k - 1), else another.
 
         ε-DP between any two words (Kairouz, Oh & Viswanath 2016). All others are equally likely.
@@ -129,15 +129,13 @@ class Noise:
         if not epsilon > 0:
             raise ConfigError(f"the epsilon of randomised response is above 0, got {float(epsilon):g}")
         lie = _Coin(_digits_of(lambda context: _lie(epsilon, outputs, context)))
-        lies = self._fill(tuple(words.shape), np.bool_, lambda out, bits: _fill_coins(out, bits, lie))
-        steps = self._fill(
-            tuple(words.shape), np.int64, lambda out, bits: _fill_below(out, bits, outputs - 1)
-        )
-        return torch.where(lies, (words + 1 + steps) % outputs, words)
+        lies = self._fill(words.shape, np.bool_, lambda out, bits: _fill_coins(out, bits, lie))
+        steps = self._fill(words.shape, np.int64, lambda out, bits: _fill_below(out, bits, outputs - 1))
+        return np.where(lies, (words + 1 + steps) % outputs, words)
 
     def _fill(
         self, shape: tuple[int, ...], dtype: type, fill: Callable[["np.ndarray", Bits], None]
-    ) -> Tensor:
+    ) -> NDArray[Any]:
         out: np.ndarray = np.empty(math.prod(shape), dtype)
         call, self._calls = self._calls, self._calls + 1
 
@@ -149,9 +147,9 @@ class Noise:
             for chunk in chunks:
                 work(chunk)
         else:
-            with ThreadPoolExecutor(min(len(chunks), torch.get_num_threads())) as pool:
+            with ThreadPoolExecutor(min(len(chunks), thread_count())) as pool:
                 list(pool.map(work, chunks))
-        return torch.from_numpy(out.reshape(shape))
+        return out.reshape(shape)
 
 
 def fresh_noise() -> Noise:
@@ -316,6 +314,9 @@ def _accept(sizes: np.ndarray, bits: Bits, variance: Fraction, scale: int) -> np
     return accepted
 
 
+_OPEN = -(1 << 15)  # stands in a table where a word settles nothing; no bound is as large
+
+
 class _Table:
     """An integer variable from -bound to bound, looked up by 16 uniform bits, or more where they tie."""
 
@@ -326,19 +327,19 @@ class _Table:
         # A word w stands for [w, w + 1) / 2^16; where a threshold lies in there, it settles nothing.
         cuts = self.thresholds >> np.uint64(48)
         self.values = (np.searchsorted(cuts, np.arange(1 << 16), side="right") - bound).astype(np.int16)
-        self.settled = np.ones(1 << 16, bool)
-        self.settled[cuts.astype(np.int64)] = False
+        self.values[cuts.astype(np.int64)] = _OPEN
 
     def settle(self, words: np.ndarray, bits: Bits) -> np.ndarray:
         """(n,) uint16 words that settle nothing -> (n,) values, from as many more bits as it takes."""
-        rest = np.frombuffer(bits(6 * words.size), np.uint8).reshape(-1, 6).astype(np.uint64)
-        long = words.astype(np.uint64)
-        for byte in rest.T:
-            long = long << np.uint64(8) | byte
+        long_bytes = np.empty((words.size, 8), np.uint8)  # the word and six more, the first the highest
+        long_bytes[:, :2] = words.astype(">u2")[:, None].view(np.uint8)
+        long_bytes[:, 2:] = np.frombuffer(bits(6 * words.size), np.uint8).reshape(-1, 6)
+        long = long_bytes.view(">u8")[:, 0].astype(np.uint64)
         below = np.searchsorted(self.thresholds, long, side="left")
-        up_to = np.searchsorted(self.thresholds, long, side="right")
-        for i in (below != up_to).nonzero()[0]:
-            below[i] = self._settle_one(int(long[i]), range(int(below[i]), int(up_to[i])), bits)
+        nearest = self.thresholds[np.minimum(below, len(self.thresholds) - 1)]
+        for i in (nearest == long).nonzero()[0]:
+            up_to = int(np.searchsorted(self.thresholds, long[i], side="right"))
+            below[i] = self._settle_one(int(long[i]), range(int(below[i]), up_to), bits)
         return below - self._bound
 
     def _settle_one(self, word: int, tied: range, bits: Bits) -> int:
@@ -355,8 +356,12 @@ class _Table:
 class _Own(threading.local):
     """What each thread has for itself: the precision of mpmath's own context is shared by all."""
 
-    def __init__(self) -> None:
-        self.context = mpmath.MPContext()
+    @cached_property
+    def context(self) -> Any:
+        """For the digits of a normal distribution; imported here, since most noise has no need of it."""
+        import mpmath
+
+        return mpmath.MPContext()
 
 
 _own = _Own()
@@ -375,6 +380,6 @@ def _gaussian_table(sigma: float, bound: int) -> _Table:
 
 def _fill_from_table(out: np.ndarray, bits: Bits, table: _Table) -> None:
     words = np.frombuffer(bits(2 * out.size), np.uint16)
-    np.take(table.values, words, out=out)
-    (open_,) = (~table.settled[words]).nonzero()
+    np.take(table.values, words, out=out, mode="clip")  # which needs no buffer; no word is out of range
+    (open_,) = (out == _OPEN).nonzero()
     out[open_] = table.settle(words[open_], bits)

@@ -20,7 +20,7 @@ from sfumato import artefacts
 from sfumato.dp import naming
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError
-from sfumato.images import to_float
+from sfumato.images import Images, as_tensor, to_float
 from sfumato.networks.classifiers import (
     CLASSIFIERS,
     ENCODERS,
@@ -252,7 +252,7 @@ class Answer:
         _ = self._answerer
 
     @torch.no_grad()
-    def release(self, images: Tensor, noise: Noise) -> AnswerRelease:
+    def release(self, images: Images, noise: Noise) -> AnswerRelease:
         """The answers for (N, C, H, W) uint8 images; each is classified by itself.
 
         Args:
@@ -265,7 +265,7 @@ class Answer:
         """
         answerer = self._answerer
         check_trained_on("answer", self.artefact, "a classifier", images, answerer.shape)
-        rows = [int(answerer(to_float(image)).argmax(1)) for image in images.split(1)]
+        rows = [int(answerer(to_float(image)).argmax(1)) for image in as_tensor(images).split(1)]
         return AnswerRelease(torch.tensor(rows, dtype=torch.int64), answerer.classes, self.spec)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:

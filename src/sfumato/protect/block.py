@@ -1,11 +1,10 @@
 """A black block over the centre of the image, where an aligned face is."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from sfumato.dp.mechanisms import Noise
-from sfumato.images import check_batch
+from sfumato.images import Images, as_array, check_batch
 from sfumato.protect.parameters import canonical, check_bounds
 from sfumato.protect.recognition import first_image
 from sfumato.protect.release import Release
@@ -13,9 +12,9 @@ from sfumato.protect.release import Release
 SHARE = "it is the part of the side, up to 1"
 
 
-def centre(images: Tensor, share: float) -> tuple[slice, slice]:
-    """Rows and columns of the centre part of (N, C, H, W) images whose sides are `share` of theirs."""
-    return _middle(images.shape[2], share), _middle(images.shape[3], share)
+def centre(shape: Sequence[int], share: float) -> tuple[slice, slice]:
+    """Rows and columns of the centre of images of shape (N, C, H, W): its sides are `share` of theirs."""
+    return _middle(shape[2], share), _middle(shape[3], share)
 
 
 def _middle(length: int, share: float) -> slice:
@@ -45,11 +44,11 @@ class Block:
         """See Protection.spec."""
         return canonical("block", self)
 
-    def release(self, images: Tensor, noise: Noise) -> Release:
+    def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release."""
         check_batch(images)
-        rows, columns = centre(images, self.share)
-        released = images.clone()
+        rows, columns = centre(images.shape, self.share)
+        released = as_array(images).copy()
         released[:, :, rows, columns] = 0
         return Release(released, self.spec, (images.shape[2], images.shape[3]))
 
@@ -59,6 +58,6 @@ class Block:
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
         """See Protection.suspicious."""
-        rows, columns = centre(release.values, self.share)
-        shows = release.values[:, :, rows, columns].flatten(1).any(1)
-        return first_image(shows.tolist(), "shows something in its centre")
+        rows, columns = centre(release.array.shape, self.share)
+        shows = (bool(image[:, rows, columns].any()) for image in release.array)
+        return first_image(shows, "shows something in its centre")

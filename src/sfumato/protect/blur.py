@@ -7,28 +7,35 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
-from torch import Tensor
 
 from sfumato.dp.mechanisms import Noise
-from sfumato.images import check_batch, map_batches
+from sfumato.images import Images, Pixels, as_array, check_batch, map_batches
 from sfumato.protect.block import SHARE, centre
 from sfumato.protect.parameters import canonical, check_bounds
 from sfumato.protect.recognition import Floats, first_image
 from sfumato.protect.release import Release
 
 _PASSED = 0.03  # of the amplitude of a pattern, by a blur: finer ones are looked for
+_LARGE = 1 << 16  # pixels
 _ROUNDING = 1.0  # in grey levels, of blurring in whole numbers
 
 
-def blur(images: Tensor, *, radius: float) -> Tensor:
+def blur(images: Pixels, *, radius: float) -> Pixels:
     """Gaussian blur exactly as Pillow's GaussianBlur(radius). (N, C, H, W) uint8 -> the same.
 
     Source: Parnami et al. 2022, Sec. III-B, Eq. (4), who run Pillow. Its filter is three box blurs that
-    approximate a Gaussian of standard deviation `radius`, edges extended. Rows of all images and
-    channels are blurred as ONE tall picture, then columns: the same bytes without a call an image.
+    approximate a Gaussian of standard deviation `radius`, edges extended. Of small images the rows of all
+    of them and their channels are blurred as ONE tall picture, then columns: the same bytes without a call
+    an image. Of large ones a plane is a call, for a copy with swapped axes costs more than that.
     """
 
     def along_both(part: np.ndarray) -> np.ndarray:
+        if part.shape[2] * part.shape[3] >= _LARGE:
+            planes = part.reshape(-1, *part.shape[2:])
+            both = ImageFilter.GaussianBlur(radius)
+            return np.stack([np.asarray(Image.fromarray(plane).filter(both)) for plane in planes]).reshape(
+                part.shape
+            )
         return _blur_rows(_blur_rows(part, radius), radius)
 
     return map_batches(along_both, images)
@@ -118,10 +125,11 @@ class Blur:
         """See Protection.spec."""
         return canonical("blur", self)
 
-    def release(self, images: Tensor, noise: Noise) -> Release:
+    def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release."""
         check_batch(images)
-        return Release(blur(images, radius=self.radius), self.spec, (images.shape[2], images.shape[3]))
+        blurry = blur(as_array(images), radius=self.radius)
+        return Release(blurry, self.spec, (images.shape[2], images.shape[3]))
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
         """None: blur is deterministic, and a trained network undoes much of it."""
@@ -129,7 +137,7 @@ class Blur:
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
         """See Protection.suspicious."""
-        sharp = (not blurred(image, self.radius) for image in release.values.numpy())
+        sharp = (not blurred(image, self.radius) for image in release.array)
         return first_image(sharp, "is sharper than that leaves any")
 
 
@@ -152,12 +160,12 @@ class CentreBlur:
         """See Protection.spec."""
         return canonical("centre-blur", self)
 
-    def release(self, images: Tensor, noise: Noise) -> Release:
+    def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release."""
         check_batch(images)
-        rows, columns = centre(images, self.share)
-        released = images.clone()
-        released[:, :, rows, columns] = blur(images, radius=self.radius)[:, :, rows, columns]
+        rows, columns = centre(images.shape, self.share)
+        released = as_array(images).copy()
+        released[:, :, rows, columns] = blur(as_array(images), radius=self.radius)[:, :, rows, columns]
         return Release(released, self.spec, (images.shape[2], images.shape[3]))
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
@@ -166,7 +174,7 @@ class CentreBlur:
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
         """See Protection.suspicious."""
-        rows, columns = centre(release.values, self.share)
-        inside = release.values[:, :, rows, columns].numpy()
+        rows, columns = centre(release.array.shape, self.share)
+        inside = release.array[:, :, rows, columns]
         sharp = (not blurred(image, self.radius, cut_out=True) for image in inside)
         return first_image(sharp, "is sharper in its centre than that leaves any")

@@ -21,7 +21,7 @@ from sfumato.dp import naming
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, SpecError
-from sfumato.images import to_float
+from sfumato.images import Images, as_tensor, to_float
 from sfumato.networks.classifiers import ENCODERS, check_network
 from sfumato.networks.code import CodeNetwork, untrained_code_network
 from sfumato.networks.pretrained import check_card
@@ -262,7 +262,7 @@ class Code:
             )
 
     @torch.no_grad()
-    def release(self, images: Tensor, noise: Noise) -> BitsRelease | FeatureRelease:
+    def release(self, images: Images, noise: Noise) -> BitsRelease | FeatureRelease:
         """The codes of (N, C, H, W) uint8 images, with fresh noise for every image.
 
         Each image goes through the network by itself: in a batch it would be rounded otherwise, and its code
@@ -279,7 +279,7 @@ class Code:
         return self.release_of(self.encode(images), noise)
 
     @torch.no_grad()
-    def average(self, images: Tensor, noise: Noise) -> BitsRelease | FeatureRelease:
+    def average(self, images: Images, noise: Noise) -> BitsRelease | FeatureRelease:
         """ONE code, of the mean of what the encoder makes of (N, C, H, W) images: (1, b) or (1, d).
 
         It has as many different values as the code of one image, and the same is proved of it: `outputs`,
@@ -292,12 +292,12 @@ class Code:
         return self.release_of(self.encode(images).mean(0, keepdim=True), noise)
 
     @torch.no_grad()
-    def encode(self, images: Tensor) -> Tensor:
+    def encode(self, images: Images) -> Tensor:
         """What the encoder makes of each image, (N, d); it stays on the device. Raises as `release` does."""
         self.check()
         encoder = self._encoder
         check_trained_on("code", self.artefact, "an encoder", images, encoder.shape)
-        rows = [encoder.network(to_float(image)) for image in images.split(1)]
+        rows = [encoder.network(to_float(image)) for image in as_tensor(images).split(1)]
         return torch.cat(rows) if rows else torch.empty(0, encoder.dimension)
 
     def release_of(self, numbers: Tensor, noise: Noise) -> BitsRelease | FeatureRelease:
@@ -366,11 +366,13 @@ class Code:
     def _answered(self, bits: Tensor, noise: Noise) -> Tensor:
         """Bits as they leave: as they are, each flipped by chance, or their word told with lies."""
         if self.flip is not None:
-            return bits ^ noise.flips(tuple(bits.shape), probability=Fraction(str(self.flip)))
+            flips = noise.flips(bits.shape, probability=Fraction(str(self.flip)))
+            return bits ^ torch.from_numpy(flips)
         if self.epsilon is not None:
             count = bits.shape[1]
-            words = noise.other_words(words_of(bits), outputs=2**count, epsilon=Fraction(str(self.epsilon)))
-            return bits_of(words, bits=count)
+            words, epsilon = words_of(bits).numpy(), Fraction(str(self.epsilon))
+            told = noise.other_words(words, outputs=2**count, epsilon=epsilon)
+            return bits_of(torch.from_numpy(told), bits=count)
         return bits
 
     @cached_property

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import MAX_SCALE, Noise
 from sfumato.errors import SpecError
-from sfumato.images import check_batch, map_batches
+from sfumato.images import Images, as_array, check_batch, map_batches
 from sfumato.protect.parameters import (
     LEAST_DIFFERENCE,
     canonical,
@@ -70,7 +69,7 @@ class DPPix:
         """See Protection.spec."""
         return canonical("dp-pix", self)
 
-    def release(self, images: Tensor, noise: Noise) -> Release:
+    def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release. The values travel at cell resolution."""
         check_batch(images)
         height, width = images.shape[2:]
@@ -80,13 +79,15 @@ class DPPix:
         drawn = self._noise((*images.shape[:2], *areas.shape), areas, noise, cell=cell)
         return _noisy_means(images, drawn, areas, cell, self.spec)
 
-    def _noise(self, shape: tuple[int, ...], areas: Tensor, noise: Noise, *, cell: int) -> Tensor:
+    def _noise(
+        self, shape: tuple[int, ...], areas: NDArray[np.int64], noise: Noise, *, cell: int
+    ) -> NDArray[np.int64]:
         scale = 255 * self.pixels / _exact(self.epsilon)
         if self.variant == "sound":
             return noise.laplace(shape, scale=scale * shape[1])
-        drawn = torch.empty(shape, dtype=torch.int64)
-        for area in areas.unique().tolist():
-            rows, columns = (areas == area).nonzero(as_tuple=True)
+        drawn = np.empty(shape, np.int64)
+        for area in np.unique(areas).tolist():
+            rows, columns = (areas == area).nonzero()
             part = noise.laplace((*shape[:2], len(rows)), scale=scale * area / cell**2)
             drawn[:, :, rows, columns] = part
         return drawn
@@ -107,7 +108,7 @@ class DPPix:
             if self.variant == "sound":
                 return self.epsilon * (pixels / self.pixels)
             smallest = spread(pixels, areas, largest_first=False)
-            shares = (smallest.double() / areas.flatten().sort().values).sum().item()
+            shares = float((smallest / np.sort(areas, axis=None)).sum())
             return self.epsilon * channels * cell**2 / self.pixels * shares
 
         return Guarantee(
@@ -120,7 +121,7 @@ class DPPix:
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
         """See Protection.suspicious."""
-        channels = release.values.shape[1]
+        channels = release.array.shape[1]
         return lacks_noise(release, self.law((channels, *release.size)), false_alarm=false_alarm)
 
     def law(self, shape: tuple[int, int, int]) -> Law:
@@ -165,7 +166,7 @@ class DPPixGaussian:
         """See Protection.spec."""
         return canonical("dp-pix-gaussian", self)
 
-    def release(self, images: Tensor, noise: Noise) -> Release:
+    def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release. The values travel at cell resolution."""
         check_batch(images)
         height, width = images.shape[2:]
@@ -205,7 +206,7 @@ class DPPixGaussian:
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
         """See Protection.suspicious."""
-        channels = release.values.shape[1]
+        channels = release.array.shape[1]
         return lacks_noise(release, self.law((channels, *release.size)), false_alarm=false_alarm)
 
     def law(self, shape: tuple[int, int, int]) -> Law:
@@ -224,16 +225,19 @@ def _beyond(name: str, key: str, protection: DPPix | DPPixGaussian) -> SpecError
     )
 
 
-def _noisy_means(images: Tensor, drawn: Tensor, areas: Tensor, cell: int, spec: str) -> Release:
+def _noisy_means(
+    images: Images, drawn: NDArray[np.int64], areas: NDArray[np.int64], cell: int, spec: str
+) -> Release:
     """Add noise to the sums of all cells and divide: what both protections release."""
 
     def noisy_means(part: np.ndarray, noise_of_part: np.ndarray) -> np.ndarray:
-        return cell_means(noise_of_part + cell_sums(part, cell=cell), areas.numpy())
+        return cell_means(noise_of_part + cell_sums(part, cell=cell), areas)
 
-    return Release(map_batches(noisy_means, images, drawn), spec, (images.shape[2], images.shape[3]), cell)
+    means = map_batches(noisy_means, as_array(images), drawn)
+    return Release(means, spec, (images.shape[2], images.shape[3]), cell)
 
 
-def _squares(pixels: int, areas: Tensor) -> int:
+def _squares(pixels: int, areas: NDArray[np.int64]) -> int:
     """The largest sum over cells of the square of how many of `pixels` lie in each."""
     everything = int(areas.sum())
     return int((spread(min(pixels, everything), areas, largest_first=True) ** 2).sum())

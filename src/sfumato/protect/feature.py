@@ -22,7 +22,7 @@ from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.dp.naming import discrete_mu
 from sfumato.errors import ArtefactError, DataError, SpecError
-from sfumato.images import to_float
+from sfumato.images import Images, as_tensor, to_float
 from sfumato.networks import TinyDarknet, cut
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.protect.parameters import (
@@ -159,7 +159,7 @@ def noisy(features: Tensor, covariance: Tensor, noise: Noise, *, ratio: float) -
         return features.float()
     values, vectors = torch.linalg.eigh(covariance.double())
     root = vectors * (ratio * values.clamp(min=0)).sqrt()  # root @ root.T is r·C
-    drawn = noise.discrete_gaussian(tuple(features.shape), variance=Fraction(_FINE**2))
+    drawn = torch.from_numpy(noise.discrete_gaussian(features.shape, variance=Fraction(_FINE**2)))
     return torch.as_tensor(features.double() + drawn.double() / _FINE @ root.T).float()
 
 
@@ -185,8 +185,8 @@ def clipped_noisy(features: Tensor, noise: Noise, *, norm: float, variance: floa
     # A hair below the norm: rounding in the product must not lead beyond it.
     scale = (norm * (1 - 1e-9) / exact.norm(dim=1, keepdim=True)).clamp(max=1.0)
     whole = (exact * scale * GRID).trunc().long()
-    drawn = noise.discrete_gaussian(tuple(whole.shape), variance=Fraction(str(variance)) * GRID**2)
-    return torch.as_tensor((whole + drawn).double() / GRID).float()
+    drawn = noise.discrete_gaussian(whole.shape, variance=Fraction(str(variance)) * GRID**2)
+    return torch.as_tensor((whole + torch.from_numpy(drawn)).double() / GRID).float()
 
 
 def proved_of_clipped_noisy(*, norm: float, variance: float, pixels: int) -> Guarantee:
@@ -319,7 +319,7 @@ class Feature:
         _ = self._extractor
 
     @torch.no_grad()
-    def release(self, images: Tensor, noise: Noise) -> FeatureRelease:
+    def release(self, images: Images, noise: Noise) -> FeatureRelease:
         """The noisy features of (N, C, H, W) uint8 images, with fresh noise for every image.
 
         Each image goes through the network by itself: in a batch it would be rounded otherwise, and its
@@ -336,12 +336,12 @@ class Feature:
         return self.release_of(self.encode(images), noise)
 
     @torch.no_grad()
-    def encode(self, images: Tensor) -> Tensor:
+    def encode(self, images: Images) -> Tensor:
         """The feature of each image: (N, d), which stays on the device. Raises as `release` does."""
         extractor = self._extractor
         check_trained_on("feature", self.artefact, "an extractor", images, extractor.shape)
         network = extractor.network
-        rows = [network(to_float(image)) for image in images.split(1)]
+        rows = [network(to_float(image)) for image in as_tensor(images).split(1)]
         return torch.cat(rows) if rows else torch.empty(0, len(network.covariance))
 
     def release_of(self, numbers: Tensor, noise: Noise) -> FeatureRelease:

@@ -3,12 +3,11 @@
 import math
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
-from sfumato.images import check_batch
+from sfumato.images import Images, as_array, check_batch
 from sfumato.protect.parameters import canonical, check_bounds, check_pixels
 from sfumato.protect.recognition import Law, lacks_noise
 from sfumato.protect.release import Release
@@ -35,12 +34,13 @@ class Gaussian:
         """See Protection.spec."""
         return canonical("gaussian", self)
 
-    def release(self, images: Tensor, noise: Noise) -> Release:
+    def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release."""
         check_batch(images)
         # Beyond 255 the sum is clamped whatever the pixel was.
         drawn = noise.rounded_gaussian(tuple(images.shape), sigma=self.sigma, bound=255)
-        released = drawn.add_(images).clamp_(0, 255).to(torch.uint8)
+        drawn += as_array(images)
+        released = np.clip(drawn, 0, 255, out=drawn).astype(np.uint8)
         return Release(released, self.spec, (images.shape[2], images.shape[3]))
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee:
@@ -62,7 +62,7 @@ class Gaussian:
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
         """See Protection.suspicious."""
-        channels = release.values.shape[1]
+        channels = release.array.shape[1]
         return lacks_noise(release, self.law((channels, *release.size)), false_alarm=false_alarm)
 
     def law(self, shape: tuple[int, int, int]) -> Law:

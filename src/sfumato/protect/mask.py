@@ -16,7 +16,7 @@ from torch import Tensor
 from sfumato import artefacts
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, SpecError
-from sfumato.images import to_float
+from sfumato.images import Images, as_tensor, to_float
 from sfumato.networks import UNet
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.protect.parameters import artefact_digest, canonical, check_path, check_shown, check_trained_on
@@ -211,7 +211,7 @@ class Mask:
         """Read the artefact now, and not at the first release. Raises ArtefactError as load_masker does."""
         _ = self._masker
 
-    def release(self, images: Tensor, noise: Noise) -> Release:
+    def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release. Raises ArtefactError as load_masker does."""
         masker = self._masker
         check_trained_on("mask", self.artefact, "a mask", images, masker.shape)
@@ -224,10 +224,11 @@ class Mask:
                 f"mask: keep={keep:g} of {height}x{width} pixels is less than one: "
                 f"choose at least {1 / (height * width):.2g}"
             )
-        scores = pixel_scores(masker.network, images)
-        values, shown = reveal(images, scores, count=count, soft=self.values == "soft")
-        release = Release(values, self.spec, (height, width), shown=shown)
-        return replace(release, values=release.shapes()) if self.values == "shape" else release
+        originals = as_tensor(images)
+        scores = pixel_scores(masker.network, originals)
+        values, shown = reveal(originals, scores, count=count, soft=self.values == "soft")
+        release = Release(values.numpy(), self.spec, (height, width), shown=shown)
+        return replace(release, array=release.shapes().numpy()) if self.values == "shape" else release
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
         """None: the mask is a function of the whole image, and what it shows is shown as it is."""

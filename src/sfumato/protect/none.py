@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from sfumato.dp.mechanisms import Noise
-from sfumato.images import check_batch
+from sfumato.images import Images, as_array, check_batch
 from sfumato.protect.release import Release
 
 
@@ -17,10 +15,10 @@ class Clear:
     draws_noise = False
     spec = "none"
 
-    def release(self, images: Tensor, noise: Noise) -> Release:
+    def release(self, images: Images, noise: Noise) -> Release:
         """The images unchanged. See Protection.release."""
         check_batch(images)
-        return Release(images, self.spec, (images.shape[2], images.shape[3]))
+        return Release(as_array(images), self.spec, (images.shape[2], images.shape[3]))
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:
         """None: everything is shown."""

@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image, ImageOps
-from torch import Tensor
 
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, did_you_mean
 from sfumato.files import read_cells
-from sfumato.images import check_batch, digest, read
+from sfumato.images import Images, Pixels, as_array, check_batch, digest, read_array
 from sfumato.protect.parameters import artefact_digest, canonical, check_path
 from sfumato.protect.release import Release
+from sfumato.threads import thread_count
 
 _DIGEST_BYTES = 32
 
@@ -119,9 +118,9 @@ def _rows_by_digest(
         if isinstance(row.original, bytes):
             return row.original
         with _named(row):
-            return digest(read(row.original, channels=channels, size=size))
+            return digest(read_array(row.original, channels=channels, size=size))
 
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+    with ThreadPoolExecutor(thread_count()) as pool:
         keys = list(pool.map(key, rows))
     found: dict[bytes, Row] = {}
     for each, row in zip(keys, rows, strict=True):
@@ -133,18 +132,17 @@ def _rows_by_digest(
     return found
 
 
-def _anonymised(row: Row, shape: tuple[int, int, int]) -> Tensor:
+def _anonymised(row: Row, shape: tuple[int, int, int]) -> Pixels:
     """The anonymised image at the (C, H, W) of its original. Raises ImageError."""
     channels, height, width = shape
     with _named(row):
         if height == width:
-            return read(row.file, channels=channels, size=height)
-        image = read(row.file, channels=channels)
+            return read_array(row.file, channels=channels, size=height)
+        image = read_array(row.file, channels=channels)
     planes = [
-        ImageOps.fit(Image.fromarray(plane), (width, height), Image.Resampling.LANCZOS)
-        for plane in image.numpy()
+        ImageOps.fit(Image.fromarray(plane), (width, height), Image.Resampling.LANCZOS) for plane in image
     ]
-    return torch.from_numpy(np.stack([np.asarray(plane) for plane in planes]))
+    return np.stack([np.asarray(plane) for plane in planes])
 
 
 @contextmanager
@@ -198,7 +196,7 @@ class Outside:
         """
         return self._made_of
 
-    def release(self, images: Tensor, noise: Noise) -> Release:
+    def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release.
 
         Raises:
@@ -210,7 +208,7 @@ class Outside:
         channels, height, width = images.shape[1:]
         size = height if height == width else None
         rows = _rows_by_digest(self.index, self._content(), self._folder(), channels, size)
-        digests = [digest(image) for image in images]
+        digests = [digest(image) for image in as_array(images)]
         missing = [each for each in digests if each not in rows]
         if missing:
             raise DataError(
@@ -218,9 +216,9 @@ class Outside:
                 f"first of digest {missing[0].hex()}: anonymise them too and add them to it; those that were "
                 "cropped or turned after reading are named by their digest"
             )
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        with ThreadPoolExecutor(thread_count()) as pool:
             found = list(pool.map(lambda each: _anonymised(rows[each], (channels, height, width)), digests))
-        values = torch.stack(found) if found else images
+        values = np.stack(found) if found else as_array(images)
         return Release(values, self.spec, (height, width))
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:

@@ -8,10 +8,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from sfumato.errors import ArtefactError, SpecError
-from sfumato.images import check_batch
+from sfumato.images import Images, check_batch
 
 # In grey levels, root mean square: what JPEG of quality 95 changes in a photograph (2 in the middle of LFW's
 # faces, a PSNR of 42 dB). Nobody sees it: a release that is no further from its image, or noise that is no
@@ -147,7 +145,7 @@ def check_path(name: str, key: str, path: str) -> None:
 
 
 def check_trained_on(
-    name: str, artefact: str, trained: str, images: Tensor, shape: tuple[int, int, int]
+    name: str, artefact: str, trained: str, images: Images, shape: tuple[int, int, int]
 ) -> None:
     """Raise SpecError unless (N, C, H, W) images are of the (C, H, W) that an artefact was trained on.
 
@@ -182,7 +180,7 @@ def check_pixels(name: str, pixels: int) -> int:
     return pixels
 
 
-def check_cell(name: str, cell: int, images: Tensor) -> None:
+def check_cell(name: str, cell: int, images: Images) -> None:
     """Raise SpecError unless (N, C, H, W) images hold at least one whole cell."""
     check_batch(images)
     height, width = images.shape[2:]

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from sfumato.dp.mechanisms import Noise
-from sfumato.images import check_batch, map_batches
+from sfumato.images import Images, as_array, check_batch, map_batches
 from sfumato.protect.parameters import canonical, cell_in_pixels, check_cell, check_size_of_cell
 from sfumato.protect.release import Release
 
@@ -28,9 +27,9 @@ def cell_sums(images: np.ndarray, *, cell: int) -> np.ndarray:
     return _add_strides(rows, cell, axis=3, dtype=np.int32 if cell <= 2901 else np.int64)
 
 
-def cell_areas(height: int, width: int, cell: int) -> Tensor:
+def cell_areas(height: int, width: int, cell: int) -> NDArray[np.int64]:
     """How many pixels each cell of a grid has: (h, w) int64, less than b * b only at the border."""
-    return torch.outer(_lengths(height, cell), _lengths(width, cell))
+    return np.outer(_lengths(height, cell), _lengths(width, cell))
 
 
 def cell_means(sums: np.ndarray, areas: np.ndarray) -> np.ndarray:
@@ -49,7 +48,7 @@ def cell_means(sums: np.ndarray, areas: np.ndarray) -> np.ndarray:
     return means
 
 
-def spread(pixels: int, areas: Tensor, *, largest_first: bool) -> Tensor:
+def spread(pixels: int, areas: NDArray[np.int64], *, largest_first: bool) -> NDArray[np.int64]:
     """How many of `pixels` each cell gets when one cell after another is filled. (h, w) -> (h * w,) int64.
 
     Filling the largest cells first makes the sum of squares as large as it can be, filling the smallest
@@ -58,13 +57,15 @@ def spread(pixels: int, areas: Tensor, *, largest_first: bool) -> Tensor:
     Returns:
         counts, in the order in which the cells are filled.
     """
-    ordered = areas.flatten().sort(descending=largest_first).values
-    return (pixels - ordered.cumsum(0) + ordered).clamp(min=0).minimum(ordered)
+    ordered = np.sort(areas, axis=None)
+    if largest_first:
+        ordered = ordered[::-1]
+    return np.clip(pixels - ordered.cumsum() + ordered, 0, ordered)
 
 
-def _lengths(side: int, cell: int) -> Tensor:
+def _lengths(side: int, cell: int) -> NDArray[np.int64]:
     """(ceil(side / cell),) how many pixels each cell has along one side."""
-    return (side - torch.arange(0, side, cell)).clamp(max=cell)
+    return np.minimum(side - np.arange(0, side, cell), cell)
 
 
 def _add_strides(array: np.ndarray, step: int, *, axis: int, dtype: type) -> np.ndarray:
@@ -101,14 +102,14 @@ class Pixelize:
         """See Protection.spec."""
         return canonical("pixelize", self)
 
-    def release(self, images: Tensor, noise: Noise) -> Release:
+    def release(self, images: Images, noise: Noise) -> Release:
         """See Protection.release. The values travel at cell resolution."""
         check_batch(images)
         height, width = images.shape[2:]
         cell = cell_in_pixels(self, height, width)
         check_cell("pixelize", cell, images)
-        areas = cell_areas(height, width, cell).numpy()
-        means = map_batches(lambda part: cell_means(cell_sums(part, cell=cell), areas), images)
+        areas = cell_areas(height, width, cell)
+        means = map_batches(lambda part: cell_means(cell_sums(part, cell=cell), areas), as_array(images))
         return Release(means, self.spec, (height, width), cell)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> None:

@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from sfumato.protect.release import Release
@@ -69,6 +68,8 @@ class Law:
 
     def _real(self, values: Floats) -> Floats:
         if self.kind == "normal":
+            import torch  # here: who releases has no need of it
+
             normal: Floats = torch.special.ndtr(torch.from_numpy(values / self.scale)).numpy()
             return normal
         tail = np.exp(-np.abs(values) / self.scale) / 2
@@ -111,7 +112,7 @@ def chances(release: Release, law: Law) -> tuple[Floats, float]:
         (N,) of each image, and of all images taken as one; 1 where there is nothing to predict from.
     """
     rows, columns = (side // release.cell for side in release.size)
-    values = release.values[:, :, :rows, :columns].numpy()  # (N, C, h, w)
+    values = release.array[:, :, :rows, :columns]  # (N, C, h, w)
     evidence, together = np.zeros(len(values)), 0.0
     if min(rows, columns) >= 2:
         odd = np.indices((rows, columns)).sum(0) % 2 == 1

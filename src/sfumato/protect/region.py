@@ -15,17 +15,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
-from sfumato.images import check_batch, digest, read
-from sfumato.networks.mtcnn import MTCNN, DetectorConfig
+from sfumato.images import Images, Pixels, as_array, as_tensor, check_batch, digest, read_array
 from sfumato.protect.parameters import artefact_digest, check_path
 from sfumato.protect.release import Release, kind_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sfumato.networks.mtcnn import MTCNN
 
 PLACES = ("faces", "background", "box")
 MISSING = ("stop", "all")
@@ -34,7 +38,7 @@ Box = tuple[int, int, int, int]  # top, bottom, left and right edge in pixels, a
 
 _MOST_MARGIN = 3.0
 # Less sure than a face is usually taken for: what is covered for nothing costs little, what is missed all.
-_DETECTOR = DetectorConfig(thresholds=(0.6, 0.6, 0.5))
+_THRESHOLDS = (0.6, 0.6, 0.5)
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,12 @@ class RegionRelease(Release):
         covered: (N, 1, H, W) bool, which pixels are protected. It does not travel.
     """
 
-    covered: Tensor | None = None
+    covered: NDArray[np.bool_] | None = None
 
     def rows(self, rows: list[int]) -> "RegionRelease":
         """See Release.rows."""
         covered = None if self.covered is None else self.covered[rows]
-        return replace(self, values=self.values[rows], covered=covered)
+        return replace(self, array=self.array[rows], covered=covered)
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ class Region:
         """The digest of the file of the detector or of the boxes; see release.made_of."""
         return artefact_digest(self.file)
 
-    def release(self, images: Tensor, noise: Noise) -> RegionRelease:
+    def release(self, images: Images, noise: Noise) -> RegionRelease:
         """See Protection.release.
 
         Raises:
@@ -118,32 +122,32 @@ class Region:
             SpecError: a parameter does not fit a face, such as cells larger than it.
         """
         check_batch(images)
-        done = [self.applied(image, self.boxes(image), noise) for image in images]
-        values, covered = (torch.stack(parts) for parts in zip(*done, strict=True))
+        done = [self.applied(image, self.boxes(image), noise) for image in as_array(images)]
+        values, covered = (np.stack(parts) for parts in zip(*done, strict=True))
         return RegionRelease(values, self.spec, (images.shape[2], images.shape[3]), covered=covered)
 
-    def applied(self, image: Tensor, boxes: Sequence[Box], noise: Noise) -> tuple[Tensor, Tensor]:
+    def applied(self, image: Pixels, boxes: Sequence[Box], noise: Noise) -> tuple[Pixels, NDArray[np.bool_]]:
         """A (C, H, W) uint8 image with its boxes protected, or all but these; and (1, H, W) bool, where.
 
         Without boxes, all of it is protected. Raises SpecError as release does.
         """
-        covered = torch.zeros(1, *image.shape[1:], dtype=torch.bool)
+        covered = np.zeros((1, *image.shape[1:]), bool)
         if not boxes or self.place == "background":
-            values = self.inner.release(image[None], noise).images()[0].clone()
+            values = self.inner.release(image[None], noise).pictures()[0].copy()
             covered[:] = True
         else:
-            values = image.clone()
+            values = image.copy()
         for top, bottom, left, right in boxes:
             part = slice(top, bottom), slice(left, right)
             if self.place == "background":
                 values[:, *part] = image[:, *part]
                 covered[:, *part] = False
             else:
-                values[:, *part] = self.inner.release(image[None, :, *part], noise).images()[0]
+                values[:, *part] = self.inner.release(image[None, :, *part], noise).pictures()[0]
                 covered[:, *part] = True
         return values, covered
 
-    def boxes(self, image: Tensor) -> list[Box]:
+    def boxes(self, image: Images) -> list[Box]:
         """The boxes of a (C, H, W) uint8 image, disjoint; none where there is no face, and all is protected.
 
         Raises:
@@ -160,19 +164,13 @@ class Region:
             )
         return boxes
 
-    def found(self, image: Tensor) -> list[Box]:
+    def found(self, image: Images) -> list[Box]:
         """The boxes of a (C, H, W) uint8 image, which may overlap; none where there is nothing.
 
         Raises ArtefactError as boxes does.
         """
         _, height, width = image.shape
-        if self.place == "box":
-            edges = self._listed(image)
-        else:
-            colours = image[None].expand(1, 3, height, width)
-            found = self._detector.detect(colours, _DETECTOR)[0].boxes
-            sides = (found[:, 2:] - found[:, :2]).amax(1, keepdim=True) * self.margin
-            edges = torch.cat([found[:, :2] - sides, found[:, 2:] + sides], 1).tolist()
+        edges = self._listed(image) if self.place == "box" else self._around_faces(as_tensor(image))
         boxes = [
             (
                 *(max(0, math.floor(top)), min(height, math.ceil(bottom))),
@@ -197,15 +195,29 @@ class Region:
         """None: a receiver does not know which parts were protected. See Protection.suspicious."""
         return None
 
+    def _around_faces(self, image: "Tensor") -> list[list[float]]:
+        """The edges of the faces that the detector finds, widened by the margin: left, top, right, bottom."""
+        import torch  # here: a protection in boxes has no need of it
+
+        from sfumato.networks.mtcnn import DetectorConfig
+
+        colours = image[None].expand(1, 3, *image.shape[1:])
+        found = self._detector.detect(colours, DetectorConfig(thresholds=_THRESHOLDS))[0].boxes
+        sides = (found[:, 2:] - found[:, :2]).amax(1, keepdim=True) * self.margin
+        edges: list[list[float]] = torch.cat([found[:, :2] - sides, found[:, 2:] + sides], 1).tolist()
+        return edges
+
     @cached_property
-    def _detector(self) -> MTCNN:
+    def _detector(self) -> "MTCNN":
+        from sfumato.networks.mtcnn import MTCNN
+
         return MTCNN.load(self.file)
 
     @cached_property
     def _table(self) -> dict[bytes | None, list[tuple[float, float, float, float]]]:
         return _read_boxes(Path(self.file))
 
-    def _listed(self, image: Tensor) -> list[list[float]]:
+    def _listed(self, image: Images) -> list[list[float]]:
         table = self._table
         listed = table.get(None, []) if None in table else table.get(digest(image), [])
         _, height, width = image.shape
@@ -242,7 +254,7 @@ def _read_boxes(path: Path) -> dict[bytes | None, list[tuple[float, float, float
                     raise DataError(f"{line}: left must be below right, top below bottom, and none below 0")
                 name = row.get("file") or None
                 if name is not None and name not in digests:
-                    digests[name] = digest(read(path.parent / name, channels=None))
+                    digests[name] = digest(read_array(path.parent / name, channels=None))
                 key = None if name is None else digests[name]
                 found.setdefault(key, []).append((left, top, right, bottom))
     except (OSError, UnicodeError, csv.Error) as error:

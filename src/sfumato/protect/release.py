@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import DataError
+from sfumato.images import Images, Pixels, as_array, as_tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # The kinds of what leaves a device: values of pixels; which pixels a mask would show; the numbers of a
 # feature; the bits of a code; and the name of a class.
@@ -24,8 +26,8 @@ class Release:
     """Protected images as they leave a device.
 
     Attributes:
-        values: (N, C, h, w) uint8. Pixelized images travel as one value a cell, which is all that they
-            hold; otherwise h and w are those of the images.
+        array: (N, C, h, w) uint8, the values. Pixelized images travel as one value a cell, which is all that
+            they hold; otherwise h and w are those of the images. A tensor becomes the array of its memory.
         spec: the protection that made them.
         size: (H, W) of the original images.
         cell: side of the square of pixels that each value stands for; 1 where there are no cells.
@@ -33,17 +35,29 @@ class Release:
             None where all are.
     """
 
-    values: Tensor
+    array: Pixels
     spec: str
     size: tuple[int, int]
     cell: int = 1
-    shown: Tensor | None = None
+    shown: "Tensor | None" = None
 
-    def images(self) -> Tensor:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "array", as_array(self.array))
+
+    @property
+    def values(self) -> "Tensor":
+        """The values as a tensor, in the same memory."""
+        return as_tensor(self.array)
+
+    def images(self) -> "Tensor":
         """What the receiver sees: (N, C, H, W) uint8, cells enlarged to their pixels, hidden pixels 0."""
-        return enlarge(self.values, cell=self.cell, size=self.size)
+        return as_tensor(self.pictures())
 
-    def shapes(self) -> Tensor:
+    def pictures(self) -> Pixels:
+        """See `images`; the same as an array."""
+        return _enlarged(self.array, cell=self.cell, size=self.size)
+
+    def shapes(self) -> "Tensor":
         """Which pixels are there, and nothing else: (N, C, H, W) uint8, 255 where shown and 0 where hidden.
 
         Raises:
@@ -51,28 +65,30 @@ class Release:
         """
         if self.shown is None:
             raise DataError(f"{self.spec} shows all pixels, so that its releases have no shape: use a mask")
-        return self.shown.expand(-1, self.values.shape[1], -1, -1) * torch.tensor(255, dtype=torch.uint8)
+        return self.shown.expand(-1, self.array.shape[1], -1, -1).byte() * 255
 
-    def vectors(self) -> Tensor:
+    def vectors(self) -> "Tensor":
         """What travelled as numbers: (N, C·h·w) float32, values from 0 to 1, and hidden ones 0.
 
         Of a mask, each pixel has a number more: whether it is shown.
         """
+        import torch
+
         values = self.values.flatten(1).float() / 255
         return values if self.shown is None else torch.cat([values, self.shown.flatten(1).float()], 1)
 
     def rows(self, rows: list[int]) -> "Release":
         """The release of some of the images."""
         shown = None if self.shown is None else self.shown[rows]
-        return replace(self, values=self.values[rows], shown=shown)
+        return replace(self, array=self.array[rows], shown=shown)
 
     @property
     def bytes_per_image(self) -> int:
         """How many bytes travel for one image, before any compression; see packed."""
         if self.shown is None:
-            return self.values[0].numel()
+            return int(self.array[0].size)
         bits = self.shown[0].numel()
-        return -(-bits // 8) + int(self.shown[0].sum()) * self.values.shape[1]
+        return -(-bits // 8) + int(self.shown[0].sum()) * int(self.array.shape[1])
 
     def packed(self) -> list[bytes]:
         """What travels of each image: its values; of a masked one, the mask's bits and the shown values.
@@ -81,10 +97,10 @@ class Release:
         the shown pixels follow, channel by channel. Of hidden pixels there is nothing.
         """
         if self.shown is None:
-            return [values.contiguous().numpy().tobytes() for values in self.values]
+            return [values.tobytes() for values in self.array]
         return [
-            np.packbits(shown.numpy()).tobytes() + values[:, shown[0]].numpy().tobytes()
-            for values, shown in zip(self.values, self.shown, strict=True)
+            np.packbits(shown).tobytes() + values[:, shown[0]].tobytes()
+            for values, shown in zip(self.array, self.shown.numpy(), strict=True)
         ]
 
 
@@ -94,9 +110,11 @@ def unpack(packets: Sequence[bytes], *, spec: str, shape: tuple[int, int, int]) 
     Raises:
         DataError: a packet is not as long as its mask says.
     """
+    import torch
+
     channels, height, width = shape
-    values = torch.zeros(len(packets), *shape, dtype=torch.uint8)
-    shown = torch.zeros(len(packets), 1, height, width, dtype=torch.bool)
+    values = np.zeros((len(packets), *shape), np.uint8)
+    shown = np.zeros((len(packets), 1, height, width), bool)
     head = -(-height * width // 8)
     for i, packet in enumerate(packets):
         flags = np.unpackbits(np.frombuffer(packet, np.uint8, min(head, len(packet))))[: height * width]
@@ -105,10 +123,10 @@ def unpack(packets: Sequence[bytes], *, spec: str, shape: tuple[int, int, int]) 
                 f"a packet of {len(packet)} bytes is none of a masked {channels}x{height}x{width} image: "
                 "pass the shape that was released, and whole packets"
             )
-        shown[i, 0] = torch.from_numpy(flags.reshape(height, width).astype(bool))
+        shown[i, 0] = flags.reshape(height, width)
         revealed = np.frombuffer(packet, np.uint8, offset=head).reshape(channels, -1)
-        values[i][:, shown[i, 0]] = torch.from_numpy(revealed.copy())
-    return Release(values, spec, (height, width), shown=shown)
+        values[i][:, shown[i, 0]] = revealed
+    return Release(values, spec, (height, width), shown=torch.from_numpy(shown))
 
 
 class Protection(Protocol):
@@ -129,11 +147,11 @@ class Protection(Protocol):
     def spec(self) -> str:
         """The canonical string, such as "dp-pix:cell=4,epsilon=3"; parse(spec) gives this protection."""
 
-    def release(self, images: Tensor, noise: Noise) -> Release:
+    def release(self, images: Images, noise: Noise) -> Release:
         """Protect (N, C, H, W) uint8 images, with fresh noise for every image in the batch.
 
         Args:
-            images: the originals.
+            images: the originals, a tensor or an array.
             noise: `fresh_noise()` when the result leaves the device; a seeded one only for copies that
                 stay, as in training and studies.
 
@@ -176,10 +194,10 @@ class Trained(Protocol):
 class Encoding(Protocol):
     """A protection that releases in two steps: numbers of an image, which are always the same, and noise."""
 
-    def encode(self, images: Tensor) -> Tensor:
+    def encode(self, images: Images) -> "Tensor":
         """(N, C, H, W) uint8 images -> (N, d), as `Protection.release` does, and with its errors."""
 
-    def release_of(self, numbers: Tensor, noise: Noise) -> Any:
+    def release_of(self, numbers: "Tensor", noise: Noise) -> Any:
         """What leaves of (N, d) numbers: `release(images, noise)` is `release_of(encode(images), noise)`."""
 
 
@@ -197,10 +215,14 @@ def made_of(protection: Any) -> str | None:
     return protection.made_of() if isinstance(protection, Trained) else None
 
 
-def enlarge(values: Tensor, *, cell: int, size: tuple[int, int]) -> Tensor:
+def enlarge(values: "Tensor", *, cell: int, size: tuple[int, int]) -> "Tensor":
     """Repeat every cell over its pixels: (N, C, h, w) -> (N, C, H, W). Border cells are cut to the image."""
+    return values if cell == 1 else as_tensor(_enlarged(values.numpy(), cell=cell, size=size))
+
+
+def _enlarged(values: Pixels, *, cell: int, size: tuple[int, int]) -> Pixels:
+    # Not by indices, in torch: 40 times slower.
     if cell == 1:
         return values
-    # Not by indices, in torch: 40 times slower.
-    wide = values.numpy().repeat(cell, axis=3)[..., : size[1]]
-    return torch.from_numpy(wide.repeat(cell, axis=2)[:, :, : size[0]])
+    wide = values.repeat(cell, axis=3)[..., : size[1]]
+    return wide.repeat(cell, axis=2)[:, :, : size[0]]

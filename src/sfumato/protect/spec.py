@@ -5,25 +5,27 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from fractions import Fraction
+from importlib import import_module
 from itertools import product
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_type_hints, overload
 
 from sfumato.errors import SpecError, did_you_mean
-from sfumato.protect.answer import Answer
 from sfumato.protect.block import Block
 from sfumato.protect.blur import Blur, CentreBlur
-from sfumato.protect.code import Code
 from sfumato.protect.dp_pix import DPPix, DPPixGaussian
-from sfumato.protect.feature import Feature
 from sfumato.protect.gaussian import Gaussian
-from sfumato.protect.mask import Mask
 from sfumato.protect.none import Clear
 from sfumato.protect.outside import Outside
 from sfumato.protect.parameters import read_cell
 from sfumato.protect.pixelize import Pixelize
 from sfumato.protect.region import PLACES, Region
 from sfumato.protect.release import IMAGES, Protection, kind_of
+
+if TYPE_CHECKING:
+    from sfumato.protect.answer import Answer
+    from sfumato.protect.code import Code
+    from sfumato.protect.feature import Feature
 
 _Named = TypeVar("_Named")
 _Kind = TypeVar("_Kind")
@@ -41,7 +43,27 @@ _CURES = {
     "answer": "compare it with others in a study, or read it with protect.parse(spec, takes=['answer'])",
 }
 
-PROTECTIONS: dict[str, Any] = {
+
+class _Kinds(Mapping[str, Any]):
+    """Protections by name. Those that are trained need PyTorch, and are imported when they are asked for."""
+
+    def __init__(self, here: Mapping[str, Any], trained: Mapping[str, str]) -> None:
+        self._here = here
+        self._trained = trained  # name -> class, in the module of that name
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._trained:
+            return getattr(import_module(f"sfumato.protect.{name}"), self._trained[name])
+        return self._here[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._here, *self._trained])
+
+    def __len__(self) -> int:
+        return len(self._here) + len(self._trained)
+
+
+_PIXELS: dict[str, Any] = {
     "none": Clear,
     "blur": Blur,
     "pixelize": Pixelize,
@@ -50,14 +72,13 @@ PROTECTIONS: dict[str, Any] = {
     "dp-pix-gaussian": DPPixGaussian,
     "block": Block,
     "centre-blur": CentreBlur,
-    "mask": Mask,
-    "feature": Feature,
-    "code": Code,
-    "answer": Answer,
     "outside": Outside,
 }
+_TRAINED = {"mask": "Mask", "feature": "Feature", "code": "Code", "answer": "Answer"}
 
-AnyProtection = Protection | Feature | Code | Answer
+PROTECTIONS: Mapping[str, Any] = _Kinds(_PIXELS, _TRAINED)
+
+AnyProtection: TypeAlias = "Protection | Feature | Code | Answer"
 
 _REGION = re.compile(rf"@({'|'.join(PLACES)})(?::(.*))?$")
 _LONGEST = 5000  # characters of the spec of one protection: a path, and little else

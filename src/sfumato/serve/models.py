@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -206,7 +207,7 @@ def example(served: Served) -> Tensor:
     """What `run` takes, of a batch of black images."""
     _, height, width = served.shape
     batch = min(_MEASURED_BATCH, max(2, _MEASURED_PIXELS // (height * width)))
-    images = torch.zeros(batch, *served.shape, dtype=torch.uint8)
+    images = np.zeros((batch, *served.shape), np.uint8)
     return served.prepare(Release(images, served.demands[0].spec, (height, width)), served.demands[0])
 
 

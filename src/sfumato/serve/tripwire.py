@@ -102,7 +102,7 @@ def read_png(data: bytes, served: Served, demand: Demand) -> Release:
     if image.shape[2:] != (height, width):
         raise NotProtectedError("a PNG that is turned by its metadata: write it upright")
     cell = cell_in_pixels(protection, height, width)
-    release = Release(image[:, :, ::cell, ::cell].contiguous(), demand.spec, (height, width), cell)
+    release = Release(image[:, :, ::cell, ::cell].contiguous().numpy(), demand.spec, (height, width), cell)
     if cell > 1 and not (release.images() == image).all():
         raise NotProtectedError(
             f"an image that is not constant in cells of {cell}x{cell} pixels is not a release "

@@ -15,7 +15,6 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pydantic
-import torch
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from sfumato.errors import DataError
@@ -179,7 +178,7 @@ def decode(data: bytes, *, most_images: int, most_pixels: int) -> AnyRelease:
     rows, columns = -(-height // head.cell), -(-width // head.cell)
     _check_length(packets, head.count * head.channels * rows * columns)
     cells = np.frombuffer(packets, np.uint8).reshape(head.count, head.channels, rows, columns)
-    return Release(torch.from_numpy(cells.copy()), head.spec, head.size, head.cell)
+    return Release(cells.copy(), head.spec, head.size, head.cell)
 
 
 def _header(sent: AnyRelease, made_of: str | None) -> Header:

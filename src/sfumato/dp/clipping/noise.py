@@ -23,7 +23,7 @@ def fresh_gaussian(shape: tuple[int, ...], std: float) -> Tensor:
         return torch.zeros(shape, dtype=torch.float64)
     step = _grid(std)
     drawn = fresh_noise().discrete_gaussian(shape or (1,), variance=Fraction(math.ceil(std / step) ** 2))
-    return (drawn.double() * step).reshape(shape)
+    return (torch.from_numpy(drawn).double() * step).reshape(shape)
 
 
 def noised(rows: Tensor, std: float, draw: Draw) -> Tensor:

@@ -1,0 +1,24 @@
+"""How many threads the work of this process may use, with PyTorch or without it.
+
+PyTorch has a number of its own, and takes a second to import: who computes without it asks here.
+"""
+
+import os
+import sys
+
+
+def thread_count() -> int:
+    """As many as PyTorch would use: what `limit_threads` said, or OMP_NUM_THREADS, or one for each core."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return int(torch.get_num_threads())
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(said) if said.isdecimal() and int(said) else len(os.sched_getaffinity(0))
+
+
+def limit_threads(threads: int) -> None:
+    """Have this process use so many, now and where PyTorch is imported later."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(threads)
