@@ -36,6 +36,8 @@ from sfumato.dp.clipping.policies import (
 from sfumato.dp.clipping.policy import ClippingPolicy, Outcome
 from sfumato.dp.clipping.rows import clip_rows, normalise_rows
 from sfumato.dp.clipping.starts import private_start
+from sfumato.dp.clipping.tree import TreeNoise
+from sfumato.dp.clipping.tree import height as tree_height
 
 __all__ = [
     "POLICIES",
@@ -48,10 +50,12 @@ __all__ = [
     "Moments",
     "Outcome",
     "Quantile",
+    "TreeNoise",
     "clip_rows",
     "fresh_gaussian",
     "normalise_rows",
     "parse",
     "private_start",
     "split",
+    "tree_height",
 ]
