@@ -33,7 +33,7 @@ def increments(steps, std=1.0):
 
 
 def blocks(steps):
-    """The complete blocks of a binary tree, in the order in which they end: (first step, step after the last)."""
+    """The largest block that ends at each step, which is drawn there: (first, step after the last)."""
     return [
         (end - 2**level, end)
         for end in range(1, steps + 1)
@@ -84,7 +84,7 @@ def test_a_step_is_in_as_many_nodes_as_the_tree_is_high_and_not_in_more(steps):
 
 @pytest.mark.parametrize("steps", SIZES)
 def test_what_is_released_is_a_function_of_noised_nodes_that_a_step_moves_by_the_root_of_the_height(steps):
-    # All increments are B (S x + z), S the blocks' sums and z independent noise: a factorisation of the identity.
+    # All increments are B (S x + z): S sums blocks, z is independent, and B S is the identity.
     made_of = increments(steps)  # (steps, nodes that are used)
     summed = torch.zeros(steps, steps, dtype=torch.float64)
     for node, (first, last) in enumerate(blocks(steps)):

@@ -80,7 +80,7 @@ class Step:
 
     @property
     def slopes(self) -> Tensor:
-        """(T,) float64, the derivatives that were read and are finite, else 0, for a policy that follows them."""
+        """(T,) float64, the derivatives that were read, 0 where not finite, for a policy that follows them."""
         return torch.cat(self._slopes)
 
     def _read(self, part: Part) -> Tensor:
@@ -161,9 +161,7 @@ class ClippingPolicy(ABC):
                 f"public_count={public_count:g}: above 0 and finite; "
                 "take rate times pool size, never how many were drawn"
             )
-        step = Step(
-            parts, self, noise_multiplier=noise_multiplier, public_count=public_count, draw=draw
-        )
+        step = Step(parts, self, noise_multiplier=noise_multiplier, public_count=public_count, draw=draw)
         update = self._update(step)
         return Outcome(update, not bool(step.finite.all()))
 

@@ -1,13 +1,13 @@
-"""Noise that steps share: the sums of all steps so far get it from a binary tree, where steps have an order.
+"""Noise that steps share: the sum of all steps so far gets it from a binary tree.
 
-Source: Kairouz, McMahan, Song, Thakkar, Thakurta & Xu 2021 (arXiv:2103.00039), Algorithm 1 and Appendix B, after
+Source: Kairouz, McMahan, Song, Thakkar, Thakurta & Xu 2021 (arXiv:2103.00039), Algorithm 1 and its tree, after
 Dwork et al. 2010 and Chan, Shi & Song 2011. Every complete block of 2^l steps that begins at a multiple of 2^l
 is a node with noise of its own. The sum of the first t steps is that of the blocks of t's binary digits, and
-has their noise: at most log2(t) + 1 deviations squared, where independent noise has t.
+has their noise: the variance of at most log2(t) + 1 draws, where independent noise has t.
 
-A step is in one block of each size, so that a task that takes part in one of n steps moves at most `height(n)`
-nodes by C each: all of them together are one Gaussian mechanism of σ = z / sqrt(height), also where later steps
-depend on earlier releases (Theorem 4.1 there). No chance is needed in who takes part, and none helps.
+A step is in one block of each size at most, so that a task that takes part in one of n steps moves at most
+`height(n)` nodes, each by C: together they are one Gaussian mechanism of σ = z / sqrt(height), also where later
+steps depend on earlier releases (Theorem 4.1 there). Chance is not needed in who takes part, and does not help.
 """
 
 import itertools
@@ -50,11 +50,13 @@ class TreeNoise:
             std: of a node.
 
         Raises:
-            ConfigError: the tree has no room for another step, which would be in more nodes than were paid for.
+            ConfigError: the tree has no room for another step: it would be in more nodes than were paid for.
         """
         level = next(n for n in itertools.count() if n not in self._nodes)
         if level >= self._height:
-            raise ConfigError(f"a tree of height {self._height} has had its steps: begin a new one, and charge it")
+            raise ConfigError(
+                f"a tree of height {self._height} has had its steps: begin a new one, and charge it"
+            )
         fresh = self._draw(shape, std)
         replaced = [self._nodes.pop(n) for n in range(level)]
         self._nodes[level] = fresh
