@@ -80,7 +80,7 @@ class Step:
 
     @property
     def slopes(self) -> Tensor:
-        """(T,) float64, the derivatives that were read, 0 where not finite, for a policy that follows them."""
+        """(T,) float64, the derivatives that were read, 0 where not finite; for policies that follow them."""
         return torch.cat(self._slopes)
 
     def _read(self, part: Part) -> Tensor:

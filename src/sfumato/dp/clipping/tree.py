@@ -1,13 +1,14 @@
 """Noise that steps share: the sum of all steps so far gets it from a binary tree.
 
-Source: Kairouz, McMahan, Song, Thakkar, Thakurta & Xu 2021 (arXiv:2103.00039), Algorithm 1 and its tree, after
-Dwork et al. 2010 and Chan, Shi & Song 2011. Every complete block of 2^l steps that begins at a multiple of 2^l
-is a node with noise of its own. The sum of the first t steps is that of the blocks of t's binary digits, and
-has their noise: the variance of at most log2(t) + 1 draws, where independent noise has t.
+Source: Kairouz, McMahan, Song, Thakkar, Thakurta & Xu 2021 (arXiv:2103.00039), Algorithm 1 and its tree,
+after Dwork et al. 2010 and Chan, Shi & Song 2011. Every complete block of 2^l steps that begins at a multiple
+of 2^l is a node with noise of its own. The sum of the first t steps is that of the blocks of t's binary
+digits, and has their noise: the variance of at most log2(t) + 1 draws, where independent noise has t.
 
 A step is in one block of each size at most, so that a task that takes part in one of n steps moves at most
-`height(n)` nodes, each by C: together they are one Gaussian mechanism of σ = z / sqrt(height), also where later
-steps depend on earlier releases (Theorem 4.1 there). Chance is not needed in who takes part, and does not help.
+`height(n)` nodes, each by C: together they are one Gaussian mechanism of σ = z / sqrt(height), also where
+later steps depend on earlier releases (Theorem 4.1 there). No chance is needed in who takes part, and it would
+not help.
 """
 
 import itertools

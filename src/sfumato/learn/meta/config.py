@@ -107,11 +107,11 @@ class MetaConfig:
             number of parameters, which goes with the square of this: private runs want it small.
         steps: meta-steps.
         tasks: of a meta-step; in a private run how many are expected, since each comes by itself.
-        meta_rate: learning rate of Adam, falling to 0 along a cosine; with the noise of a tree, of descent with
-            momentum 0.9, which stays as it is, since only so is noise taken back. It is then some 100 times as
-            large.
-        average: the model is the mean of the parameters after all steps, where each step counts for this share
-            of the next one; 0 for the parameters after the last step. It costs no budget.
+        meta_rate: learning rate of Adam, falling to 0 along a cosine; with the noise of a tree, of descent
+            with momentum 0.9, which stays as it is, since only so is noise taken back. It is then some 100
+            times as large.
+        average: the model is the mean of the parameters after all steps, where each step counts for this
+            share of the next one; 0 for the parameters after the last step. It costs no budget.
         shifts: how many pixels every training image is moved by at most along each axis, before it is
             protected.
         start: a file of `sfumato train meta` whose network, images, way and algorithm are the same: training
