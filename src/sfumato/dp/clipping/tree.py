@@ -7,8 +7,8 @@ digits, and has their noise: the variance of at most log2(t) + 1 draws, where in
 
 A step is in one block of each size at most, so that a task that takes part in one of n steps moves at most
 `height(n)` nodes, each by C: together they are one Gaussian mechanism of σ = z / sqrt(height), also where
-later steps depend on earlier releases (Theorem 4.1 there). No chance is needed in who takes part, and it would
-not help.
+later steps depend on earlier releases (Theorem 4.1 there). No chance is needed in who takes part, nor would
+it help.
 """
 
 import itertools
