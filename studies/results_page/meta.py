@@ -10,10 +10,11 @@ from results_page.reading import Record, read_all
 
 CLEAN = ("maml-fully-connected-1shot", "maml-strided-5shot", "reptile-strided-5shot")
 BUDGETS = (9.02, 3.0, 12.8)  # of the runs; what no budget bounds stands beside each
-REGIMES = ("public", "disjoint", "overlapping", "narrow")
+REGIMES = ("public", "disjoint", "overlapping", "narrow", "objects")
 ALGORITHMS = {"maml": "MAML", "fomaml": "first-order MAML", "reptile": "Reptile", "meta-sgd": "Meta-SGD"}
 POLICIES = ("untrained", "none", "fixed", "adaclip", "automatic", "quantile", "meta-clip")
 ADAPTIVE = ("adaclip", "automatic", "quantile", "meta-clip")
+TREE = "fixed, noise of a tree"
 
 
 class About(Record):
@@ -237,6 +238,14 @@ class Private:
         ]
 
     @property
+    def tree(self) -> Gain | None:
+        """Of noise from a tree over independent noise, with a fixed norm; None where it has not three seeds."""
+        for group in self.groups:
+            if len(group.policies[TREE].runs if TREE in group.policies else ()) > 2:
+                return group.gain(TREE, "fixed")
+        return None
+
+    @property
     def courses(self) -> list[tuple[str, Policy]]:
         """The policies whose norm moves: MAML, 1-shot, at the smaller budget."""
         return [
@@ -258,11 +267,22 @@ class Private:
         return sum(run.seconds or 0.0 for run in self.runs)
 
 
+class Choice(Record):
+    """A setting that was chosen on validation classes: the accuracy with each value."""
+
+    regime: str
+    policy: str
+    setting: str
+    accuracies: dict[str, float]
+
+
 def values() -> dict[str, Any]:
     """What templates may use."""
     runs = {run.name: run for run in read_all("meta/*.json", Run)}
+    private = Private([run for run in runs.values() if run.about.regime])
     return {
         "meta_clean": [runs[name] for name in CLEAN],
-        "meta_private": Private([run for run in runs.values() if run.about.regime]),
-        "regimes": REGIMES,
+        "meta_private": private,
+        "meta_choices": read_all("meta-choice/*.json", Choice),
+        "regimes": [regime for regime in REGIMES if private.of(regime)],
     }
