@@ -848,6 +848,8 @@ def test_the_double_does_notice_when_images_are_looked_at(glyphs):
         ({"tasks": 0}, "tasks=0: at least 1"),
         ({"test_steps": 0}, "test_steps=0: at least 1"),
         ({"meta_rate": math.inf}, "meta_rate=inf: above 0"),
+        ({"norm": "groups"}, "did you mean 'group'"),
+        ({"norm": "group"}, "norm=group: it is for convolutions, and not for a fully-connected network"),
         ({"average": 1.0}, "average=1: from 0 .* to below 1"),
         ({"algorithm": "mamml"}, "did you mean 'maml'"),
         ({"inner_rate": 0.0}, "rate=0: above 0"),
@@ -888,6 +890,25 @@ def test_a_narrow_network_has_the_filters_that_were_asked_for(glyphs):
     channels = glyphs.images.shape[1]
     convolutions = (channels + 3 * 5) * 5 * 9
     assert model.start.numel() == convolutions + 4 * 2 * 5 + (5 + 1) * OPEN.way
+
+
+@pytest.mark.parametrize(("norm", "alone"), [("batch", False), ("group", True)])
+def test_with_group_norm_what_a_query_is_called_does_not_depend_on_the_others(glyphs, norm, alone):
+    config = replace(OPEN, network="strided", width=12, steps=1, norm=norm)
+    model = train(glyphs, config)
+    images = torch.rand(6, *glyphs.images.shape[1:], generator=torch.Generator().manual_seed(0))
+    together = model.learner.logits(model.start, images)
+    two = model.learner.logits(model.start, images[:2])
+    assert torch.allclose(together[:2], two, atol=1e-5) == alone
+    assert model.card["transductive"] != alone
+
+
+def test_a_network_with_group_norm_has_the_weights_of_one_with_batch_norm(glyphs):
+    batch, group = (
+        meta.untrained(replace(OPEN, network="convolutional", width=4, norm=norm), (1, 16, 16)).initial()
+        for norm in ("batch", "group")
+    )
+    assert torch.equal(batch, group)
 
 
 def test_a_task_is_learned_from_its_support(small_glyphs, glyphs):

@@ -36,6 +36,7 @@ def digest_of_start(path: str | None) -> str | None:
 
 _STARTED = ("quantile", "meta-clip")  # the policies that need a first norm, and may find one privately
 NOISES = ("independent", "tree")
+NORMS = ("batch", "group")
 _STEADY = ("fixed", "automatic")  # the policies whose norm does not move
 
 
@@ -105,6 +106,8 @@ class MetaConfig:
             "linear" (for audits).
         width: filters of each convolution; None for the 64 of the source. Noise grows with the root of the
             number of parameters, which goes with the square of this: private runs want it small.
+        norm: of convolutional and strided networks: "batch", over the images of a task, which are known
+            together; or "group", over each image by itself.
         steps: meta-steps.
         tasks: of a meta-step; in a private run how many are expected, since each comes by itself.
         meta_rate: learning rate of Adam, falling to 0 along a cosine; with the noise of a tree, of descent
@@ -135,6 +138,7 @@ class MetaConfig:
     queries: int = 5
     network: str = "fully-connected"
     width: int | None = None
+    norm: str = "batch"
     steps: int = 10_000
     tasks: int = 16
     meta_rate: float = 1e-3
@@ -153,6 +157,10 @@ class MetaConfig:
             )
         if self.width is not None and self.network in ("fully-connected", "linear"):
             raise ConfigError(f"width={self.width}: a {self.network} network has its own; give null")
+        if self.norm not in NORMS:
+            raise ConfigError(f"no norm is called {self.norm!r}: {did_you_mean(self.norm, NORMS)}")
+        if self.norm == "group" and self.network in ("fully-connected", "linear"):
+            raise ConfigError(f"norm=group: it is for convolutions, and not for a {self.network} network")
         for name in ("steps", "tasks", "test_steps", "width", "layers"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")

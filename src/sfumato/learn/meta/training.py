@@ -161,7 +161,7 @@ class Training:
             "target": target,
             "data": {"name": kind_of(data)},
             "seed": seed,
-            "transductive": True,
+            "transductive": config.norm == "batch",
         }
         self.done = 0
         self.zeroed = False
