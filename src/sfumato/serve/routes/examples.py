@@ -7,6 +7,7 @@ from sfumato.errors import needs_extra
 from sfumato.serve import problems
 from sfumato.serve.access import Writer
 from sfumato.serve.bodies import Received, received
+from sfumato.serve.hiding import Hiding
 from sfumato.serve.routes.parameters import RELEASE_BODY, Id, Label, Spec
 from sfumato.serve.service import Serving, in_thread
 from sfumato.serve.store import Example
@@ -25,7 +26,8 @@ async def enrol(
     key: Writer, service: Serving, classifier: Id, label: Label, request: Request, spec: Spec = None
 ) -> EnrolledExamples:
     def keep(body: Received, embeddings: Tensor) -> EnrolledExamples:
-        return service.store.enrol(key.tenant, classifier, label, _examples(body, embeddings), by=key)
+        examples = _examples(body, embeddings, service.config.hiding)
+        return service.store.enrol(key.tenant, classifier, label, examples, by=key)
 
     with service.room.share() as share:
         body = await received(service, request, share, tenant=key.tenant, classifier=classifier, spec=spec)
@@ -38,8 +40,10 @@ async def forget_example(key: Writer, service: Serving, classifier: Id, example:
     return Forgotten(forgotten=count)
 
 
-def _examples(body: Received, embeddings: Tensor) -> list[Example]:
+def _examples(body: Received, embeddings: Tensor, hiding: Hiding | None) -> list[Example]:
     digests = wire.digests(body.release, made_of=body.made_of)
+    if hiding is not None:
+        digests, embeddings = [hiding.digest(digest) for digest in digests], hiding.embeddings(embeddings)
     weight = body.model.weight(body.release, body.demand)
     return [
         Example(digest, embedding, weight)
