@@ -135,7 +135,7 @@ PUBLIC = policies(1.0, largest=4e-4) | {"automatic": ("automatic", {})}
 INNER_NOISE = 0.02  # of sound Meta-Clip: the deviation of the mean update's noise, in units of C
 BUDGETS, DELTA = (9.02, 12.8), 1e-5
 SEEDS = (0, 1, 2)
-TREE, TREE_RATE = "fixed, noise of a tree", 1.0
+TREE, TREE_RATE = "fixed, noise of a tree", 0.3
 
 
 @dataclass(frozen=True)
@@ -384,7 +384,7 @@ class Choice:
 
 
 CHOICES = {
-    "tree-rate": Choice("narrow", TREE, "meta_rate", (0.3, 1.0)),
+    "tree-rate": Choice("narrow", TREE, "meta_rate", (0.1, 0.3, 1.0)),
     "objects-norm": Choice("objects", "fixed", "clipping_norm", (0.3, 1.0)),
     "mean-over-steps": Choice("narrow", "fixed", "average", (0.0, 0.9)),
 }

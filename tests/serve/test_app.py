@@ -28,8 +28,8 @@ from sfumato.protect import Release, parse
 from sfumato.serve import models
 from sfumato.serve.app import ServiceConfig, create
 from sfumato.serve.engine import Engine
-from sfumato.serve.models import Served
 from sfumato.serve.hiding import Hiding
+from sfumato.serve.models import Served
 from sfumato.serve.store import Example, Key, Store, StoreError, keys
 from sfumato.wire.messages import EnrolledExamples
 

@@ -136,7 +136,7 @@ def _hiding(epsilon: float | None, delta: float, norm: float | None, key: str | 
         return None
     if epsilon is None or norm is None or key is None:
         raise ConfigError(
-            "noise on examples needs --example-epsilon, --example-norm, and a key in SFUMATO_EXAMPLE_KEY: give "
-            "all three, or none"
+            "noise on examples needs --example-epsilon, --example-norm, and a key in SFUMATO_EXAMPLE_KEY: "
+            "give all three, or none"
         )
     return Hiding(epsilon=epsilon, delta=delta, clipping_norm=norm, key=key)

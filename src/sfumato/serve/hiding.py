@@ -22,10 +22,10 @@ _LEAST_KEY = 16  # characters
 class Hiding:
     """How examples are hidden before they are stored.
 
-    The embedding of each is clipped to a norm of c and gets Gaussian noise, once, when it is enrolled. What is
-    made of it later (prototypes, answers, copies of the database) costs nothing more. A photograph that is
-    enrolled in n classes, or again after it was forgotten, has cost n times. Who is enrolled, and with how many
-    examples, is not hidden.
+    The embedding of each is clipped to a norm of c and gets Gaussian noise, once, when it is enrolled. What
+    is made of it later (prototypes, answers, copies of the database) costs nothing more. A photograph that
+    is enrolled in n classes, or again after it was forgotten, has cost n times. Who is enrolled, and with
+    how many examples, is not hidden.
 
     Attributes:
         epsilon, delta: of an example: it could have been any other.
