@@ -3,11 +3,10 @@
     python studies/meta.py clean      # MAML and Reptile without noise: under an hour each on two cores
     python studies/meta.py private    # policies at equal bounds: some three hours on one core, in pieces
     python studies/meta.py private --only public     # the runs whose names have this in them
-    python studies/meta.py choose     # settings of private runs on validation classes, which are public
 
 Stopped, it goes on with the next run, and a clean run from its checkpoint under runs/meta. Records are
 studies/results/meta/*.json. Settings of private runs were chosen on the validation characters; those of trees,
-means over steps and Caltech-101 by `choose`, whose records are studies/results/meta-choice/*.json.
+means over steps and Caltech-101 by `studies/meta_choice.py`, whose records are studies/results/meta-choice/*.json.
 
 Five regimes. "disjoint": a pool of 205 tasks of the training characters, without rotations; the unit is a task,
 and so an image. "overlapping": 10,000 tasks drawn from all training classes, which is the rate of the paper's
@@ -23,9 +22,8 @@ Meta-Clip as it was published is in `studies/meta_clip.py`.
 """
 
 import argparse
-import json
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,7 +42,6 @@ from sfumato.study.records import write_json
 
 ROOT = "runs/data/omniglot"
 RECORDS = Path(__file__).parent / "results" / "meta"
-CHOSEN = Path(__file__).parent / "results" / "meta-choice"
 RUNS = Path("runs/meta")
 EPISODES, QUERIES = 600, 15
 
@@ -286,7 +283,8 @@ def _omniglot(side: int, rotations: bool) -> LabelledImages:
 
 
 @cache
-def _loaded(world: str, side: int, rotations: bool) -> LabelledImages:
+def loaded_world(world: str, side: int, rotations: bool) -> LabelledImages:
+    """The images of a Run.world."""
     match world:
         case "glyphs":
             return glyphs(classes=3000, drawers=12, size=28, seed=1_000_003)
@@ -295,9 +293,9 @@ def _loaded(world: str, side: int, rotations: bool) -> LabelledImages:
     return _omniglot(side, rotations)
 
 
-def _asked(run: Run) -> LabelledImages:
+def asked_world(run: Run) -> LabelledImages:
     """Where a run is tested: a start that learned from glyphs on characters of Omniglot."""
-    return _loaded("omniglot" if run.world == "glyphs" else run.world, run.side, True)
+    return loaded_world("omniglot" if run.world == "glyphs" else run.world, run.side, True)
 
 
 def measure(run: Run) -> None:
@@ -307,7 +305,7 @@ def measure(run: Run) -> None:
         return
     if run.config.start is not None:
         measure(START)
-    loaded = _loaded(run.world, run.side, run.rotations)
+    loaded = loaded_world(run.world, run.side, run.rotations)
     norms: list[float] = []
     checkpoint = RUNS / f"{run.name}.checkpoint"
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
@@ -333,7 +331,7 @@ def measure(run: Run) -> None:
     card = dict(model.card)
     if card["privacy"] is not None:
         card["privacy"] = {key: each for key, each in card["privacy"].items() if key != "classes"}
-    test = _asked(run).split("test")
+    test = asked_world(run).split("test")
     tested = meta.evaluate(model, test, queries=QUERIES, episodes=EPISODES, seed=run.seed)
     write_json(
         record,
@@ -356,76 +354,12 @@ def measure(run: Run) -> None:
     print(f"{run.name}: {tested}", flush=True)
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A setting of a policy that validation classes decide.
-
-    Attributes:
-        regime, policy: of the runs; MAML, 1-shot, the first budget, seed 0.
-        setting: its name, in MetaConfig or among the clipping's settings.
-        values: to choose from.
-    """
-
-    regime: str
-    policy: str
-    setting: str
-    values: tuple[float, ...]
-
-    def run(self, value: float) -> Run:
-        """With this value."""
-        run = private(self.regime, "maml", 1, BUDGETS[0], self.policy, 0)
-        promised = run.config.private
-        assert promised is not None
-        if self.setting in promised.settings:
-            changed: dict[str, Any] = {"private": replace(promised, settings={self.setting: value})}
-        else:
-            changed = {self.setting: value}
-        return replace(run, config=replace(run.config, **changed))
-
-
-CHOICES = {
-    "tree-rate": Choice("narrow", TREE, "meta_rate", (0.1, 0.3, 1.0)),
-    "objects-norm": Choice("objects", "fixed", "clipping_norm", (0.3, 1.0)),
-    "mean-over-steps": Choice("narrow", "fixed", "average", (0.0, 0.9)),
-}
-
-
-def choose(name: str) -> None:
-    """Train with each value, test on validation classes, and write the record."""
-    path, choice = CHOSEN / f"{name}.json", CHOICES[name]
-    record = json.loads(path.read_text()) if path.exists() else {"accuracies": {}}
-    for value in choice.values:
-        if str(value) in record["accuracies"]:
-            continue
-        run = choice.run(value)
-        begun = time.perf_counter()
-        model = meta.train(
-            _loaded(run.world, run.side, run.rotations).split("train"),
-            protect.parse("none"),
-            run.config,
-            seed=run.seed,
-        )
-        seconds = time.perf_counter() - begun
-        asked = _asked(run).split("validation")
-        tested = meta.evaluate(model, asked, queries=QUERIES, episodes=EPISODES, seed=run.seed)
-        record |= {"regime": choice.regime, "policy": choice.policy, "setting": choice.setting}
-        record |= {"version": sfumato.__version__, "seconds": round(record.get("seconds", 0) + seconds, 1)}
-        record["accuracies"][str(value)] = tested.mean
-        write_json(path, record)
-        print(f"{name}={value:g}: {tested}", flush=True)
-
-
 def main() -> None:
     """Run what is asked for and has no record yet."""
     asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    asked.add_argument("which", choices=["clean", "private", "choose"])
+    asked.add_argument("which", choices=["clean", "private"])
     asked.add_argument("--only", help="of runs whose names have this in them")
     options = asked.parse_args()
-    if options.which == "choose":
-        for name in CHOICES:
-            if options.only is None or options.only in name:
-                choose(name)
-        return
     for run in CLEAN if options.which == "clean" else private_runs():
         if options.only is None or options.only in run.name:
             measure(run)
