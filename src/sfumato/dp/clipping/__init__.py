@@ -33,7 +33,7 @@ from sfumato.dp.clipping.policies import (
     parse,
     split,
 )
-from sfumato.dp.clipping.policy import ClippingPolicy, Outcome
+from sfumato.dp.clipping.policy import ClippingPolicy, Outcome, Part
 from sfumato.dp.clipping.rows import clip_rows, normalise_rows
 from sfumato.dp.clipping.starts import private_start
 from sfumato.dp.clipping.tree import TreeNoise
@@ -49,6 +49,7 @@ __all__ = [
     "MetaClip",
     "Moments",
     "Outcome",
+    "Part",
     "Quantile",
     "TreeNoise",
     "clip_rows",

@@ -54,6 +54,8 @@ def noised_sum(parts: Iterable[Tensor], change: Callable[[Tensor], Tensor], std:
         for row in single_rows(part):
             changed = change(row.detach().to("cpu", torch.float64)) / step
             total += (changed.trunc_() if std else changed)[0]
+            del row  # a view, which would keep the part while the next one is computed
+        del part
     return total * step + draw(tuple(total.shape), std)
 
 

@@ -3,7 +3,7 @@
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -50,19 +50,19 @@ class Step:
         public_count: float,
         draw: Draw,
     ) -> None:
-        self._parts = iter(parts)
-        self._first = next(self._parts)
+        rest = iter(parts)
+        first = next(rest)
+        self._parts: Iterator[Part] = itertools.chain([first], rest)
         self._policy = policy
         self._finite: list[Tensor] = []
         self._norms: list[Tensor] = []
         self._slopes: list[Tensor] = []
-        self.size = self._first[0].shape[-1] if self._first[0].ndim else 0
+        self.size = first[0].shape[-1] if first[0].ndim else 0
         self.noise_multiplier, self.public_count, self.draw = noise_multiplier, public_count, draw
 
     def mean(self, clip: Callable[[Tensor], Tensor], std: float) -> Tensor:
         """(P,) float64, of the clipped contributions; `std` is of the noise on their sum. Reads the tasks."""
-        parts = map(self._read, itertools.chain([self._first], self._parts))
-        return noised_sum(parts, clip, std, self.draw) / self.public_count
+        return noised_sum(map(self._read, self._parts), clip, std, self.draw) / self.public_count
 
     def mean_of(self, values: Tensor, std: float) -> float:
         """Of another value of each task, (T,); `std` is of the noise on their sum."""

@@ -118,13 +118,16 @@ class Promise:
 
     def release(self, contributed: Iterable[Tensor]) -> clipping.Outcome:
         """(t, D) contributions of some tasks at a time -> the noised mean, all that is seen of them."""
-        turns, follows = self._turns, self.follows_norm
+        turns = self._turns
         return self.policy.step_over(
-            ((part[:, :-1], part[:, -1]) if follows else (part, None) for part in contributed),
+            map(self._split, contributed),
             noise_multiplier=self._noise,
             public_count=self._rate * len(self.pool) if turns is None else turns.count,
             draw=clipping.fresh_gaussian if turns is None else turns.tree,
         )
+
+    def _split(self, contributed: Tensor) -> clipping.Part:
+        return (contributed[:, :-1], contributed[:, -1]) if self.follows_norm else (contributed, None)
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""

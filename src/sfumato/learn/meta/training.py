@@ -212,11 +212,18 @@ class Training:
 
     def _parts(self, promise: Promise, rows: Tensor) -> Iterator[Tensor]:
         """What the tasks of a private step contribute to what is trained, some tasks at a time."""
-        noise, size = fresh_noise(), len(self._trained)
+        noise = fresh_noise()
         for some in rows.split(_TOGETHER):  # one part where there are no tasks
             tasks = self._tasks(some, noise, promise.draws)
-            contributed = self._contributions(tasks, *self._inner(promise, len(tasks)))
-            yield torch.cat([contributed[:, :size][:, self._trained], contributed[:, size:]], 1)
+            # No name for what is large: it would be kept while the next part is computed.
+            yield self._cut(self._contributions(tasks, *self._inner(promise, len(tasks))))
+
+    def _cut(self, contributed: Tensor) -> Tensor:
+        """Without the columns of parameters that are not trained."""
+        if self._trained.all():
+            return contributed
+        size = len(self._trained)
+        return torch.cat([contributed[:, :size][:, self._trained], contributed[:, size:]], 1)
 
     def _inner(self, promise: Promise, tasks: int) -> tuple[Inner, Tensor | None]:
         """How a private run learns a task at this step, and the (T, steps, P) noise of doing so."""
