@@ -153,6 +153,12 @@ class Group:
         found = differences(self.policies[policy].accuracies, self.policies[over].accuracies)
         return Gain(policy, self, statistics.mean(found), half_width(found))
 
+    def gained(self, policy: str, over: str) -> str:
+        """The gain in points, with its interval where there are three seeds."""
+        gain = self.gain(policy, over)
+        text = f"{100 * gain.mean:+.1f}"
+        return text if len(self.policies[policy].runs) < 3 else f"{text} ± {100 * gain.half:.1f}"
+
     def kept(self, policy: str) -> float:
         """The share of the accuracy without a promise that a policy keeps, in the mean over seeds."""
         return statistics.mean(self.policies[policy].accuracies.values()) / statistics.mean(
@@ -238,12 +244,9 @@ class Private:
         ]
 
     @property
-    def tree(self) -> Gain | None:
-        """Of noise from a tree over independent noise, with a fixed norm; None where it has not three seeds."""
-        for group in self.groups:
-            if len(group.policies[TREE].runs if TREE in group.policies else ()) > 2:
-                return group.gain(TREE, "fixed")
-        return None
+    def trees(self) -> Group | None:
+        """The group that has noise from a tree beside independent noise."""
+        return next((group for group in self.groups if TREE in group.policies), None)
 
     @property
     def courses(self) -> list[tuple[str, Policy]]:
