@@ -1,13 +1,13 @@
 """What updates of federated clients give away: local steps, batches and noise; SPEAR; and clients of Flower.
 
-    python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
-    python studies/updates.py                # some 20 minutes on one core; stopped, it goes on
+    python studies/unpack.py cifar10 ../shared/data runs/data/cifar10     # and lfw
+    python studies/updates.py                # some 50 minutes on one core; stopped, it goes on
     python studies/updates.py spear steps    # these parts alone
     python studies/updates.py flower         # audits what studies/flower_clients.py left under runs/updates
 
 A cell of `steps` is one audit of updates as `sfumato audit update` makes it. Clients train by SGD on all of their
-images in each local step; with DP by Opacus, noise multiplier 1 and clipping norm 1. Images are of CIFAR-10,
-labels of clients are not told to the adversary. Nothing is chosen by these figures: settings are the defaults of
+images in each local step; with DP by Opacus, noise multiplier 1 and clipping norm 1. Images are of CIFAR-10, and of
+LFW for the linear network; labels of clients (LFW: gender) are not told to the adversary. Nothing is chosen by these figures: settings are the defaults of
 the audit, but for the number of search steps.
 
 Records are studies/results/updates/PART.json; a cell that is there is not made again.
@@ -48,6 +48,10 @@ SHAPE = (3, 32, 32)
 RATE = 0.05
 STEPS, BATCHES = (1, 5, 20), (1, 8, 32)
 CLIENTS = {1: 2, 8: 1, 32: 1}  # of a batch size
+SOURCES = {
+    "cifar10": ("table:runs/data/cifar10/table.csv", "class"),
+    "lfw": ("table:runs/data/lfw/table.csv", "gender"),
+}
 SEARCH = {"steps": 150, "flower": 300}  # steps
 NOISE, NORM = 1.0, 1.0
 TRIES = 5  # batches of SPEAR
@@ -62,17 +66,20 @@ def network(name: str, classes: int = 10, *, seed: int = 0) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(3072, 256), nn.ReLU(), nn.Linear(256, classes))
 
 
-def photographs(count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """(N, 3, 32, 32) float images of the test split and (N,) labels."""
-    loaded = data.load("table:runs/data/cifar10/table.csv", size=32)
+def photographs(count: int, seed: int, source: str = "cifar10") -> tuple[Tensor, Tensor, int]:
+    """(N, 3, 32, 32) float images of the test split, (N,) labels, and how many classes there are."""
+    where, label = SOURCES[source]
+    loaded = data.load(where, size=32)
     rows = loaded.splits["test"]
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:count]]
-    return images.to_float(loaded.images[rows]), loaded.label("class").codes[rows]
+    named = loaded.label(label)
+    return images.to_float(loaded.images[rows]), named.codes[rows], len(named.names)
 
 
-def trained(name: str, pictures: Tensor, labels: Tensor, *, steps: int, private: bool, seed: int) -> Update:
+def trained(
+    model: nn.Module, pictures: Tensor, labels: Tensor, *, steps: int, private: bool, seed: int
+) -> Update:
     """The update of a client, recorded around its training."""
-    model = network(name, seed=seed)
     optimiser: Any = torch.optim.SGD(model.parameters(), lr=RATE)
     step: nn.Module = model
     if private:
@@ -125,19 +132,24 @@ def audited(name: str, update: Update, truth: Truth, classes: int, *, search: in
 def steps_cells() -> Iterator[tuple[str, Any]]:
     """Name of a cell, and how it is made."""
     # The longest last.
-    for private, steps, batch, name in product((False, True), STEPS, BATCHES, ("mlp", "lenet")):
-        yield f"{name}-{batch}-{steps}-{'dp' if private else 'plain'}", (name, batch, steps, private)
+    for source, names in (("cifar10", ("mlp", "lenet")), ("lfw", ("mlp",))):
+        before = "" if source == "cifar10" else f"{source}-"
+        for steps, private, batch, name in product(STEPS, (False, True), BATCHES, names):
+            cell = f"{before}{name}-{batch}-{steps}-{'dp' if private else 'plain'}"
+            yield cell, (source, name, batch, steps, private)
 
 
-def steps_cell(settings: tuple[str, int, int, bool]) -> dict[str, Any]:
+def steps_cell(settings: tuple[str, str, int, int, bool]) -> dict[str, Any]:
     """All clients of one setting."""
-    name, batch, steps, private = settings
+    source, name, batch, steps, private = settings
     clients = []
     for client in range(CLIENTS[batch]):
-        pictures, labels = photographs(batch, seed=100 * batch + client)
-        update = trained(name, pictures, labels, steps=steps, private=private, seed=client)
-        clients.append(audited(name, update, Truth(pictures, labels), 10, search=SEARCH["steps"]))
-    return {"network": name, "batch": batch, "steps": steps, "private": private, "clients": clients}
+        pictures, labels, classes = photographs(batch, 100 * batch + client, source)
+        model = network(name, classes, seed=client)
+        update = trained(model, pictures, labels, steps=steps, private=private, seed=client)
+        clients.append(audited(name, update, Truth(pictures, labels), classes, search=SEARCH["steps"]))
+    about = {"data": source, "network": name, "batch": batch, "steps": steps, "private": private}
+    return {**about, "clients": clients}
 
 
 def spear_cells() -> Iterator[tuple[str, Any]]:
@@ -150,7 +162,7 @@ def spear_cells() -> Iterator[tuple[str, Any]]:
 def spear_cell(settings: tuple[int, int]) -> dict[str, Any]:
     """SPEAR in single and double precision, and Inverting Gradients with the labels given, on the same batch."""
     batch, attempt = settings
-    pictures, labels = photographs(batch, seed=1000 + attempt)
+    pictures, labels, _ = photographs(batch, seed=1000 + attempt)
     with torch.random.fork_rng():
         torch.manual_seed(attempt)
         layers = [nn.Linear(3072, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, 10)]

@@ -45,6 +45,7 @@ class Client(Record):
 class Steps(Record):
     """A cell of the part `steps`."""
 
+    data: str = "cifar10"
     network: str
     batch: int
     steps: int
@@ -123,9 +124,21 @@ class Table(Part):
 
     cells: dict[str, Steps]
 
-    def cell(self, network: str, batch: int, steps: int, private: bool) -> Steps | None:
+    def cell(self, data: str, network: str, batch: int, steps: int, private: bool) -> Steps | None:
         """One setting; None where it was not made."""
-        return self.cells.get(f"{network}-{batch}-{steps}-{'dp' if private else 'plain'}")
+        before = "" if data == "cifar10" else f"{data}-"
+        return self.cells.get(f"{before}{network}-{batch}-{steps}-{'dp' if private else 'plain'}")
+
+    @property
+    def networks(self) -> list[tuple[str, str]]:
+        """Which photographs and networks there are, as templates list them."""
+        made = {(cell.data, cell.network) for cell in self.cells.values()}
+        return [pair for pair in (("cifar10", "mlp"), ("cifar10", "lenet"), ("lfw", "mlp")) if pair in made]
+
+    @property
+    def whole(self) -> bool:
+        """Whether every setting of these was made."""
+        return len(self.cells) == 18 * len(self.networks)
 
     def paired(self, private: bool) -> list[Steps]:
         """The cells with, or without, noise whose setting was made both ways."""

@@ -10,10 +10,11 @@ from results_page.reading import Record, read_all
 
 CLEAN = ("maml-fully-connected-1shot", "maml-strided-5shot", "reptile-strided-5shot")
 BUDGETS = (9.02, 3.0, 12.8)  # of the runs; what no budget bounds stands beside each
-REGIMES = ("public", "disjoint", "overlapping", "narrow")
+REGIMES = ("public", "disjoint", "overlapping", "narrow", "objects")
 ALGORITHMS = {"maml": "MAML", "fomaml": "first-order MAML", "reptile": "Reptile", "meta-sgd": "Meta-SGD"}
 POLICIES = ("untrained", "none", "fixed", "adaclip", "automatic", "quantile", "meta-clip")
 ADAPTIVE = ("adaclip", "automatic", "quantile", "meta-clip")
+TREE = "fixed, noise of a tree"
 
 
 class About(Record):
@@ -152,6 +153,12 @@ class Group:
         found = differences(self.policies[policy].accuracies, self.policies[over].accuracies)
         return Gain(policy, self, statistics.mean(found), half_width(found))
 
+    def gained(self, policy: str, over: str) -> str:
+        """The gain in points, with its interval where there are three seeds."""
+        gain = self.gain(policy, over)
+        text = f"{100 * gain.mean:+.1f}"
+        return text if len(self.policies[policy].runs) < 3 else f"{text} ± {100 * gain.half:.1f}"
+
     def kept(self, policy: str) -> float:
         """The share of the accuracy without a promise that a policy keeps, in the mean over seeds."""
         return statistics.mean(self.policies[policy].accuracies.values()) / statistics.mean(
@@ -237,6 +244,11 @@ class Private:
         ]
 
     @property
+    def trees(self) -> Group | None:
+        """The group that has noise from a tree beside independent noise."""
+        return next((group for group in self.groups if TREE in group.policies), None)
+
+    @property
     def courses(self) -> list[tuple[str, Policy]]:
         """The policies whose norm moves: MAML, 1-shot, at the smaller budget."""
         return [
@@ -258,11 +270,22 @@ class Private:
         return sum(run.seconds or 0.0 for run in self.runs)
 
 
+class Choice(Record):
+    """A setting that was chosen on validation classes: the accuracy with each value."""
+
+    regime: str
+    policy: str
+    setting: str
+    accuracies: dict[str, float]
+
+
 def values() -> dict[str, Any]:
     """What templates may use."""
     runs = {run.name: run for run in read_all("meta/*.json", Run)}
+    private = Private([run for run in runs.values() if run.about.regime])
     return {
         "meta_clean": [runs[name] for name in CLEAN],
-        "meta_private": Private([run for run in runs.values() if run.about.regime]),
-        "regimes": REGIMES,
+        "meta_private": private,
+        "meta_choices": read_all("meta-choice/*.json", Choice),
+        "regimes": [regime for regime in REGIMES if private.of(regime)],
     }

@@ -112,12 +112,14 @@ class Published:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """By algorithm, shots and epsilon; what has no noise stands beside each epsilon."""
+        """By algorithm, shots and epsilon; the runs that have no noise stand beside each epsilon."""
         keys = dict.fromkeys((run.algorithm, run.shot, run.epsilon) for run in self.runs)
-        ordered = sorted(keys, key=lambda key: (list(ALGORITHMS).index(key[0]), key[1], key[2]))
-        groups = [
-            Group(*key, [r for r in self.runs if (r.algorithm, r.shot, r.epsilon) == key]) for key in ordered
-        ]
+        groups = []
+        for key in sorted(keys, key=lambda key: (list(ALGORITHMS).index(key[0]), key[1], key[2])):
+            algorithm, shot, epsilon = key
+            alike = [run for run in self.runs if (run.algorithm, run.shot) == (algorithm, shot)]
+            own = [run for run in alike if run.epsilon == epsilon or run.policy == "none"]
+            groups.append(Group(algorithm, shot, epsilon, own))
         return [group for group in groups if group.accuracies("fixed") and group.accuracies("meta-clip")]
 
     @property
@@ -129,6 +131,11 @@ class Published:
     def main(self) -> Group:
         """MAML with one example, at the smaller epsilon."""
         return self.groups[0]
+
+    @property
+    def tested(self) -> list[Group]:
+        """The groups in which Meta-Clip has three seeds, as others have."""
+        return [group for group in self.groups if group.gains]
 
     @property
     def seconds(self) -> float:

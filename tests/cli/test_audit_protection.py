@@ -1,6 +1,7 @@
-"""`sfumato audit protection`: a line a protection, and exit code 1 for one that breaks its guarantee."""
+"""`sfumato audit protection`: a finding a protection, and exit code 1 for one that breaks its guarantee."""
 
 import json
+import re
 
 from commands import check_mistake
 
@@ -9,12 +10,22 @@ from sfumato.protect.dp_pix import DPPix
 SMALL = ("--shape", "1x8x8", "--trials", "10000")
 
 
-def test_each_protection_of_a_spec_gets_a_line_and_right_ones_end_well(command):
+def answers(said, question):
+    """What the report answers to a question, for each protection."""
+    return re.findall(rf"^  {question} +(.+)$", said.out, re.MULTILINE)
+
+
+def test_each_protection_of_a_spec_gets_a_finding_and_right_ones_end_well(command):
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=1,3", *SMALL, "--seed", "3")
     assert said.code == 0
-    lines = said.out.splitlines()[::2]
-    assert [line.split(": ")[0] for line in lines] == ["dp-pix:cell=4,epsilon=1", "dp-pix:cell=4,epsilon=3"]
-    assert all(": stated eps = " in line and "10,000 trials" in line for line in lines)
+    assert said.out.startswith("No fault was found in what is stated: release with it")  # the sentence first
+    assert re.findall(r"^(\S+) \(bounded\): ", said.out, re.MULTILINE) == [
+        "dp-pix:cell=4,epsilon=1",
+        "dp-pix:cell=4,epsilon=3",
+    ]
+    told = answers(said, "told apart")
+    assert len(told) == 2
+    assert all(line.startswith("stated eps = ") and "10,000 trials" in line for line in told)
 
 
 def test_pixels_and_confidence_reach_the_audit(command):
@@ -30,7 +41,8 @@ def test_pixels_and_confidence_reach_the_audit(command):
 def test_a_protection_without_a_guarantee_is_shown_and_not_convicted(command):
     said = command("audit", "protection", "blur:radius=1", *SMALL)
     assert said.code == 0
-    assert said.out.startswith("blur:radius=1: nothing is stated; told apart at eps >= 6")
+    assert said.out.startswith("No guarantee is stated for blur:radius=1: take a protection that states one")
+    assert answers(said, "told apart")[0].startswith("nothing is stated; told apart at eps >= 6")
 
 
 def test_a_protection_that_states_too_little_ends_with_1_and_a_plain_sentence(command, monkeypatch):
@@ -40,13 +52,15 @@ def test_a_protection_that_states_too_little_ends_with_1_and_a_plain_sentence(co
     )
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=1", *SMALL)
     assert said.code == 1
-    assert said.out.splitlines()[1].startswith("dp-pix:cell=4,epsilon=1 gives away more than it states: ")
+    assert said.out.startswith(
+        "Do not release with dp-pix:cell=4,epsilon=1: more is given away than is stated."
+    )
 
 
 def test_one_run_is_an_audit_by_so_many_releases(command):
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=1", "--shape", "1x64x64", "--one-run", "2")
     assert said.code == 0
-    assert said.out.startswith("dp-pix:cell=4,epsilon=1: stated eps = 1; canaries told at eps >= ")
+    assert answers(said, "told apart")[0].startswith("stated eps = 1; canaries told at eps >= ")
     assert "2 releases" in said.out
     assert "512 canaries" in said.out
 
@@ -55,7 +69,7 @@ def test_one_run_says_its_guesses_in_json(command):
     said = command(
         "audit", "protection", "dp-pix:cell=4,epsilon=1", "--shape", "1x64x64", "--one-run", "1", "--json"
     )
-    result = json.loads(said.out)
+    result = json.loads(said.out)["findings"][0]["figures"]
     assert result["guesses"]["canaries"] == 256
     assert result["lower"] <= result["stated"] == 1
 
@@ -73,15 +87,15 @@ def test_one_run_convicts_with_a_page_that_says_so(command, monkeypatch, tmp_pat
     page = tmp_path / "page.html"
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=0.5", "--one-run", "1", "--html", page)
     assert said.code == 1
-    assert said.out.splitlines()[1].startswith("dp-pix:cell=4,epsilon=0.5 gives away more than it states: ")
+    assert said.out.startswith("Do not release with dp-pix:cell=4,epsilon=0.5: ")
     assert "Do not release with dp-pix:cell=4,epsilon=0.5" in page.read_text()
 
 
-def test_what_is_proved_of_naming_people_has_a_line(command):
+def test_what_is_proved_of_naming_people_is_said(command):
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=0.02", *SMALL)
     # The whole image is at eps = 64 * 0.02 = 1.28, and e^1.28 is 3.597.
-    assert said.out.splitlines()[1:] == [
-        "dp-pix:cell=4,epsilon=0.02: after 1 release nobody, whatever they know, names the right one of 100 "
+    assert answers(said, "naming") == [
+        "after 1 release nobody, whatever they know, names the right one of 100 "
         "equally likely people more than 3.6% of the time, or of 1,000 more than 0.36%, or of 1,000,000 more "
         "than 0.00036% (on average over people and noise, so that a rare release may name its own person; "
         "pure DP from a centre: Kairouz, Oh & Viswanath 2015, Thm. 3.3)"
@@ -90,31 +104,31 @@ def test_what_is_proved_of_naming_people_has_a_line(command):
 
 def test_pixels_that_prove_something_only_among_many_people_say_so(command):
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=0.12", *SMALL)
-    assert said.out.splitlines()[1] == (
-        "dp-pix:cell=4,epsilon=0.12: after 1 release nobody, whatever they know, names the right one of "
-        "1,000,000 equally likely people more than 0.22% of the time (on average over people and noise, so "
-        "that a rare release may name its own person; pure DP from a centre: Kairouz, Oh & Viswanath 2015, "
-        "Thm. 3.3); among 100 or 1,000 people nothing is proved"
-    )
+    assert answers(said, "naming") == [
+        "after 1 release nobody, whatever they know, names the right one of 1,000,000 equally likely people "
+        "more than 0.22% of the time (on average over people and noise, so that a rare release may name its "
+        "own person; pure DP from a centre: Kairouz, Oh & Viswanath 2015, Thm. 3.3); among 100 or 1,000 "
+        "people nothing is proved"
+    ]
 
 
-def test_where_nothing_is_proved_of_naming_the_line_says_so(command):
+def test_where_nothing_is_proved_of_naming_the_report_says_so(command):
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=3", *SMALL)
-    assert said.out.splitlines()[1] == ("dp-pix:cell=4,epsilon=3: nothing is proved of who it shows")
+    assert answers(said, "naming") == ["nothing is proved of who it shows"]
 
 
 def test_without_a_guarantee_nothing_is_proved_of_naming(command):
     said = command("audit", "protection", "blur:radius=1", *SMALL)
-    assert said.out.splitlines()[1] == ("blur:radius=1: nothing is proved of who it shows")
+    assert answers(said, "naming") == ["nothing is proved of who it shows"]
 
 
 def test_several_releases_of_one_person_prove_less(command):
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=0.02", *SMALL, "--releases", "3")
-    line = said.out.splitlines()[1]
-    assert ": after 3 releases nobody" in line
+    (line,) = answers(said, "naming")
+    assert line.startswith("after 3 releases nobody")
     assert float(line.split(" more than ")[1].split("%")[0]) > 3.6
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=3", *SMALL, "--releases", "3")
-    assert said.out.splitlines()[1] == "dp-pix:cell=4,epsilon=3: nothing is proved of who they show"
+    assert answers(said, "naming") == ["nothing is proved of who they show"]
 
 
 def test_a_shape_that_is_none_is_refused(command):
@@ -126,7 +140,10 @@ def test_a_shape_that_is_none_is_refused(command):
 
 def test_what_an_audit_found_is_said_in_json(command):
     fast = ["--shape", "1x8x8", "--trials", "10000", "--json"]
-    told = json.loads(command("audit", "protection", "dp-pix:cell=4,epsilon=1", *fast).out)
+    report = json.loads(command("audit", "protection", "dp-pix:cell=4,epsilon=1", *fast).out)
+    assert report["audit"] == "protection"
+    assert report["sentence"].startswith("No fault was found")
+    told = report["findings"][0]["figures"]
     assert (told["spec"], told["convicted"], told["stated"]["value"]) == ("dp-pix:cell=4,epsilon=1", False, 1)
     assert 0 <= told["lower"] <= told["most"]
 

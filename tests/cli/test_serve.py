@@ -22,6 +22,7 @@ from sfumato.listening import listen
 from sfumato.protect import Release, parse
 from sfumato.serve import app as service
 from sfumato.serve import models
+from sfumato.serve.hiding import Hiding
 from sfumato.serve.store import Store
 
 SPEC = "pixelize:cell=2"
@@ -68,6 +69,23 @@ def test_what_an_answer_says_of_its_confidence_is_set_by_two_options(
     wrong = command("serve", artefact, "--store", "sqlite:///s.db", "--confidence", "lable")
     assert wrong.code == 1
     assert "confidence='lable': did you mean" in wrong.err
+
+
+def test_noise_on_examples_is_set_by_an_epsilon_a_norm_and_a_key_together(
+    command: Command, artefact: Path, monkeypatch: pytest.MonkeyPatch
+):
+    given: list[object] = []
+    monkeypatch.setattr(service, "run", lambda *arguments, **_: given.extend(arguments))
+    options = ["--store", "sqlite:///s.db", "--port", "0", "--example-epsilon", "8"]
+    short = command("serve", artefact, *options)
+    assert short.code == 1
+    assert "give all three, or none" in " ".join(short.err.split())
+    key = "a key of the operator"
+    said = command("serve", artefact, *options, "--example-norm", "2", "--example-key", key)
+    assert said.code == 0
+    assert "hides which image it is at eps = 8" in said.out
+    assert key not in said.out
+    assert given[2] == service.ServiceConfig(hiding=Hiding(epsilon=8.0, clipping_norm=2.0, key=key))
 
 
 def test_codes_are_served_from_the_artefact_of_their_encoder(

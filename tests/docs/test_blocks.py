@@ -44,7 +44,7 @@ SMALLER = {
     "train feature": [f"--set={name}_epochs=1" for name in ("attribute", "simple", "private")],
     "train meta": ["--set", "steps=2", "--episodes", "3"],
     "demo": ["--print-config"],
-    "audit": ["--trials", "10000"],
+    "audit protection": ["--trials", "10000"],
     "edge profile": ["--images", "3"],
 }
 SMALL_STUDY = {

@@ -82,22 +82,42 @@ def normal(learner, tasks, steps):
 
 
 def after_the_papers_loop(learner, start, tasks, inner, noise, norm, number):
-    """Algorithm 1 for one task, written plainly: the queries' loss after learning with noised gradients."""
-    parameters = start.clone()
+    """Algorithms 1 to 3 for one task, written plainly: the loss after learning with noised gradients.
+
+    Of the queries after learning the support; for Reptile, of all images after learning all of them.
+    """
+    support, labels = tasks.support[number], tasks.support_labels[number]
+    queries, asked = tasks.queries[number], tasks.query_labels[number]
+    if inner.algorithm == "reptile":
+        support = queries = torch.cat([support, queries])
+        labels = asked = torch.cat([labels, asked])
+    parameters = start[: learner.size].clone()
+    rates = start[learner.size :] if inner.algorithm == "meta-sgd" else inner.rate
     for step in range(inner.steps):
         point = parameters.clone().requires_grad_()
-        loss = learner.loss(point, tasks.support[number], tasks.support_labels[number])
-        (gradient,) = torch.autograd.grad(loss, point)
+        (gradient,) = torch.autograd.grad(learner.loss(point, support, labels), point)
         clipped = gradient / max(1.0, float(gradient.norm()) / norm)
-        parameters = parameters - inner.rate * (clipped + inner.noise_multiplier * norm * noise[number, step])
-    return learner.loss(parameters, tasks.queries[number], tasks.query_labels[number])
+        parameters = parameters - rates * (clipped + inner.noise_multiplier * norm * noise[number, step])
+    return learner.loss(parameters, queries, asked)
 
 
-@pytest.mark.parametrize("way", ["loop", "vectorised"])
+@pytest.mark.parametrize(
+    ("algorithm", "way"),
+    [
+        ("maml", "loop"),
+        ("maml", "vectorised"),
+        ("reptile", "loop"),
+        ("reptile", "vectorised"),
+        ("meta-sgd", "loop"),
+        ("meta-sgd", "vectorised"),
+    ],
+)
 @pytest.mark.parametrize("norm", [0.05, 100.0], ids=["clipped", "not clipped"])
-def test_the_derivative_by_the_norm_is_that_of_the_papers_loop(learner, start, tasks, norm, way):
+def test_the_derivative_by_the_norm_is_that_of_the_papers_loop(learner, start, tasks, norm, algorithm, way):
     tasks = in_double(tasks)
-    inner = Inner(steps=2, rate=0.1, clipping_norm=norm, noise_multiplier=0.02)
+    inner = Inner(algorithm=algorithm, steps=2, rate=0.1, clipping_norm=norm, noise_multiplier=0.02)
+    if algorithm == "meta-sgd":
+        start = torch.cat([start, torch.linspace(0.05, 0.15, len(start)).double()])  # a rate for each value
     noise = normal(learner, tasks, 2)
     found = contributions(learner, start, tasks, inner, way=way, noise=noise)[:, -1]
     change = 1e-5 * norm

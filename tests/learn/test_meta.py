@@ -225,7 +225,7 @@ def test_an_empty_draw_is_a_step_like_any_other(glyphs, monkeypatch, policy):
 def test_noise_has_the_deviation_of_the_multiplier_over_the_public_number(glyphs, monkeypatch):
     monkeypatch.setattr(meta.promises, "poisson", lambda *_: torch.empty(0, dtype=torch.int64))
     run = meta.Training(glyphs, parse("none"), clipped("fixed"), "class", 0, (1, 16, 16))
-    update = run._promise.release(torch.zeros(0, 40_000)).update
+    update = run._promise.release([torch.zeros(0, 40_000)]).update
     assert update.std().item() == pytest.approx(1.5 * 1.0 / 2, rel=0.02)  # a deviation of 0.35%
     assert update.mean().item() == pytest.approx(0, abs=5 * 0.75 / 200)
 
@@ -307,7 +307,7 @@ def test_without_noise_and_with_a_loose_norm_a_step_is_the_sum_over_the_public_n
     run = meta.Training(glyphs, parse("none"), loose, "class", 0, (1, 16, 16))
     found = torch.randn(3, 50)
     # Two are expected; that three came is a secret, and divides nothing.
-    torch.testing.assert_close(run._promise.release(found).update, found.double().sum(0) / 2)
+    torch.testing.assert_close(run._promise.release([found[:1], found[1:]]).update, found.double().sum(0) / 2)
 
 
 def test_the_rates_of_meta_sgd_are_clipped_together_with_the_parameters(glyphs, monkeypatch):
@@ -660,6 +660,52 @@ def test_an_open_run_says_which_data_it_was(glyphs):
     assert train(glyphs).card["data"]["digest"] == glyphs.digest
 
 
+# Tasks some at a time, and a mean over steps
+
+
+@pytest.mark.parametrize("policy", [*SETTINGS])
+def test_tasks_are_computed_some_at_a_time_and_nothing_else_changes(glyphs, monkeypatch, policy):
+    monkeypatch.setattr(
+        clipping, "fresh_gaussian", lambda shape, std: torch.zeros(shape, dtype=torch.float64)
+    )
+    monkeypatch.setattr(meta.promises, "poisson", lambda *_: torch.tensor([0, 2, 3, 4]))
+    monkeypatch.setattr(
+        meta.promises, "fresh_generator", lambda: torch.Generator().manual_seed(1)
+    )  # the same images of each task
+    real, updates, sizes = meta.training.contributions, [], []
+
+    def noted(learner, start, tasks, inner, **more):
+        sizes.append(len(tasks))
+        return real(learner, start, tasks, inner, **more)
+
+    monkeypatch.setattr(meta.training, "contributions", noted)
+    for together in (32, 3, 1):
+        monkeypatch.setattr(meta.training, "_TOGETHER", together)
+        train(glyphs, replace(clipped(policy), steps=1), observe=lambda update, _: updates.append(update))
+    assert sizes == [4, 3, 1, 1, 1, 1, 1]
+    torch.testing.assert_close(updates[1], updates[0])
+    torch.testing.assert_close(updates[2], updates[0])
+
+
+@pytest.mark.parametrize("config", [OPEN, CLOSED], ids=["open", "private"])
+def test_the_model_may_be_the_mean_over_steps_of_which_the_last_count_most(glyphs, config):
+    run = meta.Training(glyphs, parse("none"), replace(config, average=0.5), "class", 0, (1, 16, 16))
+    steps = []
+    for _ in range(3):
+        run.step()
+        steps.append(run._start.detach().clone())
+    wanted = (4 * steps[2] + 2 * steps[1] + steps[0]) / 7
+    torch.testing.assert_close(run.model().start, wanted)
+
+
+def test_a_stopped_run_goes_on_with_its_mean(glyphs, tmp_path, monkeypatch):
+    monkeypatch.setattr(meta.training, "_SAVED_EVERY", 1)
+    config, path = replace(OPEN, average=0.9), tmp_path / "run.checkpoint"
+    whole = train(glyphs, config)
+    stop_after(3, glyphs, config, path)
+    assert torch.equal(train(glyphs, config, checkpoint=path).start, whole.start)
+
+
 # Going on
 
 
@@ -802,6 +848,9 @@ def test_the_double_does_notice_when_images_are_looked_at(glyphs):
         ({"tasks": 0}, "tasks=0: at least 1"),
         ({"test_steps": 0}, "test_steps=0: at least 1"),
         ({"meta_rate": math.inf}, "meta_rate=inf: above 0"),
+        ({"norm": "groups"}, "did you mean 'group'"),
+        ({"norm": "group"}, "norm=group: it is for convolutions, and not for a fully-connected network"),
+        ({"average": 1.0}, "average=1: from 0 .* to below 1"),
         ({"algorithm": "mamml"}, "did you mean 'maml'"),
         ({"inner_rate": 0.0}, "rate=0: above 0"),
         ({"way": 1}, "way=1"),
@@ -841,6 +890,25 @@ def test_a_narrow_network_has_the_filters_that_were_asked_for(glyphs):
     channels = glyphs.images.shape[1]
     convolutions = (channels + 3 * 5) * 5 * 9
     assert model.start.numel() == convolutions + 4 * 2 * 5 + (5 + 1) * OPEN.way
+
+
+@pytest.mark.parametrize(("norm", "alone"), [("batch", False), ("group", True)])
+def test_with_group_norm_what_a_query_is_called_does_not_depend_on_the_others(glyphs, norm, alone):
+    config = replace(OPEN, network="strided", width=12, steps=1, norm=norm)
+    model = train(glyphs, config)
+    images = torch.rand(6, *glyphs.images.shape[1:], generator=torch.Generator().manual_seed(0))
+    together = model.learner.logits(model.start, images)
+    two = model.learner.logits(model.start, images[:2])
+    assert torch.allclose(together[:2], two, atol=1e-5) == alone
+    assert model.card["transductive"] != alone
+
+
+def test_a_network_with_group_norm_has_the_weights_of_one_with_batch_norm(glyphs):
+    batch, group = (
+        meta.untrained(replace(OPEN, network="convolutional", width=4, norm=norm), (1, 16, 16)).initial()
+        for norm in ("batch", "group")
+    )
+    assert torch.equal(batch, group)
 
 
 def test_a_task_is_learned_from_its_support(small_glyphs, glyphs):

@@ -28,6 +28,7 @@ from sfumato.protect import Release, parse
 from sfumato.serve import models
 from sfumato.serve.app import ServiceConfig, create
 from sfumato.serve.engine import Engine
+from sfumato.serve.hiding import Hiding
 from sfumato.serve.models import Served
 from sfumato.serve.routes import direct
 from sfumato.serve.store import Example, Key, Store, StoreError, keys
@@ -1139,3 +1140,26 @@ def test_a_label_is_all_that_a_service_of_labels_tells_however_many_are_asked_fo
     first = exact["guesses"][0]["label"]
     (told,) = site.classify(enrolled, 0, top=5)
     assert told == exact | {"guesses": [{"label": first, "probability": None, "distance": None}]}
+
+
+def test_hidden_examples_have_noise_and_digests_that_need_the_key_and_are_still_enrolled_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    kept: list[Example] = []
+    real = site.store.enrol
+
+    def enrol(tenant: str, place: str, label: str, examples: list[Example], *, by: Key) -> EnrolledExamples:
+        kept.extend(examples)
+        return real(tenant, place, label, examples, by=by)
+
+    monkeypatch.setattr(site.store, "enrol", enrol)
+    place = site.begin()
+    site.enrol(place, "amphora", 0)
+    hiding = Hiding(epsilon=8.0, clipping_norm=1.0, key="k" * 16)
+    telling(site, monkeypatch, hiding=hiding)
+    first = site.enrol(place, "bowl", 0).json()
+    again = site.enrol(place, "bowl", 0).json()
+    assert (first["new"], again["new"], again["known"]) == (1, 0, 1)
+    clear, hidden, _ = kept
+    assert hidden.digest == hiding.digest(clear.digest) != clear.digest
+    assert (hidden.embedding != clear.embedding).all()

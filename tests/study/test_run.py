@@ -469,7 +469,7 @@ def test_a_meta_learner_that_was_stopped_goes_on_from_its_checkpoint(learned, tm
         ({"settings": {}}, {}, "clipping fixed needs clipping_norm"),
         ({"epsilon": -1}, {}, "the budget is an epsilon above 0, got -1"),
         ({"delta": 0.5}, {}, "delta=0.5 with a pool of 8 tasks"),
-        ({}, {"tasks": 9}, "rate is above 0 and at most 1"),
+        ({}, {"tasks": 9}, "tasks=9: the pool has 8 tasks, and a step can have no more"),
         ({"epsilon": 0.01}, {}, "costs eps = .*, and the budget is 0.01: nothing was spent"),
         ({"noise_multiplier": float("nan")}, {}, "noise_multiplier is a number from 0"),
         ({"clipping": "quantile", "settings": {}, "start_noise": 0.1}, {}, "the first step alone"),

@@ -1,12 +1,15 @@
 """`sfumato serve`: the cloud, which classifies what was protected before it came."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sfumato.cli.show import VOLUME
 from sfumato.logs import LogFormat
+
+if TYPE_CHECKING:
+    from sfumato.serve.hiding import Hiding
 
 
 def serve(
@@ -47,6 +50,20 @@ def serve(
         str, typer.Option(help="What answers say: exact numbers, rounded probabilities, or the label alone.")
     ] = "exact",
     confidence_step: Annotated[float, typer.Option(help="Of rounded probabilities.")] = 0.1,
+    example_epsilon: Annotated[
+        float | None,
+        typer.Option(help="Noise on enrolled examples hides which images they are at this epsilon."),
+    ] = None,
+    example_delta: Annotated[float, typer.Option(help="Delta of that noise.")] = 1e-5,
+    example_norm: Annotated[
+        float | None, typer.Option(help="Embeddings are clipped to it first; choose it on public images.")
+    ] = None,
+    example_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SFUMATO_EXAMPLE_KEY", help="Hides the digests of examples; keep it off the database."
+        ),
+    ] = None,
     log: Annotated[bool, typer.Option(help="A line for each request: no image, key or label.")] = True,
     log_format: Annotated[
         LogFormat, typer.Option(envvar="SFUMATO_LOG_FORMAT", help="json: every line of the log is JSON.")
@@ -82,7 +99,10 @@ def serve(
         web=web,
         confidence=confidence,
         confidence_step=confidence_step,
+        hiding=_hiding(example_epsilon, example_delta, example_norm, example_key),
     )
+    if config.hiding is not None:
+        print(config.hiding)
     loaded = []
     for each in artefacts:
         name, _, path = each.rpartition("=") if not Path(each).exists() else (None, "", each)
@@ -105,3 +125,18 @@ def serve(
         finally:
             if traces is not None:
                 traces.close()
+
+
+def _hiding(epsilon: float | None, delta: float, norm: float | None, key: str | None) -> "Hiding | None":
+    """Of the options: all of them, or none."""
+    from sfumato.errors import ConfigError
+    from sfumato.serve.hiding import Hiding
+
+    if epsilon is None and norm is None:
+        return None
+    if epsilon is None or norm is None or key is None:
+        raise ConfigError(
+            "noise on examples needs --example-epsilon, --example-norm, and a key in SFUMATO_EXAMPLE_KEY: "
+            "give all three, or none"
+        )
+    return Hiding(epsilon=epsilon, delta=delta, clipping_norm=norm, key=key)

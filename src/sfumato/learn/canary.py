@@ -114,12 +114,13 @@ def with_noise(config: MetaConfig, places: int) -> MetaConfig:
         or private.pool_tasks is not None
         or private.start_noise is not None
         or private.inner_noise
+        or private.noise != "independent"
         or config.layers is not None
     ):
         raise ConfigError(
             "a canary is for private training on tasks that share no class, from a public clipping norm: "
-            "set `private`, without layers, pool_tasks, start_noise or inner_noise, and with a start among "
-            "its settings"
+            "set `private`, with independent noise and a start among its settings, without layers, "
+            "pool_tasks, start_noise or inner_noise"
         )
     if private.noise_multiplier is not None:
         return config

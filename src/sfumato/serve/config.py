@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sfumato.connections import Limits
 from sfumato.errors import ConfigError, did_you_mean
+from sfumato.serve.hiding import Hiding
 
 CONFIDENCES = ("exact", "rounded", "label")
 
@@ -34,6 +35,7 @@ class ServiceConfig:
             probabilities alone, to a multiple of confidence_step; "label": the nearest label alone, however
             many are asked for. Whether an image is of none of the classes is said in all of them.
         confidence_step: above 0, at most 1.
+        hiding: noise on what is kept of enrolled examples; None for none.
     """
 
     most_bytes: int = 16_000_000
@@ -52,6 +54,7 @@ class ServiceConfig:
     web: Path | None = None
     confidence: str = "exact"
     confidence_step: float = 0.1
+    hiding: Hiding | None = None
 
     def __post_init__(self) -> None:
         for name in ("most_bytes", "most_images", "most_pixels", "body_seconds"):

@@ -44,11 +44,6 @@ def say(report: "Report", *, html: Path | None, as_json: bool) -> None:
         print_json(findings.as_json(report))
     else:
         print(findings.as_text(report))
-    write_page(report, html)
-
-
-def write_page(report: "Report", html: Path | None) -> None:
-    """Write the page of a report, where one is asked for."""
     if html is not None:
         from sfumato.audits import page
 

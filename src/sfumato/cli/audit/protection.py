@@ -1,12 +1,11 @@
 """`sfumato audit protection`: try to break the guarantee of a protection, as it is shipped."""
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.audit.family import Html, app, write_page
-from sfumato.cli.show import AsJson, print_json
+from sfumato.cli.audit.family import Html, app, say
+from sfumato.cli.show import AsJson
 from sfumato.cli.updates import image_shape
 
 if TYPE_CHECKING:
@@ -22,7 +21,9 @@ _CANDIDATES = (100, 1_000, 1_000_000)
 
 @app.command("protection")
 def protection(
-    spec: Annotated[str, typer.Argument(metavar="SPEC", help="As dp-pix:cell=4,epsilon=1,3: one line each.")],
+    spec: Annotated[
+        str, typer.Argument(metavar="SPEC", help="As dp-pix:cell=4,epsilon=1,3: a finding each.")
+    ],
     shape: Annotated[
         str | None,
         typer.Option(metavar="CxHxW", help="Of the audited images (default: 3x28x28; 3x224x224 in one run)."),
@@ -52,7 +53,7 @@ def protection(
     """Tell neighbouring images apart by what is released, and prove how well: at least eps, mu or rho.
 
     With --one-run it takes seconds, and looks for noise that is too small or used again; without, for more.
-    A second line says what is proved of who is on the released images, if anything.
+    It says as well what is proved of who is on the released images, if anything.
 
     Ends with 1 where a bound is above what is stated. It can convict a protection, never acquit it.
     """
@@ -85,19 +86,9 @@ def protection(
         naming = ""  # what follows from a guarantee that does not hold is not worth a line
         if not result.convicted:
             naming = naming_words(each, sizes, releases=releases, among=_CANDIDATES)
-        if as_json:
-            words = {"spec": each.spec, "words": str(result), "convicted": result.convicted}
-            print_json({**words, **asdict(result), "naming": naming or None})
-        else:
-            print(f"{each.spec}: {result}")
-            if naming:
-                print(f"{each.spec}: {naming}")
         audited.append(Audited(each.spec, result, naming))
-    write_page(report(spec, audited), html)
-    convicted = [each.spec for each in audited if each.result.convicted]
-    for broken in convicted if not as_json else ():
-        print(f"{broken} gives away more than it states: do not release with it, and report this as a bug")
-    if convicted:
+    say(report(spec, audited), html=html, as_json=as_json)
+    if any(each.result.convicted for each in audited):
         raise typer.Exit(1)
 
 

@@ -33,9 +33,11 @@ from sfumato.dp.clipping.policies import (
     parse,
     split,
 )
-from sfumato.dp.clipping.policy import ClippingPolicy, Outcome
+from sfumato.dp.clipping.policy import ClippingPolicy, Outcome, Part
 from sfumato.dp.clipping.rows import clip_rows, normalise_rows
 from sfumato.dp.clipping.starts import private_start
+from sfumato.dp.clipping.tree import TreeNoise
+from sfumato.dp.clipping.tree import height as tree_height
 
 __all__ = [
     "POLICIES",
@@ -47,11 +49,14 @@ __all__ = [
     "MetaClip",
     "Moments",
     "Outcome",
+    "Part",
     "Quantile",
+    "TreeNoise",
     "clip_rows",
     "fresh_gaussian",
     "normalise_rows",
     "parse",
     "private_start",
     "split",
+    "tree_height",
 ]

@@ -1,7 +1,7 @@
 """Sums of rows with noise: where private values meet it, on one grid."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 import torch
@@ -34,22 +34,28 @@ def noised(rows: Tensor, std: float, draw: Draw) -> Tensor:
     return (rows / step).trunc().sum(0) * step + draw(tuple(rows.shape[1:]), std)
 
 
-def noised_sum(rows: Tensor, change: Callable[[Tensor], Tensor], std: float, draw: Draw) -> Tensor:
-    """(T, P) -> (P,), the sum of all changed rows with noise: here private values meet it.
+def noised_sum(parts: Iterable[Tensor], change: Callable[[Tensor], Tensor], std: float, draw: Draw) -> Tensor:
+    """-> (P,), the sum of all changed rows with noise: here private values meet it.
 
-    Row by row, which stays in the processor's cache: ten times as fast for networks of 10^5 parameters.
+    Row by row, which stays in the processor's cache: ten times as fast for networks of 10^5 parameters. No
+    part is kept, and no noise is drawn before all were read.
 
     Args:
-        rows: contributions.
+        parts: (t, P) contributions of some tasks each, one part or more.
         change: (1, P) -> (1, P) float64, what clips them.
         std: of the noise.
         draw: see Draw.
     """
     step = _grid(std) if std else 1.0
-    total = torch.zeros(rows.shape[1], dtype=torch.float64)
-    for row in single_rows(rows):
-        changed = change(row.detach().to("cpu", torch.float64)) / step
-        total += (changed.trunc_() if std else changed)[0]
+    total = torch.zeros((), dtype=torch.float64)
+    for part in parts:
+        if not total.ndim:
+            total = torch.zeros(part.shape[1], dtype=torch.float64)
+        for row in single_rows(part):
+            changed = change(row.detach().to("cpu", torch.float64)) / step
+            total += (changed.trunc_() if std else changed)[0]
+            del row  # a view, which would keep the part while the next one is computed
+        del part
     return total * step + draw(tuple(total.shape), std)
 
 

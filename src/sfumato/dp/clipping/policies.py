@@ -17,7 +17,6 @@ from sfumato.dp.clipping.rows import (
     check_between_0_and_1,
     clip_rows,
     normalise_rows,
-    row_norms,
 )
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 
@@ -105,6 +104,7 @@ class Quantile(ClippingPolicy):
     """
 
     name = "quantile"
+    follows_lengths = True
 
     def __init__(
         self, start: float, quantile: float = 0.5, learning_rate: float = 0.2, share: float = 0.1
@@ -122,9 +122,8 @@ class Quantile(ClippingPolicy):
 
     def _update(self, step: Step) -> Tensor:
         of_sum, of_bits = split(step.noise_multiplier, share=self._share)
-        within = row_norms(step.contributions) <= self._norm  # (T,)
-        bits = (within.double() - 0.5) * step.finite  # (T,)
         update = step.mean(partial(clip_rows, clipping_norm=self._norm), of_sum * self._norm)
+        bits = ((step.norms <= self._norm).double() - 0.5) * step.finite  # (T,)
         fraction = step.mean_of(bits, of_bits / 2) + 0.5
         # In logarithms, and bounded: much noise on few tasks must not leave what a double can hold.
         wanted = math.log(self._norm) - self._learning_rate * (fraction - self._quantile)
@@ -159,7 +158,7 @@ class AdaClip(ClippingPolicy):
         self._moments = Moments(mean_decay, variance_decay, smallest, largest)
 
     def _update(self, step: Step) -> Tensor:
-        mean, scale = self._moments.frame(step.contributions.shape[1])
+        mean, scale = self._moments.frame(step.size)
 
         def clip(row: Tensor) -> Tensor:
             # A task left out must add nothing, and a zero row would become -m / b.

@@ -1,8 +1,9 @@
 """What every policy is: a step that clips, sums and noises, and a state that a checkpoint keeps."""
 
+import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sfumato.dp.clipping.noise import Draw, check_noise, noised, noised_sum
+from sfumato.dp.clipping.rows import row_norms
 from sfumato.errors import ArtefactError, ConfigError
 
 
@@ -27,24 +29,72 @@ class Outcome:
     zeroed: bool
 
 
-@dataclass(frozen=True)
-class Step:
-    """What a policy is given at a meta-step, checked; see ClippingPolicy.step."""
+# (t, P) what some of the tasks contribute, and (t,) dL/dC of each, or None where nothing follows it.
+Part = tuple[Tensor, Tensor | None]
 
-    contributions: Tensor  # (T, P)
-    finite: Tensor  # (T,) bool
-    slopes: Tensor  # (T,) float64, derivatives that are finite; empty for a policy that does not follow them
-    noise_multiplier: float
-    public_count: float
-    draw: Draw
+
+class Step:
+    """What a policy is given at a meta-step. State: the tasks, which are read once, some at a time.
+
+    Attributes:
+        size: P.
+        noise_multiplier, public_count, draw: see ClippingPolicy.step.
+    """
+
+    def __init__(
+        self,
+        parts: Iterable[Part],
+        policy: "ClippingPolicy",
+        *,
+        noise_multiplier: float,
+        public_count: float,
+        draw: Draw,
+    ) -> None:
+        rest = iter(parts)
+        first = next(rest)
+        self._parts: Iterator[Part] = itertools.chain([first], rest)
+        self._policy = policy
+        self._finite: list[Tensor] = []
+        self._norms: list[Tensor] = []
+        self._slopes: list[Tensor] = []
+        self.size = first[0].shape[-1] if first[0].ndim else 0
+        self.noise_multiplier, self.public_count, self.draw = noise_multiplier, public_count, draw
 
     def mean(self, clip: Callable[[Tensor], Tensor], std: float) -> Tensor:
-        """(P,) float64, of the clipped contributions; `std` is of the noise on their sum."""
-        return noised_sum(self.contributions, clip, std, self.draw) / self.public_count
+        """(P,) float64, of the clipped contributions; `std` is of the noise on their sum. Reads the tasks."""
+        return noised_sum(map(self._read, self._parts), clip, std, self.draw) / self.public_count
 
     def mean_of(self, values: Tensor, std: float) -> float:
         """Of another value of each task, (T,); `std` is of the noise on their sum."""
         return noised(values, std, self.draw).item() / self.public_count
+
+    @property
+    def finite(self) -> Tensor:
+        """(T,) bool, of which tasks that were read all values are finite, and what is followed as well."""
+        return torch.cat(self._finite)
+
+    @property
+    def norms(self) -> Tensor:
+        """(T,) float64, of the contributions that were read, for a policy that follows them."""
+        return torch.cat(self._norms)
+
+    @property
+    def slopes(self) -> Tensor:
+        """(T,) float64, the derivatives that were read, 0 where not finite; for policies that follow them."""
+        return torch.cat(self._slopes)
+
+    def _read(self, part: Part) -> Tensor:
+        contributions, derivatives = part
+        if contributions.ndim != 2 or not contributions.shape[1]:
+            raise ConfigError("contributions are (tasks, values), with one value or more: flatten each task")
+        finite = contributions.detach().isfinite().all(1).cpu()
+        if self._policy.follows_norm:
+            slopes, finite = _slopes(derivatives, finite, self._policy.name)
+            self._slopes.append(slopes)
+        if self._policy.follows_lengths:
+            self._norms.append(row_norms(contributions))
+        self._finite.append(finite)
+        return contributions
 
 
 class ClippingPolicy(ABC):
@@ -53,10 +103,12 @@ class ClippingPolicy(ABC):
     Attributes:
         name: as `parse` knows it.
         follows_norm: whether it needs the derivative of each task with respect to C.
+        follows_lengths: whether it needs the norm of each contribution.
     """
 
     name: ClassVar[str]
     follows_norm: ClassVar[bool] = False
+    follows_lengths: ClassVar[bool] = False
 
     def __init__(self, norm: float) -> None:
         self._norm = norm
@@ -91,12 +143,27 @@ class ClippingPolicy(ABC):
         Raises:
             ConfigError: a number outside its bounds, or derivatives missing; nothing was drawn or updated.
         """
-        finite = _checked(contributions, noise_multiplier, public_count)
-        slopes, sound = torch.empty(0), finite
-        if self.follows_norm:
-            slopes, sound = _slopes(derivatives, finite, self.name)
-        step = Step(contributions, finite, slopes, noise_multiplier, public_count, draw)
-        return Outcome(self._update(step), not bool(sound.all()))
+        parts = [(contributions, derivatives)]
+        return self.step_over(parts, noise_multiplier=noise_multiplier, public_count=public_count, draw=draw)
+
+    def step_over(
+        self, parts: Iterable[Part], *, noise_multiplier: float, public_count: float, draw: Draw
+    ) -> Outcome:
+        """The same of tasks that come some at a time, so that memory does not grow with their number.
+
+        Args:
+            parts: one or more, each some of the tasks, maybe none; read once, each when it is needed.
+            noise_multiplier, public_count, draw: as for `step`.
+        """
+        check_noise(noise_multiplier)
+        if not 0 < public_count < math.inf:
+            raise ConfigError(
+                f"public_count={public_count:g}: above 0 and finite; "
+                "take rate times pool size, never how many were drawn"
+            )
+        step = Step(parts, self, noise_multiplier=noise_multiplier, public_count=public_count, draw=draw)
+        update = self._update(step)
+        return Outcome(update, not bool(step.finite.all()))
 
     @abstractmethod
     def _update(self, step: Step) -> Tensor:
@@ -109,19 +176,6 @@ class ClippingPolicy(ABC):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from `state()`. Raises ArtefactError where it is of another policy, or damaged."""
         self._norm = norm_in(state, self.name)
-
-
-def _checked(contributions: Tensor, noise_multiplier: float, public_count: float) -> Tensor:
-    """(T,) bool, which rows are finite; after the checks that every step needs."""
-    if contributions.ndim != 2 or not contributions.shape[1]:
-        raise ConfigError("contributions are (tasks, values), with one value or more: flatten each task")
-    check_noise(noise_multiplier)
-    if not 0 < public_count < math.inf:
-        raise ConfigError(
-            f"public_count={public_count:g}: above 0 and finite; "
-            "take rate times pool size, never how many were drawn"
-        )
-    return contributions.detach().isfinite().all(1).cpu()
 
 
 def _slopes(derivatives: Tensor | None, finite: Tensor, name: str) -> tuple[Tensor, Tensor]:

@@ -35,6 +35,9 @@ def digest_of_start(path: str | None) -> str | None:
 
 
 _STARTED = ("quantile", "meta-clip")  # the policies that need a first norm, and may find one privately
+NOISES = ("independent", "tree")
+NORMS = ("batch", "group")
+_STEADY = ("fixed", "automatic")  # the policies whose norm does not move
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,10 @@ class Private:
             of this standard deviation, in units of C, on every inner gradient in training. It proves nothing.
         pool_tasks: None for a pool of tasks that share no class; a number for so many overlapping ones, of
             which an image gets the weaker promise that the card states.
+        noise: "independent", where each step draws its tasks by chance and gets noise of its own; or "tree"
+            (DP-FTRL), where tasks take turns, each once in an epoch, and steps share the noise of a binary
+            tree. `noise_multiplier` is then that of a node. It is for "fixed" and "automatic": where the norm
+            moves, the noise of earlier steps cannot be taken back.
     """
 
     epsilon: float
@@ -65,8 +72,16 @@ class Private:
     start_noise: float | None = None
     inner_noise: float = 0.0
     pool_tasks: int | None = None
+    noise: str = "independent"
 
     def __post_init__(self) -> None:
+        if self.noise not in NOISES:
+            raise ConfigError(f"no noise is called {self.noise!r}: {did_you_mean(self.noise, NOISES)}")
+        if self.noise == "tree" and self.clipping not in _STEADY:
+            raise ConfigError(
+                f"noise=tree with {self.clipping}: its norm moves, and the noise of earlier steps could not "
+                f"be taken back; take {' or '.join(_STEADY)}, or noise=independent"
+            )
         if self.start_noise is not None and (self.clipping not in _STARTED or "start" in self.settings):
             raise ConfigError(
                 f"start_noise={self.start_noise:g} with {self.clipping} and {self.settings}: it is for "
@@ -91,9 +106,15 @@ class MetaConfig:
             "linear" (for audits).
         width: filters of each convolution; None for the 64 of the source. Noise grows with the root of the
             number of parameters, which goes with the square of this: private runs want it small.
+        norm: of convolutional and strided networks: "batch", over the images of a task, which are known
+            together; or "group", over each image by itself.
         steps: meta-steps.
         tasks: of a meta-step; in a private run how many are expected, since each comes by itself.
-        meta_rate: learning rate of Adam, falling to 0 along a cosine.
+        meta_rate: learning rate of Adam, falling to 0 along a cosine; with the noise of a tree, of descent
+            with momentum 0.9, which stays as it is, since only so is noise taken back. It is then some 100
+            times as large.
+        average: the model is the mean of the parameters after all steps, where each step counts for this
+            share of the next one; 0 for the parameters after the last step. It costs no budget.
         shifts: how many pixels every training image is moved by at most along each axis, before it is
             protected.
         start: a file of `sfumato train meta` whose network, images, way and algorithm are the same: training
@@ -117,9 +138,11 @@ class MetaConfig:
     queries: int = 5
     network: str = "fully-connected"
     width: int | None = None
+    norm: str = "batch"
     steps: int = 10_000
     tasks: int = 16
     meta_rate: float = 1e-3
+    average: float = 0.0
     shifts: int = 0
     start: str | None = field(default=None, metadata={"by_content": digest_of_start})
     layers: int | None = None
@@ -134,11 +157,19 @@ class MetaConfig:
             )
         if self.width is not None and self.network in ("fully-connected", "linear"):
             raise ConfigError(f"width={self.width}: a {self.network} network has its own; give null")
+        if self.norm not in NORMS:
+            raise ConfigError(f"no norm is called {self.norm!r}: {did_you_mean(self.norm, NORMS)}")
+        if self.norm == "group" and self.network in ("fully-connected", "linear"):
+            raise ConfigError(f"norm=group: it is for convolutions, and not for a {self.network} network")
         for name in ("steps", "tasks", "test_steps", "width", "layers"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
         if not 0 < self.meta_rate < math.inf:
             raise ConfigError(f"meta_rate={self.meta_rate:g}: above 0")
+        if not 0 <= self.average < 1:
+            raise ConfigError(
+                f"average={self.average:g}: from 0 (the last step alone) to below 1, such as 0.9"
+            )
         if self.shifts < 0:
             raise ConfigError(f"shifts={self.shifts}: at least 0 pixels")
         if self.private is not None and self.inner_noise is not None:

@@ -20,6 +20,7 @@ from sfumato.learn.adaptation import Frame, Inner, Learner, adapt, tasks_of
 from sfumato.learn.cards import Spec, describing, protection_of, published
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.meta.config import NETWORKS, MetaConfig, config_of
+from sfumato.networks.task_classifiers import with_group_norm
 from sfumato.networks.weights import initial_weights, no_larger_than
 from sfumato.precision import resolve
 from sfumato.protect import Protection, parse
@@ -62,7 +63,8 @@ class MetaModel:
     ) -> Tensor:
         """Learn a task from released images and name others. -> (Q,) int64 labels.
 
-        Queries are normalised together (transductive): what one is called depends on the others.
+        Queries are normalised together (transductive), so that what one is called depends on the others,
+        unless the network has group norm.
 
         Args:
             support: (N * K, C, H, W) uint8 released images.
@@ -131,7 +133,7 @@ def public_start(config: MetaConfig, image: tuple[int, ...]) -> Tensor:
     assert config.start is not None
     model = load(config.start)
     other = config_of(model.card["config"])
-    for name in ("network", "width", "algorithm", "way"):
+    for name in ("network", "width", "norm", "algorithm", "way"):
         theirs, ours = getattr(other, name), getattr(config, name)
         if theirs != ours:
             raise ConfigError(f"start={config.start}: its {name} is {theirs}, and here it is {ours}")
@@ -212,6 +214,8 @@ def untrained(config: MetaConfig, image: tuple[int, ...], seed: int = 0) -> Lear
     with initial_weights(seed):
         settings = {} if config.width is None else {"width": config.width}
         network = NETWORKS[config.network]((channels, height, width), config.way, **settings)
+        if config.norm == "group":
+            network = with_group_norm(network)
     return Learner(network, precision=resolve(config.precision))
 
 

@@ -1,7 +1,7 @@
 """What a private run promises to the tasks of its pool, and how the promise is kept."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from sfumato.episodes import Shape
 from sfumato.errors import BudgetExceededError, ConfigError
 from sfumato.learn.meta.config import MetaConfig, Private
 from sfumato.learn.meta.model import class_digests
+from sfumato.learn.meta.turns import Turns
 from sfumato.learn.task_pool import TaskPool, disjoint_pool, overlapping_pool, poisson
 
 
@@ -32,11 +33,12 @@ class Promise:
             else overlapping_pool(label, config.shape, tasks=tasks, seed=seed, original=original)
         )
         self._classes = class_digests(label)
-        self._rate = config.tasks / len(self.pool)
-        if self._rate > 1:
+        if config.tasks > len(self.pool):
             raise ConfigError(
                 f"tasks={config.tasks}: the pool has {len(self.pool)} tasks, and a step can have no more"
             )
+        self._turns = Turns(len(self.pool), config.tasks, seed) if private.noise == "tree" else None
+        self._rate = config.tasks / len(self.pool) if self._turns is None else 1.0
         self._account = accounting.Accountant(private.epsilon, private.delta, len(self.pool))
         self._private = private
         self._settings = private.settings
@@ -48,12 +50,19 @@ class Promise:
             clipping.parse(private.clipping, {**private.settings, "start": 1.0})
         self.follows_norm = clipping.POLICIES[private.clipping].follows_norm
         self.inner_noise = private.inner_noise
-        self._noise: float = (
-            accounting.calibrate(private.epsilon, private.delta, self._rate, config.steps, self._before)
-            if private.noise_multiplier is None
-            else private.noise_multiplier
-        )
+        self._noise, self._price = self._multipliers(config.steps)
+        self._done = 0
         self.draws = fresh_generator()
+
+    def _multipliers(self, steps: int) -> tuple[float, float]:
+        """Noise multipliers: of a step, or in a tree of a node; and of what is charged at once."""
+        private, turns = self._private, self._turns
+        charges = steps if turns is None else turns.epochs(steps)
+        if private.noise_multiplier is not None:
+            given = private.noise_multiplier
+            return given, given if turns is None else turns.of_epoch(given)
+        least = accounting.calibrate(private.epsilon, private.delta, self._rate, charges, self._before)
+        return least if turns is None else turns.of_node(least), least
 
     def begin(self, norms: Callable[[TaskPool], Tensor]) -> None:
         """Before the first step: find the first norm, where it is to be sought among the tasks."""
@@ -76,29 +85,49 @@ class Promise:
         return self._policy
 
     def charge(self) -> bool:
-        """Charge a step, before a task is drawn for it; False where the budget has no room for it."""
-        try:
-            self._account.step(self._noise, self._rate)
-        except BudgetExceededError:
-            if self._account.stretches == tuple(self._before):
-                raise  # not even one step: the user has to know
-            return False
+        """Charge a step, before a task is drawn for it; False where the budget has no room for it.
+
+        In a tree an epoch is charged with its first step, and the others are paid for.
+        """
+        if self._turns is None or self._turns.begins(self._done):
+            try:
+                self._account.step(self._price, self._rate)
+            except BudgetExceededError:
+                if self._account.stretches == tuple(self._before):
+                    raise  # not even one step: the user has to know
+                return False
+            if self._turns is not None:
+                self._turns.tree.restart()
+        self._done += 1
         return True
 
-    def draw(self, shape: Shape) -> Tensor:
-        """(T, N, K + Q) rows of the tasks that take part in this step; maybe none."""
-        return self.pool.draw(poisson(len(self.pool), self._rate), shape, self.draws)
+    def check(self) -> None:
+        """Raise BudgetExceededError where the budget has no room for the start and the first step."""
+        account = accounting.Accountant(self._account.epsilon, self._account.delta, len(self.pool))
+        for stretch in (*self._before, accounting.Stretch(self._price, self._rate, 1)):
+            account.step(stretch.noise_multiplier, stretch.rate)
 
-    def release(self, contributed: Tensor) -> clipping.Outcome:
-        """(T, D) contributions -> the noised mean, all that is seen of them."""
-        derivatives = contributed[:, -1] if self.follows_norm else None
-        return self.policy.step(
-            contributed[:, :-1] if self.follows_norm else contributed,
-            noise_multiplier=self._noise,
-            public_count=self._rate * len(self.pool),
-            draw=clipping.fresh_gaussian,
-            derivatives=derivatives,
+    def draw(self, shape: Shape) -> Tensor:
+        """(T, N, K + Q) rows of the tasks that take part in the step that was charged; maybe none."""
+        numbers = (
+            poisson(len(self.pool), self._rate)
+            if self._turns is None
+            else self._turns.numbers(self._done - 1)
         )
+        return self.pool.draw(numbers, shape, self.draws)
+
+    def release(self, contributed: Iterable[Tensor]) -> clipping.Outcome:
+        """(t, D) contributions of some tasks at a time -> the noised mean, all that is seen of them."""
+        turns = self._turns
+        return self.policy.step_over(
+            map(self._split, contributed),
+            noise_multiplier=self._noise,
+            public_count=self._rate * len(self.pool) if turns is None else turns.count,
+            draw=clipping.fresh_gaussian if turns is None else turns.tree,
+        )
+
+    def _split(self, contributed: Tensor) -> clipping.Part:
+        return (contributed[:, :-1], contributed[:, -1]) if self.follows_norm else (contributed, None)
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -107,16 +136,20 @@ class Promise:
             "settings": self._settings,
             "policy": self.policy.state(),
             "noise": self._noise,
+            "tree": {} if self._turns is None else self._turns.tree.state(),
         }
 
     def restore(self, state: dict[str, Any], done: int) -> None:
         """Go on counting from a checkpoint. Raises ValueError where the account has not all steps done."""
         self._account = accounting.Accountant.resume(state["account"])
-        if sum(stretch.steps for stretch in self._account.stretches) != done + len(self._before):
+        charges = done if self._turns is None else self._turns.epochs(done)
+        if sum(stretch.steps for stretch in self._account.stretches) != charges + len(self._before):
             raise ValueError("steps were taken that the account knows nothing of, or the reverse")
         self._take(state["settings"])
         self.policy.restore(state["policy"])
-        self._noise = state["noise"]
+        self._noise, self._done = state["noise"], done
+        if self._turns is not None:
+            self._turns.tree.restore(state["tree"])
 
     @property
     def _before(self) -> list[accounting.Stretch]:
@@ -127,18 +160,20 @@ class Promise:
     def card(self, computed: str) -> dict[str, Any]:
         """What is promised, and what is not; `computed` is the way in which contributions were."""
         spent = self._account.spent()
-        overlap = self.pool.overlap
+        overlap, turns = self.pool.overlap, self._turns
+        changed = "added or removed" if turns is None else "there or its place left empty"
         card: dict[str, Any] = {
             "unit": (
-                "one task of the pool, added or removed, with all images of its classes"
+                f"one task of the pool, {changed}, with all images of its classes"
                 if overlap == 1
-                else f"one task of the pool, added or removed, while its images stay in up to {overlap - 1} "
+                else f"one task of the pool, {changed}, while its images stay in up to {overlap - 1} "
                 "others; an image has a weaker bound of its own"
             ),
             "pool": len(self.pool),
             "clipping": self.policy.name,
             "noise_multiplier": self._noise,
-            "rate": self._rate,
+            "rate": self._rate if turns is None else 1 / turns.steps,
+            **({} if turns is None else {"tree": turns.card()}),
             "accountant": "PLD",
             "epsilon": spent.pld,
             "delta": spent.delta,

@@ -38,6 +38,7 @@ from sfumato.protect.release import made_of
 
 _CHECKPOINT = "meta checkpoint"
 _SAVED_EVERY = 200  # steps
+_TOGETHER = 32  # tasks whose contributions are in memory at once
 
 
 def train(
@@ -131,7 +132,13 @@ class Training:
         if config.start is not None:
             start = public_start(config, image)
         self._start = nn.Parameter(start)
-        self._optimiser = torch.optim.Adam([self._start], lr=config.meta_rate)
+        self._steady = config.private is not None and config.private.noise == "tree"
+        self._optimiser: torch.optim.Optimizer = (
+            torch.optim.SGD([self._start], lr=config.meta_rate, momentum=0.9)
+            if self._steady
+            else torch.optim.Adam([self._start], lr=config.meta_rate)
+        )
+        self._average = torch.zeros_like(start)  # of earlier parameters, yet to be divided by their weights
         self._seed = seed
         self._promise: Promise | None = None
         self._task_noise: TaskNoise | None = None
@@ -154,7 +161,7 @@ class Training:
             "target": target,
             "data": {"name": kind_of(data)},
             "seed": seed,
-            "transductive": True,
+            "transductive": config.norm == "batch",
         }
         self.done = 0
         self.zeroed = False
@@ -171,13 +178,15 @@ class Training:
         if taken is None:
             return False
         direction, norm = taken
-        rate = self._config.meta_rate * (1 + math.cos(math.pi * self.done / self._config.steps)) / 2
-        for group in self._optimiser.param_groups:
-            group["lr"] = rate
+        if not self._steady:
+            rate = self._config.meta_rate * (1 + math.cos(math.pi * self.done / self._config.steps)) / 2
+            for group in self._optimiser.param_groups:
+                group["lr"] = rate
         if self._observe is not None:
             self._observe(direction.clone(), norm)
         self._start.grad = torch.where(self._trained, direction, 0.0)
         self._optimiser.step()
+        self._average = torch.lerp(self._start.detach(), self._average, self._config.average)
         self.done += 1
         return True
 
@@ -185,24 +194,36 @@ class Training:
         config = self._config
         order = torch.Generator().manual_seed(seed_of(self._seed, self.done))
         rows = self._sampler.draw(config.tasks, order)
-        tasks = self._tasks(rows, seeded_noise(self._seed, self.done), order)
-        return self._sum(self._contributions(tasks, config.inner)) / config.tasks, None
+        noise = seeded_noise(self._seed, self.done)
+        parts = (self._tasks(some, noise, order) for some in rows.split(_TOGETHER))
+        total = torch.stack([self._sum(self._contributions(tasks, config.inner)) for tasks in parts]).sum(0)
+        return total / config.tasks, None
 
     def _private_step(self, promise: Promise) -> tuple[Tensor, float] | None:
-        config = self._config
         promise.begin(self._norms)
         if not promise.charge():
             return None
-        rows, norm = promise.draw(config.shape), promise.policy.norm
-        tasks = self._tasks(rows, fresh_noise(), promise.draws)
-        contributed = self._contributions(tasks, *self._inner(promise, len(tasks)))
-        size = len(self._trained)
-        cut = torch.cat([contributed[:, :size][:, self._trained], contributed[:, size:]], 1)
-        outcome = promise.release(cut)
+        rows, norm = promise.draw(self._config.shape), promise.policy.norm
+        outcome = promise.release(self._parts(promise, rows))
         self.zeroed |= outcome.zeroed
         direction = torch.zeros_like(self._start)
         direction[self._trained] = outcome.update.to(direction.dtype)
         return direction, norm
+
+    def _parts(self, promise: Promise, rows: Tensor) -> Iterator[Tensor]:
+        """What the tasks of a private step contribute to what is trained, some tasks at a time."""
+        noise = fresh_noise()
+        for some in rows.split(_TOGETHER):  # one part where there are no tasks
+            tasks = self._tasks(some, noise, promise.draws)
+            # No name for what is large: it would be kept while the next part is computed.
+            yield self._cut(self._contributions(tasks, *self._inner(promise, len(tasks))))
+
+    def _cut(self, contributed: Tensor) -> Tensor:
+        """Without the columns of parameters that are not trained."""
+        if self._trained.all():
+            return contributed
+        size = len(self._trained)
+        return torch.cat([contributed[:, :size][:, self._trained], contributed[:, size:]], 1)
 
     def _inner(self, promise: Promise, tasks: int) -> tuple[Inner, Tensor | None]:
         """How a private run learns a task at this step, and the (T, steps, P) noise of doing so."""
@@ -288,22 +309,32 @@ class Training:
             card["inner_norm"] = self._task_noise.policy.norm
             frame = self._task_noise.frame
         inner = inner_of_use(self._config, card.get("inner_norm"))
-        return MetaModel(self._learner, self._start.detach().clone(), inner, card, frame)
+        return MetaModel(self._learner, self._averaged(), inner, card, frame)
+
+    def _averaged(self) -> Tensor:
+        """The parameters, or their mean over steps where one is asked for."""
+        share = self._config.average
+        if not share or not self.done:
+            return self._start.detach().clone()
+        return self._average / (1 - share**self.done)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a checkpoint, whole or not at all. It may hold what must not be published."""
-        adam = self._optimiser.state[self._start]
-        tensors = {"start": self._start.detach(), **{f"adam.{k}": v for k, v in adam.items()}}
+        state = self._optimiser.state[self._start]
+        tensors = {"start": self._start.detach(), **{f"adam.{name}": state[name] for name in self._moments}}
+        if self._config.average:
+            tensors["average"] = self._average
         card = {"kind": _CHECKPOINT, "run": self._identity(), "done": self.done}
         card["digest"] = self._data.digest
         if self._promise is not None:
-            state = self._promise.state()
-            policy, moments = _parted(state["policy"])
-            card["promise"] = {**state, "policy": policy}
-            tensors |= moments
+            promise = self._promise.state()
+            parted = {name: _parted(name, promise[name]) for name in _LONG}
+            card["promise"] = {**promise, **{name: short for name, (short, _) in parted.items()}}
+            for _, long in parted.values():
+                tensors |= long
         if self._task_noise is not None:
-            card["task_noise"], moments = _parted(self._task_noise.state())
-            tensors |= moments
+            card["task_noise"], long = _parted("policy", self._task_noise.state())
+            tensors |= long
         artefacts.save(path, tensors, card)
 
     @torch.no_grad()
@@ -314,27 +345,39 @@ class Training:
         check_run(path, card["digest"], self._data.digest)
         with resuming(path):
             self._start.copy_(tensors["start"])
-            adam = {name: tensors[f"adam.{name}"] for name in ("step", "exp_avg", "exp_avg_sq")}
+            moments = {name: tensors[f"adam.{name}"] for name in self._moments}
+            if self._config.average:
+                self._average.copy_(tensors["average"])
             self.done = card["done"]
             if self._promise is not None:
                 state = card["promise"]
-                self._promise.restore({**state, "policy": _joined(state["policy"], tensors)}, self.done)
+                long = {name: _joined(name, state.get(name, {}), tensors) for name in _LONG}
+                self._promise.restore({**state, **long}, self.done)
             if self._task_noise is not None:
-                self._task_noise.restore(_joined(card["task_noise"], tensors))
-        self._optimiser.state[self._start] = adam
+                self._task_noise.restore(_joined("policy", card["task_noise"], tensors))
+        self._optimiser.state[self._start] = moments
+
+    @property
+    def _moments(self) -> tuple[str, ...]:
+        """What the optimiser remembers."""
+        return ("momentum_buffer",) if self._steady else ("step", "exp_avg", "exp_avg_sq")
 
     def _identity(self) -> Any:
         return json.loads(json.dumps(self._card))
 
 
-def _parted(policy: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A policy's state without its lists, one value a parameter each; and these, too long for a card."""
-    lists = {name: each for name, each in policy.items() if isinstance(each, list)}
-    tensors = {f"policy.{name}": torch.tensor(each, dtype=torch.float64) for name, each in lists.items()}
-    return {name: each for name, each in policy.items() if name not in lists}, tensors
+_LONG = ("policy", "tree")  # of a promise's state: what may have a value for each parameter
 
 
-def _joined(policy: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """The state that was parted."""
-    lists = {n.removeprefix("policy."): t.tolist() for n, t in tensors.items() if n.startswith("policy.")}
-    return {**policy, **lists}
+def _parted(part: str, state: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A part of a state without its lists, one value a parameter each; and these, too long for a card."""
+    lists = {name: each for name, each in state.items() if isinstance(each, list)}
+    tensors = {f"{part}.{name}": torch.tensor(each, dtype=torch.float64) for name, each in lists.items()}
+    return {name: each for name, each in state.items() if name not in lists}, tensors
+
+
+def _joined(part: str, state: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The part that was parted."""
+    own = f"{part}."
+    lists = {n.removeprefix(own): t.tolist() for n, t in tensors.items() if n.startswith(own)}
+    return {**state, **lists}

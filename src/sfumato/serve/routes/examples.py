@@ -7,6 +7,7 @@ from sfumato.errors import needs_extra
 from sfumato.serve import problems
 from sfumato.serve.access import Writer
 from sfumato.serve.bodies import Received, received
+from sfumato.serve.hiding import Hiding
 from sfumato.serve.routes.parameters import LABELLED_BODY, RELEASE_BODY, Id, Label, Spec
 from sfumato.serve.service import Serving, in_thread
 from sfumato.serve.store import Example
@@ -25,7 +26,8 @@ async def enrol(
     key: Writer, service: Serving, classifier: Id, label: Label, request: Request, spec: Spec = None
 ) -> EnrolledExamples:
     def keep(body: Received, embeddings: Tensor) -> EnrolledExamples:
-        return service.store.enrol(key.tenant, classifier, label, _examples(body, embeddings), by=key)
+        examples = _examples(body, embeddings, service.config.hiding)
+        return service.store.enrol(key.tenant, classifier, label, examples, by=key)
 
     with service.room.share() as share:
         body = await received(service, request, share, tenant=key.tenant, classifier=classifier, spec=spec)
@@ -39,7 +41,8 @@ async def enrol_many(key: Writer, service: Serving, classifier: Id, request: Req
     def keep(body: Received, embeddings: Tensor) -> EnrolledClasses:
         assert body.labels is not None
         given: dict[str, list[Example]] = {}
-        for label, example in zip(body.labels, _examples(body, embeddings), strict=True):
+        examples = _examples(body, embeddings, service.config.hiding)
+        for label, example in zip(body.labels, examples, strict=True):
             given.setdefault(label, []).append(example)
         enrolled = service.store.enrol_many(key.tenant, classifier, given, by=key)
         return EnrolledClasses(
@@ -59,8 +62,10 @@ async def forget_example(key: Writer, service: Serving, classifier: Id, example:
     return Forgotten(forgotten=count)
 
 
-def _examples(body: Received, embeddings: Tensor) -> list[Example]:
+def _examples(body: Received, embeddings: Tensor, hiding: Hiding | None) -> list[Example]:
     digests = wire.digests(body.release, made_of=body.made_of)
+    if hiding is not None:
+        digests, embeddings = [hiding.digest(digest) for digest in digests], hiding.embeddings(embeddings)
     weight = body.model.weight(body.release, body.demand)
     return [
         Example(digest, embedding, weight)

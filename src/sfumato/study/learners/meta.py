@@ -4,9 +4,8 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from sfumato.dp import accounting, clipping
 from sfumato.errors import ConfigError
-from sfumato.learn import meta, task_pool
+from sfumato.learn import meta
 from sfumato.precision import resolve
 from sfumato.study.cells import Cell, changed
 from sfumato.study.learners.few_shot import check_episodes, over_episodes
@@ -61,7 +60,6 @@ def check(lab: "Lab") -> None:
     if private is None:
         return
     config, target = lab.config.meta, lab.config.task.target
-    label = lab.train.label(target)
     trained, tested = (
         {part.label(target).names[code] for code in part.classes(target).tolist()}
         for part in (lab.train, lab.asked)
@@ -72,23 +70,7 @@ def check(lab: "Lab") -> None:
             f"test would answer questions that no budget covers: split the data by {target}, or set "
             "private: null"
         )
-    # A first norm that is yet to be found may be any.
-    start = {} if private.start_noise is None else {"start": 1.0}
-    clipping.parse(private.clipping, {**private.settings, **start})
-    tasks, seed = private.pool_tasks, lab.config.seeds[0]
-    pool = (
-        task_pool.disjoint_pool(label, config.shape, seed=seed)
-        if tasks is None
-        else task_pool.overlapping_pool(label, config.shape, tasks=tasks, seed=seed)
-    )
-    account = accounting.Accountant(private.epsilon, private.delta, len(pool))
-    if private.start_noise is not None:
-        account.step(private.start_noise, 1.0)
-    noise, rate = private.noise_multiplier, config.tasks / len(pool)
-    if noise is None:
-        spent = account.stretches
-        noise = accounting.calibrate(private.epsilon, private.delta, rate, config.steps, spent)
-    account.step(noise, rate)
+    meta.Promise(private, config, lab.train, target, lab.config.seeds[0]).check()
 
 
 def _trained(lab: "Lab", cell: Cell) -> meta.MetaModel:

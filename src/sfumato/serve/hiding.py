@@ -1,0 +1,78 @@
+"""Enrolled examples with noise: what is kept of a photograph hides which one it was."""
+
+import hashlib
+import hmac
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from sfumato.dp.clipping import clip_rows, fresh_gaussian
+from sfumato.dp.clipping.noise import noised
+from sfumato.dp.guarantee import rounded_up
+from sfumato.dp.private_mean import sigma_for
+from sfumato.errors import ConfigError
+
+_LEAST_KEY = 16  # characters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hiding:
+    """How examples are hidden before they are stored.
+
+    The embedding of each is clipped to a norm of c and gets Gaussian noise, once, when it is enrolled. What
+    is made of it later (prototypes, answers, copies of the database) costs nothing more. A photograph that
+    is enrolled in n classes, or again after it was forgotten, has cost n times. Who is enrolled, and with
+    how many examples, is not hidden.
+
+    Attributes:
+        epsilon, delta: of an example: it could have been any other.
+        clipping_norm: c, of which nothing private may tell: choose it on public images.
+        key: kept where the database is not. The digest of a release, by which an example is known again, is
+            stored under it: in clear it would name the photograph to whoever has both.
+    """
+
+    epsilon: float
+    clipping_norm: float
+    key: str = field(repr=False)
+    delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.clipping_norm < math.inf:
+            raise ConfigError(
+                f"clipping_norm={self.clipping_norm:g}: above 0, such as the norm of most embeddings"
+            )
+        if len(self.key) < _LEAST_KEY:
+            raise ConfigError(
+                f"the key of examples has {len(self.key)} characters; it needs {_LEAST_KEY}: "
+                "choose a longer one, and keep it away from the database"
+            )
+        _ = self.sigma  # which checks the budget
+
+    @property
+    def sigma(self) -> float:
+        """The deviation of the noise on each value."""
+        return _sigma(self.clipping_norm, self.epsilon, self.delta)
+
+    def embeddings(self, embeddings: Tensor) -> Tensor:
+        """(N, D) -> (N, D) float32, clipped and with noise of the operating system's entropy."""
+        clipped = clip_rows(embeddings, clipping_norm=self.clipping_norm)
+        hidden = [noised(row[None], self.sigma, fresh_gaussian) for row in clipped]
+        return torch.stack(hidden).float() if hidden else embeddings.float()
+
+    def digest(self, digest: str) -> str:
+        """Of a release, as it is stored: HMAC-SHA256 under the key, in hexadecimal."""
+        return hmac.new(self.key.encode(), digest.encode(), hashlib.sha256).hexdigest()
+
+    def __str__(self) -> str:
+        return (
+            f"an enrolled example hides which image it is at eps = {rounded_up(self.epsilon)}, "
+            f"delta = {self.delta:g}, each time that it is enrolled"
+        )
+
+
+@lru_cache(maxsize=16)
+def _sigma(clipping_norm: float, epsilon: float, delta: float) -> float:
+    return sigma_for(1, clipping_norm=clipping_norm, epsilon=epsilon, delta=delta)

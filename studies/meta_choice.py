@@ -1,0 +1,97 @@
+"""Settings of private meta-training that validation classes decide: these are public, and cost no budget.
+
+    python studies/meta_choice.py                  # all of them: some 20 minutes on one core
+    python studies/meta_choice.py --only tree-rate
+
+MAML, 1-shot, seed 0, at the first budget of `studies/meta.py`; training and its noise are as there. Records are
+studies/results/meta-choice/*.json, and a value that has one is not tried again.
+"""
+
+import argparse
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from meta import BUDGETS, EPISODES, QUERIES, TREE, Run, asked_world, loaded_world, private
+
+import sfumato
+from sfumato import protect
+from sfumato.learn import meta
+from sfumato.study.records import write_json
+
+CHOSEN = Path(__file__).parent / "results" / "meta-choice"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A setting of a policy that validation classes decide.
+
+    Attributes:
+        regime, policy: of the runs; MAML, 1-shot, the first budget, seed 0.
+        setting: its name, in MetaConfig or among the clipping's settings.
+        values: to choose from.
+    """
+
+    regime: str
+    policy: str
+    setting: str
+    values: tuple[float, ...]
+
+    def run(self, value: float) -> Run:
+        """With this value."""
+        run = private(self.regime, "maml", 1, BUDGETS[0], self.policy, 0)
+        promised = run.config.private
+        assert promised is not None
+        if self.setting in promised.settings:
+            changed: dict[str, Any] = {"private": replace(promised, settings={self.setting: value})}
+        else:
+            changed = {self.setting: value}
+        return replace(run, config=replace(run.config, **changed))
+
+
+CHOICES = {
+    "tree-rate": Choice("narrow", TREE, "meta_rate", (0.1, 0.3, 1.0)),
+    "objects-norm": Choice("objects", "fixed", "clipping_norm", (0.3, 1.0)),
+    "mean-over-steps": Choice("narrow", "fixed", "average", (0.0, 0.9)),
+}
+
+
+def choose(name: str) -> None:
+    """Train with each value, test on validation classes, and write the record."""
+    path, choice = CHOSEN / f"{name}.json", CHOICES[name]
+    record = json.loads(path.read_text()) if path.exists() else {"accuracies": {}}
+    for value in choice.values:
+        if str(value) in record["accuracies"]:
+            continue
+        run = choice.run(value)
+        begun = time.perf_counter()
+        model = meta.train(
+            loaded_world(run.world, run.side, run.rotations).split("train"),
+            protect.parse("none"),
+            run.config,
+            seed=run.seed,
+        )
+        seconds = time.perf_counter() - begun
+        asked = asked_world(run).split("validation")
+        tested = meta.evaluate(model, asked, queries=QUERIES, episodes=EPISODES, seed=run.seed)
+        record |= {"regime": choice.regime, "policy": choice.policy, "setting": choice.setting}
+        record |= {"version": sfumato.__version__, "seconds": round(record.get("seconds", 0) + seconds, 1)}
+        record["accuracies"][str(value)] = tested.mean
+        write_json(path, record)
+        print(f"{name}={value:g}: {tested}", flush=True)
+
+
+def main() -> None:
+    """Try what has no record yet."""
+    asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    asked.add_argument("--only", default="", help="of choices whose names have this in them")
+    options = asked.parse_args()
+    for name in CHOICES:
+        if options.only in name:
+            choose(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Noise on enrolled examples: what it promises, and what is stored."""
+
+import hashlib
+import hmac
+import math
+
+import pytest
+import torch
+from scipy.stats import norm
+
+from sfumato.errors import ConfigError
+from sfumato.serve.hiding import Hiding
+
+KEY = "a key of the operator"
+HIDING = Hiding(epsilon=4.0, clipping_norm=2.0, key=KEY)
+
+
+def test_the_noise_is_that_of_a_gaussian_mechanism_for_an_example_that_could_be_any_other():
+    mu = 2 * 2.0 / HIDING.sigma  # two embeddings of norm 2 are 4 apart at most
+
+    def delta(epsilon: float) -> float:  # Balle & Wang 2018, Theorem 8
+        below = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+        return float(below)
+
+    assert delta(4.0) <= 1e-5 * (1 + 1e-9)
+    assert delta(3.99) > 1e-5
+
+
+def test_an_embedding_is_clipped_and_its_noise_has_that_deviation_and_is_never_the_same():
+    long = torch.zeros(2, 20_000)
+    long[:, 0] = 1e6
+    hidden = HIDING.embeddings(long)
+    assert hidden.shape == long.shape
+    assert hidden.dtype == torch.float32
+    noise = hidden - torch.eye(1, 20_000) * 2.0
+    assert noise.std().item() == pytest.approx(HIDING.sigma, rel=0.03)  # a deviation of 0.35%
+    assert noise[:, 0].abs().max() < 6 * HIDING.sigma
+    assert not torch.equal(hidden[0], hidden[1])
+
+
+def test_no_examples_are_none():
+    assert HIDING.embeddings(torch.zeros(0, 3)).shape == (0, 3)
+
+
+def test_a_digest_is_stored_under_the_key():
+    digest = hashlib.sha256(b"a release").hexdigest()
+    wanted = hmac.new(KEY.encode(), digest.encode(), "sha256").hexdigest()
+    assert HIDING.digest(digest) == wanted
+    assert Hiding(epsilon=4.0, clipping_norm=2.0, key=KEY + ".").digest(digest) != wanted
+
+
+def test_what_is_promised_is_said_and_the_key_is_not():
+    assert str(HIDING) == (
+        "an enrolled example hides which image it is at eps = 4, delta = 1e-05, each time that it is enrolled"
+    )
+    assert KEY not in repr(HIDING)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"clipping_norm": 0.0}, "clipping_norm=0: above 0"),
+        ({"key": "short"}, "has 5 characters; it needs 16: choose a longer one"),
+        ({"epsilon": 0.0}, "epsilon=0"),
+        ({"delta": 1.0}, "delta=1"),
+    ],
+)
+def test_what_cannot_work_is_refused(changed: dict[str, float], message: str):
+    with pytest.raises(ConfigError, match=message):
+        Hiding(**{"epsilon": 4.0, "clipping_norm": 2.0, "key": KEY} | changed)  # type: ignore[arg-type]
