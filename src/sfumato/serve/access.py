@@ -41,16 +41,16 @@ def _look_up(service: Service, secret: str) -> Key:
 
 
 class Needs:
-    """The dependency of routes that need a role: gives the key of a request."""
+    """The dependency of routes that need a role: gives the key of a request. `role`: which."""
 
     def __init__(self, role: Role) -> None:
-        self._role = role
+        self.role: Role = role
 
     async def __call__(self, service: Serving, secret: Annotated[str | None, Security(_HEADER)]) -> Key:
         """As `admit`. Raises Problem 403 for a key of a lesser role, too."""
         key = await admit(service, secret)
-        if _ROLES.index(key.role) < _ROLES.index(self._role):
-            raise Problem(403, f"this needs a key of the role {self._role}, and yours is of {key.role}")
+        if _ROLES.index(key.role) < _ROLES.index(self.role):
+            raise Problem(403, f"this needs a key of the role {self.role}, and yours is of {key.role}")
         return key
 
 

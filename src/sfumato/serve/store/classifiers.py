@@ -4,13 +4,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from sfumato.errors import DataError, needs_extra
 from sfumato.serve.store.database import Database
 from sfumato.serve.store.errors import NotFoundError, QuotaError
+from sfumato.serve.store.journal import note
 from sfumato.serve.store.keys import Key
 from sfumato.serve.store.rows import (
     ID,
@@ -31,10 +32,6 @@ from sfumato.wire.messages import AuditLine, ClassifierInfo, ClassSummary, Enrol
 
 with needs_extra("the store", "serve"):
     from sqlalchemy import Connection, delete, func, insert, select, update
-
-Action = Literal[
-    "create classifier", "delete classifier", "enrol", "forget example", "forget class", "forget everything"
-]
 
 _DIMENSION = 16_000  # the most that pgvector holds
 
@@ -59,7 +56,7 @@ class Classifiers(Database):
         conflict = f"there is a classifier {name!r} already: use it, or choose another name"
         with self._conflicts(conflict), self._changing(tenant, by) as connection:
             connection.execute(insert(classifiers).values(tenant=tenant, **row))
-            _note(connection, by, "create classifier", 0, classifier=row["id"])
+            note(connection, by, "create classifier", 0, classifier=row["id"])
         return _classifier(row)
 
     def classifier(self, tenant: str, classifier: str) -> ClassifierInfo:
@@ -83,7 +80,7 @@ class Classifiers(Database):
         with self._forgetting(tenant, by) as connection:
             _lock(connection, tenant, classifier)
             forgotten = _drop(connection, tenant, [classifier])
-            _note(connection, by, "delete classifier", forgotten, classifier=classifier)
+            note(connection, by, "delete classifier", forgotten, classifier=classifier)
         self._drop_indices([classifier])
         return forgotten
 
@@ -127,7 +124,7 @@ class Classifiers(Database):
                 class_id = _add_to_class(connection, tenant, classifier, label, class_row, new)
                 ids = _insert(connection, tenant, class_id, new, by)
                 _grow(connection, tenant, classifier, dimension=dimension)
-                _note(connection, by, "enrol", len(new), classifier=classifier, label=label)
+                note(connection, by, "enrol", len(new), classifier=classifier, label=label)
         return EnrolledExamples(new=len(ids), known=len(known), examples=[*ids, *known.values()])
 
     def classes(self, tenant: str, classifier: str) -> list[ClassSummary]:
@@ -169,7 +166,7 @@ class Classifiers(Database):
             _recompute(connection, tenant, row.id)
             _grow(connection, tenant, classifier)
             what = {"classifier": classifier, "label": row.label, "example": example}
-            _note(connection, by, "forget example", 1, **what)
+            note(connection, by, "forget example", 1, **what)
         return 1
 
     def forget_class(self, tenant: str, classifier: str, label: str, *, by: Key) -> int:
@@ -186,7 +183,7 @@ class Classifiers(Database):
             forgotten = connection.execute(gone).rowcount
             connection.execute(delete(classes).where(of(classes, tenant), classes.c.id == row.id))
             _grow(connection, tenant, classifier)
-            _note(connection, by, "forget class", forgotten, classifier=classifier, label=label)
+            note(connection, by, "forget class", forgotten, classifier=classifier, label=label)
         return forgotten
 
     def forget_everything(self, tenant: str, *, by: Key) -> int:
@@ -199,7 +196,7 @@ class Classifiers(Database):
             mine = list(connection.scalars(for_update(query)))
             forgotten = _drop(connection, tenant, mine)
             connection.execute(update(audit).where(of(audit, tenant)).values(label=None))
-            _note(connection, by, "forget everything", forgotten)
+            note(connection, by, "forget everything", forgotten)
         self._drop_indices(mine)
         return forgotten
 
@@ -260,11 +257,6 @@ def _grow(connection: Connection, tenant: str, classifier: str, **values: Any) -
         .where(*named(tenant, classifier))
         .values(version=classifiers.c.version + 1, **values)
     )
-
-
-def _note(connection: Connection, by: Key, action: Action, count: int, **what: str) -> None:
-    row = {"tenant": by.tenant, "time": now(), "key": by.id, "action": action, "examples": count}
-    connection.execute(insert(audit).values(**row, **what))
 
 
 def _class_row(connection: Connection, tenant: str, classifier: str, label: str) -> Any:
