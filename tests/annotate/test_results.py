@@ -229,7 +229,8 @@ def test_parquet_without_pyarrow_says_what_to_install(
 ):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        MissingExtraError, match=r"a Parquet file needs pyarrow: .*pip install 'sfumato\[parquet"
+        MissingExtraError,
+        match=r"a Parquet file needs pyarrow: .*pip install -c constraints.txt -e '\.\[parquet",
     ):
         export(begin(), "results", tmp_path / "r.parquet")
     assert not (tmp_path / "r.parquet").exists()

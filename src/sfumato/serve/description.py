@@ -1,4 +1,4 @@
-"""The page `/docs`: what the API offers, made from its description, without a script and without another host."""
+"""The page `/docs`: what the API offers, made from its description, with no script and no other host."""
 
 import inspect
 from html import escape

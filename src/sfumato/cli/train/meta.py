@@ -13,6 +13,7 @@ from sfumato.cli.train.shared import (
     Size,
     Target,
     app,
+    beside_guessing,
     checkpointed,
     fitted,
     splits,
@@ -134,6 +135,11 @@ def meta(
         model.save(out)
     tested = method.evaluate(model, test, queries=shape.queries, episodes=episodes, target=target, seed=seed)
     promise = method.promise(model.card)
-    lines = [str(tested), promise, f"computed: {model.card['computed']}, {model.card['precision']}"]
+    lines = [
+        str(tested),
+        beside_guessing(tested),
+        promise,
+        f"computed: {model.card['computed']}, {model.card['precision']}",
+    ]
     stated(out, licence, tested)
     tell(out, model.card, lines, as_json=as_json, test=asdict(tested), promise=promise)

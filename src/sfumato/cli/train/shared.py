@@ -178,13 +178,30 @@ def stated(out: Path, licence: str | None, tested: Any = None) -> None:
 
     more: dict[str, Any] = {} if licence is None else {"licence": licence}
     if tested is not None:
-        half = getattr(tested, "half_width", None)
-        low, high = (tested.low, tested.high) if half is None else (tested.mean - half, tested.mean + half)
-        over = "images" if half is None else "episodes"
-        number = getattr(tested, over)
-        more["test"] = {"mean": tested.mean, "low": low, "high": high, "over": over, "number": number}
+        over = "images" if hasattr(tested, "images") else "episodes"
+        low, high, chance = _ends_and_chance(tested)
+        ends = {"mean": tested.mean, "low": low, "high": high, "chance": chance}
+        more["test"] = {**ends, "over": over, "number": getattr(tested, over)}
     if more:
         artefacts.amend(out, **more)
+
+
+def beside_guessing(tested: Any) -> str:
+    """What guessing has in the same test, and whether the test is above it; see `stated`."""
+    low, _, chance = _ends_and_chance(tested)
+    if low > chance:
+        return f"guessing: {100 * chance:.1f}%"
+    return (
+        f"guessing: {100 * chance:.1f}%, which the interval of the test is not above: nothing was learned "
+        "that more images like these would show for sure. Add images, or train for longer"
+    )
+
+
+def _ends_and_chance(tested: Any) -> tuple[float, float, float]:
+    """The 95% interval of an Accuracy, of images or of episodes, and what guessing has."""
+    if hasattr(tested, "images"):
+        return tested.low, tested.high, tested.chance
+    return tested.mean - tested.half_width, tested.mean + tested.half_width, 1 / tested.shape.way
 
 
 def tell(out: Path, card: Mapping[str, Any], lines: Sequence[str], *, as_json: bool, **figures: Any) -> None:
