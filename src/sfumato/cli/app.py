@@ -12,6 +12,7 @@ from sfumato.cli import (
     audit,
     card,
     classify,
+    convert,
     data,
     demo,
     edge,
@@ -36,6 +37,7 @@ app.command("assess")(assess.assess)
 app.command("protect")(protect.protect)
 app.command("export")(export.export)
 app.command("show")(card.show)
+app.command("convert")(convert.convert)
 app.add_typer(audit.app, name="audit")
 app.add_typer(study.app, name="study")
 app.add_typer(train.app, name="train")
