@@ -18,6 +18,6 @@ def test_weights_are_converted_and_said_to_be(command: Command, tmp_path: Path):
 
 
 def test_two_files_are_needed(command: Command):
-    assert "name the file to convert, and then the .safetensors" in mistake(
-        command("convert", "facenet", "a.pt")
+    check_mistake(
+        command("convert", "facenet", "a.pt"), "name the file to convert, and then the .safetensors"
     )
