@@ -373,9 +373,9 @@ def _nothing_learned(study: Study, records: Sequence[Record], settings: Sequence
     if not names:
         return []
     return [
-        f"Nothing was learned from {', '.join(names)}: the best classifier of what is released may be guessing "
-        f"({percent(chance)}). Too little is left there, or its training failed: more epochs, or more bits of "
-        "a code, tell which."
+        f"Nothing was learned from {', '.join(names)}: the best classifier of what is released may be "
+        f"guessing ({percent(chance)}). Too little is left there, or its training failed: more epochs, or "
+        "more bits of a code, tell which."
     ]
 
 
