@@ -14,6 +14,7 @@ from sfumato.cli.train.shared import (
     Target,
     app,
     beside_guessing,
+    check_episodes,
     checkpointed,
     fitted,
     splits,
@@ -80,7 +81,7 @@ def meta(
     from dataclasses import asdict, replace
 
     from sfumato import protect
-    from sfumato.episodes import Sampler, Shape
+    from sfumato.episodes import Shape
     from sfumato.errors import ConfigError
     from sfumato.learn import meta as method
     from sfumato.settings import configured, parsed
@@ -119,7 +120,9 @@ def meta(
         # What is meta-learned is tested as it was trained.
         config = replace(config, way=min(config.way, shape.way), shot=min(config.shot, shape.shot))
     else:  # its settings are public, and so are not chosen by the data
-        Sampler(test.label(target), shape)  # fails now, not after training
+        own = Shape(way=config.way, shot=config.shot, queries=config.queries)
+        check_episodes(training, "training", target, own, "--set way=, shot= and queries=")
+        check_episodes(test, "test", target, shape, "--queries, and --set way= and shot=")
     console = stderr()
     with checkpointed(out, "meta-steps", console) as (checkpoint, progress):
         model = method.train(

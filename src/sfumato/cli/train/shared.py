@@ -145,7 +145,6 @@ def fitted(
         DataError: there are not two classes with two images each to test on.
     """
     from sfumato import episodes
-    from sfumato.errors import DataError
 
     def shape_of(prefix: str) -> "Shape":
         sides = {name: getattr(settings, f"{prefix}{name}") for name in ("way", "shot", "queries")}
@@ -158,12 +157,29 @@ def fitted(
             note(episodes.fitting(subject, before, shape_of(prefix)))
     allowed = episodes.fitted(shape, test.label(target).codes)
     note(episodes.fitting("test", shape, allowed))
-    for subject, part, wanted in (("training", training, shape_of("")), ("test", test, allowed)):
-        try:
-            episodes.Sampler(part.label(target), wanted)  # fails now, not after training
-        except DataError as error:
-            raise DataError(f"{part.name}, {subject} images: {error}") from error
+    check_episodes(training, "training", target, shape_of(""))
+    check_episodes(test, "test", target, allowed)
     return settings, allowed
+
+
+def check_episodes(part: "LabelledImages", subject: str, target: str, shape: "Shape", keys: str = "") -> None:
+    """Raise DataError now, not after the training, where classes are too small; names the split.
+
+    Args:
+        part: images of a split.
+        subject: its name.
+        target: the label whose classes count.
+        shape: of its episodes.
+        keys: where that is set, of a training that is not fitted to its data; "" for others.
+    """
+    from sfumato import episodes
+    from sfumato.errors import DataError
+
+    where = f" ({keys}; a private training is not fitted to its data)" if keys else ""
+    try:
+        episodes.Sampler(part.label(target), shape)
+    except DataError as error:
+        raise DataError(f"{part.name}, {subject} images: {error}{where}") from error
 
 
 def stated(out: Path, licence: str | None, tested: Any = None) -> None:
