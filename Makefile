@@ -10,7 +10,7 @@ DATA ?= faces
 AT_MOST ?= 0.1
 OUT ?= runs/demo
 
-.PHONY: demo test pytest lint format docs sbom web results studies bench benchmarks growth roofline clean
+.PHONY: demo test pytest lint format docs sbom web wheel results studies bench benchmarks growth roofline clean
 
 demo: $(VENV)/study.done
 	$(BIN)/sfumato demo --data "$(DATA)" --at-most "$(AT_MOST)" --out "$(OUT)"
@@ -45,9 +45,14 @@ sbom: $(VENV)/test.done
 	mkdir -p build
 	$(BIN)/cyclonedx-py environment $(VENV) --pyproject pyproject.toml --output-reproducible -o build/sbom.json
 
-# The page that protects images in a browser, into web/dist; VITE_SERVER=https://... for a server elsewhere.
+# The page that protects images in a browser, into the package, which serves it; VITE_SERVER=https://... for a
+# server elsewhere.
 web: web/node_modules/.package-lock.json
-	npm run --prefix web build
+	npm run --prefix web build -- --outDir ../src/sfumato/serve/page --emptyOutDir
+
+# The wheel with the page in it, into build/wheels.
+wheel: web | $(BIN)/pip
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps -w build/wheels .
 
 web/node_modules/.package-lock.json: web/package-lock.json
 	npm ci --prefix web --ignore-scripts --no-audit --no-fund --silent
@@ -153,7 +158,7 @@ benchmarks: $(VENV)/test.done
 	$(BIN)/python benchmarks/start.py
 
 clean:
-	rm -rf $(VENV) build runs web/node_modules web/dist
+	rm -rf $(VENV) build runs web/node_modules web/dist src/sfumato/serve/page
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -9,7 +9,7 @@ from sfumato.errors import MissingExtraError, require
 
 def test_a_missing_library_is_named_with_the_extra_that_has_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.svm", None)  # what an import then meets is "not installed"
-    cure = r"run pip install 'sfumato\[study\]'"
+    cure = r"in the clone of sfumato, run pip install -c constraints.txt -e '\.\[study\]'"
     with pytest.raises(MissingExtraError, match=rf"re-identification needs sklearn.*: {cure}"):
         reidentify(torch.zeros(2, 3), torch.arange(2), torch.zeros(2, 3))
 

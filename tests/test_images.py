@@ -345,7 +345,9 @@ def test_the_boxes_of_a_heic_say_how_it_is_turned_and_not_its_exif():
 def test_a_heic_without_its_plugin_names_the_extra(brand: bytes, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     head = struct.pack(">I4s4s4x4s4s", 24, b"ftyp", brand, b"mif1", b"heic")
-    with pytest.raises(MissingExtraError, match=r"reading HEIC .* pip install 'sfumato\[heic\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"reading HEIC .* pip install -c constraints.txt -e '\.\[heic\]'"
+    ):
         images.read(head + bytes(100))
 
 

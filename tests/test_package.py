@@ -17,6 +17,8 @@ import sfumato
 REPOSITORY = Path(__file__).parents[1]
 SOURCE = REPOSITORY / "src" / "sfumato"
 
+PAGE = {f"serve/page/{name}" for name in ("index.html", "assets/main.js", "assets/runtime.wasm")}  # as built
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
@@ -25,8 +27,12 @@ def wheel(tmp_path_factory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, copy / name)
     shutil.copytree(
-        SOURCE, copy / "src" / "sfumato", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        SOURCE, copy / "src" / "sfumato", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "page")
     )
+    for name in PAGE:
+        path = copy / "src" / "sfumato" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("the page")
     build = "import setuptools.build_meta as backend; backend.build_wheel('dist')"
     subprocess.run([sys.executable, "-c", build], cwd=copy, check=True, capture_output=True)
     (built,) = (copy / "dist").glob("*.whl")
@@ -45,14 +51,14 @@ def test_the_wheel_has_every_file_of_the_library(unpacked):
     here = {
         str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and not {"__pycache__", "page"} & set(path.parts)
     }
     there = {
         str(path.relative_to(unpacked / "sfumato"))
         for path in (unpacked / "sfumato").rglob("*")
         if path.is_file()
     }
-    assert there == here
+    assert there == here | PAGE
     assert {"py.typed", "cli/demo.yaml"} <= there
     assert any(name.startswith("networks/") and name.endswith(".safetensors") for name in there)
 
@@ -84,6 +90,13 @@ def away(unpacked: Path, folder: Path, *words: str) -> subprocess.CompletedProce
 def test_it_says_its_version(unpacked, tmp_path):
     said = away(unpacked, tmp_path, "--version")
     assert (said.returncode, said.stdout.strip()) == (0, sfumato.__version__)
+
+
+def test_the_service_of_a_wheel_has_the_page(unpacked, tmp_path):
+    code = "from sfumato.serve.app import page_of_package as page; print(page())"
+    env = {**os.environ, "PYTHONPATH": str(unpacked)}
+    said = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert said.stdout.strip() == str(unpacked / "sfumato" / "serve" / "page"), said.stderr
 
 
 def test_it_protects_a_folder_away_from_the_checkout(unpacked, tmp_path):

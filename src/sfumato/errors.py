@@ -81,7 +81,8 @@ def needs_extra(what: str, extra: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise MissingExtraError(
-            f"{what} needs {error.name}: run pip install 'sfumato[{extra}]'",
+            f"{what} needs {error.name}: in the clone of sfumato, run "
+            f"pip install -c constraints.txt -e '.[{extra}]'",
             name=error.name,
         ) from error
 

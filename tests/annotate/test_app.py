@@ -244,6 +244,7 @@ def test_the_status_says_how_far_everyone_is(same: Site):
     assert "15 of 15" in text
     assert text.count("0 of 15") == 4
     assert "0.0% <small>0 of 3</small>" in text  # all decoys were called the same
+    assert "annotator 1 calls 3 of 3 decoys the same, which show something else" in text
     assert text.count("100.0% <small>6 of 6</small>") == 2  # both models
     assert "proxies" not in text.lower()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sfumato.annotate import Pair, Store
-from sfumato.annotate.results import agreement, columns_of, export, reliability, results, shares
+from sfumato.annotate.results import agreement, columns_of, doubts, export, reliability, results, shares
 from sfumato.errors import ConfigError, MissingExtraError
 from sfumato.learn import semsim
 from sfumato.proportions import wilson
@@ -96,6 +96,23 @@ def test_reliability_is_what_is_said_of_decoys_by_those_with_an_opinion(begin: B
     assert first.share == pytest.approx(2 / 3)
     assert second.share == 0
     assert third.share is None
+
+
+def test_an_annotator_who_tells_no_more_decoys_than_a_coin_is_warned_of(begin: Begin):
+    store = begin("same", annotators=3)
+    decoys = [number for number, item in store.items().items() if item.decoy]
+    assert doubts(store) == []
+    for number, answers in zip(
+        decoys,
+        [("different", "same", "same"), ("different", "same", "different"), ("same", "cannot tell", None)],
+        strict=True,
+    ):
+        say(store, number, *answers)
+    second, third = doubts(store)
+    assert second.startswith(
+        "annotator 2 calls 2 of 2 decoys the same, which show something else: their answers"
+    )
+    assert third.startswith("annotator 3 calls 1 of 2 decoys the same")
 
 
 def test_annotators_who_always_say_alike_agree(begin: Begin):
@@ -229,7 +246,8 @@ def test_parquet_without_pyarrow_says_what_to_install(
 ):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(
-        MissingExtraError, match=r"a Parquet file needs pyarrow: .*pip install 'sfumato\[parquet"
+        MissingExtraError,
+        match=r"a Parquet file needs pyarrow: .*pip install -c constraints.txt -e '\.\[parquet",
     ):
         export(begin(), "results", tmp_path / "r.parquet")
     assert not (tmp_path / "r.parquet").exists()

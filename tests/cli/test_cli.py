@@ -125,10 +125,13 @@ def test_data_info_counts_images_labels_and_splits(command: Command, tmp_path: P
     assert said.out.splitlines() == [
         "folder:photos: 14 images, 3 x 84 x 84",
         "label class: 7 values",
-        "split train: 6 images",
-        "split validation: 4 images",
-        "split test: 4 images",
+        "splits: none are named, so each training and study makes those that its task asks for",
     ]
+    names = sorted(path.relative_to(tmp_path) for path in (tmp_path / "photos").rglob("*.png"))
+    rows = [f"{name},here,{'test' if row > 9 else 'train'}" for row, name in enumerate(names)]
+    (tmp_path / "own.csv").write_text("\n".join(["file,place,split", *rows]))
+    said = command("data", "info", "table:own.csv")
+    assert said.out.splitlines()[-2:] == ["split train: 10 images", "split test: 4 images"]
 
 
 def test_data_write_makes_a_table_that_data_info_reads(command: Command, tmp_path: Path):
@@ -136,6 +139,7 @@ def test_data_write_makes_a_table_that_data_info_reads(command: Command, tmp_pat
     assert command("data", "write", "folder:photos", "copy", "--size", "8").out == "table: copy/table.csv\n"
     said = command("data", "info", "table:copy/table.csv")
     assert said.out.splitlines()[1:] == command("data", "info", "folder:photos").out.splitlines()[1:]
+    assert "split" not in (tmp_path / "copy" / "table.csv").read_text().splitlines()[0]  # nobody named any
 
 
 def test_data_sheet_draws_a_row_for_each_value(command: Command, tmp_path: Path):

@@ -3,6 +3,7 @@
 Most commands run inside the test, through the function behind the script, and in a home of their own.
 """
 
+import csv
 import io
 import json
 import os
@@ -113,6 +114,7 @@ def test_a_part_of_each_image_is_protected_and_the_rest_is_as_it_was(protect: Co
     ("options", "message"),
     [
         (["--where", "faces"], "--where faces: name the weights that find faces, with --detector FILE"),
+        (["--where", "box:nix.csv"], "nix.csv: cannot be read (No such file or directory)"),
         (["--where", "face"], "--where face: faces, background, or box:FILE"),
         (["--margin", "0.1"], "--margin is for parts of an image: add --where faces"),
         (["--where", "box"], "box:FILE names a CSV with left,top,right,bottom"),
@@ -150,6 +152,37 @@ def test_a_failure_is_counted_by_cause_in_one_line_and_the_exit_code_is_1(protec
     assert "left out: 1 (no images by their names)" in said.out
     assert set(files(tmp_path / "out")) == {"0.png", "1.png", "2.png", "manifest.json"}
     assert protect("photos", "out").code == 1  # they fail again
+
+
+def test_each_file_that_failed_is_named_with_its_cause_where_that_is_asked_for(
+    protect: Command, tmp_path: Path
+):
+    photos(tmp_path / "photos")
+    for name in ("x.png", "y.png"):
+        (tmp_path / "photos" / name).write_bytes(b"dear diary")
+    (tmp_path / "photos" / "z.png").write_bytes(encoded(9, (2, 2)))
+    assert "by name: the same command with --failures FILE" in protect("photos", "out").out
+    said = protect("photos", "out", "--failures", "failed.csv")
+    assert said.code == 1
+    assert "failures: failed.csv, 3 files by name. Keep it here" in said.out
+    header, *rows = csv.reader((tmp_path / "failed.csv").read_text().splitlines())
+    assert header == ["file", "cause", "images"]
+    assert [(file, images) for file, _, images in rows] == [("x.png", "1"), ("y.png", "1"), ("z.png", "1")]
+    assert rows[0][1] == rows[1][1] == "not an image that can be read"
+    assert "does not fit" in rows[2][1]
+
+
+def test_the_names_of_what_failed_never_leave_with_the_releases_and_replace_nothing(
+    protect: Command, tmp_path: Path
+):
+    photos(tmp_path / "photos")
+    assert "tells of originals, and lies in out" in mistake(
+        protect("photos", "out", "--failures", "out/failed.csv")
+    )
+    (tmp_path / "mine.csv").write_text("mine")
+    message = mistake(protect("photos", "out", "--failures", "mine.csv"))
+    assert "mine.csv: is there already: name another file, or remove it" in message
+    assert (tmp_path / "mine.csv").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -651,7 +684,7 @@ def test_a_preview_shows_before_and_after_and_releases_nothing(protect: Command,
     assert not (tmp_path / "out").exists()
     assert not home.exists()
     assert "look.png: is there already" in protect("photos", "out", "--preview", "look.png").err
-    assert "shows an original, and lies in out" in protect("photos", "out", "--preview", "out/look.png").err
+    assert "tells of originals, and lies in out" in protect("photos", "out", "--preview", "out/look.png").err
     one = protect("photos/1.png", "1.png", "--preview", "one.png", spec="pixelize:cell=1/4")
     assert one.code == 0
     assert images.read(tmp_path / "one.png").shape == (3, 20, 34)

@@ -40,14 +40,24 @@ def test_a_classifier_is_trained_and_said_to_be(command: Command, table: Path, t
     said = train(command, "--with", "gaussian:sigma=20")
     assert said.code == 0
     model = classifier.load(tmp_path / "c.safetensors")
-    validation, test, proved, artefact = said.out.splitlines()
+    validation, test, guessing, proved, artefact = said.out.splitlines()
     assert validation == f"validation: {100 * model.card['validation_accuracy']:.1f}% (colour)"
     assert test.startswith("test: ")
     assert test.endswith("; 6 images, gaussian:sigma=20)")
+    assert guessing.startswith("guessing: 50.0%")
     assert proved.startswith("gaussian:sigma=20: hides any 1 pixel")
     assert artefact == "artefact: c.safetensors"
     assert model.card["spec"] == "gaussian:sigma=20"
     assert not (tmp_path / "c.checkpoint").exists()
+
+
+def test_a_test_that_is_no_better_than_guessing_says_that_nothing_was_learned(
+    command: Command, table: Path, tmp_path: Path
+):
+    said = train(command, "--with", "gaussian:sigma=100000")  # nothing is left of the colours
+    assert "guessing: 50.0%, which the interval of the test is not above: nothing was learned" in said.out
+    card = command("show", "c.safetensors").out
+    assert "; guessing has 50.0%." in card
 
 
 def test_as_json_it_says_the_same_to_programs(command: Command, table: Path, tmp_path: Path):

@@ -43,7 +43,8 @@ def test_the_source_takes_settings(command: Command):
 def test_a_private_training_is_not_fitted_to_data_that_its_promise_hides(command: Command):
     said = train(command, *PRIVATE, "--source", "classes=12")
     assert said.code == 1
-    assert "2 classes have 3 images" in said.err
+    assert "images: 2 classes have 3 images" in said.err
+    assert "(--queries, and --set way= and shot=; a private training is not fitted to its data)" in said.err
     assert "meta-steps" not in said.err  # said before anything was trained
 
 

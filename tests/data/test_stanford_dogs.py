@@ -90,7 +90,8 @@ def test_an_image_in_neither_list_is_named(root: Path):
 def test_without_scipy_the_official_split_names_the_extra(root: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "scipy.io", None)
     with pytest.raises(
-        MissingExtraError, match=r"official split of Stanford Dogs needs scipy.*pip install 'sfumato\[study\]"
+        MissingExtraError,
+        match=r"official split of Stanford Dogs needs scipy.*pip install -c constraints.txt -e '\.\[study\]",
     ):
         stanford_dogs(root, split="images")
 

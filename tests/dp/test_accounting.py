@@ -542,5 +542,7 @@ def test_an_unknown_accountant_is_refused():
 
 def test_the_extra_is_named_where_the_library_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(MissingExtraError, match=r"needs dp_accounting: .*pip install 'sfumato\[private\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"needs dp_accounting: .*pip install -c constraints.txt -e '\.\[private\]'"
+    ):
         epsilon([Stretch(1.0, 0.1, 1)], DELTA, "gdp")

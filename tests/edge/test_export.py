@@ -464,6 +464,7 @@ def test_the_artefact_itself_is_never_overwritten(feature: Made):
 def test_without_the_extra_its_name_is_said(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(
-        MissingExtraError, match=r"exporting needs onnxscript: .*pip install 'sfumato\[edge\]'"
+        MissingExtraError,
+        match=r"exporting needs onnxscript: .*pip install -c constraints.txt -e '\.\[edge\]'",
     ):
         graphs.to_onnx(torch.nn.Identity(), torch.zeros(1), "numbers", ["same"])

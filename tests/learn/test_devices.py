@@ -221,7 +221,8 @@ def test_torchrun_decides_how_many_processes_there_are(monkeypatch: pytest.Monke
 def test_without_lightning_fabric_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "lightning_fabric", None)
     with pytest.raises(
-        MissingExtraError, match=r"several devices needs lightning_fabric: .*pip install 'sfumato\[fabric\]"
+        MissingExtraError,
+        match=r"several devices needs lightning_fabric: .*pip install -c constraints.txt -e '\.\[fabric\]",
     ):
         launch(shared_training.fail, processes=2, accelerator="cpu")
 

@@ -347,6 +347,9 @@ EVERYTHING = [
     ("DELETE", "{place}/examples/e", "write"),
     ("DELETE", "/v1/data", "admin"),
     ("GET", "/v1/audit", "admin"),
+    ("GET", "/v1/keys", "admin"),
+    ("POST", "/v1/keys", "admin"),
+    ("DELETE", "/v1/keys/k-0", "admin"),
 ]
 
 

@@ -1150,13 +1150,13 @@ def test_a_connection_that_breaks_in_a_transaction_leaves_nothing(
     key, _ = store.create_key("museum", role="write", name="camera")
     hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
     before = everything(store)
-    note = classifiers._note
+    note = classifiers.note
 
     def broken(connection: Any, *arguments: Any, **what: Any) -> None:
         note(connection, *arguments, **what)
         connection.execute(text("select pg_terminate_backend(pg_backend_pid())"))
 
-    monkeypatch.setattr(classifiers, "_note", broken)
+    monkeypatch.setattr(classifiers, "note", broken)
     with pytest.raises(StoreError, match="terminating connection"):
         store.enrol("museum", hats.id, "anna", some(1), by=key)
     monkeypatch.undo()

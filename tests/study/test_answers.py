@@ -9,10 +9,10 @@ from tests.study.test_recommend import CLEAR, found, small_study
 from tests.study.test_report import Page
 
 from sfumato.errors import ConfigError
-from sfumato.study import report
+from sfumato.study import report, vocabulary
 from sfumato.study.recommend import recommend
 from sfumato.study.report import printing
-from sfumato.study.report.answers import answers
+from sfumato.study.report.answers import answers, what_leaves
 
 STUDY = small_study("blur:radius=3")
 RECORDS = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05)]
@@ -32,6 +32,27 @@ def test_the_questions_of_whoever_decides_are_answered_in_order():
         "What is proved",
         "What was not tried",
     ]
+
+
+@pytest.mark.parametrize("name", vocabulary.PROTECTIONS)
+def test_what_leaves_by_each_protection_is_said_to_whoever_knows_no_spec(name: str):
+    assert vocabulary.PROTECTIONS[name].leaves.endswith(".")
+
+
+def test_what_leaves_by_the_recommended_setting_comes_first():
+    assert said()["What to use"][0] == "Each image leaves blurred."
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("code:bits=16", "computes from it. This study trained the network, and kept its file."),
+        ("code:artefact=mine.safetensors,bits=16", "which a trained network computes from it."),
+    ],
+)
+def test_of_a_network_it_is_said_whose_it_is(spec: str, words: str):
+    (sentence,) = what_leaves(spec)
+    assert sentence.endswith(words)
 
 
 def test_what_is_kept_stands_beside_clear_images_and_guesses():
@@ -92,4 +113,14 @@ def test_the_summary_is_one_page_of_pdf(tmp_path: Path):
     page = report.render(study, synthetic.typed(synthetic.records(study)), summary=True)
     content = report.write_pdf(page, tmp_path / "page.pdf").read_bytes()
     assert content.startswith(b"%PDF-")
+    assert content.count(b"/Type /Page\n") == 1
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not Path("/usr/bin/chromium").exists(), reason="needs Debian's chromium")
+def test_the_summary_of_a_real_study_is_one_page_too(tmp_path: Path):
+    study, records = report.load(Path(__file__).parents[2] / "studies" / "results" / "demo")
+    content = report.write_pdf(
+        report.render(study, records, summary=True), tmp_path / "page.pdf"
+    ).read_bytes()
     assert content.count(b"/Type /Page\n") == 1

@@ -455,6 +455,24 @@ def test_that_there_is_nothing_to_keep_is_said_where_no_secret_is_named_too():
     assert "there is nothing to keep" in advice.headline
 
 
+def test_of_what_nothing_was_learned_that_is_said_and_why_it_may_be():
+    study = small_study("blur:radius=1", "code:bits=1")
+    records = [
+        *CLEAR,
+        *found("blur:radius=1", 0.9, 0.05, 0.06),
+        *found("code:bits=1", 0.2, 0.02, 0.02),  # five classes: guessing has a fifth
+    ]
+    lines = recommend.recommend(study, records).lines
+    (sentence,) = [line for line in lines if "Nothing was learned" in line]
+    assert sentence.startswith(
+        "Nothing was learned from code:bits=1: the best classifier of what is released may be guessing "
+        "(20.0%). Too little is left there, or its training failed"
+    )
+    better = [*CLEAR, *found("blur:radius=1", 0.9, 0.05, 0.06), *found("code:bits=1", 0.4, 0.02, 0.02)]
+    lines = recommend.recommend(study, better).lines
+    assert not any("Nothing was learned" in line for line in lines)
+
+
 def test_a_setting_that_keeps_less_than_half_of_what_there_is_is_not_recommended():
     records = [*CLEAR, *found("blur:radius=9", 0.51, 0.02, 0.03)]
     advice = recommend.recommend(small_study("blur:radius=9"), records)

@@ -1134,7 +1134,9 @@ def test_a_missing_extra_is_named_with_the_cure(monkeypatch, name):
     for room in ("charts", "sections"):
         monkeypatch.delattr(f"sfumato.study.report.{room}", raising=False)
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingExtraError, match=rf"a report needs {name}: .*pip install 'sfumato\[study\]'"):
+    with pytest.raises(
+        MissingExtraError, match=rf"a report needs {name}: .*pip install -c constraints.txt -e '\.\[study\]'"
+    ):
         report.render(synthetic.study(), [])
 
 

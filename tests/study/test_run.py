@@ -167,6 +167,14 @@ def test_a_stopped_study_ends_with_the_same_results(finished, tmp_path):
     assert results(tmp_path) == results(finished)
 
 
+def test_a_run_from_python_prints_its_cells_where_that_is_asked_for(capsys: pytest.CaptureFixture[str]):
+    told = Progress.printed()
+    told.note("splits: none are named")
+    told.cell("accuracy of none", 3, 12)
+    told.within(1, 100)  # of a training: too many to print
+    assert capsys.readouterr() == ("", "splits: none are named\n3/12 accuracy of none\n")
+
+
 def test_a_changed_setting_repeats_what_depends_on_it_and_nothing_else(finished):
     def digests(**changes):
         config = grid.parse({**SETTINGS, **changes})

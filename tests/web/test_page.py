@@ -52,6 +52,7 @@ class Cloud:
     requests: list[Request] = field(default_factory=list)
     classes: dict[str, int] = field(default_factory=dict)
     answers: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[dict[str, Any]] = field(default_factory=list)
 
     def answer(self, request: Request) -> tuple[int, Any]:
         self.requests.append(request)
@@ -77,6 +78,16 @@ class Cloud:
                 return 200, {"images": self.answers}
             case "DELETE", ["classifiers", _, "classes", label]:
                 del self.classes[label]
+                return 204, None
+            case "GET", ["keys"]:
+                return 200, self.keys
+            case "POST", ["keys"]:
+                made = {"rate": None, "quota": None, "created": "2026-01-31T09:30:00Z", "revoked": None}
+                self.keys.append({"id": f"k-{len(self.keys)}", **json.loads(request.body), **made})
+                return 201, {**self.keys[-1], "secret": "sfumato_new"}
+            case "DELETE", ["keys", number]:
+                (key,) = (each for each in self.keys if each["id"] == number)
+                key["revoked"] = "2026-02-01T09:30:00Z"
                 return 204, None
             case "DELETE", ["classifiers", _, "examples", _] | ["classifiers", _]:
                 return 204, None
@@ -551,6 +562,68 @@ def test_a_class_of_any_name_is_enrolled_listed_and_forgotten(page: Any):
     page.browser.switch_to.alert.accept()
     page.status(f"Forgot {label}.")
     assert page.cloud.classes == {}
+
+
+def test_what_was_answered_before_a_class_was_forgotten_is_shown_no_more(page: Any):
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    page.choose(random_images())
+    page.enrol("fez")
+    page.choose(random_images())
+    guess = {"label": "fez", "probability": 0.9, "distance": 1.0}
+    page.cloud.answers = [{"guesses": [guess], "none_of_these": False}] * 2
+    page.find("classify").click()
+    page.until("return document.querySelectorAll('#pictures meter').length == 2")
+    page.browser.find_element("css selector", "#classes button").click()
+    page.browser.switch_to.alert.accept()
+    page.status("Forgot fez.")
+    assert page.count("#pictures meter") == 0
+    assert page.count("#pictures > li") == 2
+
+
+def test_of_two_files_of_one_name_the_second_has_a_number(page: Any):
+    page.open()
+    for number, image in enumerate(random_images()):
+        path = page.folder / str(number) / "photo.png"
+        path.parent.mkdir()
+        images.write(path, image)
+        page.find("files").send_keys(str(path))
+        page.until(f"return document.querySelectorAll('#pictures > li').length == {number + 1}")
+    names = "return [...document.querySelectorAll('.caption span')].map(each => each.textContent)"
+    assert page.browser.execute_script(names) == ["photo.png", "photo.png (2)"]
+    page.browser.find_element("css selector", "[aria-label='Remove photo.png']").click()
+    page.until("return document.querySelectorAll('#pictures > li').length == 1")
+    assert page.browser.execute_script(names) == ["photo.png (2)"]
+
+
+def open_keys(page: Any, *, listed: int) -> None:
+    page.browser.find_element("css selector", "#tenant-keys summary").click()
+    page.until(f"return document.querySelectorAll('#keys li').length == {listed}")
+
+
+def test_an_admin_makes_a_key_whose_secret_is_shown_once(page: Any):
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    open_keys(page, listed=0)
+    page.write("key-name", "<i>gate")
+    page.submit("create-key")
+    page.until("return document.querySelectorAll('#keys li').length == 1")
+    assert json.loads(page.cloud.sent("/keys")[-2]) == {"name": "<i>gate", "role": "write"}
+    assert page.text("secret") == "Secret of <i>gate (write), shown this once: sfumato_new"
+    assert page.text("keys") == "<i>gate: write, made 2026-01-31Revoke"
+    summary = page.browser.find_element("css selector", "#tenant-keys summary")
+    summary.click()
+    page.until("return document.getElementById('secret').hidden")
+    assert page.text("secret") == ""
+
+
+def test_an_admin_revokes_a_key(page: Any):
+    page.connect(model("dp-pix:cell=4,epsilon=3"))
+    made = {"rate": 60, "quota": None, "created": "2026-01-31T09:30:00Z", "revoked": None}
+    page.cloud.keys = [{"id": "k-0", "name": "gate", "role": "read", **made}]
+    open_keys(page, listed=1)
+    page.browser.find_element("css selector", "#keys button").click()
+    page.browser.switch_to.alert.accept()
+    page.status("Revoked gate.")
+    assert page.text("keys") == "gate: read, 60 requests a minute, made 2026-01-31, revoked 2026-02-01"
 
 
 def test_an_enrolment_can_be_forgotten_again(page: Any):

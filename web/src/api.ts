@@ -41,6 +41,16 @@ export interface Enrolled {
   examples: string[]; // ids, those of the new ones first
 }
 
+export interface KeyInfo {
+  id: string;
+  name: string;
+  role: string;
+  rate: number | null; // requests a minute
+  quota: number | null; // examples stored
+  created: string; // ISO 8601
+  revoked: string | null;
+}
+
 const MOST_IMAGES = 64; // of one request
 
 /** State: the user's key, which is written nowhere. */
@@ -98,6 +108,18 @@ export class Api {
       answers.push(...(await this.ask<{ images: Answer[] }>("POST", resource, body, MEDIA_TYPE)).images);
     }
     return answers;
+  }
+
+  keys(): Promise<KeyInfo[]> {
+    return this.ask("GET", "keys");
+  }
+
+  createKey(name: string, role: string): Promise<KeyInfo & { secret: string }> {
+    return this.ask("POST", "keys", JSON.stringify({ name, role }), "application/json");
+  }
+
+  revokeKey(id: string): Promise<void> {
+    return this.ask("DELETE", `keys/${encodeURIComponent(id)}`);
   }
 
   private async ask<T>(method: string, resource: string, body?: BodyInit, type?: string): Promise<T> {

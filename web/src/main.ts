@@ -2,8 +2,10 @@
 
 import { type Answer, Api, type Classifier, type Model } from "./api";
 import { Camera } from "./camera";
+import { element, input, made, select } from "./dom";
 import { PageError, messageOf } from "./errors";
 import type { Image, Shape } from "./image";
+import { Keys } from "./keys";
 import { Ledger } from "./ledger";
 import { freshBits } from "./noise/samplers";
 import { codeSizeOf, exported } from "./onnx";
@@ -28,22 +30,6 @@ interface Picture {
   answer: Answer | null;
 }
 
-function element<T extends HTMLElement>(id: string): T {
-  const found = document.getElementById(id);
-  if (!found) throw new Error(`no element ${id}`);
-  return found as T;
-}
-
-function made<K extends keyof HTMLElementTagNameMap>(
-  tag: K,
-  properties: Partial<HTMLElementTagNameMap[K]> = {},
-  ...children: (Node | string)[]
-): HTMLElementTagNameMap[K] {
-  const found = Object.assign(document.createElement(tag), properties);
-  found.append(...children);
-  return found;
-}
-
 /** Whether a protection needs an exported artefact. */
 function external(spec: string): boolean {
   return nameOf(spec) === "mask" || hasOwnNoise(spec);
@@ -53,9 +39,6 @@ function external(spec: string): boolean {
 function hasOwnNoise(spec: string): boolean {
   return ["feature", "code"].includes(nameOf(spec));
 }
-
-const select = (id: string) => element<HTMLSelectElement>(id);
-const input = (id: string) => element<HTMLInputElement>(id);
 
 /** State: everything that the page shows. */
 class Page {
@@ -69,12 +52,19 @@ class Page {
   private protection: Protection | null = parse(this.spec);
   private undo: (() => Promise<void>) | null = null;
   private drawing = 0;
+  private readonly keys = new Keys(
+    () => this.api!,
+    (action) => this.attempt(action),
+    (text) => this.say(text),
+  );
 
   constructor(private readonly ledger: Ledger) {
     this.on("connect", "submit", () => this.connect());
     this.on("create", "submit", () => this.create());
     this.on("classifiers", "change", () => this.choose());
     this.on("delete-classifier", "click", () => this.deleteClassifier());
+    this.on("tenant-keys", "toggle", () => this.keys.toggled());
+    this.on("create-key", "submit", () => this.keys.create());
     this.on("kinds", "change", () => this.setSpec(select("kinds").value));
     this.on("exported", "change", () => this.open(input("exported").files?.[0] ?? null));
     this.on("accept", "click", () => this.accept());
@@ -149,6 +139,7 @@ class Page {
     const api = new Api(SERVER, input("key").value.trim());
     [this.models, this.classifiers] = await Promise.all([api.models(), api.classifiers()]);
     this.api = api;
+    this.keys.close();
     element("connected").hidden = false;
     select("models").replaceChildren(
       ...this.models.map(({ name, specs }) => made("option", { value: name }, `${name} (${specs.join(", ")})`)),
@@ -327,11 +318,20 @@ class Page {
     const added: Picture[] = [];
     try {
       for (const file of files) {
-        added.push({ name: file.name, file, image: await read(file, this.shape), answer: null });
+        const name = this.nameFor(file.name, added);
+        added.push({ name, file, image: await read(file, this.shape), answer: null });
       }
     } finally {
       await this.keep([...this.pictures, ...added]);
     }
+  }
+
+  /** A name that no picture has: of two files of one name, the second is told by a number. */
+  private nameFor(name: string, added: Picture[]): string {
+    const taken = new Set([...this.pictures, ...added].map((each) => each.name));
+    let free = name;
+    for (let number = 2; taken.has(free); number++) free = `${name} (${number})`;
+    return free;
   }
 
   private async keep(pictures: Picture[]): Promise<void> {
@@ -416,7 +416,7 @@ class Page {
     const known = enrolled.known ? `, ${enrolled.known} known already` : "";
     const undo = async () => {
       for (const example of enrolled.examples) await api.forgetExample(classifier, example);
-      await this.listClasses();
+      await this.classesChanged();
       this.say(`Forgot ${enrolled.examples.length} again.`);
     };
     input("label").value = "";
@@ -432,6 +432,13 @@ class Page {
     pictures.forEach((each, i) => (each.answer = answers[i]));
     await this.show();
     this.say(pictures.map((each) => `${each.name}: ${summary(each.answer!)}`).join("; "));
+  }
+
+  /** Show the classes after a change: what was answered was about those from before. */
+  private async classesChanged(): Promise<void> {
+    for (const each of this.pictures) each.answer = null;
+    await this.listClasses();
+    await this.show();
   }
 
   private async listClasses(): Promise<void> {
@@ -453,7 +460,7 @@ class Page {
     const { api, classifier } = this.target;
     if (!confirm(`Forget ${label}? The server deletes its examples for good.`)) return;
     await api.forgetClass(classifier, label);
-    await this.listClasses();
+    await this.classesChanged();
     this.say(`Forgot ${label}.`);
     element("classes-heading").focus();
   }

@@ -166,6 +166,7 @@ def create(path: str | os.PathLike[str]) -> FastAPI:
                 config=store.config,
                 proxy=store.kind == PROXY,
                 people=list(zip(store.annotators(), results.reliability(store), strict=True)),
+                doubts=results.doubts(store),
                 items=sum(not one.decoy for one in found),
                 decoys=sum(one.decoy for one in found),
                 judged=sum(one.recognised is not None for one in found),

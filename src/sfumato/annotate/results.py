@@ -23,6 +23,7 @@ from sfumato.files import whole, write_rows
 from sfumato.proportions import wilson
 
 NO_MAJORITY = "no majority"
+_COIN = 0.5
 
 TABLES = ("results", "semsim", "answers")
 
@@ -99,6 +100,11 @@ class Reliability:
         """Right ones among those with an opinion: "cannot tell" is honest. None where there is no opinion."""
         return self.right / (self.right + self.wrong) if self.right + self.wrong else None
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether no more decoys were told than by tossing a coin: then their other answers say little."""
+        return self.share is not None and self.share <= _COIN
+
 
 def results(store: Store) -> list[Result]:
     """One result an item. An item with fewer answers than annotators is judged by those it has."""
@@ -152,6 +158,16 @@ def reliability(store: Store) -> list[Reliability]:
         said = Counter(answer for number, answer in mine.items() if asked[number].decoy)
         found.append(Reliability(one.name, len(mine), len(asked), said[DIFFERENT], said[THE_SAME]))
     return found
+
+
+def doubts(store: Store) -> list[str]:
+    """A sentence for each annotator whose answers count although they fail the decoys."""
+    return [
+        f"{one.annotator} calls {one.wrong} of {one.right + one.wrong} decoys the same, which show something "
+        "else: their answers count in every table all the same. The table of answers has them by name"
+        for one in reliability(store)
+        if one.doubtful
+    ]
 
 
 def agreement(store: Store) -> float | None:

@@ -82,6 +82,12 @@ def status(store: Annotated[Path, _STORE]) -> None:
         by = "proxies, not people" if proxy else "people"
         for share in results.shares(results.results(campaign)):
             print(f"recognised by {by}, {share.model}: {share}")
+        _warn(results.doubts(campaign))
+
+
+def _warn(words: list[str]) -> None:
+    for sentence in words:
+        typer.echo(f"warning: {sentence}", err=True)
 
 
 @app.command()
@@ -98,6 +104,7 @@ def export(
     with Store(store) as campaign:
         rows = results.export(campaign, table, out)
         print(f"table: {out} ({rows} rows of {table}, annotators: {campaign.kind})")
+        _warn(results.doubts(campaign))
 
 
 @app.command()

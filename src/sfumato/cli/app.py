@@ -13,6 +13,7 @@ from sfumato.cli import (
     audit,
     card,
     classify,
+    convert,
     data,
     demo,
     edge,
@@ -37,6 +38,7 @@ app.command("assess")(assess.assess)
 app.command("protect")(protect.protect)
 app.command("export")(export.export)
 app.command("show")(card.show)
+app.command("convert")(convert.convert)
 app.add_typer(audit.app, name="audit")
 app.add_typer(attack.app, name="attack")
 app.add_typer(study.app, name="study")

@@ -41,8 +41,11 @@ def info(source: Annotated[str, _SOURCE]) -> None:
     for name in loaded.labels:
         values = len(loaded.classes(name))
         print(f"label {name}: {values:,} value{'s' * (values != 1)}")
-    for name, rows in loaded.splits.items():
-        print(f"split {name}: {len(rows):,} images")
+    if loaded.split_by is not None:
+        print("splits: none are named, so each training and study makes those that its task asks for")
+    else:
+        for name, rows in loaded.splits.items():
+            print(f"split {name}: {len(rows):,} images")
 
 
 @app.command()

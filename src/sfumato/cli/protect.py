@@ -97,6 +97,13 @@ def protect(
     ledger: Annotated[
         Path | None, typer.Option(help="The ledger of this device (default: the user's own).")
     ] = None,
+    failures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write name and cause of each file of a folder that fails to this CSV. Keep it here.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Read everything, write nothing, and print what it would cost.")
     ] = False,
@@ -148,7 +155,13 @@ def protect(
     elif not many:
         _one(source, target, protection, ledger, config, dry_run, as_json=as_json)
     else:
+        if failures is not None:
+            _check_kept(failures, target)
         outcome = _many(source, target, protection, ledger, config, engines, dry_run, as_json=as_json)
+        if failures is not None:
+            _write_failures(failures, outcome)
+        elif len(outcome.failed) > len(outcome.failures) and not as_json:
+            print("each file that failed, by name: the same command with --failures FILE")
         if outcome.failures:
             raise typer.Exit(1)
 
@@ -268,6 +281,29 @@ def _tell(
         print(f"manifest: {outcome.manifest}")
 
 
+def _check_kept(file: Path, target: str | None) -> None:
+    """Raise DataError for a file that is there already, or would leave with the releases in a folder."""
+    from sfumato.errors import DataError
+
+    if file.exists():
+        raise DataError(f"{file}: is there already: name another file, or remove it")
+    if target is not None and file.resolve().is_relative_to(Path(target).resolve()):
+        raise DataError(f"{file}: tells of originals, and lies in {target}, which leaves: name another file")
+
+
+def _write_failures(file: Path, outcome: "Outcome") -> None:
+    """Write a row for each file that failed."""
+    from sfumato.files import whole, write_rows
+
+    rows = [("file", "cause", "images"), *sorted(outcome.failed)]
+    with (
+        whole(file) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as out,
+    ):
+        write_rows(out, rows)
+    print(f"failures: {file}, {len(outcome.failed):,} files by name. Keep it here: it names originals")
+
+
 def _in_numbers(outcome: "Outcome", protection: "Protection", ledger: Path) -> dict[str, Any]:
     """What became of a folder, for JSON."""
     return {
@@ -295,11 +331,8 @@ def _preview(
     from sfumato import images
     from sfumato.device import folder
     from sfumato.errors import DataError
-    from sfumato.files import check_new
 
-    check_new(file, force=False)
-    if many and file.resolve().is_relative_to(Path(target).resolve()):
-        raise DataError(f"{file}: shows an original, and lies in {target}, which leaves: name another file")
+    _check_kept(file, target if many else None)
     if many:
         image = folder.first_image(source, config)
         if image is None:

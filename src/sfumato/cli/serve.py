@@ -29,7 +29,10 @@ def serve(
     ] = "sqlite:///sfumato.db",
     port: Annotated[int, typer.Option(help="0 for any that is free.")] = 8000,
     host: Annotated[str, typer.Option(help="0.0.0.0 to be reached from other machines.")] = "127.0.0.1",
-    web: Annotated[Path | None, typer.Option(help="The folder of the page, built.")] = None,
+    web: Annotated[
+        Path | None,
+        typer.Option(help="The folder of the page (default: that of the package, if `make web` built it)."),
+    ] = None,
     reference: Annotated[
         str | None,
         typer.Option(help="Public images, such as glyphs or folder:DIR: statistics for a meta model."),
@@ -96,7 +99,7 @@ def serve(
     config = service.ServiceConfig(
         allow_origins=tuple(allow_origin or ()),
         metrics_key=metrics_key,
-        web=web,
+        web=web or service.page_of_package(),
         confidence=confidence,
         confidence_step=confidence_step,
         hiding=_hiding(example_epsilon, example_delta, example_norm, example_key),

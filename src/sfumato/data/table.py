@@ -62,7 +62,8 @@ def table(
 def write(data: LabelledImages, directory: str | os.PathLike[str]) -> Path:
     """Write images as PNG and their labels and splits as table.csv, which `table` reads back.
 
-    Images of files keep their names, but for the suffix; others are numbered.
+    Images of files keep their names, but for the suffix; others are numbered. Splits that nobody named are
+    not written: whoever reads the table makes those that its task asks for.
 
     Raises:
         DataError: the folder exists already; nothing in it is touched.
@@ -70,12 +71,12 @@ def write(data: LabelledImages, directory: str | os.PathLike[str]) -> Path:
     directory = Path(directory)
     if directory.exists():
         raise DataError(f"{directory}: exists already: name a new folder")
-    split_of = [""] * len(data)
+    split_of = [""] * len(data) if data.splits else []
     for split, rows in data.splits.items():
         for row in rows.tolist():
             split_of[row] = split
     with whole(directory) as temporary:
-        _write_parts(data, split_of, temporary)
+        _write_parts(data, split_of if data.split_by is None else [], temporary)
     return directory / "table.csv"
 
 
@@ -87,13 +88,13 @@ def _write_parts(data: LabelledImages, split_of: list[str], directory: Path) -> 
         names = [f"{name}-{number}" for name, number in zip(names, numbers, strict=True)]
 
     def rows() -> Iterator[list[str]]:
-        yield ["file", *data.labels, *(["split"] if data.splits else [])]
+        yield ["file", *data.labels, *(["split"] if split_of else [])]
         for row, image in enumerate(data.images):
             name = f"images/{names[row]}.png"
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             images.write(directory / name, image)
             values = [label.names[label.codes[row]] for label in data.labels.values()]
-            yield [name, *values, *([split_of[row]] if data.splits else [])]
+            yield [name, *values, *([split_of[row]] if split_of else [])]
 
     with (directory / "table.csv").open("w", newline="", encoding="utf-8") as opened:
         write_rows(opened, rows())

@@ -30,6 +30,8 @@ class Outcome:
         charged: how many releases were new to the ledger; those of a task whose worker was lost on a cluster,
             and that was done again, are in the ledger and not in this number.
         failures: cause -> how many images could not be released for it, and the first of their names.
+        failed: of each file of which something failed, its name, the cause, and how many of its images (of a
+            tar file there may be several).
         left_out: reason -> how many files were passed over.
         manifest: where it is, at a URL without the password; None after a dry run.
     """
@@ -38,6 +40,7 @@ class Outcome:
     earlier: int = 0
     charged: int = 0
     failures: dict[str, tuple[int, str]] = field(default_factory=dict)
+    failed: list[tuple[str, str, int]] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     manifest: Path | str | None = None
 
@@ -52,6 +55,7 @@ class Outcome:
         self.charged += row.charged
         self.left_out += row.left_out
         for cause, (count, name) in row.failures.items():
+            self.failed.append((row.source, cause, count))
             so_far, first = self.failures.get(cause, (0, name))
             self.failures[cause] = (so_far + count, min(first, name))
 

@@ -248,7 +248,11 @@ def _tested(test: Any) -> tuple[str, ...]:
     if not all(isinstance(value, int | float) for value in (mean, low, high, number)):
         return ()
     over = f"{number:,} test {test.get('over')}"
-    return (f"{mean:.1%} in the test, with a 95% interval from {low:.1%} to {high:.1%}, over {over}.",)
+    chance = test.get("chance")
+    beside = f"; guessing has {chance:.1%}" if isinstance(chance, int | float) else ""
+    return (
+        f"{mean:.1%} in the test, with a 95% interval from {low:.1%} to {high:.1%}, over {over}{beside}.",
+    )
 
 
 def _limits(card: Mapping[str, Any]) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from sfumato.images import check_batch
 from sfumato.networks.weights import load_weights
 
 SOURCE = (
-    "MTCNN's three networks are at github.com/timesler/facenet-pytorch (MIT); joined in one file, their "
-    "names begin with pnet., rnet. and onet."
+    "MTCNN's three networks are at github.com/timesler/facenet-pytorch (MIT): pnet.pt, rnet.pt and onet.pt, "
+    "which `sfumato convert mtcnn pnet.pt rnet.pt onet.pt mtcnn.safetensors` joins"
 )
 
 _WINDOW, _STRIDE = 12, 2  # of the P-Net, in pixels

@@ -13,13 +13,14 @@ from sfumato.networks.weights import load_weights
 
 SOURCE = (
     "SqueezeNet 1.0 for ImageNet is at github.com/songhan/SqueezeNet_compressed: BSD; its compressed weights "
-    "have to be unpacked into an .npz with the names conv1, fire2.squeeze, ..., conv10"
+    "have to be unpacked into an .npz with the names conv1, fire2.squeeze, ..., conv10; or torchvision's "
+    "squeezenet1_0, by `sfumato convert squeeze-net FILE squeezenet.safetensors`"
 )
 
 STAGES = ("conv1", "fire2", "fire3", "fire4", "fire5", "fire6", "fire7", "fire8", "fire9")
 
 _BATCH = 64
-_MEAN_BGR = (104.0, 117.0, 123.0)
+MEAN_BGR = (104.0, 117.0, 123.0)
 _SQUEEZED = (16, 16, 32, 32, 48, 48, 64, 64)  # channels of fire2 to fire9; out come eight times as many
 WIDTHS = (96, *(8 * squeezed for squeezed in _SQUEEZED))  # channels of each of STAGES
 _POOLED = ("conv1", "fire4", "fire8")
@@ -53,7 +54,7 @@ class SqueezeNet(nn.Module):
         """Maps of float images behind each of STAGES, before any pool. Raises DataError below 21 pixels."""
         if images.shape[1] != 3 or min(images.shape[2:]) < 21:
             raise DataError(f"images of {tuple(images.shape[1:])}: SqueezeNet reads (3, H, W) from 21x21")
-        mean = torch.tensor(_MEAN_BGR, device=images.device)[:, None, None]
+        mean = torch.tensor(MEAN_BGR, device=images.device)[:, None, None]
         maps = functional.relu(self.conv1(images.flip(1) * 255 - mean))
         stages = [maps]
         for before, name in pairwise(STAGES):

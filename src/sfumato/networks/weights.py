@@ -149,7 +149,7 @@ def load_weights(
     with initial_weights():
         network = make()
     path = Path(path)
-    tensors = {name: tensor for name, tensor in _read(path, source).items() if name not in unused}
+    tensors = {name: tensor for name, tensor in read(path, source=source).items() if name not in unused}
     wanted: dict[str, Tensor] = network.state_dict()
     tensors = {name: own for name, own in wanted.items() if name.endswith(_COUNTER)} | tensors
     if found := _differences(wanted, tensors):
@@ -163,7 +163,8 @@ def _first(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def _read(path: Path, source: str) -> dict[str, Tensor]:
+def read(path: Path, *, source: str) -> dict[str, Tensor]:
+    """The tensors of a file by name; see load_weights for the arguments, the formats and the errors."""
     readers: dict[str, Callable[[Path], dict[str, Tensor]]] = {
         ".safetensors": load_file,
         ".npz": _read_npz,

@@ -257,7 +257,9 @@ def _read_boxes(path: Path) -> dict[bytes | None, list[tuple[float, float, float
                     digests[name] = digest(read_array(path.parent / name, channels=None))
                 key = None if name is None else digests[name]
                 found.setdefault(key, []).append((left, top, right, bottom))
-    except (OSError, UnicodeError, csv.Error) as error:
+    except OSError as error:
+        raise ArtefactError(f"{path}: cannot be read ({error.strerror})") from error
+    except (UnicodeError, csv.Error) as error:
         raise ArtefactError(f"{path}: cannot be read as a CSV of boxes ({error})") from error
     if None in found and len(found) > 1:
         raise DataError(f"{path}: some rows name a file and some do not: name one in each row, or in none")

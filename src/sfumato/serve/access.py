@@ -42,17 +42,17 @@ def _look_up(service: Service, secret: str) -> Key:
 
 
 class Needs:
-    """The dependency of routes that need a role: gives the key of a request."""
+    """The dependency of routes that need a role: gives the key of a request. `role`: which."""
 
     def __init__(self, role: Role) -> None:
-        self._role = role
+        self.role: Role = role
         self._enough = _ROLES[_ROLES.index(role) :]
 
     async def __call__(self, service: Serving, secret: Annotated[str | None, Security(_SCHEME)]) -> Key:
         """As `admit`. Raises Problem 403 for a key of a lesser role, too."""
         key = await admit(service, secret)
         if key.role not in self._enough:
-            raise Problem(403, f"this needs a key of the role {self._role}, and yours is of {key.role}")
+            raise Problem(403, f"this needs a key of the role {self.role}, and yours is of {key.role}")
         return key
 
 

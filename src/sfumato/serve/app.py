@@ -7,11 +7,12 @@ import os
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import sfumato
 from sfumato import connections
 from sfumato.errors import needs_extra
-from sfumato.serve import bodies, problems
+from sfumato.serve import bodies, description, problems
 from sfumato.serve.config import ServiceConfig
 from sfumato.serve.models import Served
 from sfumato.serve.routes import RESOURCES, health
@@ -25,7 +26,13 @@ with needs_extra("the server", "serve"):
     from fastapi.middleware.cors import CORSMiddleware
     from fastapi.staticfiles import StaticFiles
 
-__all__ = ["ServiceConfig", "create", "run"]
+__all__ = ["ServiceConfig", "create", "page_of_package", "run"]
+
+
+def page_of_package() -> Path | None:
+    """The folder of the page that the package holds; None where it was built without."""
+    folder = Path(__file__).with_name("page")
+    return folder if (folder / "index.html").is_file() else None
 
 
 def create(
@@ -50,7 +57,7 @@ def create(
     service = Service.begin(store, models, config)
     for model in models:
         bodies.warm(model)
-    routers = [resource.router for resource in RESOURCES]
+    routers = [*(resource.router for resource in RESOURCES), description.router]
     if config.metrics_key is not None:
         routers.append(health.counts)
     app = FastAPI(
@@ -61,7 +68,7 @@ def create(
         routes=[route for router in routers for route in router.routes],
         exception_handlers=problems.HANDLERS,
         lifespan=_finishing,
-        docs_url=None,  # its pages ask other hosts for scripts
+        docs_url=None,  # its pages ask other hosts for scripts: see description
         redoc_url=None,
         # Its own spans have addresses, which hold labels.
         telemetry={"tracing": False, "metrics": False, "logs": False},

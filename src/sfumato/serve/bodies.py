@@ -3,6 +3,7 @@
 import asyncio
 import math
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,22 +14,26 @@ from sfumato.errors import DataError, needs_extra
 from sfumato.serve import tripwire
 from sfumato.serve.config import ServiceConfig
 from sfumato.serve.models import Demand, Served
-from sfumato.serve.problems import Problem
+from sfumato.serve.problems import Problem, first
 from sfumato.serve.room import Share, no_room
 from sfumato.serve.service import Service, in_thread
 from sfumato.wire import labelled
 
 with needs_extra("the server", "serve"):
     from fastapi import Request
+    from pydantic import BaseModel, ValidationError
 
 PNG = "image/png"
 
+_MOST_JSON = 10_000  # bytes
 _NEEDED = {
     False: f"a body of type {wire.MEDIA_TYPE}, or {PNG} with ?spec=, is needed",
     True: f"a body of type {labelled.MEDIA_TYPE} is needed",
 }
 _SMALL = 25_000  # values of originals: they are read before a thread would have begun, such as one of 84x84x3
 _HELD = 6  # bytes for each value of an image: read, checked, and as the float32 that a network takes
+
+_Message = TypeVar("_Message", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,22 @@ async def received(
     if kind != PNG and values <= _SMALL:
         return _read(data, kind, spec, labels, model, config)
     return await in_thread(_read, data, kind, spec, labels, model, config)
+
+
+def of_json(message: type[BaseModel]) -> dict[str, Any]:
+    """That a route takes this message as JSON, for the description of the API."""
+    content = {"application/json": {"schema": message.model_json_schema()}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+async def wanted(message: type[_Message], request: Request, service: Service) -> _Message:
+    """The message in the body of a request. Raises Problem 422 for what is none; and as `body` does."""
+    with service.room.share() as share:
+        data = await body(request, share, most=_MOST_JSON, seconds=service.config.body_seconds)
+    try:
+        return message.model_validate_json(data)
+    except ValidationError as error:
+        raise Problem(422, first(error.errors())) from None
 
 
 async def body(request: Request, share: Share, *, most: int, seconds: float) -> bytes:

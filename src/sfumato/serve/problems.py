@@ -96,11 +96,11 @@ async def _of_address(request: Request, error: HTTPException) -> Response:
     # The folder of a page says 404 of an address of the API, too, that is asked by another method.
     methods = _allowed(request.app, request.scope)
     if error.status_code == 404 and not methods:
-        return answer(404, "there is nothing at this address: see /openapi.json")
+        return answer(404, "there is nothing at this address: see /docs")
     allow = {"Allow": ", ".join(sorted(methods or _OF_FILES))}
     if request.method == "OPTIONS":
         return Response(status_code=204, headers=allow)
-    refusal = answer(405, f"not by this method, but by {allow['Allow']}: see /openapi.json")
+    refusal = answer(405, f"not by this method, but by {allow['Allow']}: see /docs")
     refusal.headers.update(allow)
     return refusal
 

@@ -47,6 +47,15 @@ class Progress:
     within: Callable[[int, int], None] = lambda done, total: None
     note: Callable[[str], None] = lambda words: None
 
+    @classmethod
+    def printed(cls) -> "Progress":
+        """Each cell, and each note, on a line of standard error, for whoever runs a study from Python."""
+
+        def cell(words: str, done: int, total: int) -> None:
+            print(f"{done}/{total} {words}", file=sys.stderr, flush=True)
+
+        return cls(cell=cell, note=lambda words: print(words, file=sys.stderr, flush=True))
+
 
 class Lab:
     """The data of one study, and what its cells share. State: the networks and adversaries made so far.

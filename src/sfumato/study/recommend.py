@@ -148,7 +148,7 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
         chosen=tuple(chosen),
         found=tuple(found),
         proved=_proved_in_words(proofs(study, records).get(best.protection)),
-        not_tried=(*not_tried, *_not_considered(settings)),
+        not_tried=(*not_tried, *_not_considered(settings), *_nothing_learned(study, records, settings)),
     )
 
 
@@ -323,6 +323,7 @@ def _no_recommendation(
         return [
             f"no setting keeps half of what clear images have over guessing, {percent(least)} accuracy",
             *_not_considered(settings),
+            *_nothing_learned(study, records, settings),
         ]
     nearest = min(useful, key=choice.excess)
     assert nearest.risk is not None  # it is known
@@ -336,6 +337,7 @@ def _no_recommendation(
         f"{percent(choice.upper_end(nearest))} (95% confidence, all settings of the study allowed for).",
         *choice.of_attributes(nearest),
         *_not_considered(settings),
+        *_nothing_learned(study, records, settings),
     ]
 
 
@@ -363,6 +365,26 @@ def _not_considered(settings: Sequence[Setting]) -> list[str]:
         for attacks, specs in untried.items()
     ]
     return sentences
+
+
+def _nothing_learned(study: Study, records: Sequence[Record], settings: Sequence[Setting]) -> list[str]:
+    """Settings whose best learner is no better than guessing, in a sentence; empty where there are none.
+
+    A code or a classifier whose training never got anywhere looks as safe as one that hides everything.
+    """
+    chance = guessing(study, records)
+    if chance is None:
+        return []
+    names = [
+        each.protection for each in settings if each.accuracy is not None and each.accuracy.low <= chance
+    ]
+    if not names:
+        return []
+    return [
+        f"Nothing was learned from {', '.join(names)}: the best classifier of what is released may be "
+        f"guessing ({percent(chance)}). Too little is left there, or its training failed: more epochs, or "
+        "more bits of a code, tell which."
+    ]
 
 
 def _with_interval(estimate: Estimate) -> str:

@@ -48,7 +48,7 @@ def run(
         fit: make episodes smaller where the classes are too small for them; see `grid.fitted`.
         force: go on in a folder that holds the run of a study of another name, or of other data; its records
             stay, and its study.json is replaced.
-        progress: see Progress.
+        progress: see Progress; None for silence, Progress.printed() for a line of each cell.
         engine: where cells run; one after the other in this process unless something else is named.
 
     Raises:

@@ -37,6 +37,7 @@ class ProtectionWords:
         release: the kind of what it releases, where its spec says no other; see `release_kind`.
         method: of the module of sfumato.study.trained that trains it where it names no artefact; "" for none.
         defaults: parameter -> its value where a spec has none, in words; "default" for others.
+        leaves: what leaves of an image, in a sentence for somebody who knows no spec.
     """
 
     title: str
@@ -44,36 +45,62 @@ class ProtectionWords:
     release: str = PIXELS
     method: str = ""
     defaults: dict[str, str] = field(default_factory=dict)
+    leaves: str = ""
 
 
 PROTECTIONS = {
-    "none": ProtectionWords("No protection"),
-    "blur": ProtectionWords("Gaussian blur", {"radius": "radius r (pixels)"}),
-    "pixelize": ProtectionWords("Pixelization", {"cell": "side of a cell b (pixels)"}),
-    "gaussian": ProtectionWords("Gaussian noise", {"sigma": "noise σ (grey levels of 255)"}),
+    "none": ProtectionWords(
+        "No protection",
+        leaves="Each image leaves as it is.",
+    ),
+    "blur": ProtectionWords(
+        "Gaussian blur",
+        {"radius": "radius r (pixels)"},
+        leaves="Each image leaves blurred.",
+    ),
+    "pixelize": ProtectionWords(
+        "Pixelization",
+        {"cell": "side of a cell b (pixels)"},
+        leaves="Each image leaves as a mosaic, each cell of which has one colour.",
+    ),
+    "gaussian": ProtectionWords(
+        "Gaussian noise",
+        {"sigma": "noise σ (grey levels of 255)"},
+        leaves="Each image leaves with noise on every pixel.",
+    ),
     "dp-pix": ProtectionWords(
         "DP-Pix",
         {"cell": "side of a cell b (pixels)", "epsilon": "privacy ε", "pixels": "hidden pixels m"},
+        leaves="Each image leaves as a mosaic with noise on every cell.",
     ),
     "dp-pix-gaussian": ProtectionWords(
         "DP-Pix, Gaussian",
         {"cell": "side of a cell b (pixels)", "mu": "privacy μ", "pixels": "hidden pixels m"},
+        leaves="Each image leaves as a mosaic with noise on every cell.",
     ),
-    "block": ProtectionWords("Black block", {"share": "share of the image's side"}),
+    "block": ProtectionWords(
+        "Black block",
+        {"share": "share of the image's side"},
+        leaves="Each image leaves with a black centre.",
+    ),
     "centre-blur": ProtectionWords(
-        "Blurred centre", {"radius": "radius r (pixels)", "share": "share of the image's side"}
+        "Blurred centre",
+        {"radius": "radius r (pixels)", "share": "share of the image's side"},
+        leaves="Each image leaves with a blurred centre.",
     ),
     "mask": ProtectionWords(
         "Learned mask",
         {"keep": "share of pixels kept", "values": "what is shown", "artefact": "mask"},
         method="mask",
         defaults={"values": "hard"},
+        leaves="Of each image those pixels leave that a trained network chooses.",
     ),
     "feature": ProtectionWords(
         "Private feature",
         {"dimension": "numbers released", "noise": "noise ratio r", "artefact": "feature"},
         NUMBERS,
         "feature",
+        leaves="In place of an image a few numbers leave, which a trained network computes, and noise.",
     ),
     "code": ProtectionWords(
         "Code",
@@ -86,9 +113,20 @@ PROTECTIONS = {
         },
         BITS,
         "code",
+        leaves="In place of an image a few bits or numbers leave, which a trained network computes from it.",
     ),
-    "answer": ProtectionWords("The answer alone", {"artefact": "classifier"}, ANSWER, "answer"),
-    "outside": ProtectionWords("Outside tool", {"index": "tool"}),
+    "answer": ProtectionWords(
+        "The answer alone",
+        {"artefact": "classifier"},
+        ANSWER,
+        "answer",
+        leaves="In place of an image the name of its class leaves, by a trained network on the device.",
+    ),
+    "outside": ProtectionWords(
+        "Outside tool",
+        {"index": "tool"},
+        leaves="Each image leaves as another tool made it.",
+    ),
 }
 
 

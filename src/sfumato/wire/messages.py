@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -167,3 +167,32 @@ class AuditLine(_Message):
     label: str | None
     example: str | None
     examples: int
+
+
+class NewKey(_Message):
+    """A key to make: `rate` is requests a minute, `quota` examples stored; null for any number."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Label
+    role: Literal["read", "write", "admin"] = "write"
+    rate: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    quota: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+
+
+class KeyInfo(_Message):
+    """A key of the tenant: what it may do, and until when; never its secret."""
+
+    id: str
+    name: str
+    role: str
+    rate: int | None
+    quota: int | None
+    created: datetime
+    revoked: datetime | None
+
+
+class MadeKey(KeyInfo):
+    """A new key, and its secret, which nothing shows again."""
+
+    secret: str

@@ -15,6 +15,7 @@ from sfumato.cli.train.shared import (
     Size,
     Target,
     app,
+    beside_guessing,
     checkpointed,
     splits,
     stated,
@@ -88,6 +89,6 @@ def classifier(
         accuracy = method.evaluate(model, test, target=target, protection=protection, seed=seed)
     channels, height, width = test.images.shape[1:]
     proved = str(protection.guarantee((channels, height, width)) or "nothing is proved")
-    lines += [f"test: {accuracy}", f"{protection.spec}: {proved}"]
+    lines += [f"test: {accuracy}", beside_guessing(accuracy), f"{protection.spec}: {proved}"]
     stated(out, licence, accuracy)
     tell(out, model.card, lines, as_json=as_json, test=asdict(accuracy), proved=proved)

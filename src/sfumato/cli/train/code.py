@@ -15,6 +15,7 @@ from sfumato.cli.train.shared import (
     Size,
     Target,
     app,
+    beside_guessing,
     checkpointed,
     fitted,
     splits,
@@ -103,6 +104,6 @@ def code(
     protection = Code(str(out), norm=config.norm, noise=config.noise, flip=config.flip)
     channels, height, width = test.images.shape[1:]
     proved = naming_words(protection, (channels, height, width), among=_CANDIDATES)
-    lines = [f"test: {accuracy}", f"proved: {proved}", f"spec: {protection.spec}"]
+    lines = [f"test: {accuracy}", beside_guessing(accuracy), f"proved: {proved}", f"spec: {protection.spec}"]
     stated(out, licence, accuracy)
     tell(out, model.card, lines, as_json=as_json, test=asdict(accuracy), proved=proved, spec=protection.spec)

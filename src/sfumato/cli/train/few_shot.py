@@ -18,6 +18,7 @@ from sfumato.cli.train.shared import (
     Size,
     Target,
     app,
+    beside_guessing,
     checkpointed,
     fitted,
     on_devices,
@@ -167,6 +168,6 @@ def _few_shot(
         each.spec: str(each.guarantee((channels, height, width)) or "nothing is proved")
         for each in protections
     }
-    lines = [str(tested), *(f"{spec}: {words}" for spec, words in proved.items())]
+    lines = [str(tested), beside_guessing(tested), *(f"{spec}: {words}" for spec, words in proved.items())]
     stated(out, licence, tested)
     tell(out, model.card, lines, as_json=as_json, test=asdict(tested), proved=proved)

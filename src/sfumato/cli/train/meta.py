@@ -13,6 +13,8 @@ from sfumato.cli.train.shared import (
     Size,
     Target,
     app,
+    beside_guessing,
+    check_episodes,
     checkpointed,
     fitted,
     splits,
@@ -79,7 +81,7 @@ def meta(
     from dataclasses import asdict, replace
 
     from sfumato import protect
-    from sfumato.episodes import Sampler, Shape
+    from sfumato.episodes import Shape
     from sfumato.errors import ConfigError
     from sfumato.learn import meta as method
     from sfumato.settings import configured, parsed
@@ -118,7 +120,9 @@ def meta(
         # What is meta-learned is tested as it was trained.
         config = replace(config, way=min(config.way, shape.way), shot=min(config.shot, shape.shot))
     else:  # its settings are public, and so are not chosen by the data
-        Sampler(test.label(target), shape)  # fails now, not after training
+        own = Shape(way=config.way, shot=config.shot, queries=config.queries)
+        check_episodes(training, "training", target, own, "--set way=, shot= and queries=")
+        check_episodes(test, "test", target, shape, "--queries, and --set way= and shot=")
     console = stderr()
     with checkpointed(out, "meta-steps", console) as (checkpoint, progress):
         model = method.train(
@@ -134,6 +138,11 @@ def meta(
         model.save(out)
     tested = method.evaluate(model, test, queries=shape.queries, episodes=episodes, target=target, seed=seed)
     promise = method.promise(model.card)
-    lines = [str(tested), promise, f"computed: {model.card['computed']}, {model.card['precision']}"]
+    lines = [
+        str(tested),
+        beside_guessing(tested),
+        promise,
+        f"computed: {model.card['computed']}, {model.card['precision']}",
+    ]
     stated(out, licence, tested)
     tell(out, model.card, lines, as_json=as_json, test=asdict(tested), promise=promise)

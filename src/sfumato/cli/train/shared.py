@@ -145,7 +145,6 @@ def fitted(
         DataError: there are not two classes with two images each to test on.
     """
     from sfumato import episodes
-    from sfumato.errors import DataError
 
     def shape_of(prefix: str) -> "Shape":
         sides = {name: getattr(settings, f"{prefix}{name}") for name in ("way", "shot", "queries")}
@@ -158,12 +157,29 @@ def fitted(
             note(episodes.fitting(subject, before, shape_of(prefix)))
     allowed = episodes.fitted(shape, test.label(target).codes)
     note(episodes.fitting("test", shape, allowed))
-    for subject, part, wanted in (("training", training, shape_of("")), ("test", test, allowed)):
-        try:
-            episodes.Sampler(part.label(target), wanted)  # fails now, not after training
-        except DataError as error:
-            raise DataError(f"{part.name}, {subject} images: {error}") from error
+    check_episodes(training, "training", target, shape_of(""))
+    check_episodes(test, "test", target, allowed)
     return settings, allowed
+
+
+def check_episodes(part: "LabelledImages", subject: str, target: str, shape: "Shape", keys: str = "") -> None:
+    """Raise DataError now, not after the training, where classes are too small; names the split.
+
+    Args:
+        part: images of a split.
+        subject: its name.
+        target: the label whose classes count.
+        shape: of its episodes.
+        keys: where that is set, of a training that is not fitted to its data; "" for others.
+    """
+    from sfumato import episodes
+    from sfumato.errors import DataError
+
+    where = f" ({keys}; a private training is not fitted to its data)" if keys else ""
+    try:
+        episodes.Sampler(part.label(target), shape)
+    except DataError as error:
+        raise DataError(f"{part.name}, {subject} images: {error}{where}") from error
 
 
 def stated(out: Path, licence: str | None, tested: Any = None) -> None:
@@ -178,13 +194,30 @@ def stated(out: Path, licence: str | None, tested: Any = None) -> None:
 
     more: dict[str, Any] = {} if licence is None else {"licence": licence}
     if tested is not None:
-        half = getattr(tested, "half_width", None)
-        low, high = (tested.low, tested.high) if half is None else (tested.mean - half, tested.mean + half)
-        over = "images" if half is None else "episodes"
-        number = getattr(tested, over)
-        more["test"] = {"mean": tested.mean, "low": low, "high": high, "over": over, "number": number}
+        over = "images" if hasattr(tested, "images") else "episodes"
+        low, high, chance = _ends_and_chance(tested)
+        ends = {"mean": tested.mean, "low": low, "high": high, "chance": chance}
+        more["test"] = {**ends, "over": over, "number": getattr(tested, over)}
     if more:
         artefacts.amend(out, **more)
+
+
+def beside_guessing(tested: Any) -> str:
+    """What guessing has in the same test, and whether the test is above it; see `stated`."""
+    low, _, chance = _ends_and_chance(tested)
+    if low > chance:
+        return f"guessing: {100 * chance:.1f}%"
+    return (
+        f"guessing: {100 * chance:.1f}%, which the interval of the test is not above: nothing was learned "
+        "that more images like these would show for sure. Add images, or train for longer"
+    )
+
+
+def _ends_and_chance(tested: Any) -> tuple[float, float, float]:
+    """The 95% interval of an Accuracy, of images or of episodes, and what guessing has."""
+    if hasattr(tested, "images"):
+        return tested.low, tested.high, tested.chance
+    return tested.mean - tested.half_width, tested.mean + tested.half_width, 1 / tested.shape.way
 
 
 def tell(out: Path, card: Mapping[str, Any], lines: Sequence[str], *, as_json: bool, **figures: Any) -> None:

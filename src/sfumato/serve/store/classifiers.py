@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from sfumato.errors import needs_extra
 from sfumato.serve.store import examples as stored
 from sfumato.serve.store.database import Database
 from sfumato.serve.store.errors import NotFoundError
 from sfumato.serve.store.examples import Example
+from sfumato.serve.store.journal import note, note_each
 from sfumato.serve.store.keys import Key
 from sfumato.serve.store.rows import (
     ID,
@@ -32,10 +33,6 @@ from sfumato.wire.messages import AuditLine, ClassifierInfo, ClassSummary, Enrol
 with needs_extra("the store", "serve"):
     from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-Action = Literal[
-    "create classifier", "delete classifier", "enrol", "forget example", "forget class", "forget everything"
-]
-
 
 class Classifiers(Database):
     """Named sets of classes, each for the embeddings of one model; and the log of their changes."""
@@ -48,7 +45,7 @@ class Classifiers(Database):
         conflict = f"there is a classifier {name!r} already: use it, or choose another name"
         with self._conflicts(conflict), self._changing(tenant, by) as connection:
             connection.execute(insert(classifiers).values(tenant=tenant, **row))
-            _note(connection, by, "create classifier", {"examples": 0}, classifier=row["id"])
+            note(connection, by, "create classifier", 0, classifier=row["id"])
         return _classifier(row)
 
     def classifier(self, tenant: str, classifier: str) -> ClassifierInfo:
@@ -72,7 +69,7 @@ class Classifiers(Database):
         with self._forgetting(tenant, by) as connection:
             _lock(connection, tenant, classifier)
             forgotten = _drop(connection, tenant, [classifier])
-            _note(connection, by, "delete classifier", {"examples": forgotten}, classifier=classifier)
+            note(connection, by, "delete classifier", forgotten, classifier=classifier)
         self._drop_indices([classifier])
         return forgotten
 
@@ -134,7 +131,7 @@ class Classifiers(Database):
                 ids = stored.keep(connection, tenant, class_ids, new, by)
                 _grow(connection, tenant, classifier, version=version, dimension=dimension)
                 entries = [{"label": label, "examples": len(each)} for label, each in new.items()]
-                _note(connection, by, "enrol", *entries, classifier=classifier)
+                note_each(connection, by, "enrol", entries, classifier=classifier)
         return {
             label: EnrolledExamples(
                 new=len(ids.get(label, ())),
@@ -184,7 +181,7 @@ class Classifiers(Database):
             gone = {} if left else {"forgotten": version}
             _grow(connection, tenant, classifier, version=version, **gone)
             what = {"classifier": classifier, "label": row.label, "example": example}
-            _note(connection, by, "forget example", {"examples": 1}, **what)
+            note(connection, by, "forget example", 1, **what)
         return 1
 
     def forget_class(self, tenant: str, classifier: str, label: str, *, by: Key) -> int:
@@ -201,8 +198,7 @@ class Classifiers(Database):
             forgotten = connection.execute(gone).rowcount
             connection.execute(delete(classes).where(of(classes, tenant), classes.c.id == there[label].id))
             _grow(connection, tenant, classifier, version=version, forgotten=version)
-            counted = {"examples": forgotten}
-            _note(connection, by, "forget class", counted, classifier=classifier, label=label)
+            note(connection, by, "forget class", forgotten, classifier=classifier, label=label)
         return forgotten
 
     def forget_everything(self, tenant: str, *, by: Key) -> int:
@@ -215,7 +211,7 @@ class Classifiers(Database):
             mine = list(connection.scalars(for_update(query)))
             forgotten = _drop(connection, tenant, mine)
             connection.execute(update(audit).where(of(audit, tenant)).values(label=None))
-            _note(connection, by, "forget everything", {"examples": forgotten})
+            note(connection, by, "forget everything", forgotten)
         self._drop_indices(mine)
         return forgotten
 
@@ -279,12 +275,6 @@ def _lock(connection: Connection, tenant: str, classifier: str) -> Any:
 def _grow(connection: Connection, tenant: str, classifier: str, **values: int) -> None:
     """A classifier was changed: its new version, and with it what else is new."""
     connection.execute(update(classifiers).where(*named(tenant, classifier)).values(**values))
-
-
-def _note(connection: Connection, by: Key, action: Action, *entries: dict[str, Any], **what: str) -> None:
-    """Write entries of the audit log; `what`: columns that are the same in all of them."""
-    row = {"tenant": by.tenant, "time": now(), "key": by.id, "action": action, **what}
-    connection.execute(insert(audit), [row | entry for entry in entries])
 
 
 def _drop(connection: Connection, tenant: str, gone: Sequence[str]) -> int:

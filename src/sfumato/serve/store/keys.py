@@ -10,7 +10,8 @@ from typing import Any, Literal, get_args
 
 from sfumato.errors import ConfigError, needs_extra
 from sfumato.serve.store.database import Database
-from sfumato.serve.store.errors import NotFoundError
+from sfumato.serve.store.errors import ConflictError, NotFoundError, QuotaError
+from sfumato.serve.store.journal import note
 from sfumato.serve.store.rows import ID, check_text, moment, new_id, now
 from sfumato.serve.store.schema import keys, tenants, windows
 
@@ -138,7 +139,14 @@ class Keys(Database):
             return sorted(connection.scalars(select(tenants.c.name)))
 
     def create_key(
-        self, tenant: str, *, role: Role, name: str, rate: int | None = None, quota: int | None = None
+        self,
+        tenant: str,
+        *,
+        role: Role,
+        name: str,
+        rate: int | None = None,
+        quota: int | None = None,
+        by: Key | None = None,
     ) -> tuple[Key, str]:
         """Make a key, and its secret of 256 bits, which nothing can show again.
 
@@ -148,10 +156,12 @@ class Keys(Database):
             name: of the device or person, 1 to 200 characters.
             rate: requests a minute, 1 or more; None for any number.
             quota: examples that may lie in the store by this key, 0 or more; None for any number.
+            by: the key of the tenant that asks for it, for the audit log; None for the operator.
 
         Raises:
             ConfigError: a role, rate or quota that cannot be.
-            NotFoundError: no such tenant.
+            NotFoundError: no such tenant, or `by` is of another.
+            QuotaError: `by` has a limit, which keys that it makes would lift.
         """
         if role not in get_args(Role):
             raise ConfigError(f"role {role!r}: choose one of {', '.join(get_args(Role))}")
@@ -161,16 +171,21 @@ class Keys(Database):
             raise ConfigError(f"quota={quota}: the most examples of a key is 0 or more")
         check_text("tenant", tenant)
         check_text("name of a key", name)
+        if by is not None:
+            _check_maker(by, tenant)
         secret = f"sfumato_{secrets.token_urlsafe(32)}"
+        key_id = f"k-{new_id()}"
         row = {
-            **{"id": f"k-{new_id()}", "tenant": tenant, "role": role, "name": name, "rate": rate},
+            **{"id": key_id, "tenant": tenant, "role": role, "name": name, "rate": rate},
             **{"quota": quota, "created": now(), "revoked": None},
         }
         with self._writing() as connection:
             if connection.scalar(select(tenants.c.name).where(tenants.c.name == tenant)) is None:
                 raise NotFoundError(f"no tenant {tenant!r}: create it first")
             connection.execute(insert(keys).values(hash=_hash(secret), **row))
-            connection.execute(insert(windows).values(key=row["id"], tenant=tenant, started=0.0, used=0))
+            connection.execute(insert(windows).values(key=key_id, tenant=tenant, started=0.0, used=0))
+            if by is not None:
+                note(connection, by, "create key", label=key_id)
         return _key(row), secret
 
     def key(self, secret: str) -> Key | None:
@@ -203,16 +218,30 @@ class Keys(Database):
         with self._reading() as connection:
             return [_key(row) for row in connection.execute(query).mappings()]
 
-    def revoke(self, key_id: str) -> None:
+    def revoke(self, key_id: str, *, by: Key | None = None) -> None:
         """Make a key worthless for good, from the next call on; see `admitted` for other processes.
 
         What it enrolled stays.
+
+        Args:
+            key_id: of any tenant; of that of `by`, where that is said.
+            by: the key that asks for it, for the audit log; None for the operator.
+
+        Raises:
+            NotFoundError: there is no such key.
+            ConflictError: it is `by` itself, without which nobody of the tenant might be left to make keys.
         """
+        if by is not None and by.id == key_id:
+            raise ConflictError("this is the key that asks: revoke it by another key of the role admin")
         with self._writing() as connection:
             revoked = func.coalesce(keys.c.revoked, now())
             revoke = update(keys).where(keys.c.id == key_id).values(revoked=revoked)
+            if by is not None:
+                revoke = revoke.where(keys.c.tenant == by.tenant)
             if not ID.fullmatch(key_id.removeprefix("k-")) or not connection.execute(revoke).rowcount:
                 raise NotFoundError(f"no key {key_id!r}: list those there are")
+            if by is not None:
+                note(connection, by, "revoke key", label=key_id)
         self._admissions.revoke()
 
     def take(self, key: Key) -> float:
@@ -263,6 +292,16 @@ class Keys(Database):
 
 
 _KEY = [column for column in keys.c if column.name != "hash"]
+
+
+def _check_maker(by: Key, tenant: str) -> None:
+    """Raise NotFoundError for a key of another tenant, and QuotaError for one that has a limit itself."""
+    if by.tenant != tenant:
+        raise NotFoundError(f"no key {by.id!r} in this tenant")
+    if by.rate is not None or by.quota is not None:
+        raise QuotaError(
+            "this key has a limit, which keys that it makes would lift: ask who runs the service to make them"
+        )
 
 
 def _hash(secret: str) -> bytes:

@@ -18,6 +18,7 @@ from sfumato.study.estimates import (
 from sfumato.study.frontier import frontier
 from sfumato.study.recommend import Recommendation, recommend
 from sfumato.study.records import Record
+from sfumato.study.vocabulary import PROTECTIONS
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,11 @@ def answers(study: Study, records: Sequence[Record], advice: Recommendation) -> 
     if advice.setting is None:
         return [Answer("What to use", "", (_why(advice), *advice.reasons))]
     return [
-        Answer("What to use", advice.setting.protection, advice.chosen),
+        Answer(
+            "What to use",
+            advice.setting.protection,
+            (*what_leaves(advice.setting.protection), *advice.chosen),
+        ),
         _kept(study, records, advice),
         _found(study, advice),
         Answer("What is proved", "", (_sentence(advice.proved.removeprefix("What is proved: ")),)),
@@ -91,6 +96,15 @@ def _share(estimate: Estimate | None) -> dict[str, float] | None:
     if estimate is None:
         return None
     return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+
+
+def what_leaves(spec: str) -> tuple[str, ...]:
+    """What leaves of an image, for somebody who knows no spec, and that there is a network to do it."""
+    words = PROTECTIONS.get(spec.partition(":")[0])
+    if words is None or not words.leaves:
+        return ()
+    trained = bool(words.method) and "artefact=" not in spec
+    return (words.leaves + " This study trained the network, and kept its file." * trained,)
 
 
 def _why(advice: Recommendation) -> str:

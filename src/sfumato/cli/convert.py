@@ -1,0 +1,45 @@
+"""`sfumato convert`: weights as others publish them become files that are read here."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.files import check_new
+
+
+def convert(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="mtcnn, facenet, mobile-face-net, squeeze-net, lpips-alex, lpips-vgg, lpips-squeeze or "
+            "lpips-heads.",
+        ),
+    ],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE... DST",
+            help="A checkpoint (.pt, .pth, .ckpt, .bin, .safetensors or .npz), of mtcnn pnet, rnet and onet; "
+            "and the .safetensors file to write.",
+        ),
+    ],
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+) -> None:
+    """Convert weights of facenet-pytorch, torchvision or LPIPS into a file that is read here.
+
+    No code in the file is run, and what was written is read back as the network that it is for. Networks of
+    timm and others are read as ONNX instead: see docs/guides/encoder.md.
+    """
+    from sfumato.errors import ConfigError
+    from sfumato.networks import conversion
+
+    if len(files) < 2:
+        raise ConfigError("name the file to convert, and then the .safetensors file to write")
+    *originals, destination = files
+    check_new(destination, force=force)
+    note = conversion.convert(kind, originals, destination)
+    print(f"written: {destination} ({destination.stat().st_size:,} bytes)")
+    if note:
+        print(f"note: {note}")

@@ -1,0 +1,46 @@
+"""The audit log of a tenant: a row for every change, written in the transaction that makes the change."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from sfumato.errors import needs_extra
+from sfumato.serve.store.rows import now
+from sfumato.serve.store.schema import audit
+
+if TYPE_CHECKING:
+    from sfumato.serve.store.keys import Key
+
+with needs_extra("the store", "serve"):
+    from sqlalchemy import Connection, insert
+
+Action = Literal[
+    "create classifier",
+    "delete classifier",
+    "enrol",
+    "forget example",
+    "forget class",
+    "forget everything",
+    "create key",
+    "revoke key",
+]
+
+
+def note(connection: Connection, by: "Key", action: Action, count: int = 0, **what: str) -> None:
+    """Write that a key did something.
+
+    Args:
+        connection: the transaction of the change.
+        by: whose key.
+        action: what was done.
+        count: how many examples it was.
+        what: the classifier, label or example it was done to; of keys, `label` is the id of that key.
+    """
+    note_each(connection, by, action, [{"examples": count}], **what)
+
+
+def note_each(
+    connection: Connection, by: "Key", action: Action, entries: Sequence[dict[str, Any]], **what: str
+) -> None:
+    """Write a row for each entry, which has the columns that are its own; as `note` otherwise."""
+    row = {"tenant": by.tenant, "time": now(), "key": by.id, "action": action, **what}
+    connection.execute(insert(audit), [row | entry for entry in entries])
