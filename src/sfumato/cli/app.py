@@ -32,10 +32,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("demo")(demo.demo)
-app.command("assess")(assess.assess)
 app.command("protect")(protect.protect)
 app.command("export")(export.export)
 app.command("show")(card.show)
+app.add_typer(assess.app, name="assess")
 app.add_typer(audit.app, name="audit")
 app.add_typer(study.app, name="study")
 app.add_typer(train.app, name="train")
