@@ -12,6 +12,7 @@ from sfumato.study import estimates, frontier, recommend, records, report
 
 R = TypeVar("R", bound=Record)
 DRAWN = ("pictures", "embeddings")  # large, and for the report alone
+RISES = 0.005  # of validation accuracy, from which on it is said to rise
 
 
 class Accuracy(Record):
@@ -23,6 +24,19 @@ class Accuracy(Record):
     trained_episodes: int | None = None
     train_seconds: float | None = None
     operations: int | None = None
+    curve: tuple[float, ...] = ()
+
+    @property
+    def rises(self) -> bool | None:
+        """Whether validation still rose when training ended: by more than half a point from the last but one
+
+        quarter of the epochs to the last, in the mean. None where the curve was not kept, or is of few epochs.
+        """
+        quarter = len(self.curve) // 4
+        if not quarter:
+            return None
+        before, last = self.curve[-2 * quarter : -quarter], self.curve[-quarter:]
+        return sum(last) / quarter - sum(before) / quarter > RISES
 
 
 class Guarantee(Record):
@@ -156,6 +170,12 @@ class Study:
         """Of one learner."""
         return self._result("accuracy", Accuracy, protection=protection, learner=learner)
 
+    def accuracies(self, learner: str, protection: str = "none") -> list[Accuracy]:
+        """Of one learner, seed by seed."""
+        found = self._records("accuracy", {"protection": protection, "learner": learner})
+        found.sort(key=lambda record: record.cell.seed)
+        return [self._checked(record, Accuracy) for record in found]
+
     def similarity(self, protection: str, view: str = "released") -> Similarity:
         """Of what is seen of an image."""
         return self._result("similarity", Similarity, protection=protection, view=view)
@@ -187,6 +207,9 @@ class Study:
 
     def _result(self, kind: str, of: type[R], **cell: str) -> R:
         (record,) = self._records(kind, cell)
+        return self._checked(record, of)
+
+    def _checked(self, record: records.Record, of: type[R]) -> R:
         return checked(self.folder / "records" / f"{record.digest}.json", said(record), of)
 
 

@@ -314,7 +314,9 @@ class World:
     @property
     def larger(self) -> list[Model]:
         """DPFE for each set of attributes, from the smallest."""
-        found = [model for model in self.models.values() if (model.part.cut, model.part.variant) == (LAST, "dpfe")]
+        found = [
+            model for model in self.models.values() if (model.part.cut, model.part.variant) == (LAST, "dpfe")
+        ]
         return sorted(found, key=lambda model: model.part.order)
 
     @property
