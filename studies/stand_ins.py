@@ -22,6 +22,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from masks import RECORDS as OF_MASKS
 from masks import Part, study
@@ -89,7 +90,7 @@ def swapped(photograph: Tensor, landmarks: Tensor, other: Tensor, its_landmarks:
     matrix = similarity(landmarks[None], its_landmarks[None])[0].flatten().tolist()
     picture = Image.fromarray(other.permute(1, 2, 0).numpy())
     face = picture.transform((width, height), Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
-    moved = torch.tensor(list(face.getdata())).T.view(-1, height, width).float()
+    moved = torch.from_numpy(np.array(face)).permute(2, 0, 1).float()
     soft = ellipse(landmarks, height, width)  # (H, W), 1 inside and 0 outside
     ours = photograph.float()
     for channel in range(len(moved)):
@@ -115,7 +116,7 @@ def ellipse(landmarks: Tensor, height: int, width: int) -> Tensor:
     inside = (along / (1.35 * length)).square() + (across / (1.05 * length)).square() <= 1
     mask = Image.fromarray(inside.to(torch.uint8).mul(255).numpy())
     blurred = mask.filter(ImageFilter.GaussianBlur(float(length) / 8))
-    return torch.tensor(list(blurred.getdata())).view(height, width) / 255
+    return torch.from_numpy(np.array(blurred)).float() / 255
 
 
 def swaps(every: LabelledImages) -> Tensor:
