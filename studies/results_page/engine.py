@@ -1,6 +1,6 @@
 """Studies of the engine, `sfumato study run`: all that the pages know of its study.json and its records."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -15,12 +15,26 @@ DRAWN = ("pictures", "embeddings")  # large, and for the report alone
 RISES = 0.005  # of validation accuracy, from which on it is said to rise
 
 
+def rises(curve: Sequence[float]) -> bool | None:
+    """Whether validation still rose when training ended: in the mean, over the last quarter of its epochs.
+
+    By more than half a point, against the quarter before. None where the curve was not kept, or is of few epochs.
+    """
+    quarter = len(curve) // 4
+    if not quarter:
+        return None
+    before, last = curve[-2 * quarter : -quarter], curve[-quarter:]
+    return sum(last) / quarter - sum(before) / quarter > RISES
+
+
 class Accuracy(Record):
     """Of one learner under one protection; `half_width` is that of the 95% interval over episodes."""
 
     accuracy: float
     half_width: float
     accuracy_1_shot: float | None = None
+    accuracy_20_way_5_shot: float | None = None
+    accuracy_20_way_1_shot: float | None = None
     trained_episodes: int | None = None
     train_seconds: float | None = None
     operations: int | None = None
@@ -28,15 +42,8 @@ class Accuracy(Record):
 
     @property
     def rises(self) -> bool | None:
-        """Whether validation still rose when training ended: by more than half a point from the last but one
-
-        quarter of the epochs to the last, in the mean. None where the curve was not kept, or is of few epochs.
-        """
-        quarter = len(self.curve) // 4
-        if not quarter:
-            return None
-        before, last = self.curve[-2 * quarter : -quarter], self.curve[-quarter:]
-        return sum(last) / quarter - sum(before) / quarter > RISES
+        """See the function."""
+        return rises(self.curve)
 
 
 class Guarantee(Record):

@@ -6,8 +6,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from results_page.engine import Accuracy, Similarity, Study, study
-from results_page.reading import Record, read
+from results_page.engine import Accuracy, Similarity, Study, rises, study
+from results_page.reading import RESULTS, Record, read
 from sfumato import protect
 from sfumato.learn import few_shot
 from sfumato.study.estimates import Estimate
@@ -331,6 +331,45 @@ class Ranges(Record):
         return sum(sum(each.seconds.alone.values()) + each.seconds.together for each in self.ranges)
 
 
+class Error(Record):
+    """How often the wrong character is named, over tasks."""
+
+    error: float
+    half_width: float
+
+    @property
+    def words(self) -> str:
+        """With half its 95% interval, in %."""
+        return f"{100 * self.error:.1f} ± {100 * self.half_width:.1f}"
+
+
+class LakeTraining(Record):
+    """Of the network."""
+
+    pretraining_steps: int
+    episodes: int
+    curve: tuple[float, ...]
+
+
+class Lake(Record):
+    """The record of studies/lake.py."""
+
+    tasks: int
+    training: LakeTraining
+    one_place: Error
+    nine_places: Error
+
+    @property
+    def rises(self) -> bool:
+        """See engine.rises."""
+        return bool(rises(self.training.curve))
+
+
+def lake() -> Lake | None:
+    """The record; None where it is not there."""
+    return read("lake.json", Lake) if (RESULTS / "lake.json").exists() else None
+
+
 def values() -> dict[str, Any]:
     """What templates may use."""
     return {
@@ -341,5 +380,6 @@ def values() -> dict[str, Any]:
         "lowest_ssim": lowest_ssim,
         "adversaries": adversaries,
         "transferred": transferred,
+        "lake": lake(),
         "ranges": read("ranges.json", Ranges),
     }
