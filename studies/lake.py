@@ -1,6 +1,6 @@
 """One-shot classification within an alphabet, the task of Lake, Salakhutdinov & Tenenbaum 2015, by prototypes.
 
-    python studies/lake.py            # some ten minutes on one core; stopped, it goes on
+    python studies/lake.py            # less than an hour on one core; stopped, it goes on
     python studies/lake.py --small    # settings too small to learn, to try it out
 
 A task is 20 characters of one alphabet and two people who drew it: one image of each character by the one is known,
@@ -44,12 +44,12 @@ TRAINING = FewShotConfig(
     way=60,
     shot=1,
     queries=5,
-    epochs=36,
-    pretraining_epochs=24,
-    episodes_per_epoch=50,
-    patience=12,
+    epochs=90,
+    pretraining_epochs=60,
+    episodes_per_epoch=100,
+    patience=20,
     learning_rate=2e-3,
-    halve_every=8,
+    halve_every=18,
     shifts=3,
     validation_way=20,
     validation_shot=1,
