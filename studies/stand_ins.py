@@ -34,6 +34,7 @@ import sfumato
 from sfumato import data, images
 from sfumato.attack.faces import FaceFinder
 from sfumato.data import LabelledImages
+from sfumato.errors import DataError
 from sfumato.networks import MTCNN
 from sfumato.networks.alignment import similarity
 from sfumato.study.records import write_json
@@ -57,7 +58,12 @@ def k_same(photographs: Tensor, people: Tensor, k: int) -> Tensor:
         photographs: faces in one place.
         people: (N,) int64, who is on each.
         k: at most as many as there are people.
+
+    Raises:
+        DataError: there are fewer people.
     """
+    if (there := len(people.unique())) < k:
+        raise DataError(f"k={k}: there are {there} people: choose a smaller k, or add photographs of others")
     grey = functional.adaptive_avg_pool2d(photographs.float().mean(1, keepdim=True), COMPARED).flatten(1)
     left = torch.ones(len(photographs), dtype=torch.bool)
     groups: list[Tensor] = []

@@ -8,6 +8,7 @@ import torch
 
 from sfumato.data.labelled import LabelledImages, label_of
 from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import DataError
 from sfumato.protect import parse
 
 PEOPLE = torch.arange(7).repeat_interleave(3)  # three photographs each
@@ -28,6 +29,11 @@ def test_what_is_averaged_is_the_same_for_k_people_and_the_mean_of_them(photogra
         rows = groups == group
         assert len(PEOPLE[rows].unique()) >= k
         assert torch.equal(made[rows][0], photographs[rows].float().mean(0).round().to(torch.uint8))
+
+
+def test_more_people_than_there_are_cannot_be_averaged(photographs: torch.Tensor):
+    with pytest.raises(DataError, match="k=8: there are 7 people: choose a smaller k"):
+        stand_ins.k_same(photographs, PEOPLE, 8)
 
 
 def test_the_nearest_photographs_of_others_are_averaged():
