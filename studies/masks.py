@@ -220,11 +220,22 @@ def train(part: Part, splits: dict[str, LabelledImages], config: MaskConfig, pat
     return model.card
 
 
-def study(part: Part) -> dict[str, Any]:
-    """Run the study of one target and seed, and return what it found of each setting, by its name."""
+def with_masks(part: Part) -> dict[str, str]:
+    """The protections of the study of one target and seed: spec -> its name."""
+    masks = {f"mask:artefact={path}": name for name, _, path in part.masks()}
+    shapes = {f"{spec},values=shape": f"shape of {name}" for spec, name in masks.items() if name == SHAPED}
+    return {spec: spec for spec in CLASSICAL} | masks | shapes
+
+
+def study(part: Part, named: dict[str, str], beside: str = "") -> dict[str, Any]:
+    """Run a study of one target and seed, and return what it found of each setting, by its name.
+
+    Args:
+        part: see Part.
+        named: its protections: spec -> name.
+        beside: what tells its folder from that of the study of the masks.
+    """
     world = WORLDS[part.world]
-    named = {f"mask:artefact={path}": name for name, _, path in part.masks()}
-    named |= {f"{spec},values=shape": f"shape of {name}" for spec, name in named.items() if name == SHAPED}
     task: dict[str, Any] = {"target": part.target}
     measures = ["ssim", "psnr"]
     if part.task.classes:
@@ -236,7 +247,7 @@ def study(part: Part) -> dict[str, Any]:
         title: {json.dumps(f"Masks on {part.world}: {part.target}")}
         data: {json.dumps(world.source)}
         task: {json.dumps(task)}
-        protections: {json.dumps([*CLASSICAL, *named])}
+        protections: {json.dumps(list(named))}
         learners: [classifier-clean, classifier-protected, classifier-shape]
         attacks: {json.dumps(ATTACKS if world.sensitive else [])}
         measures: {json.dumps(measures)}
@@ -248,10 +259,10 @@ def study(part: Part) -> dict[str, Any]:
     if world.adversary:
         small = ", steps: 2, adaptive_steps: 1, batch: 8, gallery: 2, probes: 2"
         settings += f"    adversary: {{{small[2:] if part.small else world.adversary}}}\n"
-    file = part.folder / f"{part.name}.yaml"
+    file = part.folder / f"{part.name}{beside}.yaml"
     with whole(file) as temporary:
         temporary.write_text(settings, encoding="utf-8")
-    directory = part.folder / part.name
+    directory = part.folder / f"{part.name}{beside}"
     # All parts of a world share what they measured: who somebody is does not depend on what he is asked for.
     for shared in ("records", "models"):
         if not (directory / shared).exists():
@@ -312,7 +323,7 @@ def measure(part: Part) -> dict[str, Any]:
     """Masks, study and ground truth of one target and seed, or that there is nothing to keep: `unlearned`."""
     splits = part.load()
     cards = {name: train(part, splits, config, path) for name, config, path in part.masks()}
-    settings = study(part)
+    settings = study(part, with_masks(part))
     about = {
         "world": part.world,
         "target": part.target,

@@ -1,6 +1,6 @@
 """Studies of the engine, `sfumato study run`: all that the pages know of its study.json and its records."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -12,6 +12,19 @@ from sfumato.study import estimates, frontier, recommend, records, report
 
 R = TypeVar("R", bound=Record)
 DRAWN = ("pictures", "embeddings")  # large, and for the report alone
+RISES = 0.005  # of validation accuracy, from which on it is said to rise
+
+
+def rises(curve: Sequence[float]) -> bool | None:
+    """Whether validation still rose when training ended: in the mean, over the last quarter of its epochs.
+
+    By more than half a point, against the quarter before. None where the curve was not kept, or is of few epochs.
+    """
+    quarter = len(curve) // 4
+    if not quarter:
+        return None
+    before, last = curve[-2 * quarter : -quarter], curve[-quarter:]
+    return sum(last) / quarter - sum(before) / quarter > RISES
 
 
 class Accuracy(Record):
@@ -20,9 +33,17 @@ class Accuracy(Record):
     accuracy: float
     half_width: float
     accuracy_1_shot: float | None = None
+    accuracy_20_way_5_shot: float | None = None
+    accuracy_20_way_1_shot: float | None = None
     trained_episodes: int | None = None
     train_seconds: float | None = None
     operations: int | None = None
+    curve: tuple[float, ...] = ()
+
+    @property
+    def rises(self) -> bool | None:
+        """See the function."""
+        return rises(self.curve)
 
 
 class Guarantee(Record):
@@ -156,6 +177,12 @@ class Study:
         """Of one learner."""
         return self._result("accuracy", Accuracy, protection=protection, learner=learner)
 
+    def accuracies(self, learner: str, protection: str = "none") -> list[Accuracy]:
+        """Of one learner, seed by seed."""
+        found = self._records("accuracy", {"protection": protection, "learner": learner})
+        found.sort(key=lambda record: record.cell.seed)
+        return [self._checked(record, Accuracy) for record in found]
+
     def similarity(self, protection: str, view: str = "released") -> Similarity:
         """Of what is seen of an image."""
         return self._result("similarity", Similarity, protection=protection, view=view)
@@ -187,6 +214,9 @@ class Study:
 
     def _result(self, kind: str, of: type[R], **cell: str) -> R:
         (record,) = self._records(kind, cell)
+        return self._checked(record, of)
+
+    def _checked(self, record: records.Record, of: type[R]) -> R:
         return checked(self.folder / "records" / f"{record.digest}.json", said(record), of)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from results_page.reading import ROOT, Record, read, read_all
-from sfumato.assess.log_rank import superior
+from sfumato.assess.log_rank import normal_anonymity, superior
 
 WORLDS = ("faces", "lfw", "celeba")
 CUTS = ("conv4_2", "conv5_1", "conv6_1", "conv7")
@@ -25,6 +25,20 @@ class Beyond(Record):
     mean: float
     deviation: float
     beyond: dict[str, float]
+    identities: int
+    beyond_a_tenth: float | None = None
+    nearest_neighbour_error: float | None = None
+
+    @property
+    def tenth(self) -> float | None:
+        """How often the right person is not in the first tenth of the guesses; None where nobody counted."""
+        counted = self.beyond.get(str(self.identities // 10))
+        return counted if self.beyond_a_tenth is None else self.beyond_a_tenth
+
+    @property
+    def tenth_if_normal(self) -> float:
+        """The same as the paper states it, from mean and deviation (Sec. 6.2)."""
+        return normal_anonymity(self.mean, self.deviation, 0.1)
 
     @property
     def first(self) -> float:
@@ -135,6 +149,29 @@ class Betas(Record):
 
 
 @dataclass(frozen=True)
+class Ranks:
+    """Rank statistics of one model at one amount of noise, over seeds, against the strongest adversary."""
+
+    points: list[Point]
+
+    @property
+    def ratio(self) -> float:
+        """Of the noise."""
+        return self.points[0].ratio
+
+    @property
+    def worst(self) -> list[Beyond]:
+        """Seed by seed."""
+        return [point.worst for point in self.points]
+
+    @property
+    def nearest(self) -> list[float]:
+        """How often the nearest known feature is of another person."""
+        errors = [point.adversaries["density"].nearest_neighbour_error for point in self.points]
+        return [error for error in errors if error is not None]
+
+
+@dataclass(frozen=True)
 class Model:
     """One model over seeds; figures are lists over them, without noise where no point is named."""
 
@@ -200,6 +237,11 @@ class Model:
             )
             for points in zip(*(run.curve for run in self.runs), strict=True)
         ]
+
+    @property
+    def ranks(self) -> list[Ranks]:
+        """Of each amount of noise."""
+        return [Ranks(list(points)) for points in zip(*(run.curve for run in self.runs), strict=True)]
 
     @property
     def devices(self) -> list[Device]:
@@ -269,6 +311,25 @@ class World:
         """A higher cut over the one below it."""
         return [self._over(("dpfe", high), ("dpfe", low)) for low, high in pairwise(CUTS)]
 
+    @property
+    def larger(self) -> list[Model]:
+        """DPFE for each set of attributes, from the smallest."""
+        found = [
+            model for model in self.models.values() if (model.part.cut, model.part.variant) == (LAST, "dpfe")
+        ]
+        return sorted(found, key=lambda model: model.part.order)
+
+    @property
+    def falls(self) -> bool:
+        """Whether privacy falls with each attribute that is added."""
+        means = [statistics.mean(model.privacy) for model in self.larger]
+        return all(more > less for more, less in pairwise(means))
+
+    @property
+    def mean_ranks(self) -> list[float]:
+        """Of DPFE, at each amount of noise."""
+        return [statistics.mean(each.mean for each in ranks.worst) for ranks in self.model("dpfe").ranks]
+
     def _over(self, ours: tuple[str, str], theirs: tuple[str, str]) -> Superiority:
         mine, other = self.model(*ours), self.model(*theirs)
         others = {run.seed: run for run in other.runs}
@@ -310,6 +371,32 @@ class World:
         figure.savefig(ROOT / "docs" / "images" / f"features-{self.name}.png", metadata={"Software": None})
 
 
+@dataclass(frozen=True)
+class Statement:
+    """The paper's statement from mean and deviation, beside what is counted, where somebody counted."""
+
+    stated: list[float]
+    counted: list[float]
+
+    @property
+    def over(self) -> list[float]:
+        """How much more is stated than counted."""
+        return [stated - counted for stated, counted in zip(self.stated, self.counted, strict=True)]
+
+
+def statement(worlds: list[World]) -> Statement:
+    """Of all models, seeds and amounts of noise."""
+    found = [
+        worst
+        for world in worlds
+        for model in world.models.values()
+        for run in model.runs
+        for worst in (point.worst for point in run.curve)
+    ]
+    pairs = [(each.tenth_if_normal, each.tenth) for each in found if each.tenth is not None]
+    return Statement([stated for stated, _ in pairs], [counted for _, counted in pairs])
+
+
 def values() -> dict[str, Any]:
     """What templates may use."""
     worlds = []
@@ -320,4 +407,9 @@ def values() -> dict[str, Any]:
         if models:
             betas = read(f"features/{name}-betas.json", Betas)
             worlds.append(World(name, {part: Model(runs) for part, runs in models.items()}, betas))
-    return {"feature_worlds": worlds, "cuts": CUTS, "variants": VARIANTS}
+    return {
+        "feature_worlds": worlds,
+        "feature_statement": statement(worlds),
+        "cuts": CUTS,
+        "variants": VARIANTS,
+    }

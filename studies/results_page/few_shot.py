@@ -1,11 +1,13 @@
 """Few-shot studies: three models on protected images, resolution, other settings than the trained one, adversaries."""
 
+import statistics
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
-from results_page.engine import Accuracy, Similarity, Study, study
-from results_page.reading import Record, read
+from results_page.engine import Accuracy, Similarity, Study, rises, study
+from results_page.reading import RESULTS, Record, read
 from sfumato import protect
 from sfumato.learn import few_shot
 from sfumato.study.estimates import Estimate
@@ -51,6 +53,78 @@ def three_models(studied: Study) -> list[Models]:
         )
         for spec in studied.specs
     ]
+
+
+def lowest_ssim(rows: list[Models]) -> dict[str, float]:
+    """Obfuscation -> the lowest SSIM of its settings to the originals."""
+    found: dict[str, float] = {}
+    for row in rows:
+        kind = row.spec.partition(":")[0]
+        found[kind] = min(row.released.ssim, found.get(kind, 1.0))
+    return found
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A protection with cells of several sizes, b, over seeds: is one of them the best?"""
+
+    studied: Study
+    kind: str
+
+    @cached_property
+    def rows(self) -> dict[int, list[Accuracy]]:
+        """Size of the cells -> accuracy of the model trained on them, seed by seed."""
+        specs = [spec for spec in self.studied.specs if spec.startswith(f"{self.kind}:")]
+        return {protect.parse(spec).cell: self.studied.accuracies("protected", spec) for spec in specs}
+
+    @cached_property
+    def values(self) -> dict[int, list[float]]:
+        """The accuracies alone."""
+        return {cell: [each.accuracy for each in found] for cell, found in self.rows.items()}
+
+    @property
+    def means(self) -> list[float]:
+        """Over seeds, by size."""
+        return [statistics.mean(found) for found in self.values.values()]
+
+    @property
+    def best(self) -> int:
+        """The size of the highest mean."""
+        return max(self.values, key=lambda cell: statistics.mean(self.values[cell]))
+
+    @property
+    def inside(self) -> bool:
+        """Whether the best size is neither the smallest nor the largest."""
+        return self.best not in (min(self.values), max(self.values))
+
+    @property
+    def falls(self) -> bool:
+        """Whether accuracy falls with every larger size."""
+        return all(higher > lower for higher, lower in pairwise(self.means))
+
+    @property
+    def seeds(self) -> int:
+        """How many there are."""
+        return len(next(iter(self.rows.values())))
+
+    @property
+    def rising(self) -> tuple[int, int]:
+        """How many trainings ended while validation still rose, and of how many the curve was kept."""
+        known = [each.rises for found in self.rows.values() for each in found if each.rises is not None]
+        return sum(known), len(known)
+
+
+SIZES = {"Omniglot": "omniglot-dp-pix", "LFW": "lfw-dp-pix", "Caltech-101": "caltech101-dp-pix"}
+
+
+def sizes(kind: str) -> dict[str, Sizes]:
+    """Of each data set whose study is done."""
+    done = {data: study(name) for data, name in SIZES.items()}
+    return {
+        data: found
+        for data, studied in done.items()
+        if studied is not None and (found := Sizes(studied, kind)).rows
+    }
 
 
 @dataclass(frozen=True)
@@ -142,6 +216,14 @@ class Adversaries:
         """The stronger of the paper's: static, on released and on denoised images."""
         made = [self.studied.top1(self.spec, VIEWS[view][0]) for view in ("released", "denoised")]
         return max((each for each in made if each), key=lambda each: each.value)
+
+    @property
+    def risen(self) -> float | None:
+        """How much more the paper's static adversary names after the denoiser; None where it did not run."""
+        released, denoised = (
+            self.studied.top1(self.spec, VIEWS[view][0]) for view in ("released", "denoised")
+        )
+        return None if released is None or denoised is None else denoised.value - released.value
 
     @property
     def shown(self) -> list[str]:
@@ -249,13 +331,55 @@ class Ranges(Record):
         return sum(sum(each.seconds.alone.values()) + each.seconds.together for each in self.ranges)
 
 
+class Error(Record):
+    """How often the wrong character is named, over tasks."""
+
+    error: float
+    half_width: float
+
+    @property
+    def words(self) -> str:
+        """With half its 95% interval, in %."""
+        return f"{100 * self.error:.1f} ± {100 * self.half_width:.1f}"
+
+
+class LakeTraining(Record):
+    """Of the network."""
+
+    pretraining_steps: int
+    episodes: int
+    curve: tuple[float, ...]
+
+
+class Lake(Record):
+    """The record of studies/lake.py."""
+
+    tasks: int
+    training: LakeTraining
+    one_place: Error
+    nine_places: Error
+
+    @property
+    def rises(self) -> bool:
+        """See engine.rises."""
+        return bool(rises(self.training.curve))
+
+
+def lake() -> Lake | None:
+    """The record; None where it is not there."""
+    return read("lake.json", Lake) if (RESULTS / "lake.json").exists() else None
+
+
 def values() -> dict[str, Any]:
     """What templates may use."""
     return {
         "study": study,
         "three_models": three_models,
         "resolutions": resolutions,
+        "sizes": sizes,
+        "lowest_ssim": lowest_ssim,
         "adversaries": adversaries,
         "transferred": transferred,
+        "lake": lake(),
         "ranges": read("ranges.json", Ranges),
     }

@@ -49,6 +49,7 @@ class Shown(Record):
 
     of_it: float
     of_shown: float
+    of_image: float
 
 
 class Setting(Record):
@@ -201,6 +202,16 @@ class Task:
         ours = statistics.mean(figure(name))
         return [rival for rival in self.rivals(name) if statistics.mean(figure(rival)) <= ours]
 
+    def as_hidden(self, name: str) -> list[str]:
+        """The classical obfuscations whose strongest adversary names no more people than a setting's."""
+        ours = statistics.mean(self.strongest(name))
+        return [rival for rival in self.classical if statistics.mean(self.strongest(rival)) <= ours]
+
+    def lead(self, name: str) -> float | None:
+        """How far its accuracy is above the best classical one that is as hidden; None where none is."""
+        rivals = [self.classical[rival] for rival in self.as_hidden(name)]
+        return statistics.mean(self.accuracy(name)) - max(rivals) if rivals else None
+
     def apart(self, of: str, name: str, other: str) -> list[float]:
         """By how much one setting's `similarity`, or `strongest` adversary, is below another's."""
         figure = getattr(self, of)
@@ -234,6 +245,11 @@ class Held:
         """Tasks in which no classical obfuscation is as accurate."""
         return sum(not task.rivals(f"adversarial {self.keep}") for task in self.tasks)
 
+    @property
+    def leads(self) -> list[float | None]:
+        """See Task.lead, of each task of which it is known who is in the images."""
+        return [task.lead(f"adversarial {self.keep}") for task in self.tasks if task.attacked]
+
     def lower(self, of: str) -> tuple[int, int]:
         """In how many pairs `strongest` or `similarity` is below that of the mask without adversary; of how many."""
         pairs = [
@@ -245,16 +261,22 @@ class Held:
         return sum(pairs), len(pairs)
 
 
-def values() -> dict[str, Any]:
-    """What templates may use."""
-    records = read_all("masks/*.json", Measured)
-    tasks = [
+def of_tasks(folder: str) -> list[Task]:
+    """The records of a folder, task by task; a task may have none."""
+    records = read_all(f"{folder}/*.json", Measured)
+    return [
         Task(world, target, [each for each in records if (each.world, each.target) == (world, target)])
         for world, target in TASKS
     ]
+
+
+def values() -> dict[str, Any]:
+    """What templates may use."""
+    tasks = of_tasks("masks")
     learned = [task for task in tasks if not task.unlearned]
     return {
         "mask_tasks": tasks,
         "learned_masks": learned,
+        "stand_ins": [task for task in of_tasks("stand-ins") if task.records],
         "masks_held": {keep: Held(learned, keep) for keep in ("0.25", "0.1")},
     }

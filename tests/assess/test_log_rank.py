@@ -1,6 +1,7 @@
 """Log-rank privacy: exact ranks, a density that agrees with a slow one, and what blind guessing has."""
 
 import math
+import statistics
 from itertools import permutations
 
 import numpy as np
@@ -17,6 +18,7 @@ from sfumato.assess.log_rank import (
     judge_features,
     log_ranks,
     nearest_neighbour_error,
+    normal_anonymity,
     superior,
 )
 from sfumato.errors import ConfigError, DataError
@@ -367,3 +369,27 @@ def test_curves_that_cannot_be_compared_are_refused():
         superior([], [(0.5, 0.2)])
     with pytest.raises(DataError, match="all numbers"):
         superior([(math.nan, 0.1)], [(0.5, 0.2)])
+
+
+def test_the_papers_statement_is_the_tail_of_a_normal_distribution():
+    # Sec. 6.2: mean 0.3 and deviation 0.25 of r / c. The paper writes 0.88; one minus Φ(-0.8) is 0.788.
+    exact = statistics.NormalDist(0.3, 0.25).cdf(0.5)
+    assert normal_anonymity(0.3, 0.25, 0.1) == pytest.approx(exact, rel=1e-9)
+    assert exact == pytest.approx(0.788, abs=5e-4)
+
+
+def test_beyond_a_tenth_is_counted_and_not_taken_from_a_normal_distribution():
+    # Of 20 identities the first two guesses are the first tenth: ranks 1, 2, 3, 20 of four features.
+    scores = torch.zeros(4, 20)
+    for row, rank in enumerate((1, 2, 3, 20)):
+        scores[row] = torch.arange(20, 0, -1).float()
+        scores[row] = scores[row].roll(-(rank - 1))
+    result = judge(scores, torch.zeros(4, dtype=torch.int64))
+    assert result.mean * 20 == pytest.approx((1 + 2 + 3 + 20) / 4)
+    assert result.beyond_a_tenth == 0.5
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1])
+def test_a_share_of_identities_is_from_0_to_1(share: float):
+    with pytest.raises(ConfigError, match="share"):
+        normal_anonymity(0.3, 0.2, share)

@@ -488,6 +488,44 @@ def test_the_last_maps_are_about_as_large_as_at_full_resolution(encoder, cell):
     assert model.encoder(seen).shape == (1, 64 * side**2 if encoder == "conv4" else 512)
 
 
+HALF = FewShotConfig(encoder="resnet12", widths=(32, 64, 128, 256), denoiser_depth=None)
+
+
+def test_half_the_widths_of_resnet12_make_about_a_quarter_of_the_operations():
+    full = few_shot.operations(untrained("none", replace(HALF, widths=None), channels=3), (3, 84, 84))
+    half = few_shot.operations(untrained("none", HALF, channels=3), (3, 84, 84))
+    assert 0.24 < half / full < 0.27  # the first convolution's inputs are not halved
+
+
+def test_a_network_of_other_widths_is_read_as_it_was_written(small_glyphs, tmp_path):
+    config = replace(TINY, encoder="resnet12", widths=(2, 3, 4, 5), denoiser_depth=None, epochs=1)
+    model = train(small_glyphs, "none", config)
+    model.save(tmp_path / "m.safetensors")
+    again = few_shot.load(tmp_path / "m.safetensors")
+    images = small_glyphs.images[:3]
+    assert model.embed(images).shape == (3, 5)
+    assert torch.equal(again.embed(images), model.embed(images))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"widths": (32, 64, 128, 256)}, "they are of resnet12, and the encoder is conv4: leave them out"),
+        ({"encoder": "resnet12", "widths": (32, 64)}, "four numbers of at least 1, such as 32, 64, 128, 256"),
+        ({"encoder": "resnet12", "widths": (0, 1, 1, 1)}, "four numbers of at least 1"),
+    ],
+)
+def test_widths_that_no_encoder_has_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        FewShotConfig(**settings)
+
+
+def test_the_card_has_the_validation_curve_of_which_the_best_epoch_is_kept(small_glyphs):
+    card = train(small_glyphs).card
+    assert len(card["curve"]) == card["epochs"]
+    assert max(card["curve"]) == card["validation_accuracy"]
+
+
 def test_operations_are_those_of_a_count_by_hand():
     # A 3x3 convolution from i to o filters makes 9 * i * o of each of the places it is applied to.
     def convolution(side, inputs, outputs):

@@ -292,11 +292,14 @@ def test_other_shots_test_the_same_models(finished, tmp_path):
         kept = [records[f"{one['digest']}.json"] for one in listed if one["kind"] == "accuracy"]
         return {one["cell"]["protection"]: one["result"] for one in kept}
 
-    both, one_shot = tested(other_shots=[1]), tested(shot=1)
+    both, one_shot = tested(other_shots=[1], other_ways=[2]), tested(shot=1)
+    pairs = tested(way=2)
     assert set(both) == {"none", "blur:radius=1"}
     for spec, result in both.items():
         assert result["accuracy_1_shot"] == one_shot[spec]["accuracy"]
         assert result["half_width_1_shot"] == one_shot[spec]["half_width"]
+        assert result["accuracy_2_way_2_shot"] == pairs[spec]["accuracy"]
+        assert {"accuracy_2_way_1_shot", "half_width_2_way_1_shot"} <= set(result)
     assert set((directory / "models").iterdir()) == models
 
 

@@ -110,6 +110,7 @@ class LogRank:
         guessing: what blind guessing has, ln(c!) / (c ln c).
         mean, deviation: of r / c; blind guessing has (c + 1) / 2c and about 0.29.
         beyond: k -> how often the right identity is not among the k best: k-anonymity as the paper reads it.
+        beyond_a_tenth: how often r is above c / 10, counted; compare normal_anonymity.
         nearest_neighbour_error: how often the nearest feature is of another identity; None if not measured.
         features, identities: N and c.
     """
@@ -123,6 +124,7 @@ class LogRank:
     beyond: Mapping[int, float]
     features: int
     identities: int
+    beyond_a_tenth: float
     nearest_neighbour_error: float | None = None
 
     def __str__(self) -> str:
@@ -131,6 +133,28 @@ class LogRank:
             f"{self.guessing:.3f}); {100 * self.beyond[10]:.1f}% beyond the 10 best "
             f"({self.features:,} features, {self.identities:,} identities)"
         )
+
+
+def normal_anonymity(mean: float, deviation: float, share: float) -> float:
+    """With what chance more than a share of the identities is likelier, IF r / c were normal.
+
+    The (ε, δ)-like statement of Sec. 6.2, whose ε is `share` and whose δ is what is missing to 1. It is no
+    guarantee: ranks are not normal, small ones being the more frequent, and it is an average over features.
+    `Ranks.beyond` counts instead. (The paper has 0.88 for a mean of 0.3, a deviation of 0.25 and a share of
+    0.1; it is 0.79.)
+
+    Args:
+        mean, deviation: of r / c.
+        share: of the identities, 0 to 1.
+
+    Raises:
+        ConfigError: a share that is none.
+    """
+    if not 0 <= share <= 1:
+        raise ConfigError(f"share={share:g}: from 0 to 1, of the identities")
+    if deviation == 0:
+        return float(mean > share)
+    return 0.5 * math.erfc((share - mean) / (deviation * math.sqrt(2)))
 
 
 def guessing(identities: int) -> float:
@@ -339,6 +363,7 @@ def _result(ranks: Ranks, identities: Tensor) -> LogRank:
         beyond={k: ranks.beyond(k) for k in BEYOND},
         features=count,
         identities=c,
+        beyond_a_tenth=ranks.beyond(c // 10),
     )
 
 

@@ -34,11 +34,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("demo")(demo.demo)
-app.command("assess")(assess.assess)
 app.command("protect")(protect.protect)
 app.command("export")(export.export)
 app.command("show")(card.show)
 app.command("convert")(convert.convert)
+app.add_typer(assess.app, name="assess")
 app.add_typer(audit.app, name="audit")
 app.add_typer(attack.app, name="attack")
 app.add_typer(study.app, name="study")

@@ -39,3 +39,30 @@ def read(source: str, *, size: int | None = None, strict: bool = False, **settin
     loaded = load(source, strict=strict, **({} if size is None else {"size": size}), **settings)
     note(loaded.skipped_in_words)
     return loaded
+
+
+def of_shape(source: str, shape: tuple[int, int, int], *, strict: bool) -> "LabelledImages":
+    """The data of a source at a model's (C, H, W). Raises ConfigError where it has another shape."""
+    from sfumato.errors import ConfigError
+
+    images = read(source, size=shape[1], strict=strict)
+    if tuple(images.images.shape[1:]) != tuple(shape):
+        raise ConfigError(
+            f"{source}: images of {'x'.join(map(str, images.images.shape[1:]))}, and the model takes "
+            f"{'x'.join(map(str, shape))}: name others"
+        )
+    return images
+
+
+def of_split(
+    source: str, shape: tuple[int, int, int], *, label: str, split: str, split_by: str | None, strict: bool
+) -> "LabelledImages":
+    """The images of one split, or of all where that is "all", at a model's (C, H, W)."""
+    from sfumato.data.splitting import suited
+
+    images = of_shape(source, shape, strict=strict)
+    if split == "all":
+        return images
+    images, words = suited(images, target=label, sensitive=None, episodic=True, split_by=split_by)
+    note(words)
+    return images.split(split)

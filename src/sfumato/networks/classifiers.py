@@ -1,6 +1,6 @@
 """Networks from images to classes, by the names that settings and cards have for them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import torch
@@ -56,19 +56,36 @@ def check_network(name: str, known: Iterable[str], *, what: str) -> None:
         )
 
 
-def make_encoder(name: str, channels: int, *, pools: int = 4) -> nn.Module:
+def check_widths(name: str, widths: Sequence[int] | None) -> None:
+    """Raise ConfigError unless an encoder can have these widths; None, for its own, is for every one."""
+    if widths is None:
+        return
+    if name != "resnet12":
+        raise ConfigError(
+            f"widths={list(widths)}: they are of resnet12, and the encoder is {name}: leave them out"
+        )
+    if len(widths) != 4 or min(widths) < 1:
+        raise ConfigError(f"widths={list(widths)}: four numbers of at least 1, such as 32, 64, 128, 256")
+
+
+def make_encoder(
+    name: str, channels: int, *, pools: int = 4, widths: Sequence[int] | None = None
+) -> nn.Module:
     """The encoder of ENCODERS, or of networks.pretrained: (N, C, H, W) float images -> (N, D).
 
     Args:
         name: see check_network.
         channels: C.
         pools: how often maps are halved, of ENCODERS.
+        widths: see check_widths.
 
     Raises:
-        ArtefactError, ConfigError: see open_pretrained.
+        ArtefactError, ConfigError: see check_widths and open_pretrained.
     """
     if not is_pretrained(name):
-        return ENCODERS[name](channels, pools=pools)
+        check_widths(name, widths)
+        chosen = {} if widths is None else {"widths": tuple(widths)}
+        return ENCODERS[name](channels, pools=pools, **chosen)
     return PretrainedEncoder(open_pretrained(parse_pretrained(name)))
 
 

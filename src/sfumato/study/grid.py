@@ -46,6 +46,7 @@ class Task:
             adversaries infer them. In a study file `sensitive: [identity, gender]` names both.
         way, shot, queries, episodes: the test.
         other_shots: how many support images the same models are tested with as well.
+        other_ways: among how many classes as well, with each of these numbers of support images.
         classes: names of the target's classes that count, for labels that not all images have; None for all.
         split_by: a label whose values are each in one split only, of data that names no splits; None for what
             suits the task, see data.splitting.
@@ -63,11 +64,17 @@ class Task:
     other_shots: list[int] = field(default_factory=list)
     classes: list[str] | None = None
     split_by: str | None = None
+    other_ways: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         self.shape  # noqa: B018 - checks way, shot and queries
-        for shot in self.other_shots:
-            replace(self.shape, shot=shot)  # checks it
+        self.other_shapes  # noqa: B018 - checks them
+        for name in ("other_shots", "other_ways"):
+            values = [getattr(self, name.removeprefix("other_").removesuffix("s")), *getattr(self, name)]
+            if len(set(values)) < len(values):
+                raise ConfigError(
+                    f"{name}={values[1:]}: name each once, and not {values[0]}, of the task itself"
+                )
         if self.episodes < 2:
             raise ConfigError(f"episodes={self.episodes}: at least 2, for an interval")
         if self.target in self.attributes:
@@ -81,6 +88,15 @@ class Task:
     def shape(self) -> Shape:
         """The shape of a test episode."""
         return Shape(way=self.way, shot=self.shot, queries=self.queries)
+
+    @property
+    def other_shapes(self) -> dict[str, Shape]:
+        """The shapes of further test episodes, by what records call them: "1_shot", "20_way_5_shot"."""
+        shapes = {f"{shot}_shot": replace(self.shape, shot=shot) for shot in self.other_shots}
+        for way in self.other_ways:
+            for shot in (self.shot, *self.other_shots):
+                shapes[f"{way}_way_{shot}_shot"] = replace(self.shape, way=way, shot=shot)
+        return shapes
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -320,7 +336,11 @@ def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
         meta = episodes.fitted(replace(meta, way=task.way, shot=task.shot), train)
         task = replace(task, way=meta.way, shot=meta.shot)
     if task != config.task:
-        task = replace(task, other_shots=[shot for shot in task.other_shots if shot <= task.shot])
+        task = replace(
+            task,
+            other_shots=[shot for shot in task.other_shots if shot < task.shot],
+            other_ways=tuple(way for way in task.other_ways if way < task.way),
+        )
     training = episodes.fitted(training, train)
     validation = _codes(data.split("validation"), task) if "validation" in data.splits else train
     training = episodes.fitted(training, validation, prefix="validation_")

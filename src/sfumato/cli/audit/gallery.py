@@ -6,14 +6,13 @@ import typer
 
 from sfumato.cli.audit.family import Html, app, say
 from sfumato.cli.show import AsJson, bars, note, stderr
-from sfumato.cli.sources import SplitBy, Strict
+from sfumato.cli.sources import SplitBy, Strict, of_shape, of_split
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from sfumato.audits.gallery.audit import Embed
     from sfumato.audits.gallery.measure import Estimate
-    from sfumato.data import LabelledImages
 
 
 @app.command("gallery")
@@ -94,14 +93,14 @@ def gallery(
         seed=seed,
     )
     embed, estimate, size, subject = _demanded(model, spec, reference, shot)
-    images = _photographs(data, size, label, split, split_by, strict=strict)
+    images = of_split(data, size, label=label, split=split, split_by=split_by, strict=strict)
     with bars(stderr()) as progress:
         task = progress.add_task("galleries")
         report = audit_gallery(
             embed,
             images.images,
             images.label(label).codes,
-            public=None if public is None else _read(public, size, strict=strict).images,
+            public=None if public is None else of_shape(public, size, strict=strict).images,
             estimate=estimate,
             subject=subject,
             config=config,
@@ -154,31 +153,3 @@ def _demanded(
 
     note(f"released by {protection.spec}")
     return embed, estimate, served.shape, f"A gallery of {served.name}, released by {protection.spec}"
-
-
-def _photographs(
-    source: str, shape: tuple[int, int, int], label: str, split: str, split_by: str | None, *, strict: bool
-) -> "LabelledImages":
-    """Those of one split, or all."""
-    from sfumato.data.splitting import suited
-
-    images = _read(source, shape, strict=strict)
-    if split == "all":
-        return images
-    images, words = suited(images, target=label, sensitive=None, episodic=True, split_by=split_by)
-    note(words)
-    return images.split(split)
-
-
-def _read(source: str, shape: tuple[int, int, int], *, strict: bool) -> "LabelledImages":
-    """Images of the model's shape."""
-    from sfumato.cli.sources import read
-    from sfumato.errors import ConfigError
-
-    images = read(source, size=shape[1], strict=strict)
-    if tuple(images.images.shape[1:]) != shape:
-        raise ConfigError(
-            f"{source}: images of {'x'.join(map(str, images.images.shape[1:]))}, and the model takes "
-            f"{'x'.join(map(str, shape))}: name others"
-        )
-    return images

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError
 from sfumato.learn.start import START_FIELD, check_start
-from sfumato.networks.classifiers import ENCODERS, check_network
+from sfumato.networks.classifiers import ENCODERS, check_network, check_widths
 from sfumato.precision import resolve
 
 
@@ -25,6 +25,8 @@ class FewShotConfig:
         learning_rate: of Adam; halved every `halve_every` epochs.
         encoder: "conv4" or "resnet12"; or one that was trained before, see networks.pretrained, which is
             frozen unless its `rate` says otherwise. Ignored where `train` is given a module.
+        widths: of the four blocks of "resnet12"; None for those of the paper, 64, 128, 256 and 512. Half of
+            each is a quarter of the operations.
         start: the weights that a Conv-4 begins with: "drawn", of an encoder that the library ships, which has
             learned from drawn worlds, see learn.start; or "random", as in the paper.
         denoiser_depth: layers of the DnCNN in front, 8 in the paper; None for no denoiser.
@@ -65,9 +67,11 @@ class FewShotConfig:
     flips: bool = False
     shifts: int = 0
     precision: str = "auto"
+    widths: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         check_network(self.encoder, ENCODERS, what="encoder")
+        check_widths(self.encoder, self.widths)
         check_start(self.start)
         resolve(self.precision)
         if self.denoiser_depth is not None and self.denoiser_depth < 2:

@@ -222,7 +222,10 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
     cell = card.pop("cell")
     digests = card.get("made_of") or [None] * len(card["specs"])
     with describing(path, _KIND), no_larger_than(tensors):
-        config = replace(FewShotConfig(**card["config"]), cell=cell)
+        settings = dict(card["config"])
+        if settings.get("widths") is not None:
+            settings["widths"] = tuple(settings["widths"])  # JSON has lists
+        config = replace(FewShotConfig(**settings), cell=cell)
         protections = [
             protection_of(spec, digest, path) for spec, digest in zip(card["specs"], digests, strict=True)
         ]
@@ -282,7 +285,7 @@ def untrained(
         if encoder is None:
             # The last maps are as large as they would be at full resolution.
             pools = max(0, 4 - round(math.log2(cell)))
-            encoder = make_encoder(config.encoder, channels + planes, pools=pools)
+            encoder = make_encoder(config.encoder, channels + planes, pools=pools, widths=config.widths)
         denoiser = None
         if config.denoiser_depth is not None:
             denoiser = DnCNN(

@@ -121,7 +121,7 @@ def train(
             progress=episodes,
             losses=losses,
         )
-        card |= training.run.outcome
+        card |= {**training.run.outcome, "curve": training.run.curve}
         if isinstance(model.encoder, PretrainedEncoder) and not model.encoder.encoder.rate:
             _fit_encoder(model, data, protections[0], source.codes, seed)  # to what is denoised by now
     else:  # all that learns was computed in closed form

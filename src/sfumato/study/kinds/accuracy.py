@@ -64,6 +64,7 @@ class Result(Model):
         halves: the same on two halves of the test images; none in records of earlier versions.
         privacy: what a model promises to the images that it was trained on.
         operations: multiply-adds of a query.
+        curve: the validation accuracy after each epoch of training, of few-shot learners.
     """
 
     accuracy: float
@@ -76,6 +77,7 @@ class Result(Model):
     train_seconds: float | None = None
     precision: str | None = None
     operations: int | None = None
+    curve: tuple[float, ...] = ()
     halves: tuple[Half, Half] | tuple[()] = ()
     privacy: Promise | None = None
 

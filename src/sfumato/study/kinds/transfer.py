@@ -51,6 +51,6 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
         if release_kind(spec) not in IMAGES:
             continue
         model = few_shot.trained(lab, spec, cell.seed, "clean" if spec == "none" else learner)
-        accuracy = few_shot.tested(lab, cell, model, lab.config.task.shot)
+        accuracy = few_shot.tested(lab, cell, model, lab.config.task.shape)
         trained[spec] = {"accuracy": accuracy.mean, "half_width": accuracy.half_width}
     return {"trained": trained}

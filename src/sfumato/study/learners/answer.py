@@ -22,7 +22,7 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
     if lab.config.episodic:
         model = few_shot.trained(lab, "none", cell.seed, "clean")
         clear = Cell(cell.kind, "none", cell.seed)
-        return few_shot.over_episodes(few_shot.tested(lab, clear, model, lab.config.task.shot))
+        return few_shot.over_episodes(few_shot.tested(lab, clear, model, lab.config.task.shape))
     target = lab.config.task.target
     released = lab.released(cell, lab.asked.images)
     codes = codes_of(lab.asked, target, released.classes, "classifier")

@@ -40,13 +40,13 @@ def accuracy(lab: "Lab", cell: Cell) -> dict[str, Any]:
     learner = dict(cell.which)["learner"]
     model = trained(lab, cell.protection, cell.seed, learner)
     taken = time.perf_counter() - start
-    result = over_episodes(tested(lab, cell, model, task.shot))
-    for shot in task.other_shots:
-        other = tested(lab, cell, model, shot)
-        result |= {f"accuracy_{shot}_shot": other.mean, f"half_width_{shot}_shot": other.half_width}
+    result = over_episodes(tested(lab, cell, model, task.shape))
+    for name, shape in task.other_shapes.items():
+        result |= _named(name, tested(lab, cell, model, shape))
     return result | {
         "trained_episodes": model.card["epochs"] * lab.config.training.episodes_per_epoch,
         "train_seconds": round(taken, 1),
+        "curve": model.card.get("curve", []),
         "precision": model.card["precision"],
         "operations": few_shot.operations(model, lab.test.images.shape[1:]),
     }
@@ -75,15 +75,15 @@ def trained(lab: "Lab", spec: str, seed: int, learner: str) -> few_shot.FewShotM
     return lab.models.once("few-shot", settings, make, few_shot.load)
 
 
-def tested(lab: "Lab", cell: Cell, model: few_shot.FewShotModel, shot: int) -> few_shot.Accuracy:
-    """The accuracy of a model on test episodes of that many shots, released by the cell's protection."""
+def tested(lab: "Lab", cell: Cell, model: few_shot.FewShotModel, shape: Shape) -> few_shot.Accuracy:
+    """The accuracy of a model on test episodes of that shape, released by the cell's protection."""
     task = lab.config.task
     return few_shot.evaluate(
         model,
         lab.asked,
-        way=task.way,
-        shot=shot,
-        queries=task.queries,
+        way=shape.way,
+        shot=shape.shot,
+        queries=shape.queries,
         episodes=task.episodes,
         target=task.target,
         protection=lab.protection(cell),
@@ -102,6 +102,11 @@ def over_episodes(accuracy: few_shot.Accuracy) -> dict[str, Any]:
     return result | {"episodes": accuracy.episodes}
 
 
+def _named(name: str, accuracy: few_shot.Accuracy) -> dict[str, float]:
+    """The part of a result for further test episodes, see Task.other_shapes."""
+    return {f"accuracy_{name}": accuracy.mean, f"half_width_{name}": accuracy.half_width}
+
+
 def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """Prototypes of the numbers that travelled: by what is known of the noise of codes, else plain means."""
     task, start = lab.config.task, time.perf_counter()
@@ -117,25 +122,24 @@ def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
         spread, mean = torch.std_mean(training.vectors(), dim=0)
         vectors = (released - mean) / spread.clamp(min=1e-6)
     taken = time.perf_counter() - start
-    result = over_episodes(_episodes_of(lab, cell, vectors, task.shot, made))
-    for shot in task.other_shots:
-        other = _episodes_of(lab, cell, vectors, shot, made)
-        result |= {f"accuracy_{shot}_shot": other.mean, f"half_width_{shot}_shot": other.half_width}
+    result = over_episodes(_episodes_of(lab, cell, vectors, task.shape, made))
+    for name, shape in task.other_shapes.items():
+        result |= _named(name, _episodes_of(lab, cell, vectors, shape, made))
     return result | {"train_seconds": round(taken, 1), "dimension": vectors.shape[1]}
 
 
 def _episodes_of(
-    lab: "Lab", cell: Cell, vectors: Tensor, shot: int, made: CodePrototypes | None
+    lab: "Lab", cell: Cell, vectors: Tensor, shape: Shape, made: CodePrototypes | None
 ) -> few_shot.Accuracy:
     """On the episodes that `few_shot.evaluate` draws for the same seed; `made`: prototypes of noisy codes."""
     task = lab.config.task
-    sampler = Sampler(lab.asked.label(task.target), Shape(way=task.way, shot=shot, queries=task.queries))
+    sampler, shot = Sampler(lab.asked.label(task.target), shape), shape.shot
     draw = torch.Generator().manual_seed(cell.seed)
     rows = sampler.draw(task.episodes, draw)
     if made is None:
         hits = prototypes.episode_hits(vectors, rows, shot=shot)
     else:
-        estimate, _ = made.of_episodes(shot, lab.protection(cell), way=task.way)
+        estimate, _ = made.of_episodes(shot, lab.protection(cell), way=shape.way)
         hits = prototypes.episode_hits(vectors, rows, shot=shot, estimate=estimate, ties=draw)
     return few_shot.Accuracy.of_hits(hits, rows[:, :, shot:], sampler.shape, cell.protection)
 
@@ -146,7 +150,7 @@ def check(lab: "Lab") -> None:
     for name, part, shape in (
         ("training", lab.train, training.episode),
         ("validation", lab.validation, training.validation_episode),
-        ("test", lab.asked, task.shape),
+        *(("test", lab.asked, shape) for shape in (task.shape, *task.other_shapes.values())),
     ):
         check_episodes(lab, name, part, shape)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the accuracy."""
     task = changed(lab.config.task)
-    for name in ("sensitive", "attributes", "other_shots"):
+    for name in ("sensitive", "attributes", "other_shots", "other_ways"):
         task.pop(name, None)
     return {"task": task, **_training(lab)}
 

@@ -104,6 +104,8 @@ def _task(study: Study) -> Entries:
         )
         if task.get("other_shots"):
             entries.append(("other shots", _listed(task["other_shots"])))
+        if task.get("other_ways"):
+            entries.append(("other ways", _listed(task["other_ways"])))
     if task.get("classes"):
         entries.append(("classes", _listed(task["classes"])))
     if episodic(study):

@@ -1,4 +1,4 @@
-"""`sfumato assess`: originals and what was made of them, and how much they have in common."""
+"""`sfumato assess images`: originals and what was made of them, and how much they have in common."""
 
 import math
 from pathlib import Path
@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfumato.cli.assess.family import app
 from sfumato.cli.show import AsJson, bars, print_json, print_table, stderr
 
 if TYPE_CHECKING:
     from sfumato.assess.pairs import Measure, OfSqueezeNet, Scores
 
 
-def assess(
+@app.command("images")
+def images(
     originals: Annotated[Path, typer.Argument(help="A folder of any depth.")],
     others: Annotated[Path, typer.Argument(help="Images of the same names: a release, reconstructions.")],
     squeezenet: Annotated[

@@ -1,0 +1,110 @@
+"""How private released numbers are by the ranks of DPFE: log-rank privacy, and the nearest neighbour.
+
+Source: Osia et al. 2018, Sec. 5, 6.1 and 6.2. The paper has one adversary, a kernel density; here two that
+are trained look as well (attack.feature_identity), and the one who leaves least counts.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sfumato.assess import log_rank
+from sfumato.assess.log_rank import LogRank
+from sfumato.attack import feature_identity
+from sfumato.attack.reidentify import split_gallery
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ConfigError, DataError
+from sfumato.protect.code import Code
+from sfumato.protect.feature import Feature
+
+DENSITY = "density"
+TENTH = 0.1  # of the identities, the share that the paper's statement has
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankConfig:
+    """What the adversary has.
+
+    Attributes:
+        known, asked: photographs of each person that they have, and that they are to name; with fewer than
+            both, each side gets its share.
+        least: people with fewer known photographs are left out; a density needs 2.
+        copies: how often each known photograph is released to train on, where releases have noise.
+        seed: of the deal, the noise and the network.
+    """
+
+    known: int = 10
+    asked: int = 10
+    least: int = 4
+    copies: int = 3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, bound in (("known", 2), ("asked", 1), ("least", 2), ("copies", 1)):
+            if getattr(self, name) < bound:
+                raise ConfigError(f"{name}={getattr(self, name)}: at least {bound}")
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One protection against each adversary.
+
+    Attributes:
+        spec: of the protection.
+        adversaries: name -> what they find; the nearest neighbour stands with the density.
+        chance: how often a known photograph that is drawn by lot is of another person.
+    """
+
+    spec: str
+    adversaries: dict[str, LogRank]
+    chance: float
+
+    @property
+    def strongest(self) -> str:
+        """Who leaves the least log-rank privacy."""
+        return min(self.adversaries, key=lambda name: self.adversaries[name].lrp)
+
+    @property
+    def if_normal(self) -> float:
+        """The paper's statement, see log_rank.normal_anonymity, of the strongest."""
+        worst = self.adversaries[self.strongest]
+        return log_rank.normal_anonymity(worst.mean, worst.deviation, TENTH)
+
+
+def rank_privacy(
+    protection: Feature | Code, images: Tensor, identities: Tensor, config: RankConfig
+) -> Ranked:
+    """The ranks of the right people among those known, from what a protection releases.
+
+    Args:
+        protection: of numbers or bits.
+        images: (N, C, H, W) uint8, of people that the protection was not trained on.
+        identities: (N,) int64, who is on each.
+        config: see RankConfig.
+
+    Raises:
+        DataError: fewer than two people have enough photographs; or see log_rank.judge_features.
+    """
+    known, asked = split_gallery(identities, gallery=config.known, probes=config.asked, seed=config.seed)
+    counts = identities[known].bincount(minlength=int(identities.max()) + 1)
+    known, asked = (rows[counts[identities[rows]] >= config.least] for rows in (known, asked))
+    people = identities[known].unique()
+    if len(people) < 2:
+        raise DataError(
+            f"{len(people)} people have {config.least} photographs that the adversary may know: "
+            "add photographs, or lower least"
+        )
+    copies = config.copies if protection.draws_noise else 1
+    released = [
+        protection.release(images[known], seeded_noise(config.seed, copy)).vectors() for copy in range(copies)
+    ]
+    mine, owners = torch.cat(released), identities[known].repeat(copies)
+    theirs = protection.release(images[asked], seeded_noise(config.seed, copies)).vectors()
+    truth = identities[asked]
+    found = {DENSITY: log_rank.judge_features(mine, owners, theirs, truth)}
+    for name in feature_identity.ADVERSARIES:
+        guesses = feature_identity.log_posteriors(mine, owners, theirs, adversary=name, seed=config.seed)
+        found[name] = log_rank.judge(guesses, torch.searchsorted(people, truth))
+    shares = [codes.bincount(minlength=int(people.max()) + 1) / len(codes) for codes in (owners, truth)]
+    return Ranked(protection.spec, found, 1 - float(shares[0] @ shares[1]))

@@ -1,0 +1,7 @@
+"""`sfumato assess`: what is alike in images, and who is told by numbers. A file a command."""
+
+# Each module adds its command when it is imported; help lists them in this order.
+from sfumato.cli.assess import images, log_rank  # noqa: F401
+from sfumato.cli.assess.family import app
+
+__all__ = ["app"]

@@ -1,0 +1,207 @@
+"""Stand-ins for CIAGAN and DeepPrivacy, whose images cannot be made here: averaged and swapped faces, beside masks.
+
+    python studies/unpack.py lfw ../shared/data runs/data/lfw
+    python studies/stand_ins.py                  # smile and gender on LFW, some two hours on one core; stopped, it goes on
+    python studies/stand_ins.py --only smile     # a part
+    python studies/stand_ins.py --small          # settings too small to learn, to try it out
+
+Both tools draw another face into a photograph. These do the same by textbook means, and are named for what they are:
+
+- k-same (Newton, Sweeney & Malin 2005): photographs of k people, each the nearest to a first, become their mean. Who
+  holds the originals finds k people for each image, and not one.
+- swap: a face of somebody in the training images, turned and scaled so that its landmarks come upon those of the
+  photograph, coloured like it, and blended in within an ellipse around them. The hair, the ears and what surrounds the
+  face stay, as they do for DeepPrivacy. An image in which no face is found becomes its mean.
+
+They come in through `outside:index=...`, as images of any tool would, and meet the classifiers and adversaries of
+studies/masks.py. Records are studies/results/stand-ins/lfw-TARGET-0.json.
+"""
+
+import argparse
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from masks import RECORDS as OF_MASKS
+from masks import Part, study
+from PIL import Image, ImageFilter
+from torch import Tensor
+from torch.nn import functional
+
+import sfumato
+from sfumato import data, images
+from sfumato.attack.faces import FaceFinder
+from sfumato.data import LabelledImages
+from sfumato.errors import DataError
+from sfumato.networks import MTCNN
+from sfumato.networks.alignment import similarity
+from sfumato.study.records import write_json
+
+RECORDS = OF_MASKS.parent / "stand-ins"
+MADE = Path("runs/stand-ins")
+DETECTOR = Path("../shared/data/weights/mtcnn.safetensors")
+SIZE, SEED = 64, 0
+KS = (2, 5, 10)
+CANDIDATES = 50  # faces of others, of which the one whose landmarks fit best is swapped in
+COMPARED = 16  # the side of the grey images by which faces are near each other
+
+
+def k_same(photographs: Tensor, people: Tensor, k: int) -> Tensor:
+    """Photographs of k people at a time become their mean. (N, C, H, W) uint8 -> the same.
+
+    Source: Newton, Sweeney & Malin 2005, k-Same by pixels, for several photographs of a person: the k - 1 others are
+    the nearest photographs of k - 1 other people. What is left in the end, of fewer than k people, joins the last k.
+
+    Args:
+        photographs: faces in one place.
+        people: (N,) int64, who is on each.
+        k: at most as many as there are people.
+
+    Raises:
+        DataError: there are fewer people.
+    """
+    if (there := len(people.unique())) < k:
+        raise DataError(f"k={k}: there are {there} people: choose a smaller k, or add photographs of others")
+    grey = functional.adaptive_avg_pool2d(photographs.float().mean(1, keepdim=True), COMPARED).flatten(1)
+    left = torch.ones(len(photographs), dtype=torch.bool)
+    groups: list[Tensor] = []
+    while len(people[left].unique()) >= k:
+        rows = left.nonzero().flatten()
+        order = rows[(grey[rows] - grey[rows[0]]).square().sum(1).argsort(stable=True)]
+        seen: dict[int, int] = {}
+        for row in order.tolist():  # the nearest of each person; the first is nearest to itself
+            seen.setdefault(int(people[row]), row)
+            if len(seen) == k:
+                break
+        groups.append(torch.tensor(list(seen.values())))
+        left[groups[-1]] = False
+    groups[-1] = torch.cat([groups[-1], left.nonzero().flatten()])
+    made = torch.empty_like(photographs)
+    for group in groups:
+        made[group] = photographs[group].float().mean(0).round().to(torch.uint8)
+    return made
+
+
+def swapped(photograph: Tensor, landmarks: Tensor, other: Tensor, its_landmarks: Tensor) -> Tensor:
+    """Another face in the place of one, blended in within an ellipse around the landmarks.
+
+    Args:
+        photograph, other: (C, H, W) uint8.
+        landmarks, its_landmarks: (5, 2) x, y: eyes, nose, corners of the mouth.
+    """
+    height, width = photograph.shape[1:]
+    # PIL asks where each pixel comes from: from the photograph's landmarks to the other's.
+    matrix = similarity(landmarks[None], its_landmarks[None])[0].flatten().tolist()
+    picture = Image.fromarray(other.permute(1, 2, 0).numpy())
+    face = picture.transform((width, height), Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
+    moved = torch.from_numpy(np.array(face)).permute(2, 0, 1).float()
+    soft = ellipse(landmarks, height, width)  # (H, W), 1 inside and 0 outside
+    ours = photograph.float()
+    for channel in range(len(moved)):
+        weight = soft / soft.sum()
+        mean, goal = (moved[channel] * weight).sum(), (ours[channel] * weight).sum()
+        spread, wanted = (
+            ((plane - middle).square() * weight).sum().sqrt()
+            for plane, middle in ((moved[channel], mean), (ours[channel], goal))
+        )
+        moved[channel] = (moved[channel] - mean) * wanted / spread.clamp(min=1.0) + goal
+    return (soft * moved.clamp(0, 255) + (1 - soft) * ours).round().to(torch.uint8)
+
+
+def ellipse(landmarks: Tensor, height: int, width: int) -> Tensor:
+    """(H, W) from 0 to 1: an ellipse from the brows to the chin, with a soft edge."""
+    eyes, mouth = landmarks[:2].mean(0), landmarks[3:].mean(0)
+    down = mouth - eyes
+    length = down.norm().clamp(min=1.0)
+    centre, down = (eyes + mouth) / 2, down / length
+    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    away = torch.stack([x, y], 2) - centre
+    along, across = (away * down).sum(2), away[..., 0] * down[1] - away[..., 1] * down[0]
+    inside = (along / (1.35 * length)).square() + (across / (1.05 * length)).square() <= 1
+    mask = Image.fromarray(inside.to(torch.uint8).mul(255).numpy())
+    blurred = mask.filter(ImageFilter.GaussianBlur(float(length) / 8))
+    return torch.from_numpy(np.array(blurred)).float() / 255
+
+
+def swaps(every: LabelledImages) -> Tensor:
+    """Each photograph with the face of somebody else among the training images."""
+    people = every.label("identity").codes
+    finder = FaceFinder(MTCNN.load(DETECTOR), every.images)
+    found = finder.find(every.images)
+    donors = every.splits["train"]
+    donors = donors[found.seen[donors]]
+    draw = torch.Generator().manual_seed(SEED)
+    made = every.images.clone()
+    for row in range(len(every)):
+        if not found.seen[row]:
+            made[row] = functional.interpolate(every.images[row, None].float().mean((2, 3), True), SIZE)[0]
+            continue
+        others = donors[people[donors] != people[row]]
+        some = others[torch.randperm(len(others), generator=draw)[:CANDIDATES]]
+        own = found.landmarks[row]
+        fitted = similarity(found.landmarks[some], own)
+        there = found.landmarks[some].double() @ fitted[:, :, :2].transpose(1, 2) + fitted[:, None, :, 2]
+        best = some[(there - own).square().sum((1, 2)).argmin()]
+        made[row] = swapped(every.images[row], own, every.images[best], found.landmarks[best])
+    return made
+
+
+def written(name: str, every: LabelledImages, made: Tensor) -> str:
+    """The spec of images that were made, written where they are not there yet: one index, by digests."""
+    index = MADE / name / "index.csv"
+    index.parent.mkdir(parents=True, exist_ok=True)
+    rows: dict[str, str] = {}
+    for row in range(len(every)):
+        digest = images.digest(every.images[row]).hex()
+        if digest not in rows:  # some photographs are there twice
+            rows[digest] = f"{row:05d}.png"
+            images.write(index.parent / rows[digest], made[row])
+    with index.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("file", "digest"), *((path, digest) for digest, path in rows.items())])
+    return f"outside:index={index}"
+
+
+def stand_ins(every: LabelledImages) -> dict[str, str]:
+    """Spec -> name of each, made where it is not there yet."""
+    people = every.label("identity").codes
+    named = {}
+    for k in KS:
+        made = every.images.clone()
+        for rows in every.splits.values():  # a device that averages test people has no training people
+            made[rows] = k_same(every.images[rows], people[rows], k)
+        named[written(f"k-same-{k}", every, made)] = f"k-same of {k}"
+    named[written("swap", every, swaps(every))] = "swapped face"
+    return named
+
+
+def main() -> None:
+    """Make the images, run the studies, and write the records."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", choices=("smile", "gender"), help="one target")
+    parser.add_argument("--small", action="store_true", help="settings too small to learn")
+    options = parser.parse_args()
+    every = data.load("table:runs/data/lfw/attributes.csv", size=SIZE)
+    named = stand_ins(every)
+    for target in ("smile", "gender") if options.only is None else (options.only,):
+        part = Part("lfw", target, SEED, options.small)
+        splits = part.load()
+        found: dict[str, Any] = {
+            "world": part.world,
+            "target": target,
+            "seed": SEED,
+            "images": {name: len(split) for name, split in splits.items()},
+            "settings": study(part, named, "-stand-ins"),
+            "version": sfumato.__version__,
+            "threads": torch.get_num_threads(),
+        }
+        record = (part.folder if options.small else RECORDS) / f"{part.world}-{part.name}.json"
+        if options.small:
+            record = record.with_stem(f"{record.stem}-stand-ins")
+        write_json(record, found)
+        print(record, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""`sfumato assess log-rank`: what it prints of private features, beside blind guessing."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from commands import Command, check_mistake
+
+from sfumato import images, protect
+from sfumato.audits.ranks import RankConfig, rank_privacy
+from sfumato.learn import private_feature
+from sfumato.learn.private_feature import FeatureConfig
+
+PEOPLE = 6
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """People of eight photographs each, in whose corner stands who it is; an extractor of others."""
+    from sfumato import data
+
+    folder = tmp_path_factory.mktemp("world")
+    generator = torch.Generator().manual_seed(0)
+    for person in range(PEOPLE):
+        for number in range(8):
+            image = torch.randint(0, 60, (3, 16, 16), generator=generator)
+            image[:, 2 * person : 2 * person + 4, :8] += 180
+            images.write(folder / "photos" / f"p{person}" / f"{number}.png", image.to(torch.uint8))
+    drawn = data.load("faces", identities=12, images_per_identity=6, headwear=10, size=16)
+    config = FeatureConfig(
+        widths=(2, 2, 4, 4, 4, 4, 4),
+        dimension=3,
+        attribute_epochs=1,
+        simple_epochs=1,
+        private_epochs=1,
+        batch=8,
+        pairs=2,
+    )
+    model = private_feature.train(
+        drawn.split("train"),
+        config,
+        targets=["gender"],
+        sensitive="identity",
+        validation=drawn.split("validation"),
+    )
+    model.save(folder / "f.safetensors")
+    return folder
+
+
+def assessed(command: Command, world: Path, *more: str, noise: str = "0,100"):
+    spec = f"feature:artefact={world}/f.safetensors,noise={noise}"
+    return command(
+        "assess", "log-rank", f"folder:{world}/photos", "--with", spec, "--label", "class", "--split", "all",
+        "--known", "5", "--asked", "3", *more,
+    )  # fmt: skip
+
+
+def test_each_amount_of_noise_is_a_line_beside_blind_guessing(command: Command, world: Path):
+    said = assessed(command, world)
+    assert said.code == 0, said.err
+    lines = [line for line in said.out.splitlines() if "feature:artefact" in line]
+    assert ["noise=0 " in lines[0], "noise=100" in lines[1], len(lines)] == [True, True, 2]
+    assert "18 photographs of 6 people" in said.out
+    assert (
+        "log-rank privacy 0.612, 1-NN error 83.3%, mean rank 0.58" in said.out
+    )  # ln 6! / (6 ln 6); 5/6; 7/12
+
+
+def test_json_has_every_adversary_and_the_strongest_leaves_least(command: Command, world: Path):
+    (clear, noisy) = json.loads(assessed(command, world, "--json").out)["protections"]
+    for found in (clear, noisy):
+        assert set(found["adversaries"]) == {"density", "discriminant", "network"}
+        least = min(found["adversaries"].values(), key=lambda each: each["lrp"])
+        assert found["adversaries"][found["strongest"]] == least
+        assert found["nearest_neighbour_chance"] == pytest.approx(1 - 1 / PEOPLE)
+    assert clear["adversaries"]["density"]["lrp"] < 0.5 < noisy["adversaries"]["density"]["lrp"]
+    errors = [found["adversaries"]["density"]["nearest_neighbour_error"] for found in (clear, noisy)]
+    assert errors[0] < errors[1]
+
+
+def test_the_command_says_what_the_function_finds(command: Command, world: Path):
+    (found,) = json.loads(assessed(command, world, "--json", noise="0").out)["protections"]
+    from sfumato import data
+
+    photos = data.load(f"folder:{world}/photos", size=16)
+    protection = protect.parse(f"feature:artefact={world}/f.safetensors,noise=0", takes=("numbers",))
+    ranked = rank_privacy(
+        protection, photos.images, photos.label("class").codes, RankConfig(known=5, asked=3)
+    )
+    assert found["adversaries"]["density"]["lrp"] == ranked.adversaries["density"].lrp
+    assert found["beyond_a_tenth_if_normal"] == ranked.if_normal
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--least", "1"), "least=1: at least 2"),
+        (("--known", "4", "--least", "5"), "0 people have 5 photographs that the adversary may know: add"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line(
+    command: Command, world: Path, more: tuple[str, ...], message: str
+):
+    check_mistake(assessed(command, world, *more), message)
+
+
+def test_protections_of_pixels_have_no_numbers_to_rank_by(command: Command, world: Path):
+    said = command("assess", "log-rank", f"folder:{world}/photos", "--with", "blur:radius=2")
+    check_mistake(said, "blur:radius=2")
+
+
+def test_two_folders_without_a_command_are_images_to_compare(command: Command, world: Path):
+    for words in ([], ["images"]):
+        said = command("assess", *words, world / "photos" / "p0", world / "photos" / "p1", "--json")
+        assert said.code == 0, said.err
+        assert json.loads(said.out)["pairs"] == 8

@@ -1,0 +1,111 @@
+"""Study files of data that nobody may hand on: the papers' protocol, and that they run where files are."""
+
+import json
+from pathlib import Path
+
+import pytest
+from layouts import photograph
+
+from sfumato.learn import few_shot
+from sfumato.study import grid, run
+
+STUDIES = Path(__file__).parents[2] / "studies"
+PROTOCOLS = {"celeba": few_shot.FS_PIC_CELEBA, "miniimagenet": few_shot.FS_PIC_MINIIMAGENET}
+HAIR = [f"{colour}_Hair" for colour in ("Black", "Blond", "Brown", "Gray")]
+# What makes a study of one cell of training of what the files name.
+TINY = [
+    "data.size=16",
+    "protections=['dp-pix:cell=4,epsilon=3']",
+    "learners=[protected]",
+    "attacks=[]",
+    "seeds=[0]",
+    "pictures=0",
+    "embeddings=false",
+    "tells=false",
+    "measures=[ssim]",
+    "task.way=2",
+    "task.shot=2",
+    "task.queries=2",
+    "task.episodes=3",
+    *(f"training.{key}=2" for key in ("way", "shot", "queries", "episodes_per_epoch", "validation_episodes")),
+    *(f"training.validation_{key}=2" for key in ("way", "shot", "queries")),
+    "training.epochs=1",
+]
+
+
+def celeba_files(root: Path) -> None:
+    """Twelve people of five photographs, in the official layout."""
+    files = [f"{number:06d}.jpg" for number in range(60)]
+    for number, file in enumerate(files):
+        photograph(root / "img_align_celeba" / file, 4 * number, size=(178, 218))
+    rows = [f"{file} -1 1 -1 -1\n" for file in files]
+    (root / "list_attr_celeba.txt").write_text(f"60\n{' '.join(HAIR)}\n" + "".join(rows))
+    lines = [f"{file} {number // 5}\n" for number, file in enumerate(files)]
+    (root / "identity_CelebA.txt").write_text("".join(lines))
+
+
+def miniimagenet_files(root: Path) -> None:
+    """Three classes of five images in each split, as folders."""
+    for start, part in enumerate(("train", "val", "test")):
+        for own in range(3):
+            wordnet = f"n{start}{own}"
+            for number in range(5):
+                photograph(root / part / wordnet / f"{wordnet}_{number}.jpg", 40 * own + number)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_study_file_has_the_settings_of_table_2(name: str):
+    study, paper = grid.load(STUDIES / f"{name}.yaml"), PROTOCOLS[name]
+    for key in (
+        "way",
+        "shot",
+        "queries",
+        "epochs",
+        "episodes_per_epoch",
+        "patience",
+        "learning_rate",
+        "halve_every",
+    ):
+        assert getattr(study.training, key) == getattr(paper, key), key
+    assert (study.training.denoiser_depth, study.training.denoiser_width) == (8, 64)
+    assert (study.training.start, study.training.cell, study.training.encoder) == ("random", 1, "conv4")
+    assert (study.task.way, study.task.shot, study.task.episodes) == (5, 5, 600)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_study_file_has_all_five_parameters_of_all_four_obfuscations(name: str):
+    study = grid.load(STUDIES / f"{name}.yaml")
+    assert study.specs == [
+        "none",
+        *(f"blur:radius={r}" for r in range(1, 6)),
+        *(f"pixelize:cell={b}" for b in range(2, 11, 2)),
+        *(f"gaussian:sigma={sigma}" for sigma in range(40, 201, 40)),
+        *(f"dp-pix:cell={b},epsilon=3" for b in range(2, 11, 2)),
+    ]
+    assert study.learners == ["clean", "protected", "denoised"]
+    assert study.seeds == [0, 1, 2]
+
+
+def test_celebas_people_and_crop_are_the_papers():
+    data = grid.load(STUDIES / "celeba.yaml").data
+    assert {key: data[key] for key in ("size", "crop", "split", "least_images")} == {
+        "size": 84,
+        "crop": 176,
+        "split": "identities",
+        "least_images": 30,
+    }
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_study_file_runs_where_the_files_are(name: str, tmp_path: Path):
+    files = {"celeba": celeba_files, "miniimagenet": miniimagenet_files}[name]
+    files(tmp_path / "data")
+    less = ["data.least_images=5"] if name == "celeba" else []
+    study = grid.load(STUDIES / f"{name}.yaml", [f"data.root={tmp_path / 'data'}", *TINY, *less])
+    run.run(study, tmp_path / "run")
+    records = [json.loads(path.read_text()) for path in (tmp_path / "run" / "records").glob("*.json")]
+    (accuracy,) = [
+        each for each in records if each["kind"] == "accuracy" and each["cell"]["protection"] != "none"
+    ]
+    assert 0 <= accuracy["result"]["accuracy"] <= 1
+    assert "accuracy_1_shot" in accuracy["result"]
