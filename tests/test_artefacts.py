@@ -232,7 +232,7 @@ def test_a_card_with_a_number_that_is_none_is_not_saved(saved: Path):
         ('{"kind": "few-shot", "a": NaN}', "NaN is not a number"),
         ('{"kind": "few-shot", "a": -Infinity}', "-Infinity is not a number"),
         ('{"kind": "few-shot", "a": 1e999}', "1e999 is too large a number"),
-        ('{"kind": "mask", "kind": "few-shot"}', "a key is there twice"),
+        ('{"kind": "mask", "kind": "few-shot"}', "a key occurs twice"),
         ('{"kind": "few-shot", "a": ' + "[" * 100_000 + "]" * 100_000 + "}", "recursion"),
         ('{"kind": "few-shot", "a": ' + "9" * 10_000 + "}", "digits"),
     ],

@@ -112,7 +112,7 @@ def test_a_ledger_that_knows_nobody_by_name_says_what_to_name(command: Command, 
     Ledger(tmp_path / "ledger.db").close()
     check_mistake(
         command("ledger", "naming", "--ledger", tmp_path / "ledger.db"),
-        "knows of nobody by name: name a folder with --folder",
+        "the ledger knows nobody by name: name a folder with --folder",
     )
     check_mistake(command("ledger", "naming", "--ledger", tmp_path / "gone.db"), "no ledger yet")
 

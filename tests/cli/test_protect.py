@@ -326,7 +326,7 @@ def test_one_image_says_what_is_proved_and_whether_it_was_charged(
     assert protect("in.png", "a.png").err.splitlines() == [proved, f"charged; {ledger}", NEW_LEDGER]
     assert protect("in.png", "b.png").err.splitlines() == [
         proved,
-        f"released before, and given again for nothing; {ledger}",
+        f"released before, and given again at no cost; {ledger}",
     ]
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
@@ -384,7 +384,7 @@ def test_one_image_never_replaces_a_file(protect: Command, tmp_path: Path, targe
     (tmp_path / "out" / "in.png").write_bytes(b"chapter 2")
     before = files(tmp_path)
     line = mistake(protect("in.png", target))
-    assert "is there already, and might be an original: name a new file" in line
+    assert "already exists, and might be an original: name a new file" in line
     assert files(tmp_path) == before
 
 
@@ -608,7 +608,7 @@ def test_a_folder_is_made_squares_of_one_size_before_it_is_protected(
     assert "3 of 3x8x8: " in said.out
     assert images.read(tmp_path / "out" / "0.png").shape == (3, 8, 8)
     one = protect("photos/0.png", "0.png", "--size", "8")
-    assert "released before, and given again for nothing" in one.err
+    assert "released before, and given again at no cost" in one.err
     assert images.read(tmp_path / "0.png").tolist() == images.read(tmp_path / "out" / "0.png").tolist()
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["size"] == 8

@@ -961,7 +961,7 @@ def test_a_damaged_file_is_told(tmp_path: Path):
         store.create_tenant("museum")
     path.write_bytes(path.read_bytes()[:9000])
     with (
-        pytest.raises(StoreError, match=r"malformed.*: damaged, or no store: restore it from a backup"),
+        pytest.raises(StoreError, match=r"malformed.*: damaged, or not a store: restore it from a backup"),
         Store(f"sqlite:///{path}") as store,
     ):
         store.create_key("museum", role="read", name="gate")

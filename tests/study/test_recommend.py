@@ -368,8 +368,8 @@ def test_where_classes_are_new_the_answer_of_the_device_comes_last_and_is_named(
     advice = recommend.recommend(small_study("code:bits=16", "answer"), records)
     assert advice.headline == "recommended: code:bits=16"
     assert advice.chosen[-1] == (
-        "The device's own answer keeps 95.0%, and re-identification 2.0%: where the classes may lie on the "
-        "device, send nothing else."
+        "The device's own answer keeps 95.0%, and re-identification 2.0%: if the device may know the "
+        "classes, send nothing else."
     )
     alone = recommend.recommend(small_study("answer"), [*CLEAR, *answered])
     assert alone.headline == "recommended: answer"

@@ -284,7 +284,7 @@ def test_nothing_can_be_sent_by_another_protection_than_the_model_was_trained_fo
 def test_a_demand_that_protects_nothing_is_refused(page: Any, spec: str):
     page.connect(model(spec))
     page.choose(random_images(1))
-    assert page.text("guarantee") == "pictures cannot be protected so here"
+    assert page.text("guarantee") == "this page cannot protect pictures that way"
     assert not page.find("actions").is_displayed()
     assert page.count("#pictures canvas") == 1  # the original alone
 
@@ -581,7 +581,9 @@ def test_a_file_that_is_no_picture_is_named(page: Any):
     file.write_text("no picture")
     page.find("files").send_keys(str(file))
     page.until("return !document.getElementById('problem').hidden")
-    assert page.text("problem") == "notes.png is no picture that this browser reads: save it as JPEG or PNG"
+    assert (
+        page.text("problem") == "notes.png is not a picture that this browser reads: save it as JPEG or PNG"
+    )
 
 
 def test_a_picture_of_the_camera_is_protected_like_any_other(page: Any):

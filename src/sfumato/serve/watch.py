@@ -28,7 +28,7 @@ _HEADERS = {
 _LASTING = "public, max-age=31536000, immutable"  # parts of the page: their names change with what is in them
 _METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS"})
 _UNREADABLE = (
-    "the address has bytes that are no UTF-8, such as %ff: write each letter as its UTF-8, as é is %C3%A9"
+    "the address has bytes that are not UTF-8, such as %ff: write each letter in UTF-8, such as é as %C3%A9"
 )
 
 

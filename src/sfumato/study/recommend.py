@@ -112,7 +112,9 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
     assert risk is not None
     chosen = []
     if best.halves and any(hits.apart for hits in risk.named.values()):
-        chosen.append("One half of the people and test images chose it; these figures are of the other.")
+        chosen.append(
+            "One half of the people and test images chose it; the figures come from the other half."
+        )
     second = others[0] if others else None
     if second and second.accuracy and second.risk and accuracy.overlaps(second.accuracy):
         chosen.append(
@@ -124,7 +126,7 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
         assert answer.risk is not None
         chosen.append(
             f"The device's own answer keeps {percent(answer.accuracy.value)}, and re-identification "
-            f"{percent(answer.risk.top1.value)}: where the classes may lie on the device, send nothing else."
+            f"{percent(answer.risk.top1.value)}: if the device may know the classes, send nothing else."
         )
     found = [choice.shown(best), *choice.of_attributes(best)]
     if together := several(study, records).get(best.protection):

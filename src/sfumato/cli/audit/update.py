@@ -21,47 +21,58 @@ def update(
         str,
         typer.Option(
             help="A classifier of sfumato (FILE.safetensors), a network by its name (lenet, with --classes), "
-            "or a function of your own that returns an nn.Module, as net.py:make: that runs your file."
+            "or a function of yours that returns an nn.Module, such as net.py:make, which runs your file."
         ),
     ],
     update: Annotated[
         Path,
         typer.Option(
-            help="What the client sent, .safetensors or .npz: its gradient, or parameters before less after; "
-            "those after with --before."
+            help="What the client sent, as .safetensors or .npz: its gradient, or its parameters before "
+            "training minus those after; with --before, the parameters after training."
         ),
     ],
-    shape: Annotated[str, typer.Option(metavar="CxHxW", help="Of an image, as 3x32x32.")],
+    shape: Annotated[str, typer.Option(metavar="CxHxW", help="Shape of an image, such as 3x32x32.")],
     weights: Annotated[
         Path | None, typer.Option(help="Weights of --model, before training (default: those in --update).")
     ] = None,
-    classes: Annotated[int | None, typer.Option(min=1, help="Of a network by its name.")] = None,
+    classes: Annotated[
+        int | None, typer.Option(min=1, help="Number of classes, for a network by its name.")
+    ] = None,
     before: Annotated[
         Path | None, typer.Option(help="Parameters before training; then --update has those after.")
     ] = None,
     images: Annotated[
         int | None,
-        typer.Option(min=1, help="How many the client has (default: as the file says, or --batch)."),
+        typer.Option(
+            min=1, help="How many images the client trained on (default: as the file says, or --batch)."
+        ),
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Of the client's SGD (default: 1).")] = None,
-    rate: Annotated[float | None, typer.Option(help="Its learning rate (default: 1: a gradient).")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Images of a step (default: all).")] = None,
-    noise_multiplier: Annotated[float | None, typer.Option(help="Of DP-SGD, in units of the norm.")] = None,
-    clipping_norm: Annotated[float | None, typer.Option(help="Of DP-SGD.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of the client's SGD (default: 1).")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="The client's learning rate (default: 1, for a gradient).")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Images in each step (default: all).")] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="The noise of DP-SGD, in units of the clipping norm.")
+    ] = None,
+    clipping_norm: Annotated[float | None, typer.Option(help="The clipping norm of DP-SGD.")] = None,
     labels: Annotated[
-        str | None, typer.Option(metavar="0,3,...", help="The images' true classes, in their order.")
+        str | None, typer.Option(metavar="0,3,...", help="The true classes of the images, in their order.")
     ] = None,
     truth: Annotated[
-        Path | None, typer.Option(help="The images themselves, a file or a folder: how near did it come?")
+        Path | None,
+        typer.Option(help="The images themselves, a file or a folder, to measure how near the search comes."),
     ] = None,
-    search_steps: Annotated[int, typer.Option(min=0, help="Of the search for images; 0: none.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
+    search_steps: Annotated[
+        int, typer.Option(min=0, help="Steps of the search for images; 0 for none.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which labels and images a server reads from an update, what noise bounds, and what to change.
+    """Say which labels and images a server reads from an update, what noise proves, and what to change.
 
-    Ends with 1 where something is read.
+    The exit code is 1 if something is read.
     """
     from sfumato.attack.updates import load
     from sfumato.audits.models import open_model, runs_code

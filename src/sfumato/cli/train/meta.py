@@ -68,11 +68,12 @@ def meta(
     licence: Licence = None,
     as_json: AsJson = False,
 ) -> None:
-    """Meta-learn where to start from, by MAML, Reptile or Meta-SGD; with a budget, privately.
+    """Meta-learn a start for learning new tasks, by MAML, Reptile or Meta-SGD; with --epsilon, privately.
 
-    With --epsilon, the promise is to each task of a pool whose tasks share no class, and --clipping says how
-    contributions are bounded. Without, nothing is promised. If you stop it, run the same command again to
-    resume. A private artefact that exists is never trained again, since that would spend the budget twice.
+    With --epsilon, the promise covers each task of a pool whose tasks share no class, and --clipping says
+    how contributions are bounded. Without it, nothing is promised. If you stop it, run the same command
+    again to resume. A private artefact that exists is never trained again, since that would spend the
+    budget twice.
     """
     if epsilon is None:  # a private one is never replaced
         check_new(out, force=force or printing)
