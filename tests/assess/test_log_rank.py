@@ -344,7 +344,7 @@ def test_what_cannot_be_judged_is_refused():
 def test_posteriors_that_cannot_be_judged_are_refused():
     logs, identities = posteriors()
     for message, arguments in (
-        ("gives NaN", (logs * math.nan, identities)),
+        ("returned NaN", (logs * math.nan, identities)),
         ("for the columns 0 to 8", (logs, identities + 5)),
         ("1 identities says nothing", (logs[:, :1], identities * 0)),
         ("a row for each feature", (logs[0], identities)),
@@ -361,7 +361,7 @@ def test_posteriors_that_cannot_be_judged_are_refused():
 
 
 def test_curves_that_cannot_be_compared_are_refused():
-    with pytest.raises(DataError, match=r"from 0.8 to 0.9 and from 0.5 to 0.6 share none: sweep"):
+    with pytest.raises(DataError, match=r"from 0.8 to 0.9 and from 0.5 to 0.6 do not overlap: sweep"):
         superior([(0.9, 0.1), (0.8, 0.2)], [(0.5, 0.2), (0.6, 0.1)])
     with pytest.raises(DataError, match="at least one"):
         superior([], [(0.5, 0.2)])

@@ -139,7 +139,7 @@ def test_what_was_a_command_before_there_was_a_family_says_how_to_write_it_now(c
 def test_the_page_has_the_sentence_the_line_and_no_other_host(command, tmp_path):
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=1", *SMALL, "--html", "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert "No fault was found in what is stated" in page
+    assert "No fault was found in the stated guarantee" in page
     assert "stated eps = 1" in page
     assert "http" not in page.replace("http-equiv", "")
     assert said.err == "report: page.html\n"

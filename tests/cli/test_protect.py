@@ -650,7 +650,7 @@ def test_a_preview_shows_before_and_after_and_releases_nothing(protect: Command,
     assert "nothing was charged or released" in said.out
     assert not (tmp_path / "out").exists()
     assert not home.exists()
-    assert "look.png: is there already" in protect("photos", "out", "--preview", "look.png").err
+    assert "look.png: already exists" in protect("photos", "out", "--preview", "look.png").err
     assert "shows an original, and lies in out" in protect("photos", "out", "--preview", "out/look.png").err
     one = protect("photos/1.png", "1.png", "--preview", "one.png", spec="pixelize:cell=1/4")
     assert one.code == 0

@@ -98,7 +98,7 @@ def test_jpeg_is_refused_with_the_cure(command: Command, table: Path, tmp_path: 
         (["--set", "keep=2"], {}, "keep=2: a share of the pixels, above 0 and below 1"),
         (["--set", "keep=0.001"], {}, "keep=0.001 of 16x16 pixels is less than one: choose at least"),
         (["--set", "kept=0.5"], {}, "no key 'kept': did you mean 'keep'"),
-        (["--out", "a,b.safetensors"], {}, "a path without commas"),
+        (["--out", "a,b.safetensors"], {}, "a path has no commas"),
     ],
 )
 def test_a_mistake_is_answered_in_one_line_before_training(

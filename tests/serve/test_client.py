@@ -639,7 +639,7 @@ def test_a_service_cannot_ask_for_images_of_any_size(cloud: Cloud, tmp_path: Pat
             return httpx.Response(200, json=models)
         return cloud.wire.handle_request(request)
 
-    with pytest.raises(ServiceError, match="are made here"):
+    with pytest.raises(ServiceError, match="this client makes images of"):
         asking(tmp_path, answer, key=cloud.key).classify(cloud.photos(0)[0])
     assert not cloud.ledger.exists()
 

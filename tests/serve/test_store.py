@@ -150,7 +150,7 @@ def test_there_are_no_keys_without_a_tenant(store: Store):
 
 
 def test_a_tenant_is_begun_once(store: Store):
-    with pytest.raises(ConflictError, match="there is a tenant 'zoo' already"):
+    with pytest.raises(ConflictError, match="a tenant 'zoo' already exists"):
         store.create_tenant("zoo")
     assert store.tenants() == ["museum", "zoo"]
 
@@ -168,9 +168,7 @@ def test_a_classifier_is_found_by_its_id_and_listed(store: Store, key: Key, hats
 def test_two_tenants_may_use_the_same_name_and_one_may_not(store: Store, key: Key, hats: ClassifierInfo):
     other, _ = store.create_key("zoo", role="write", name="gate")
     assert store.create_classifier("zoo", name="hats", model="fs-pic", by=other).id != hats.id
-    with pytest.raises(
-        ConflictError, match="there is a classifier 'hats' already: use it, or choose another"
-    ):
+    with pytest.raises(ConflictError, match="a classifier 'hats' already exists: use it, or choose another"):
         store.create_classifier("museum", name="hats", model="maml", by=key)
 
 
@@ -930,7 +928,7 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path):
     [
         # SQLite answers with the code of a disk that is full, and of a file that is read-only.
         ("max_page_count = 1", "max_page_count = 4294967294", "the disk is full: make room and ask again"),
-        ("query_only = on", "query_only = off", "it cannot be written: see to its permissions"),
+        ("query_only = on", "query_only = off", "it cannot be written: check its permissions"),
     ],
 )
 def test_a_file_that_takes_nothing_more_is_told_and_used_again_when_it_does(

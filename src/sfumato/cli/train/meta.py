@@ -101,7 +101,7 @@ def meta(
         return
     if epsilon is not None and out.exists():
         raise ConfigError(
-            f"{out} is there already, and to train it again would spend its budget once more: name another "
+            f"{out} already exists, and to train it again would spend its budget once more: name another "
             "file, or delete it to spend anew"
         )
     training, _, test = splits(
