@@ -100,12 +100,12 @@ def test_pixels_that_prove_something_only_among_many_people_say_so(command):
 
 def test_where_nothing_is_proved_of_naming_the_line_says_so(command):
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=3", *SMALL)
-    assert said.out.splitlines()[1] == ("dp-pix:cell=4,epsilon=3: nothing is proved of who it shows")
+    assert said.out.splitlines()[1] == ("dp-pix:cell=4,epsilon=3: nothing is proved about who it shows")
 
 
 def test_without_a_guarantee_nothing_is_proved_of_naming(command):
     said = command("audit", "protection", "blur:radius=1", *SMALL)
-    assert said.out.splitlines()[1] == ("blur:radius=1: nothing is proved of who it shows")
+    assert said.out.splitlines()[1] == ("blur:radius=1: nothing is proved about who it shows")
 
 
 def test_several_releases_of_one_person_prove_less(command):
@@ -114,7 +114,7 @@ def test_several_releases_of_one_person_prove_less(command):
     assert ": after 3 releases nobody" in line
     assert float(line.split(" more than ")[1].split("%")[0]) > 3.6
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=3", *SMALL, "--releases", "3")
-    assert said.out.splitlines()[1] == "dp-pix:cell=4,epsilon=3: nothing is proved of who they show"
+    assert said.out.splitlines()[1] == "dp-pix:cell=4,epsilon=3: nothing is proved about who they show"
 
 
 def test_a_shape_that_is_none_is_refused(command):

@@ -86,7 +86,7 @@ def test_a_folder_is_protected_and_said_to_be(protect: Command, home: Path, tmp_
     first, *rest = said.out.splitlines()
     assert re.fullmatch(r"protected 3 images with dp-pix:cell=4,epsilon=3 \([0-9.]+ s\)", first)
     assert rest == [
-        f"3 of 3x20x17: {parse(SPEC).guarantee((3, 20, 17))}; nothing is proved of who it shows",
+        f"3 of 3x20x17: {parse(SPEC).guarantee((3, 20, 17))}; nothing is proved about who it shows",
         f"charged 3 new releases; ledger: {home / 'ledger.db'}",
         NEW_LEDGER,
         "manifest: out/manifest.json",
@@ -207,7 +207,7 @@ def test_codes_are_written_as_they_travel(protect: Command, tmp_path: Path, code
     photos(tmp_path / "in")
     said = protect(tmp_path / "in", tmp_path / "out", spec=code)
     assert said.code == 0
-    assert "nothing is proved of its pixels" in said.out
+    assert "nothing is proved about its pixels" in said.out
     assert "names the right one of 1,000,000 equally likely people more than 0.41% of the time" in said.out
     for number in range(3):
         image = images.read(tmp_path / "in" / f"{number}.png")[None]
@@ -321,7 +321,7 @@ def test_one_image_says_what_is_proved_and_whether_it_was_charged(
     protect: Command, home: Path, tmp_path: Path
 ):
     (tmp_path / "in.png").write_bytes(encoded())
-    proved = f"{SPEC}: {parse(SPEC).guarantee((3, 20, 17))}; nothing is proved of who it shows"
+    proved = f"{SPEC}: {parse(SPEC).guarantee((3, 20, 17))}; nothing is proved about who it shows"
     ledger = f"ledger: {home / 'ledger.db'}"
     assert protect("in.png", "a.png").err.splitlines() == [proved, f"charged; {ledger}", NEW_LEDGER]
     assert protect("in.png", "b.png").err.splitlines() == [
@@ -334,7 +334,7 @@ def test_one_image_says_what_is_proved_and_whether_it_was_charged(
 def test_of_a_protection_that_proves_nothing_that_is_said(protect: Command, tmp_path: Path):
     (tmp_path / "in.png").write_bytes(encoded())
     assert protect("in.png", "a.png", spec="blur:radius=2").err.startswith(
-        "blur:radius=2: nothing is proved of its pixels; nothing is proved of who it shows\n"
+        "blur:radius=2: nothing is proved about its pixels; nothing is proved about who it shows\n"
     )
 
 

@@ -185,7 +185,7 @@ def test_models_are_listed_with_the_protection_that_they_demand(site: Site):
     first, second = site.ask("GET", "/v1/models", who="museum read").json()
     assert first == {
         **{"name": "cells", "kind": "few-shot", "specs": [SPEC], "made_of": [None]},
-        "naming": ["nothing is proved of who it shows"],
+        "naming": ["nothing is proved about who it shows"],
         **{"shape": [1, 16, 16], "dimension": first["dimension"], "refused": 0.5},
     }
     assert second["specs"] == [NOISY]

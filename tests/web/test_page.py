@@ -293,7 +293,7 @@ def test_what_is_proved_of_who_a_release_shows_is_said_as_the_service_says_it(pa
     spec = "dp-pix:cell=4,epsilon=3"
     words = naming_words(protect.parse(spec), (3, SIZE, SIZE))
     page.connect(model(spec) | {"naming": [words]})
-    assert page.text("naming") == words == "nothing is proved of who it shows"
+    assert page.text("naming") == words == "nothing is proved about who it shows"
     page.slide("epsilon", by=2)
     assert page.text("naming") == ""  # of what is for looking only
 
@@ -334,8 +334,8 @@ def test_a_demand_that_changes_gets_nothing_until_the_user_accepts_it(page: Any,
     guarantee = protect.parse(changed["specs"][0]).guarantee(tuple(changed["shape"])) or "nothing is proved"
     size = "x".join(map(str, changed["shape"]))
     assert " ".join(page.text("changed-words").split()) == (
-        f"Pictures for this classifier left as {spec} of images of 3x{SIZE}x{SIZE} until now. "
-        f"It takes {changed['specs'][0]} of images of {size} now: {guarantee}."
+        f"Until now, pictures for this classifier were sent as {spec} of images of 3x{SIZE}x{SIZE}. "
+        f"It now takes {changed['specs'][0]} of images of {size}: {guarantee}."
     )
     assert len(page.cloud.sent("/examples")) == sent
     page.accept()
