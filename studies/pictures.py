@@ -19,14 +19,11 @@ from results_page import engine
 
 from sfumato import data, images
 from sfumato.data.labelled import contact_sheet
-from sfumato.dp.mechanisms import seeded_noise
-from sfumato.protect import parse
 from sfumato.study import report, vocabulary
 from sfumato.study.report.charts.drawing import axes_of, style
 from sfumato.study.report.charts.labels import place_labels
 
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
-SPECS = ("none", "blur:radius=3", "pixelize:cell=8", "gaussian:sigma=80", "dp-pix:cell=8,epsilon=1")
 # One face of the demo: as it is, at three strengths of protections of pixels, and as a code.
 STRENGTHS = ("none", "blur:radius=3", "pixelize:cell=8", "dp-pix:cell=8,epsilon=0.5", "code:bits=16")
 FACE = 3  # of the examples that a study records
@@ -133,10 +130,6 @@ def main() -> None:
     images.write(PICTURES / "glyphs.png", contact_sheet(glyphs, "class", rows=10, columns=14))
     scenes = data.load("scenes", things=10, images_per_thing=12)
     images.write(PICTURES / "scenes.png", contact_sheet(scenes, "class", rows=8, columns=12))
-    six = faces.images[:180:30]
-    rows = [torch.cat(list(parse(spec).release(six, seeded_noise(0)).images()), dim=2) for spec in SPECS]
-    sheet = torch.cat(rows, dim=1).repeat_interleave(2, 1).repeat_interleave(2, 2)
-    images.write(PICTURES / "protections.png", sheet)
     frontier_picture("lfw-hats", PICTURES / "frontier.svg")
     strengths_picture("demo", PICTURES / "strengths.png")
     report_picture("demo", PICTURES / "report.png", browser)

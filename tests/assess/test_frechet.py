@@ -107,7 +107,7 @@ def test_few_images_of_one_distribution_are_apart_and_the_result_says_so():
     ids=["dimensions", "vectors", "maps"],
 )
 def test_features_of_other_shapes_are_refused(first, second):
-    with pytest.raises(ConfigError, match=r"of \(N, D\) and \(M, D\) features of one network, got"):
+    with pytest.raises(ConfigError, match=r"compares \(N, D\) and \(M, D\) features of one network, got"):
         frechet_distance(torch.zeros(first), torch.zeros(second))
 
 

@@ -57,7 +57,10 @@ def test_a_folder_is_protected_by_what_was_trained(command: Command, table: Path
     train(command)
     said = command("protect", "photos", "out", "--with", "mask:artefact=m.safetensors", "--workers", "1")
     assert said.code == 0
-    assert "24 of 3x16x16: nothing is proved about its pixels; nothing is proved about who it shows\n" in said.out
+    assert (
+        "24 of 3x16x16: nothing is proved about its pixels; nothing is proved about who it shows\n"
+        in said.out
+    )
     with Image.open(tmp_path / "out" / "0.png") as opened:
         assert opened.mode == "RGBA"
         assert (np.asarray(opened)[..., 3] == 255).sum() == 64

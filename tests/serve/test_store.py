@@ -968,7 +968,7 @@ def test_a_damaged_file_is_told(tmp_path: Path):
 def test_a_file_that_is_no_database_is_told_and_left_alone(tmp_path: Path):
     path = tmp_path / "store.db"
     path.write_bytes(b"dear diary" * 1000)
-    with pytest.raises(StoreError, match="file is not a database: damaged, or no store"):
+    with pytest.raises(StoreError, match="file is not a database: damaged, or not a store"):
         Store(f"sqlite:///{path}")
     assert path.read_bytes() == b"dear diary" * 1000
 

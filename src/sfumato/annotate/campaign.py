@@ -192,7 +192,7 @@ def _decoys(pairs: Sequence[Pair], config: CampaignConfig) -> list[Pair]:
         others = [one for one in pairs if one.source == mine.source and one.true_class != mine.true_class]
         if not others:
             raise DataError(
-                f"source {mine.source!r} has one class only, {mine.true_class!r}, so that no decoy can be "
+                f"source {mine.source!r} has only one class, {mine.true_class!r}, so that no decoy can be "
                 "made: add pairs of other classes, or set decoys=0"
             )
         other = others[int(torch.randint(len(others), (), generator=generator))]
