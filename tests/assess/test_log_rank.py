@@ -331,7 +331,7 @@ def test_what_cannot_be_judged_is_refused():
     for message, arguments in (
         ("1 identities says nothing", (train, torch.zeros_like(identities), test, truth * 0)),
         ("1 of 8 identities have a single training feature.*leave these", (train, single, test, truth)),
-        ("2 training features have values that are no finite", (nan, identities, test, truth)),
+        ("2 training features have values that are not finite", (nan, identities, test, truth)),
         ("2 test features have values", (train, identities, nan, truth)),
         (r"features of \(42, 3\) and test features of \(42, 2\)", (train, identities, test[:, :2], truth)),
         ("42 training features for 41 identities", (train, identities[1:], test, truth)),

@@ -126,7 +126,7 @@ def test_files_that_cannot_be_read_stop_or_are_left_out_counted_and_named(photos
 def test_a_path_without_its_kind_is_answered_with_what_to_write(photos: Path):
     with pytest.raises(DataError, match=f"{photos}: the kind of source is missing: write folder:{photos}"):
         load(str(photos))
-    with pytest.raises(DataError, match=r"Write table:.*table\.csv"):
+    with pytest.raises(DataError, match=r"write table:.*table\.csv"):
         load(str(photos / "table.csv"))
 
 
