@@ -1,23 +1,33 @@
-"""Draw the pictures of the docs: the worlds, faces under protections, and what is kept at what risk.
+"""Draw the pictures of the docs: the worlds, faces under protections, what is kept at what risk, a report.
 
-python studies/pictures.py
+python studies/pictures.py [the Chromium or Chrome that photographs the report; default: chromium]
 """
 
+import base64
+import io
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
+from matplotlib.figure import Figure
+from PIL import Image
 from results_page import engine
 
 from sfumato import data, images
 from sfumato.data.labelled import contact_sheet
-from sfumato.dp.mechanisms import seeded_noise
-from sfumato.protect import parse
-from sfumato.study import vocabulary
+from sfumato.study import report, vocabulary
 from sfumato.study.report.charts.drawing import axes_of, style
 from sfumato.study.report.charts.labels import place_labels
 
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
-SPECS = ("none", "blur:radius=3", "pixelize:cell=8", "gaussian:sigma=80", "dp-pix:cell=8,epsilon=1")
+# One face of the demo: as it is, at three strengths of protections of pixels, and as a code.
+STRENGTHS = ("none", "blur:radius=3", "pixelize:cell=8", "dp-pix:cell=8,epsilon=0.5", "code:bits=16")
+FACE = 3  # of the examples that a study records
+REPORT = (1100, 1130)  # pixels of the report that are shown
 
 
 # What leaves a device -> its colour in the picture of a frontier.
@@ -53,8 +63,65 @@ def frontier_picture(name: str, path: Path) -> None:
         figure.savefig(path, facecolor="white", metadata={"Date": None})
 
 
+def strengths_picture(name: str, path: Path) -> None:
+    """One face under protections, each above how many people are named and how many answers stay right."""
+    study = engine.study(name)
+    assert study is not None
+    settings = {setting.protection: setting for setting in study.settings}
+    examples = {
+        record.cell.protection: record.result.examples[FACE]
+        for record in study.records
+        if record.kind == "examples"
+    }
+    with style():
+        figure = Figure(figsize=(10.4, 2.9))
+        for axes, spec in zip(figure.subplots(1, len(STRENGTHS)), STRENGTHS, strict=True):
+            example = examples["code:bits=16" if spec == "none" else spec]
+            _draw(axes, example.original if spec == "none" else example.released, example.words)
+            risk, accuracy = settings[spec].risk, settings[spec].accuracy
+            assert risk is not None
+            assert accuracy is not None
+            axes.set_title("original" if spec == "none" else spec, fontsize=9.5)
+            ten = study.several[spec].named[10].value
+            named = f"{100 * risk.top1.value:.0f}% of people named\nfrom one, {100 * ten:.0f}% from ten"
+            colour = vocabulary.BLUE if risk.top1.value < 0.05 else vocabulary.VERMILION
+            axes.text(0.5, -0.08, named, transform=axes.transAxes, ha="center", va="top", color=colour)
+            kept = f"{100 * accuracy.value:.0f}% of hats right"
+            axes.text(0.5, -0.31, kept, transform=axes.transAxes, ha="center", va="top")
+        figure.subplots_adjust(left=0.01, right=0.99, top=0.92, bottom=0.26, wspace=0.06)
+        figure.savefig(path, dpi=160, facecolor="white", metadata={"Software": None})
+
+
+def _draw(axes: Any, picture: str | None, words: str) -> None:
+    """An image that is kept as a data URI; a code as a square for each of its bits."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for side in axes.spines.values():
+        side.set_visible(True)
+    axes.grid(visible=False)
+    if picture is not None:
+        pixels = Image.open(io.BytesIO(base64.b64decode(picture.partition(",")[2])))
+        axes.imshow(pixels.convert("RGB"), interpolation="nearest")
+        return
+    bits = [int(bit) for bit in words.replace(" ", "")]
+    side = round(len(bits) ** 0.5)
+    axes.imshow(torch.tensor(bits).view(side, side).numpy(), cmap="gray", interpolation="nearest")
+
+
+def report_picture(name: str, path: Path, browser: str) -> None:
+    """The head of a study's report, as a browser shows it."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(shutil.copytree(engine.RESULTS / name, Path(folder) / name))
+        page = report.write(run)
+        size = ",".join(map(str, REPORT))
+        flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        flags += [f"--user-data-dir={folder}/profile", f"--window-size={size}", f"--screenshot={path}"]
+        subprocess.run([browser, *flags, page.as_uri()], check=True, capture_output=True, timeout=120)
+
+
 def main() -> None:
     """Write docs/images/*."""
+    browser = sys.argv[1] if len(sys.argv) > 1 else "chromium"
     PICTURES.mkdir(exist_ok=True)
     faces = data.load("faces", identities=60, headwear=60, size=64)
     glyphs = data.load("glyphs", classes=10, drawers=14, size=56)
@@ -63,11 +130,9 @@ def main() -> None:
     images.write(PICTURES / "glyphs.png", contact_sheet(glyphs, "class", rows=10, columns=14))
     scenes = data.load("scenes", things=10, images_per_thing=12)
     images.write(PICTURES / "scenes.png", contact_sheet(scenes, "class", rows=8, columns=12))
-    six = faces.images[:180:30]
-    rows = [torch.cat(list(parse(spec).release(six, seeded_noise(0)).images()), dim=2) for spec in SPECS]
-    sheet = torch.cat(rows, dim=1).repeat_interleave(2, 1).repeat_interleave(2, 2)
-    images.write(PICTURES / "protections.png", sheet)
     frontier_picture("lfw-hats", PICTURES / "frontier.svg")
+    strengths_picture("demo", PICTURES / "strengths.png")
+    report_picture("demo", PICTURES / "report.png", browser)
 
 
 if __name__ == "__main__":

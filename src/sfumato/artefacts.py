@@ -68,7 +68,7 @@ def _check_known(name: str, value: Any) -> None:
         return
     for key, inner in vars(value).items():
         if key not in known and not key.startswith("_"):
-            raise ValueError(f"{name} has no setting {key!r}: of a newer version? Then update")
+            raise ValueError(f"{name} has no setting {key!r}: if a newer version wrote it, upgrade sfumato")
         _check_known(f"{name}.{key}", inner)
 
 
@@ -168,8 +168,8 @@ def load(
     of_ours = _digest(json.dumps(card, sort_keys=True), tensors)
     if digest != of_ours and (digest is not None or _FORMAT in card):
         raise ArtefactError(
-            f"{path}: damaged, or edited after it was saved: its card and weights do not have its digest: "
-            "take a copy that was not changed, or make it again"
+            f"{path}: damaged, or edited after it was saved: its card and weights do not match its digest: "
+            "take an unchanged copy, or make it again"
         )
     card.pop(_FORMAT, None)
     _check_numbers(f"{path}: damaged", tensors, "take another copy, or train it again")
@@ -225,7 +225,7 @@ def _check_numbers(what: str, tensors: Mapping[str, Tensor], cure: str) -> None:
     """Raise ArtefactError for tensors of other types than networks have, and for NaN and infinities."""
     for name, tensor in tensors.items():
         if tensor.dtype not in (*_FLOATS, *_OTHERS):
-            raise ArtefactError(f"{what}: {name} is of {tensor.dtype}, which no network here has")
+            raise ArtefactError(f"{what}: {name} is of {tensor.dtype}, which no network here uses")
         # A sum is quicker, and finite only where all are; that of large float64 may not be.
         if (
             tensor.dtype in _FLOATS
@@ -249,7 +249,7 @@ def _card(path: str | os.PathLike[str], text: str) -> dict[str, Any]:
     if not isinstance(card, dict):
         raise ArtefactError(f"{path}: damaged: its card is not a mapping")
     if not isinstance(kind := card.get("kind"), str | None) or len(kind or "") > _SHOWN:
-        raise ArtefactError(f"{path}: damaged: kind is {_shown(kind)} in its card, and no name")
+        raise ArtefactError(f"{path}: damaged: kind is {_shown(kind)} in its card, which is not a name")
     return card
 
 

@@ -68,7 +68,7 @@ class Limits:
         for name in ("connections", "header_seconds", "body_seconds", "answer_seconds"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ConfigError(f"{name}={value}: above 0, or nobody is answered")
+                raise ConfigError(f"{name}={value}: above 0, or no request is answered")
 
     def most(self, *, tls: bool = False) -> int:
         """Connections at most, here and now. Raises ConfigError where so many need more descriptors."""
@@ -419,7 +419,7 @@ def serve(
             settings.load()
         except OSError as error:
             raise ConfigError(
-                f"{certificate}: no certificate that can be used with {private_key} ({error}): name PEM "
+                f"{certificate}: not a certificate that can be used with {private_key} ({error}): name PEM "
                 "files that belong together"
             ) from error
         seldom, loggers = _Seldom(), (log, logging.getLogger("uvicorn.error"))

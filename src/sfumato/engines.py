@@ -116,7 +116,7 @@ def lost_workers() -> Iterator[None]:
         yield
     except (BrokenProcessPool, _LostError) as error:
         raise SfumatoError(
-            "a worker process was killed, by the system for want of memory or by hand. What was finished is "
+            "a worker process was killed, by the system for lack of memory or by hand. What was finished is "
             "kept: run the same command again to resume, with fewer workers for less memory"
         ) from error
 
@@ -272,7 +272,8 @@ def _ray(config: EngineConfig) -> Iterator[_Ray]:
         found = _Ray(ray, config)
         if not found.workers:
             raise ConfigError(
-                f"cpus={config.cpus}, gpus={config.gpus:g}: the cluster has no place for such a task, with "
+                f"cpus={config.cpus}, gpus={config.gpus:g}: no node of the cluster can run such a task; the "
+                "cluster has "
                 f"{ray.cluster_resources()}"
             )
         yield found

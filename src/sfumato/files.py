@@ -61,7 +61,7 @@ def claimed(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise BusyError(f"{path}: another process is making it: wait for it") from error
+            raise BusyError(f"{path}: another process is writing it: wait for it") from error
         yield
         # Only now that the file is there: whoever takes the name of the lock anew will find it.
         lock.unlink(missing_ok=True)
@@ -141,7 +141,7 @@ def _number(word: str) -> float:
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key occurs twice")
     return found
 
 
@@ -162,4 +162,4 @@ def printable(name: str) -> str:
 def check_new(path: Path, *, force: bool) -> None:
     """Raise DataError where a file is there that would be replaced, unless that was asked for."""
     if path.exists() and not force:
-        raise DataError(f"{path}: is there already: name another file, or replace it with --force")
+        raise DataError(f"{path}: already exists: name another file, or replace it with --force")

@@ -21,7 +21,7 @@ def twice(kind: str, parts: str) -> ImageError:
     """A part is there twice of which a format has one: which of them counts, decoders decide differently."""
     return ImageError(
         f"a {kind} with 2 {parts}: decoders differ in which they believe; save it anew",
-        cause="a part twice of which there is one",
+        cause="a part that occurs twice and may occur once",
     )
 
 

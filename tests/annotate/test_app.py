@@ -250,7 +250,7 @@ def test_the_status_says_how_far_everyone_is(same: Site):
 
 
 def test_the_status_of_a_campaign_without_answers_says_so(choose: Site):
-    assert "Nothing is answered yet." in choose.ask(choose.status).text
+    assert "No question has been answered yet." in choose.ask(choose.status).text
 
 
 def test_proxies_are_named_on_the_status_page_and_have_no_page_of_their_own(choose: Site):

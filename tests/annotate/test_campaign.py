@@ -118,12 +118,14 @@ def test_settings_that_cannot_work_are_refused(settings: dict, message: str):
 
 
 def test_a_campaign_of_one_class_asks_nothing():
-    with pytest.raises(DataError, match="one class only, 'zoo 000', and whoever chooses is right: add pairs"):
+    with pytest.raises(
+        DataError, match="only one class, 'zoo 000', so that every choice is right: add pairs"
+    ):
         items(many(1), CHOOSE)
 
 
 def test_of_one_class_no_decoy_can_be_made():
-    with pytest.raises(DataError, match=r"one class only, 'zoo 000', of which no decoy .* set decoys=0"):
+    with pytest.raises(DataError, match=r"only one class, 'zoo 000', so that no decoy .* set decoys=0"):
         items(many(1), SAME)
     assert len(items(many(1), replace(SAME, decoys=0))) == 4
 
@@ -135,7 +137,9 @@ def test_no_pairs_make_no_campaign():
 
 def test_a_class_may_not_be_called_as_the_answer_that_names_none():
     pairs = [replace(one, true_class="cannot tell") if n else one for n, one in enumerate(many(3))]
-    with pytest.raises(DataError, match="a class is called 'cannot tell', an answer: rename it"):
+    with pytest.raises(
+        DataError, match="a class is called 'cannot tell', which is one of the answers: rename it"
+    ):
         items(pairs, CHOOSE)
 
 

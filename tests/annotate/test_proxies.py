@@ -193,7 +193,7 @@ def test_a_proxy_of_the_other_task_is_refused(begin: Begin):
 
 
 def test_proxies_have_names_of_their_own(begin: Begin):
-    with pytest.raises(ConfigError, match="told apart by their names, got big, big: rename one"):
+    with pytest.raises(ConfigError, match="proxies need names that differ, got big, big: rename one"):
         fill(begin(), [always("big", "cat"), always("big", "dog")])
 
 

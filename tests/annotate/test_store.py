@@ -199,7 +199,9 @@ def test_people_and_proxies_never_mix(begin: Begin):
     store = begin()
     store.answer(1, first(store), "cat", ticket="a")
     store.undo(1, ticket="b")
-    with pytest.raises(DataError, match=r"people have answered here \(2 times\), and proxies never mix"):
+    with pytest.raises(
+        DataError, match=r"people have answered here \(2 times\), and proxies never share a campaign"
+    ):
         store.add_proxies({"big": dict.fromkeys(store.items(), "cat")})
     assert (store.kind, len(store.annotators()), len(store.history())) == ("people", 5, 2)
 
@@ -264,7 +266,7 @@ def test_a_damaged_campaign_is_refused(begin: Begin):
 def test_another_database_is_no_campaign(tmp_path: Path):
     with closing(sqlite3.connect(tmp_path / "other.db")) as database:
         database.execute("create table t (x)")
-    with pytest.raises(ArtefactError, match="no campaign: name a file of"):
+    with pytest.raises(ArtefactError, match="not a campaign: name a file of"):
         Store(tmp_path / "other.db")
 
 

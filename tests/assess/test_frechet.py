@@ -107,7 +107,7 @@ def test_few_images_of_one_distribution_are_apart_and_the_result_says_so():
     ids=["dimensions", "vectors", "maps"],
 )
 def test_features_of_other_shapes_are_refused(first, second):
-    with pytest.raises(ConfigError, match=r"of \(N, D\) and \(M, D\) features of one network, got"):
+    with pytest.raises(ConfigError, match=r"compares \(N, D\) and \(M, D\) features of one network, got"):
         frechet_distance(torch.zeros(first), torch.zeros(second))
 
 
@@ -169,7 +169,7 @@ def test_moments_far_from_0_lose_no_digits():
 
 
 def test_parts_of_fewer_than_two_images_or_of_nan_are_refused():
-    with pytest.raises(DataError, match="of two images or more on each side, got 1"):
+    with pytest.raises(DataError, match="two images or more on each side, got 1"):
         between(in_parts(drawn(1, 3, 0), 1), in_parts(drawn(5, 3, 0), 1))
     with pytest.raises(DataError, match="features that are not finite"):
         Moments().add(torch.tensor([[1.0, float("nan")]]))

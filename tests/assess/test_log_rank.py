@@ -333,7 +333,7 @@ def test_what_cannot_be_judged_is_refused():
     for message, arguments in (
         ("1 identities says nothing", (train, torch.zeros_like(identities), test, truth * 0)),
         ("1 of 8 identities have a single training feature.*leave these", (train, single, test, truth)),
-        ("2 training features have values that are no finite", (nan, identities, test, truth)),
+        ("2 training features have values that are not finite", (nan, identities, test, truth)),
         ("2 test features have values", (train, identities, nan, truth)),
         (r"features of \(42, 3\) and test features of \(42, 2\)", (train, identities, test[:, :2], truth)),
         ("42 training features for 41 identities", (train, identities[1:], test, truth)),
@@ -346,7 +346,7 @@ def test_what_cannot_be_judged_is_refused():
 def test_posteriors_that_cannot_be_judged_are_refused():
     logs, identities = posteriors()
     for message, arguments in (
-        ("gives NaN", (logs * math.nan, identities)),
+        ("returned NaN", (logs * math.nan, identities)),
         ("for the columns 0 to 8", (logs, identities + 5)),
         ("1 identities says nothing", (logs[:, :1], identities * 0)),
         ("a row for each feature", (logs[0], identities)),
@@ -363,7 +363,7 @@ def test_posteriors_that_cannot_be_judged_are_refused():
 
 
 def test_curves_that_cannot_be_compared_are_refused():
-    with pytest.raises(DataError, match=r"from 0.8 to 0.9 and from 0.5 to 0.6 share none: sweep"):
+    with pytest.raises(DataError, match=r"from 0.8 to 0.9 and from 0.5 to 0.6 do not overlap: sweep"):
         superior([(0.9, 0.1), (0.8, 0.2)], [(0.5, 0.2), (0.6, 0.1)])
     with pytest.raises(DataError, match="at least one"):
         superior([], [(0.5, 0.2)])

@@ -88,7 +88,7 @@ def test_images_without_a_partner_are_counted_and_three_are_named(tmp_path, phot
     with pytest.raises(
         DataError,
         match=r"3 of 4 images in .*photos and 2 of 3 in .*others have no partner of the same name, such as "
-        r"a, anna/d, anna__c: take those that pair with --common",
+        r"a, anna/d, anna__c: compare only those that pair with --common",
     ):
         find(photos, others)
 

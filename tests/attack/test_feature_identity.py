@@ -84,7 +84,7 @@ def test_the_same_seed_gives_the_same_network():
         ({"identities": torch.zeros(10).long()}, DataError, "10 known features of 1 people"),
         ({"identities": torch.arange(10)}, DataError, "10 known features of 10 people"),
         ({"test_features": torch.zeros(0, 2)}, DataError, "no test features"),
-        ({"features": torch.full((10, 2), math.nan)}, DataError, "no finite numbers"),
+        ({"features": torch.full((10, 2), math.nan)}, DataError, "not finite"),
     ],
 )
 def test_what_nobody_can_learn_from_is_refused(change, error, message: str):

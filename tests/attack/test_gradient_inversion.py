@@ -654,7 +654,9 @@ def test_problems_of_one_call_differ_in_labels_and_statistics_alone():
 
 
 def test_a_model_that_learns_nothing_shares_nothing():
-    with pytest.raises(ConfigError, match="no parameter that is trained: nothing is shared"):
+    with pytest.raises(
+        ConfigError, match="no parameter of this model is trained: there is no gradient to share"
+    ):
         share(lenet().requires_grad_(False), photographs(), ONE)
     with pytest.raises(
         DataError, match=r"8 parameters have no gradient, such as body.0.weight: call this after"

@@ -227,7 +227,7 @@ def test_training_repeats_and_moves_no_global_state():
 @pytest.mark.parametrize(
     ("values", "identities", "message"),
     [
-        (torch.tensor([[[1.0], [2.0], [float("nan")]]]), [0, 0, 1], "no finite numbers"),
+        (torch.tensor([[[1.0], [2.0], [float("nan")]]]), [0, 0, 1], "not finite"),
         (torch.rand(1, 3, 2), [0, 0, 0], "3 photographs of 1 people: at least 2 people"),
         (torch.rand(1, 3, 2), [0, 1, 2], "2 photographs of one"),
         (torch.ones(1, 3, 2), [0, 0, 1], "values that are not all equal"),

@@ -45,7 +45,10 @@ def test_a_card_states_what_its_noise_costs():
     assert right.findings[-1].verdict == "bounded"
     assert wrong.findings[-1].verdict == "leaks"
     assert wrong.findings[-1].figures["computed"] == cost
-    assert wrong.sentence == "Do not rely on what this card states: the noise that it names costs more."
+    assert (
+        wrong.sentence
+        == "Do not rely on what this card states: with the noise that it names, the training costs more."
+    )
 
 
 def test_a_private_start_is_part_of_what_a_card_costs():

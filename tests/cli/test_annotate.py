@@ -125,7 +125,9 @@ def test_proxies_are_refused_where_people_have_answered(command: Command, campai
     write_classifier(tmp_path / "m.safetensors", seed=0)
     answer_all(campaign, "cat")
     said = command("annotate", "proxies", campaign, "m.safetensors")
-    check_mistake(said, "people have answered here (30 times), and proxies never mix with people")
+    check_mistake(
+        said, "people have answered here (30 times), and proxies never share a campaign with people"
+    )
 
 
 def test_a_file_that_is_missing_is_named_by_its_row(command: Command, table: Path):
@@ -140,7 +142,7 @@ def test_one_class_is_no_campaign(command: Command, table: Path):
     lines = table.read_text().splitlines()
     table.write_text("\n".join(line for line in lines if "dog" not in line and "emu" not in line))
     said = command("annotate", "new", table, "--task", "choose", "--store", "c.db")
-    check_mistake(said, "source 'zoo' has one class only, 'cat'")
+    check_mistake(said, "source 'zoo' has only one class, 'cat'")
 
 
 @pytest.mark.parametrize("what", ["serve", "status"])
@@ -152,7 +154,7 @@ def test_a_damaged_campaign_is_one_line(command: Command, campaign: str, what: s
 def test_a_database_of_another_program_is_one_line(command: Command):
     with closing(sqlite3.connect("other.db")) as database:
         database.execute("create table t (x)")
-    check_mistake(command("annotate", "status", "other.db"), "no campaign: name a file of")
+    check_mistake(command("annotate", "status", "other.db"), "not a campaign: name a file of")
 
 
 def test_a_table_is_written_as_csv_or_parquet(command: Command, campaign: str, tmp_path: Path):

@@ -114,12 +114,12 @@ def test_pixels_that_prove_something_only_among_many_people_say_so(command):
 
 def test_where_nothing_is_proved_of_naming_the_report_says_so(command):
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=3", *SMALL)
-    assert answers(said, "naming") == ["nothing is proved of who it shows"]
+    assert answers(said, "naming") == ["nothing is proved about who it shows"]
 
 
 def test_without_a_guarantee_nothing_is_proved_of_naming(command):
     said = command("audit", "protection", "blur:radius=1", *SMALL)
-    assert answers(said, "naming") == ["nothing is proved of who it shows"]
+    assert answers(said, "naming") == ["nothing is proved about who it shows"]
 
 
 def test_several_releases_of_one_person_prove_less(command):
@@ -128,7 +128,7 @@ def test_several_releases_of_one_person_prove_less(command):
     assert line.startswith("after 3 releases nobody")
     assert float(line.split(" more than ")[1].split("%")[0]) > 3.6
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=3", *SMALL, "--releases", "3")
-    assert answers(said, "naming") == ["nothing is proved of who they show"]
+    assert answers(said, "naming") == ["nothing is proved about who they show"]
 
 
 def test_a_shape_that_is_none_is_refused(command):
@@ -156,7 +156,7 @@ def test_what_was_a_command_before_there_was_a_family_says_how_to_write_it_now(c
 def test_the_page_has_the_sentence_the_line_and_no_other_host(command, tmp_path):
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=1", *SMALL, "--html", "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert "No fault was found in what is stated" in page
+    assert "No fault was found in the stated guarantee" in page
     assert "stated eps = 1" in page
     assert "http" not in page.replace("http-equiv", "")
     assert said.err == "report: page.html\n"

@@ -102,5 +102,5 @@ def test_mistakes_have_one_line(command, client, tmp_path, options, message: str
 
 def test_how_the_client_trained_has_to_be_said(command, client):
     bare = ("--update", "gradient.npz", "--weights", "weights.safetensors")
-    check_mistake(audit(command, *bare), "gradient.npz: says nothing of how the client trained")
+    check_mistake(audit(command, *bare), "gradient.npz: does not say how the client trained")
     check_mistake(audit(command, *bare, "--steps", "5"), "--steps and --rate need --images")

@@ -19,7 +19,7 @@ def test_it_is_written_as_a_page_and_as_markdown_once(command: Command, tmp_path
     assert command(*words).out == "card: c.html\ncard: c.md\n"
     assert Path("c.html").read_text().startswith("<!DOCTYPE html>")
     assert Path("c.md").read_text().startswith("# c.safetensors\n")
-    check_mistake(command(*words), "c.html: is there already: name another file, or replace it with --force")
+    check_mistake(command(*words), "c.html: already exists: name another file, or replace it with --force")
     assert command(*words, "--force").code == 0
 
 

@@ -214,7 +214,10 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         ["train", "few-shot", "--data", "glyphs", "--out", "m", "--with", "none", "--split-by", "drawer"],
         "glyphs: names its splits, and is to be split by 'drawer': leave out --split-by",
     ),
-    "a folder without its kind": (["data", "info", "photos"], "photos: what is it? Write folder:photos"),
+    "a folder without its kind": (
+        ["data", "info", "photos"],
+        "photos: the kind of source is missing: write folder:photos",
+    ),
     "two protections for one model": (
         ["train", "meta", "--data", "glyphs", "--out", "m", "--with", "blur:radius=1,2"],
         "names 2 protections: give one value for each key",

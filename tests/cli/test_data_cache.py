@@ -43,7 +43,7 @@ def test_it_deletes_what_is_there(command: Command, cache: Path):
 def test_what_is_being_written_is_not_deleted(command: Command, cache: Path):
     (path,) = cache.glob("*/pixels")
     with claimed(path):
-        check_mistake(command("data", "cache", "--clear"), "another process is making it: wait for it")
+        check_mistake(command("data", "cache", "--clear"), "another process is writing it: wait for it")
     assert path.exists()
 
 

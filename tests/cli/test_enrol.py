@@ -125,7 +125,7 @@ def test_at_a_terminal_the_demand_is_shown_with_its_guarantee_and_asked_about(
     finished, said = at_a_terminal(*words, answer=answer)
     guarantee = str(parse(SPEC).guarantee((3, SIDE, SIDE)))
     assert f"{url} wants images of 3x16x16 for 'people', protected by {SPEC}: {guarantee}" in said
-    assert "Send images to it so, from now on? [y/N]" in said
+    assert "Send images to it this way from now on? [y/N]" in said
     assert finished == code
     assert ("It was not accepted, and nothing was sent" in said) == (code == 1)
     # What was accepted is not asked again, also away from a terminal.

@@ -81,9 +81,11 @@ def test_a_revoked_key_opens_nothing_and_is_listed_as_revoked(on_store: Command,
 def test_mistakes_are_one_line(on_store: Command, museum: str):
     check_mistake(on_store("create", "museun", "camera"), "no tenant 'museun': create it first")
     check_mistake(on_store("create", museum, "camera", "--role", "root"), "choose one of read, write, admin")
-    check_mistake(on_store("list", "--tenant", "zoo"), "no tenant 'zoo': begin it with `sfumato keys tenant`")
+    check_mistake(
+        on_store("list", "--tenant", "zoo"), "no tenant 'zoo': create it with `sfumato keys tenant`"
+    )
     check_mistake(on_store("revoke", "k-1"), "no key 'k-1'")
-    check_mistake(on_store("tenant", museum), "there is a tenant 'museum' already")
+    check_mistake(on_store("tenant", museum), "a tenant 'museum' already exists")
     check_mistake(on_store("list", "--store", "nonsense"), "the store is not a URL of a database")
 
 

@@ -62,7 +62,7 @@ def test_what_all_releases_of_each_person_prove_of_naming_them_is_said(command: 
     assert said.out.splitlines() == [
         f"the person or class anna: after 2 releases {NOBODY} 1,000 equally likely people more than 26% of "
         f"the time, or of 1,000,000 more than 0.026% {AVERAGE}{LEAKAGE}",
-        "the person or class ben: nothing is proved of who they show",
+        "the person or class ben: nothing is proved about who they show",
     ]
 
 
@@ -112,7 +112,7 @@ def test_a_ledger_that_knows_nobody_by_name_says_what_to_name(command: Command, 
     Ledger(tmp_path / "ledger.db").close()
     check_mistake(
         command("ledger", "naming", "--ledger", tmp_path / "ledger.db"),
-        "knows of nobody by name: name a folder with --folder",
+        "the ledger knows nobody by name: name a folder with --folder",
     )
     check_mistake(command("ledger", "naming", "--ledger", tmp_path / "gone.db"), "no ledger yet")
 

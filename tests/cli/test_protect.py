@@ -87,7 +87,7 @@ def test_a_folder_is_protected_and_said_to_be(protect: Command, home: Path, tmp_
     first, *rest = said.out.splitlines()
     assert re.fullmatch(r"protected 3 images with dp-pix:cell=4,epsilon=3 \([0-9.]+ s\)", first)
     assert rest == [
-        f"3 of 3x20x17: {parse(SPEC).guarantee((3, 20, 17))}; nothing is proved of who it shows",
+        f"3 of 3x20x17: {parse(SPEC).guarantee((3, 20, 17))}; nothing is proved about who it shows",
         f"charged 3 new releases; ledger: {home / 'ledger.db'}",
         NEW_LEDGER,
         "manifest: out/manifest.json",
@@ -240,7 +240,7 @@ def test_codes_are_written_as_they_travel(protect: Command, tmp_path: Path, code
     photos(tmp_path / "in")
     said = protect(tmp_path / "in", tmp_path / "out", spec=code)
     assert said.code == 0
-    assert "nothing is proved of its pixels" in said.out
+    assert "nothing is proved about its pixels" in said.out
     assert "names the right one of 1,000,000 equally likely people more than 0.41% of the time" in said.out
     for number in range(3):
         image = images.read(tmp_path / "in" / f"{number}.png")[None]
@@ -354,12 +354,12 @@ def test_one_image_says_what_is_proved_and_whether_it_was_charged(
     protect: Command, home: Path, tmp_path: Path
 ):
     (tmp_path / "in.png").write_bytes(encoded())
-    proved = f"{SPEC}: {parse(SPEC).guarantee((3, 20, 17))}; nothing is proved of who it shows"
+    proved = f"{SPEC}: {parse(SPEC).guarantee((3, 20, 17))}; nothing is proved about who it shows"
     ledger = f"ledger: {home / 'ledger.db'}"
     assert protect("in.png", "a.png").err.splitlines() == [proved, f"charged; {ledger}", NEW_LEDGER]
     assert protect("in.png", "b.png").err.splitlines() == [
         proved,
-        f"released before, and given again for nothing; {ledger}",
+        f"released before, and given again at no cost; {ledger}",
     ]
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
@@ -367,7 +367,7 @@ def test_one_image_says_what_is_proved_and_whether_it_was_charged(
 def test_of_a_protection_that_proves_nothing_that_is_said(protect: Command, tmp_path: Path):
     (tmp_path / "in.png").write_bytes(encoded())
     assert protect("in.png", "a.png", spec="blur:radius=2").err.startswith(
-        "blur:radius=2: nothing is proved of its pixels; nothing is proved of who it shows\n"
+        "blur:radius=2: nothing is proved about its pixels; nothing is proved about who it shows\n"
     )
 
 
@@ -417,7 +417,7 @@ def test_one_image_never_replaces_a_file(protect: Command, tmp_path: Path, targe
     (tmp_path / "out" / "in.png").write_bytes(b"chapter 2")
     before = files(tmp_path)
     line = mistake(protect("in.png", target))
-    assert "is there already, and might be an original: name a new file" in line
+    assert "already exists, and might be an original: name a new file" in line
     assert files(tmp_path) == before
 
 
@@ -641,7 +641,7 @@ def test_a_folder_is_made_squares_of_one_size_before_it_is_protected(
     assert "3 of 3x8x8: " in said.out
     assert images.read(tmp_path / "out" / "0.png").shape == (3, 8, 8)
     one = protect("photos/0.png", "0.png", "--size", "8")
-    assert "released before, and given again for nothing" in one.err
+    assert "released before, and given again at no cost" in one.err
     assert images.read(tmp_path / "0.png").tolist() == images.read(tmp_path / "out" / "0.png").tolist()
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["size"] == 8
@@ -683,8 +683,8 @@ def test_a_preview_shows_before_and_after_and_releases_nothing(protect: Command,
     assert "nothing was charged or released" in said.out
     assert not (tmp_path / "out").exists()
     assert not home.exists()
-    assert "look.png: is there already" in protect("photos", "out", "--preview", "look.png").err
-    assert "tells of originals, and lies in out" in protect("photos", "out", "--preview", "out/look.png").err
+    assert "look.png: already exists" in protect("photos", "out", "--preview", "look.png").err
+    assert "shows an original, and lies in out" in protect("photos", "out", "--preview", "out/look.png").err
     one = protect("photos/1.png", "1.png", "--preview", "one.png", spec="pixelize:cell=1/4")
     assert one.code == 0
     assert images.read(tmp_path / "one.png").shape == (3, 20, 34)

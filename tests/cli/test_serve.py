@@ -121,7 +121,7 @@ def test_weights_of_an_earlier_version_are_said_to_be_not_verified(
         (["vases.safetensors", "--certificate", "c.pem"], "a certificate and its private key come together"),
         (
             ["vases.safetensors", "--certificate", "c.pem", "--private-key", "k.pem"],
-            "c.pem: no certificate that can be used with k.pem",
+            "c.pem: not a certificate that can be used with k.pem",
         ),
     ],
 )

@@ -100,7 +100,7 @@ def test_a_file_that_is_there_is_replaced_only_where_that_is_asked_for(
 ):
     (tmp_path / "c.safetensors").write_bytes(b"the model of last year")
     check_mistake(
-        train(command), "c.safetensors: is there already: name another file, or replace it with --force"
+        train(command), "c.safetensors: already exists: name another file, or replace it with --force"
     )
     assert (tmp_path / "c.safetensors").read_bytes() == b"the model of last year"
     assert train(command, "--force").code == 0

@@ -57,7 +57,10 @@ def test_a_folder_is_protected_by_what_was_trained(command: Command, table: Path
     train(command)
     said = command("protect", "photos", "out", "--with", "mask:artefact=m.safetensors", "--workers", "1")
     assert said.code == 0
-    assert "24 of 3x16x16: nothing is proved of its pixels; nothing is proved of who it shows\n" in said.out
+    assert (
+        "24 of 3x16x16: nothing is proved about its pixels; nothing is proved about who it shows\n"
+        in said.out
+    )
     with Image.open(tmp_path / "out" / "0.png") as opened:
         assert opened.mode == "RGBA"
         assert (np.asarray(opened)[..., 3] == 255).sum() == 64
@@ -98,7 +101,7 @@ def test_jpeg_is_refused_with_the_cure(command: Command, table: Path, tmp_path: 
         (["--set", "keep=2"], {}, "keep=2: a share of the pixels, above 0 and below 1"),
         (["--set", "keep=0.001"], {}, "keep=0.001 of 16x16 pixels is less than one: choose at least"),
         (["--set", "kept=0.5"], {}, "no key 'kept': did you mean 'keep'"),
-        (["--out", "a,b.safetensors"], {}, "a path without commas"),
+        (["--out", "a,b.safetensors"], {}, "a path has no commas"),
     ],
 )
 def test_a_mistake_is_answered_in_one_line_before_training(

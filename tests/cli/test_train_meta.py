@@ -29,7 +29,7 @@ def test_a_private_artefact_is_not_trained_again_which_would_spend_anew(command:
     before = (tmp_path / "m.safetensors").read_bytes()
     again = train(command, *PRIVATE)
     assert again.code == 1
-    assert "m.safetensors is there already, and to train it again would spend its budget" in again.err
+    assert "m.safetensors already exists, and to train it again would spend its budget" in again.err
     assert (tmp_path / "m.safetensors").read_bytes() == before
 
 

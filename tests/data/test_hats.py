@@ -249,7 +249,7 @@ def test_a_folder_per_person_gives_what_its_table_gives(tmp_path: Path):
 def test_a_place_with_no_photographs_is_named(tmp_path: Path):
     with pytest.raises(DataError, match=r"gone\.csv: no such table or folder: .*name a CSV .* or a folder"):
         hats(tmp_path / "gone.csv")
-    with pytest.raises(DataError, match=r"hats: where does it lie. Write hats:PATH"):
+    with pytest.raises(DataError, match=r"hats: needs one path: write hats:PATH"):
         load("hats")
 
 

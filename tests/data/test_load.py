@@ -71,11 +71,11 @@ def test_omniglot_is_read_from_its_folder(tmp_path: Path):
             "no data source is called 'photos/': .*Known: caltech101, celeba, cifar10, .*, table",
         ),
         ("", {}, "no data source is called ''"),
-        ("/", {}, "/: what is it. Write folder:/"),
-        ("faces:photos", {}, "faces is drawn, not read: write faces, with no place"),
-        ("folder", {}, "folder: where does it lie. Write folder:PATH"),
-        ("folder:", {}, "where does it lie. Write folder:PATH"),
-        ("table", {}, "table: where does it lie. Write table:PATH"),
+        ("/", {}, "/: the kind of source is missing: write folder:/"),
+        ("faces:photos", {}, "faces is drawn, not read: write faces, without a path"),
+        ("folder", {}, "folder: needs one path: write folder:PATH"),
+        ("folder:", {}, "needs one path: write folder:PATH"),
+        ("table", {}, "table: needs one path: write table:PATH"),
         ("glyphs", {"clases": 3}, "glyphs: no setting 'clases': did you mean 'classes'"),
         ("folder:x", {"rotations": True}, "folder: no setting 'rotations': .*Known: channels, root, size"),
         ("folder:x", {"skip_unreadable": True}, "folder: no setting 'skip_unreadable'"),
@@ -124,9 +124,9 @@ def test_files_that_cannot_be_read_stop_or_are_left_out_counted_and_named(photos
 
 
 def test_a_path_without_its_kind_is_answered_with_what_to_write(photos: Path):
-    with pytest.raises(DataError, match=f"{photos}: what is it. Write folder:{photos}"):
+    with pytest.raises(DataError, match=f"{photos}: the kind of source is missing: write folder:{photos}"):
         load(str(photos))
-    with pytest.raises(DataError, match=r"Write table:.*table\.csv"):
+    with pytest.raises(DataError, match=r"write table:.*table\.csv"):
         load(str(photos / "table.csv"))
 
 

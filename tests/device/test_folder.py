@@ -362,7 +362,7 @@ def test_the_manifest_states_the_guarantee_of_every_shape(place: Place):
     assert {shape: one["images"] for shape, one in found.items()} == {(3, 20, 17): 2, (1, 8, 9): 1}
     for shape, one in found.items():
         assert one["proved"]["words"] == str(parse(SPEC).guarantee(shape))
-        assert one["naming"] == "nothing is proved of who it shows"
+        assert one["naming"] == "nothing is proved about who it shows"
         assert (one["proved"]["value"], one["proved"]["pixels"]) == (3, 1)
 
 

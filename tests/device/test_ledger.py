@@ -656,7 +656,7 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_was(tmp_path: P
         database.execute("create table mail (body text)")
     database.close()
     before = path.read_bytes()
-    with pytest.raises(LedgerError, match="a database, but no ledger: name another file"):
+    with pytest.raises(LedgerError, match="a database, but not a ledger: name another file"):
         Ledger(path)
     assert path.read_bytes() == before
 

@@ -116,7 +116,7 @@ def test_another_ledger_in_its_place_is_refused(path: Path, photograph: Tensor, 
         release(other, photograph)
     remove(path)
     shutil.copy(tmp_path / "other.db", path)
-    with pytest.raises(LedgerError, match="is another ledger than the one that lay here"):
+    with pytest.raises(LedgerError, match="is not the ledger that lay here before"):
         Ledger(path)
 
 

@@ -615,7 +615,7 @@ def test_what_meets_the_noise_is_on_its_grid_and_sums_exactly_in_any_order(label
         ("meta-clip", {"start": 1.0, "bound": 0.0}, "bound=0: above 0"),
         ("meta-clip", {"start": 1.0, "bound": 1.0, "share": 1.0}, "share=1: above 0 and below 1"),
         ("meta-clip", {"start": 1.0, "bound": 1.0, "largest": 0.5}, "start=1: from smallest=0.01"),
-        ("meta-clip-published", {"start": 1.0}, "is no private clipping: .* take meta-clip"),
+        ("meta-clip-published", {"start": 1.0}, "is not a private clipping: .* take meta-clip"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(name, given_settings, message):

@@ -521,9 +521,11 @@ def test_the_sentence_of_a_prior_and_of_several_releases():
 
 @pytest.mark.parametrize("chance", [1.0, 0.999])
 def test_where_a_bound_says_nothing_the_sentence_says_so(chance):
-    assert str(naming(chance, 369)) == "nothing is proved of who it shows"
-    assert str(naming(chance, None)) == "nothing is proved of who it shows"
-    assert sentence([naming(chance, 369, 2), naming(1.0, 10**6, 2)]) == "nothing is proved of who they show"
+    assert str(naming(chance, 369)) == "nothing is proved about who it shows"
+    assert str(naming(chance, None)) == "nothing is proved about who it shows"
+    assert (
+        sentence([naming(chance, 369, 2), naming(1.0, 10**6, 2)]) == "nothing is proved about who they show"
+    )
 
 
 def test_one_sentence_on_several_numbers_of_people():

@@ -88,7 +88,7 @@ def test_other_families_are_refused_by_both_names(one, other):
 
 
 def test_a_protection_named_twice_is_refused():
-    with pytest.raises(ConfigError, match=r"gaussian:sigma=40 is there twice: name each protection once"):
+    with pytest.raises(ConfigError, match=r"gaussian:sigma=40 occurs twice: name each protection once"):
         conditions("gaussian:sigma=40,80", "gaussian:sigma=40.0")
 
 

@@ -818,7 +818,7 @@ def test_a_damaged_checkpoint_is_refused(glyphs, started):
         (
             replace(CLOSED, private=replace(PROMISE, clipping="meta-clip-published")),
             ConfigError,
-            "meta-clip-published is no private clipping: .* inner_noise.noise_multiplier",
+            "meta-clip-published is not a private clipping: .* inner_noise.noise_multiplier",
         ),
         (replace(CLOSED, private=replace(PROMISE, settings={})), ConfigError, "needs clipping_norm"),
     ],

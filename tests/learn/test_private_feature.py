@@ -602,7 +602,7 @@ def test_impossible_settings_are_refused(setting, message: str):
     [
         (torch.zeros(16, 5), r"features of \(16, 5\): this model reads \(N, 4\)"),
         (torch.zeros(1, 4), "1 features of 16 images"),
-        (torch.full((16, 4), math.nan), "no finite numbers"),
+        (torch.full((16, 4), math.nan), "not finite"),
     ],
 )
 def test_features_that_are_not_those_of_the_images_are_refused(simple_tiny, features, message: str):

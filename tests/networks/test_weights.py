@@ -116,7 +116,7 @@ def test_a_checkpoint_with_more_than_tensors_is_refused_with_the_cure(tmp_path):
 def test_an_npz_of_pickled_arrays_is_refused(tmp_path):
     path = tmp_path / "weights.npz"
     np.savez(path, weight=np.array([Trap()], dtype=object))
-    with pytest.raises(ArtefactError, match="damaged, or not of plain numbers"):
+    with pytest.raises(ArtefactError, match="damaged, or not plain numbers"):
         load_weights(small_network, path, source=SOURCE)
 
 

@@ -284,8 +284,8 @@ def test_a_damaged_artefact_is_refused(artefact: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"artefact": "a,b", "noise": 1.0}, "a path without commas"),
-        ({"artefact": "", "noise": 1.0}, "a path without commas"),
+        ({"artefact": "a,b", "noise": 1.0}, "a path has no commas"),
+        ({"artefact": "", "noise": 1.0}, "a path has no commas"),
         ({"artefact": "a", "noise": -0.1}, "noise=-0.1: at least 0"),
         ({"artefact": "a", "noise": math.nan}, "noise=nan: at least 0"),
         ({"artefact": "a", "noise": 1.0, "norm": 0.0}, "norm=0 is not above 0"),

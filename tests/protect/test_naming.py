@@ -45,8 +45,8 @@ def test_noisy_numbers_are_not_counted_and_leak_the_volume_of_their_ball(tmp_pat
 @pytest.mark.parametrize("spec", ["none", "blur:radius=2", "pixelize:cell=4", "dp-pix:cell=4,epsilon=3"])
 def test_of_pixels_nothing_is_counted(spec: str):
     assert information(parse(spec)) == Information()
-    assert naming_words(parse(spec), SHAPE) == "nothing is proved of who it shows"
-    assert naming_words(parse(spec), SHAPE, releases=2) == "nothing is proved of who they show"
+    assert naming_words(parse(spec), SHAPE) == "nothing is proved about who it shows"
+    assert naming_words(parse(spec), SHAPE, releases=2) == "nothing is proved about who they show"
 
 
 @pytest.mark.parametrize("noise", [{}, {"flip": 0.1}, {"flip": 0.4}, {"epsilon": 2.0}])
@@ -63,10 +63,10 @@ def test_no_bound_is_above_what_the_leakage_says(artefact: str, noise: dict[str,
 
 def test_a_protection_that_is_only_counted_says_as_much_as_a_code_of_so_many_bits(artefact: str):
     assert naming_words(Counted(2**12), SHAPE) == naming_words(Code(artefact), SHAPE)
-    assert naming_words(Counted(None), SHAPE) == "nothing is proved of who it shows"
+    assert naming_words(Counted(None), SHAPE) == "nothing is proved about who it shows"
     assert information(Counted(2**12)) == information(Code(artefact))
 
 
 def test_without_a_guarantee_nothing_is_proved_of_pixels():
-    assert guarantee_words(parse("blur:radius=2"), SHAPE) == "nothing is proved of its pixels"
+    assert guarantee_words(parse("blur:radius=2"), SHAPE) == "nothing is proved about its pixels"
     assert guarantee_words(parse("dp-pix:cell=4,epsilon=3"), SHAPE).startswith("hides any 1 pixel at eps = 3")

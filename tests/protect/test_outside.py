@@ -293,7 +293,7 @@ def test_a_file_that_is_no_image_is_refused_with_its_line(tmp_path: Path, index:
 
 @pytest.mark.parametrize("path", ["", " a.csv", "a,b.csv"])
 def test_a_path_that_a_spec_could_not_be_read_back_with_is_refused(path: str):
-    with pytest.raises(SpecError, match=r"outside: index=.*: a path without commas"):
+    with pytest.raises(SpecError, match=r"outside: index=.*: a path has no commas"):
         Outside(path)
 
 

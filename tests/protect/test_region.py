@@ -135,9 +135,9 @@ def test_nothing_is_proved_of_the_image_and_something_of_each_box():
     assert region.guarantee((3, 40, 40)) is None
     assert guarantee_words(region, (3, 40, 40)) == (
         "within each box around a face: hides any 1 pixel at eps = 3 (pure DP); "
-        "all else is shown as it is, and a face that was not found is shown"
+        "all else is shown unchanged, and so is a face that was not found"
     )
-    assert naming_words(region, (3, 40, 40)) == "nothing is proved of who it shows"
+    assert naming_words(region, (3, 40, 40)) == "nothing is proved about who it shows"
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_models_are_listed_with_the_protection_that_they_demand(site: Site):
     first, second = site.ask("GET", "/v1/models", who="museum read").json()
     assert first == {
         **{"name": "cells", "kind": "few-shot", "specs": [SPEC], "made_of": [None]},
-        "naming": ["nothing is proved of who it shows"],
+        "naming": ["nothing is proved about who it shows"],
         **{"shape": [1, 16, 16], "dimension": first["dimension"], "refused": 0.5},
     }
     assert second["specs"] == [NOISY]
@@ -606,7 +606,7 @@ def test_a_classifier_that_cannot_be_is_refused(site: Site, sent: bytes, detail:
 
 def test_a_name_is_given_once(site: Site, enrolled: str):
     reply = site.ask("POST", "/v1/classifiers", json={"name": "vases", "model": "cells"})
-    check_problem(reply, 409, "there is a classifier 'vases' already")
+    check_problem(reply, 409, "a classifier 'vases' already exists")
 
 
 def test_a_classifier_of_a_model_that_is_not_run_here_says_so(
@@ -773,10 +773,10 @@ def test_a_label_that_an_earlier_version_kept_as_it_was_written_is_forgotten(
     [
         ("cup ", "begins or ends with a space"),
         ("\u3000cup", "begins or ends with a space"),
-        ("\u202epuc", "U+202E is not seen, or turns the text around it"),
-        ("c\u200bup", "U+200B is not seen"),
+        ("\u202epuc", "U+202E is invisible, or turns the text around it"),
+        ("c\u200bup", "U+200B is invisible"),
         ("cup\u2028", "begins or ends with a space"),
-        ("c\u2028up", "U+2028 is not seen"),
+        ("c\u2028up", "U+2028 is invisible"),
         ("\U0001d160" * 100, "300 characters, in Unicode's NFC: choose at most 200"),
     ],
 )
@@ -903,7 +903,7 @@ def test_a_body_that_finds_no_room_is_refused_before_it_is_read(open_site: Open)
     replies, read = ask_in_turn(site, site.begin(), [10_000, 10_000, 10_000])
     assert read == [True, True, False]
     assert [reply.status_code for reply in replies] == [422, 422, 503]  # zeros are no release
-    check_problem(replies[2], 503, "the server holds as much of requests as it may: send this again later")
+    check_problem(replies[2], 503, "the server has no room for more requests: send this again later")
     assert replies[2].headers["retry-after"] == "2"
 
 

@@ -587,7 +587,7 @@ def test_a_demand_that_nobody_accepts_is_shown_with_both_cures_and_nothing_is_be
         one.client(protection=None).enrol("anna", one.photos(0))
     assert str(caught.value) == (
         f"{HERE} wants images of 3x16x16 for 'default', protected by {SPEC}: hides any 1 pixel at eps = 3 "
-        "(pure DP); the whole image only at eps = 768; nothing is proved of who it shows. "
+        "(pure DP); the whole image only at eps = 768; nothing is proved about who it shows. "
         "Nobody agreed to that on this device, and nothing was sent: choose it with "
         f"protection='{SPEC}' (--with {SPEC}), or accept it at a terminal"
     )
@@ -691,7 +691,7 @@ def test_a_service_cannot_ask_for_images_of_any_size(cloud: Cloud, tmp_path: Pat
             return httpx.Response(200, json=models)
         return cloud.wire.handle_request(request)
 
-    with pytest.raises(ServiceError, match="are made here"):
+    with pytest.raises(ServiceError, match="this client makes images of"):
         asking(tmp_path, answer, key=cloud.key).classify(cloud.photos(0)[0])
     assert not cloud.ledger.exists()
 
@@ -846,7 +846,7 @@ def test_a_service_says_of_its_models_what_is_proved_of_who_a_release_shows(code
         in (model.naming[0])
     )
     assert {words for model in cloud.client().models() for words in model.naming} == {
-        "nothing is proved of who it shows"
+        "nothing is proved about who it shows"
     }
 
 

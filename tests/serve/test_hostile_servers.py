@@ -326,7 +326,7 @@ def test_what_a_person_is_asked_is_printable_and_true(
     (demanded,) = asked
     assert str(demanded) == (
         f"{URL} wants images of 3x16x16 for 'default', protected by {SPEC}: "
-        f"{parse(SPEC).guarantee((3, SIDE, SIDE))}; nothing is proved of who it shows"
+        f"{parse(SPEC).guarantee((3, SIDE, SIDE))}; nothing is proved about who it shows"
     )
     (sent,) = service.releases()
     assert wire.header(sent).spec == SPEC

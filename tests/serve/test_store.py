@@ -151,7 +151,7 @@ def test_there_are_no_keys_without_a_tenant(store: Store):
 
 
 def test_a_tenant_is_begun_once(store: Store):
-    with pytest.raises(ConflictError, match="there is a tenant 'zoo' already"):
+    with pytest.raises(ConflictError, match="a tenant 'zoo' already exists"):
         store.create_tenant("zoo")
     assert store.tenants() == ["museum", "zoo"]
 
@@ -169,9 +169,7 @@ def test_a_classifier_is_found_by_its_id_and_listed(store: Store, key: Key, hats
 def test_two_tenants_may_use_the_same_name_and_one_may_not(store: Store, key: Key, hats: ClassifierInfo):
     other, _ = store.create_key("zoo", role="write", name="gate")
     assert store.create_classifier("zoo", name="hats", model="fs-pic", by=other).id != hats.id
-    with pytest.raises(
-        ConflictError, match="there is a classifier 'hats' already: use it, or choose another"
-    ):
+    with pytest.raises(ConflictError, match="a classifier 'hats' already exists: use it, or choose another"):
         store.create_classifier("museum", name="hats", model="maml", by=key)
 
 
@@ -1067,7 +1065,7 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path):
     [
         # SQLite answers with the code of a disk that is full, and of a file that is read-only.
         ("max_page_count = 1", "max_page_count = 4294967294", "the disk is full: make room and ask again"),
-        ("query_only = on", "query_only = off", "it cannot be written: see to its permissions"),
+        ("query_only = on", "query_only = off", "it cannot be written: check its permissions"),
     ],
 )
 def test_a_file_that_takes_nothing_more_is_told_and_used_again_when_it_does(
@@ -1098,7 +1096,7 @@ def test_a_damaged_file_is_told(tmp_path: Path):
         store.create_tenant("museum")
     path.write_bytes(path.read_bytes()[:9000])
     with (
-        pytest.raises(StoreError, match=r"malformed.*: damaged, or no store: restore it from a backup"),
+        pytest.raises(StoreError, match=r"malformed.*: damaged, or not a store: restore it from a backup"),
         Store(f"sqlite:///{path}") as store,
     ):
         store.create_key("museum", role="read", name="gate")
@@ -1107,7 +1105,7 @@ def test_a_damaged_file_is_told(tmp_path: Path):
 def test_a_file_that_is_no_database_is_told_and_left_alone(tmp_path: Path):
     path = tmp_path / "store.db"
     path.write_bytes(b"dear diary" * 1000)
-    with pytest.raises(StoreError, match="file is not a database: damaged, or no store"):
+    with pytest.raises(StoreError, match="file is not a database: damaged, or not a store"):
         Store(f"sqlite:///{path}")
     assert path.read_bytes() == b"dear diary" * 1000
 

@@ -58,21 +58,20 @@ def test_of_a_network_it_is_said_whose_it_is(spec: str, words: str):
 def test_what_is_kept_stands_beside_clear_images_and_guesses():
     first, second = said()["What it keeps"]
     assert first == (
-        "90.0% of images are classified rightly (95% interval 89.6 to 90.4; a classifier trained on "
+        "90.0% of images are classified correctly (95% interval 89.6 to 90.4; a classifier trained on "
         "protected images)."
     )
     assert (
-        second
-        == "Of clear images it is 95.0%, and of guesses 20.0%: 93% of what there is above guessing is kept."
+        second == "Clear images reach 95.0% and guessing 20.0%, so 93% of what lies above guessing is kept."
     )
 
 
 def test_what_an_adversary_finds_out_stands_beside_guesses():
     first, *_ = said()["What an adversary finds out"]
     assert first.startswith(
-        "5.0% of releases are named: so often the strongest adversary has the right identity (95% interval"
+        "5.0% of releases are named with the right identity by the strongest adversary (95% interval"
     )
-    assert first.endswith("and guessing in 2.0%.")
+    assert first.endswith("guessing is right for 2.0%.")
 
 
 def test_without_a_recommendation_the_reason_is_the_answer():

@@ -182,7 +182,7 @@ def test_a_missing_part_is_named(tmp_path: Path, missing: str):
 @pytest.mark.parametrize("text", ["", "[]", "faces", "3", "# nothing\n"])
 def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str):
     with pytest.raises(
-        ConfigError, match=r"study\.yaml: a study is a mapping with data and protections, got"
+        ConfigError, match=r"study\.yaml: a study file is a mapping with data and protections, got"
     ):
         grid.load(study_file(tmp_path, text))
 

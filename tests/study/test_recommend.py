@@ -398,8 +398,8 @@ def test_where_classes_are_new_the_answer_of_the_device_comes_last_and_is_named(
     advice = recommend.recommend(small_study("code:bits=16", "answer"), records)
     assert advice.headline == "recommended: code:bits=16"
     assert advice.chosen[-1] == (
-        "The device's own answer keeps 95.0%, and re-identification 2.0%: where the classes may lie on the "
-        "device, send nothing else."
+        "If the device may know the classes, let it send nothing but its answer: accuracy 95.0%, "
+        "re-identification 2.0%."
     )
     alone = recommend.recommend(small_study("answer"), [*CLEAR, *answered])
     assert alone.headline == "recommended: answer"
@@ -551,7 +551,7 @@ def test_one_half_chooses_and_the_other_is_stated():
     assert advice.risk.top1.value == pytest.approx(0.06)
     assert "Accuracy 85.0%" in advice.lines[1]
     assert "strongest re-identification 6.0%" in advice.lines[1]
-    assert any("chose it; these figures are of the other" in line for line in advice.lines)
+    assert any("chose it; the figures come from the other half" in line for line in advice.lines)
 
 
 def test_of_records_of_earlier_versions_no_half_is_claimed():

@@ -233,7 +233,7 @@ def test_what_is_proved_of_a_recommended_answer_is_said():
     assert "the device's own answer" in advice.details[0]
     assert (
         "What is proved: whoever sees one release names the right one of 1,000 equally likely people "
-        "with a chance of 0.5% at most." in advice.details
+        "with a chance of at most 0.5%." in advice.details
     )
 
 

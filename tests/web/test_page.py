@@ -295,7 +295,7 @@ def test_nothing_can_be_sent_by_another_protection_than_the_model_was_trained_fo
 def test_a_demand_that_protects_nothing_is_refused(page: Any, spec: str):
     page.connect(model(spec))
     page.choose(random_images(1))
-    assert page.text("guarantee") == "pictures cannot be protected so here"
+    assert page.text("guarantee") == "this page cannot protect pictures that way"
     assert not page.find("actions").is_displayed()
     assert page.count("#pictures canvas") == 1  # the original alone
 
@@ -304,7 +304,7 @@ def test_what_is_proved_of_who_a_release_shows_is_said_as_the_service_says_it(pa
     spec = "dp-pix:cell=4,epsilon=3"
     words = naming_words(protect.parse(spec), (3, SIZE, SIZE))
     page.connect(model(spec) | {"naming": [words]})
-    assert page.text("naming") == words == "nothing is proved of who it shows"
+    assert page.text("naming") == words == "nothing is proved about who it shows"
     page.slide("epsilon", by=2)
     assert page.text("naming") == ""  # of what is for looking only
 
@@ -345,8 +345,8 @@ def test_a_demand_that_changes_gets_nothing_until_the_user_accepts_it(page: Any,
     guarantee = protect.parse(changed["specs"][0]).guarantee(tuple(changed["shape"])) or "nothing is proved"
     size = "x".join(map(str, changed["shape"]))
     assert " ".join(page.text("changed-words").split()) == (
-        f"Pictures for this classifier left as {spec} of images of 3x{SIZE}x{SIZE} until now. "
-        f"It takes {changed['specs'][0]} of images of {size} now: {guarantee}."
+        f"Until now, pictures for this classifier were sent as {spec} of images of 3x{SIZE}x{SIZE}. "
+        f"It now takes {changed['specs'][0]} of images of {size}: {guarantee}."
     )
     assert len(page.cloud.sent("/examples")) == sent
     page.accept()
@@ -654,7 +654,9 @@ def test_a_file_that_is_no_picture_is_named(page: Any):
     file.write_text("no picture")
     page.find("files").send_keys(str(file))
     page.until("return !document.getElementById('problem').hidden")
-    assert page.text("problem") == "notes.png is no picture that this browser reads: save it as JPEG or PNG"
+    assert (
+        page.text("problem") == "notes.png is not a picture that this browser reads: save it as JPEG or PNG"
+    )
 
 
 def test_a_picture_of_the_camera_is_protected_like_any_other(page: Any):

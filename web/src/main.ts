@@ -348,13 +348,13 @@ class Page {
       ? sentence(protection.guarantee(this.shape))
       : external(this.spec)
         ? "choose the exported artefact to protect pictures"
-        : "pictures cannot be protected so here";
+        : "this page cannot protect pictures that way";
     element("naming").textContent = this.naming;
     element("mismatch").hidden = !this.model || this.fits;
     const { changed } = this;
     element("changed").hidden = !changed;
     element("changed-words").textContent =
-      `Pictures for this classifier left as ${this.pinned} until now. It takes ${this.demand} now: ` +
+      `Until now, pictures for this classifier were sent as ${this.pinned}. It now takes ${this.demand}: ` +
       `${element("guarantee").textContent}.`;
     element("first").hidden = this.pinned !== null;
     element("actions").hidden = !(this.classifier && this.pictures.length && protection && this.fits && !changed);
@@ -371,8 +371,8 @@ class Page {
     element("pictures").replaceChildren(...items);
     element("ledger").textContent =
       `This browser's ledger: ${counts.releases} ${counts.releases === 1 ? "release" : "releases"} of ` +
-      `${counts.images} ${counts.images === 1 ? "picture" : "pictures"} so far. A picture that leaves again by the ` +
-      "same protection leaves with the same noise.";
+      `${counts.images} ${counts.images === 1 ? "picture" : "pictures"} so far. A picture that is sent again with the ` +
+      "same protection gets the same noise.";
   }
 
   private item(picture: Picture, release: Release | null): HTMLElement {
@@ -399,7 +399,7 @@ class Page {
 
   /** What leaves of the pictures is written down before it does. */
   private async released(): Promise<Release[]> {
-    if (this.changed) throw new PageError("nothing was sent: accept the protection that this classifier takes now");
+    if (this.changed) throw new PageError("nothing was sent: accept the protection that this classifier now takes");
     const releases = await this.ledger.release(
       this.protection!,
       this.pictures.map((each) => each.image),
@@ -413,7 +413,7 @@ class Page {
     const { api, classifier } = this.target;
     const label = input("label").value.trim();
     const enrolled = await api.enrol(classifier, label, await this.released());
-    const known = enrolled.known ? `, ${enrolled.known} known already` : "";
+    const known = enrolled.known ? `, ${enrolled.known} already known` : "";
     const undo = async () => {
       for (const example of enrolled.examples) await api.forgetExample(classifier, example);
       await this.classesChanged();

@@ -13,11 +13,11 @@ export async function read(file: Blob, shape: Shape): Promise<Image> {
     bitmap = await createImageBitmap(file, { imageOrientation: "from-image", colorSpaceConversion: "none" });
   } catch {
     const name = file instanceof File ? file.name : "this picture";
-    throw new PageError(`${name} is no picture that this browser reads: save it as JPEG or PNG`);
+    throw new PageError(`${name} is not a picture that this browser reads: save it as JPEG or PNG`);
   }
   const { width, height } = bitmap;
   if (width * height > MOST_PIXELS) {
-    throw new PageError(`a picture of ${width}x${height} pixels, where ${MOST_PIXELS} fit: make it smaller`);
+    throw new PageError(`a picture of ${width}x${height} pixels is larger than the ${MOST_PIXELS} pixels allowed: make it smaller`);
   }
   const canvas = new OffscreenCanvas(width, height);
   const context = canvas.getContext("2d", { willReadFrequently: true })!;

@@ -166,11 +166,14 @@ def _choices(pairs: Sequence[Pair], classes: dict[str, list[str]], config: Campa
     for source, names in classes.items():
         if len(names) < 2:
             raise DataError(
-                f"source {source!r} has one class only, {names[0]!r}, and whoever chooses is right: add "
+                f"source {source!r} has only one class, {names[0]!r}, so that every choice is right: add "
                 "pairs of other classes, or ask with the task 'same'"
             )
         if CANNOT_TELL in names:
-            raise DataError(f"source {source!r}: a class is called {CANNOT_TELL!r}, an answer: rename it")
+            raise DataError(
+                f"source {source!r}: a class is called {CANNOT_TELL!r}, which is one of the answers: rename "
+                "it"
+            )
     generator = _generator(config.seed, _OPTIONS_STREAM)
     made = []
     for pair in pairs:
@@ -189,7 +192,7 @@ def _decoys(pairs: Sequence[Pair], config: CampaignConfig) -> list[Pair]:
         others = [one for one in pairs if one.source == mine.source and one.true_class != mine.true_class]
         if not others:
             raise DataError(
-                f"source {mine.source!r} has one class only, {mine.true_class!r}, of which no decoy can be "
+                f"source {mine.source!r} has only one class, {mine.true_class!r}, so that no decoy can be "
                 "made: add pairs of other classes, or set decoys=0"
             )
         other = others[int(torch.randint(len(others), (), generator=generator))]

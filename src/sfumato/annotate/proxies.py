@@ -139,7 +139,7 @@ def fill(store: Store, proxies: Sequence[Proxy] | Sequence[PairProxy]) -> None:
         raise ConfigError("no proxies: name at least one recogniser (the paper asks 5 people)")
     names = [one.name for one in proxies]
     if len(set(names)) < len(names):
-        raise ConfigError(f"proxies are told apart by their names, got {', '.join(names)}: rename one")
+        raise ConfigError(f"proxies need names that differ, got {', '.join(names)}: rename one")
     for one in proxies:
         if not isinstance(one, kind):
             raise ConfigError(

@@ -190,7 +190,7 @@ def export(store: Store, table: str, path: str | os.PathLike[str]) -> int:
 
     Args:
         store: the campaign.
-        table: "results", one row an item; "semsim", what `sfumato.learn.semsim` reads; "answers", every
+        table: "results", one row per item; "semsim", what `sfumato.learn.semsim` reads; "answers", every
             answer and undo that was ever given.
         path: the file; it appears whole or not at all.
 

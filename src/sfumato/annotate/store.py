@@ -212,7 +212,7 @@ class Store:
                 found = databases.marks_of(self._database)
                 (state,) = self._row("pragma quick_check(1)")
             if found.application != _MARKS.application:
-                raise ArtefactError(f"{path}: no campaign: name a file of `sfumato annotate new`")
+                raise ArtefactError(f"{path}: not a campaign: name a file of `sfumato annotate new`")
             if found.version != _MARKS.version:
                 raise ArtefactError(
                     f"{path}: a campaign of version {found.version}, not {_MARKS.version}: upgrade sfumato"
@@ -408,8 +408,8 @@ class Store:
             (rows,) = self._row("select count(*) from answers")
             if kind == PEOPLE and rows:
                 raise DataError(
-                    f"{self.path}: people have answered here ({rows} times), and proxies never mix with "
-                    "people: make a campaign of their own with `sfumato annotate new`"
+                    f"{self.path}: people have answered here ({rows} times), and proxies never share a "
+                    "campaign with people: begin another one with `sfumato annotate new`"
                 )
             if kind == PEOPLE:
                 self._database.execute("delete from orders")

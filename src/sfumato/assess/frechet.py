@@ -58,7 +58,7 @@ def frechet_distance(first: Tensor, second: Tensor) -> Frechet:
     """
     if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
         raise ConfigError(
-            "a Fréchet distance is of (N, D) and (M, D) features of one network, got "
+            "a Fréchet distance compares (N, D) and (M, D) features of one network, got "
             f"{tuple(first.shape)} and {tuple(second.shape)}"
         )
     moments = Moments(), Moments()
@@ -112,7 +112,7 @@ def between(first: Moments, second: Moments) -> Frechet:
     """What `frechet_distance` gives for all features of each. Raises DataError for fewer than two images."""
     images = min(first.images, second.images)
     if images < 2:
-        raise DataError(f"a Fréchet distance is of two images or more on each side, got {images}")
+        raise DataError(f"a Fréchet distance needs two images or more on each side, got {images}")
     (mean, root), (other_mean, other_root) = first.summed_up(), second.summed_up()
     traces = root.square().sum() + other_root.square().sum()
     common = torch.linalg.svdvals(root @ other_root.T).sum()

@@ -92,7 +92,7 @@ def log_ranks(log_posteriors: Tensor, identities: Tensor) -> Ranks:
             f"{log_posteriors.shape[1] - 1}: give the column of the right identity of each feature"
         )
     if log_posteriors.isnan().any():
-        raise DataError("log-posteriors that are no numbers: the adversary gives NaN")
+        raise DataError("log-posteriors that are not numbers: the adversary returned NaN")
     right = log_posteriors.gather(1, identities[:, None])  # (N, 1)
     above, equal = (log_posteriors > right).sum(1), (log_posteriors == right).sum(1)
     return Ranks(above, equal, log_posteriors.shape[1])
@@ -320,7 +320,7 @@ def superior(curve: Sequence[tuple[float, float]], other: Sequence[tuple[float, 
     if low > high:
         raise DataError(
             f"curves over accuracies from {one[0, 0]:g} to {one[-1, 0]:g} and from {two[0, 0]:g} to "
-            f"{two[-1, 0]:g} share none: sweep the noise further until they overlap"
+            f"{two[-1, 0]:g} do not overlap: sweep the noise further until they do"
         )
     knots = np.unique(np.concatenate([[low, high], one[:, 0], two[:, 0]]))
     knots = knots[(knots >= low) & (knots <= high)]
@@ -392,7 +392,7 @@ def _whitened(train: Tensor, identities: Tensor, test: Tensor) -> tuple[Tensor, 
     for name, features in (("training", train), ("test", test)):
         bad = int((~features.isfinite()).any(1).sum())
         if bad:
-            raise DataError(f"{bad} {name} features have values that are no finite numbers: leave them out")
+            raise DataError(f"{bad} {name} features have values that are not finite: leave them out")
     _, codes, counts = identities.unique(return_inverse=True, return_counts=True)
     _check_count(len(counts))
     single = int((counts < 2).sum())

@@ -104,7 +104,11 @@ def find(originals: str | os.PathLike[str], others: str | os.PathLike[str], *, c
         raise DataError(
             f"{len(alone[0])} of {len(ours)} images in {originals} and {len(alone[1])} of {len(theirs)} in "
             f"{others} have no partner of the same name, such as {', '.join(lonely[:_NAMED])}: "
-            + ("take those that pair with --common" if names else "name folders with the same names below")
+            + (
+                "compare only those that pair with --common"
+                if names
+                else "name folders with the same names below"
+            )
         )
     kinds: dict[tuple[str, str], tuple[str, str]] = {}  # one tuple for all pairs of a kind
     suffixes = [kinds.setdefault(kind, kind) for kind in ((ours[name], theirs[name]) for name in names)]
@@ -126,7 +130,9 @@ def _listed(folder: Path) -> dict[str, str]:
             name = path.relative_to(folder).with_suffix("").as_posix()
             if name in found:
                 other = Path(name + found[name]).name
-                raise DataError(f"{path} and {other} have one name: pairs go by it: move one away")
+                raise DataError(
+                    f"{path} and {other} have the same name, by which pairs are made: move one away"
+                )
             found[name] = sys.intern(path.suffix)
     if not found:
         raise DataError(f"{folder}: no images in it, by their suffixes: {', '.join(sorted(images.SUFFIXES))}")
@@ -435,7 +441,9 @@ def draw(
 
     chosen = most_alike(scores, measure, _SHOWN)
     if not chosen:
-        raise DataError(f"no pair has a number of {measure.title} to choose pictures by: choose by another")
+        raise DataError(
+            f"no pair has a number of {measure.title} by which to choose pictures: choose another measure"
+        )
     lines = -(-len(chosen) // _COLUMNS)
     with (
         matplotlib.rc_context({"text.parse_math": False, "font.family": "DejaVu Sans", "font.size": 7}),

@@ -92,7 +92,7 @@ class Perceptual:
 
         Args:
             network: "alex" (what is mostly reported), "vgg" or "squeeze" (version 1.1).
-            backbone: file of torchvision's weights of that network.
+            backbone: file of Weights of the network of LPIPS, as torchvision publishes them.
             heads: file of the trained heads: an .npz of all three, or the published .pth of that one.
 
         Raises:
@@ -182,17 +182,17 @@ def _prepared(images: Tensor, size: tuple[int, int]) -> Tensor:
 def _check(originals: Tensor, others: Tensor) -> None:
     if originals.shape != others.shape or originals.ndim != 4 or originals.shape[1] not in (1, 3):
         raise ConfigError(
-            "a perceptual distance is of (N, C, H, W) pairs with 1 or 3 channels, got "
+            "a perceptual distance compares (N, C, H, W) pairs with 1 or 3 channels, got "
             f"{tuple(originals.shape)} and {tuple(others.shape)}"
         )
     for images in (originals, others):
         if not images.is_floating_point():
             raise ConfigError(
-                f"a perceptual distance is of floats in [0, 1], got {images.dtype}: use images.to_float"
+                f"a perceptual distance compares floats in [0, 1], got {images.dtype}: use images.to_float"
             )
         if not bool(((images >= 0) & (images <= 1)).all()):
             raise ConfigError(
-                f"a perceptual distance is of floats in [0, 1], got {images.min().item():g} to "
+                f"a perceptual distance compares floats in [0, 1], got {images.min().item():g} to "
                 f"{images.max().item():g}: clamp them, and leave the scaling to [-1, 1] to it"
             )
 

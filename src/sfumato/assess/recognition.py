@@ -122,7 +122,7 @@ def identification_ranks(similarities: Tensor, identities: Tensor, truth: Tensor
     if not torch.isin(truth, identities).all():
         raise DataError("closed-set identification: some probes show people who are not in the gallery")
     if similarities.isnan().any():
-        raise DataError("similarities that are no numbers: the recogniser embeds some images as NaN")
+        raise DataError("similarities that are not numbers: the recogniser embeds some images as NaN")
     right = similarities.gather(1, torch.searchsorted(identities, truth)[:, None])  # (m, 1)
     above, equal = (similarities > right).sum(1), (similarities == right).sum(1)
     return above + (equal + 1).double() / 2

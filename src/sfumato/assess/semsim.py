@@ -72,7 +72,7 @@ class SemSim:
             with initial_weights(), no_larger_than(tensors):
                 embedding = Embedding(config["network"], size=config["size"], normalised=config["normalised"])
         except (ValueError, RuntimeError) as error:
-            raise ArtefactError(f"{path}: damaged: its card is of no SemSim: {error}") from error
+            raise ArtefactError(f"{path}: damaged: its card does not describe a SemSim: {error}") from error
         take_weights(embedding, tensors, path)
         return cls(embedding, card=card)
 

@@ -56,7 +56,7 @@ def log_posteriors(
     if identities.shape != features.shape[:1]:
         raise DataError(f"{len(features)} known features for {len(identities)} identities: one each")
     if not (features.isfinite().all() and test_features.isfinite().all()):
-        raise DataError("features that are no finite numbers: leave these images out")
+        raise DataError("features that are not finite: leave these images out")
     if not len(test_features):
         raise DataError("no test features: give at least one")
     people = len(identities.unique())

@@ -49,10 +49,10 @@ class PLDA:
     def log_ratios(self, gallery: Tensor, identities: Tensor, probes: Tensor) -> tuple[Tensor, Tensor]:
         """ln p(x | the photographs of a person in the gallery) - ln p(x), for every probe and person.
 
-        n photographs with the mean x̄ leave of the person's point the posterior N(n·b·x̄, b), b = B/(1 + n·B),
-        with μ = 0. A probe of theirs has the variance b + 1 around it; one of anybody has B + 1 around 0.
-        Of k probes of one person x is the mean, and 1/k takes the place of 1: how they lie around their mean
-        is as likely for everybody, so that the ratio is that of all k together.
+        n photographs with the mean x̄ leave of the person's point the posterior N(n·b·x̄, b), b = B/(1 +
+        n·B), with μ = 0. A probe of theirs has the variance b + 1 around it; one of anybody has B + 1
+        around 0. Of k probes of one person x is the mean, and 1/k takes the place of 1: how they lie around
+        their mean is as likely for everybody, so that the ratio is that of all k together.
 
         Args:
             gallery: (R, n, D) values of R releases of each known photograph, which are averaged: they are
@@ -112,7 +112,7 @@ def train(values: Tensor, identities: Tensor, *, dimensions: int | None = None) 
         DataError: values that are no finite numbers, or nothing to learn; see trainable.
     """
     if not values.isfinite().all():
-        raise DataError("values that are no finite numbers: leave these images out")
+        raise DataError("values that are not finite: leave these images out")
     if not trainable(values, identities):
         raise DataError(
             f"{len(identities)} photographs of {len(identities.unique())} people: at least 2 people are "

@@ -22,22 +22,22 @@ def report(subject: str, audited: Sequence[Audited]) -> Report:
     unstated = [each.spec for each in audited if each.result.stated is None]
     if convicted:
         sentence = (
-            f"Do not release with {', '.join(convicted)}: more is given away than is stated. "
+            f"Do not release with {', '.join(convicted)}: it gives away more than it states. "
             "Report this as a bug."
         )
     elif unstated:
         sentence = (
-            f"No guarantee is stated for {', '.join(unstated)}: take a protection that states one where "
-            "you need a proof."
+            f"No guarantee is stated for {', '.join(unstated)}: "
+            "if you need a proof, use a protection that states one."
         )
     else:
-        sentence = "No fault was found in what is stated: release with it, within its stated guarantee."
+        sentence = "No fault was found in the stated guarantee: release with it, within that guarantee."
     return Report(
         audit="protection",
         subject=subject,
         sentence=sentence,
         findings=tuple(_finding(number, each) for number, each in enumerate(audited)),
-        limits=("An audit can convict a protection, and never acquit it.",),
+        limits=("An audit can convict a protection; it cannot acquit one.",),
     )
 
 
@@ -54,11 +54,11 @@ def _finding(number: int, audited: Audited) -> Finding:
         title=audited.spec,
         verdict=verdict,
         sentence=(
-            "Neighbouring images are told apart better than is stated."
+            "Neighbouring images can be told apart better than the guarantee allows."
             if result.convicted
-            else "Neighbouring images are not told apart better than is stated."
+            else "Neighbouring images were not told apart better than the guarantee allows."
             if result.stated is not None
-            else "Nothing is stated of it, and neighbouring images are told apart."
+            else "It states no guarantee, and neighbouring images were told apart."
         ),
         table=Table(("question", "answer"), tuple(rows)),
         figures={**asdict(result), "spec": audited.spec, "convicted": result.convicted},

@@ -153,10 +153,11 @@ def audit_training(
         findings=tuple(findings),
         changes=_changes(findings),
         limits=(
-            "An audit can convict a training, and never acquit it.",
+            "An audit can convict a training; it cannot acquit one.",
             f"The trainings have {audit.steps} steps of one linear layer, and noise for these. How tasks are "
             "drawn, clipped, noised and accounted for is the same in every training.",
-            "It is about one task of the pool. The images of those who use the model are not covered.",
+            "The promise is about one task of the pool. The images of people who use the model are not "
+            "covered.",
         ),
     )
 
@@ -202,11 +203,11 @@ def _of_card(config: MetaConfig, card: Mapping[str, Any]) -> Finding:
 def _sentence(findings: list[Finding], sampled: OneRunAudit) -> str:
     leaking = [finding.name for finding in findings if finding.verdict == "leaks"]
     if leaking == ["card"]:
-        return "Do not rely on what this card states: the noise that it names costs more."
+        return "Do not rely on what this card states: with the noise that it names, the training costs more."
     if leaking:
         return (
-            "Do not train on private tasks so: more is given away of a task than is stated. Report this as "
-            "a bug."
+            "Do not train on private tasks this way: it gives away more about a task than it states. "
+            "Report this as a bug."
         )
     return (
         "No fault was seen in the training: rely on the eps = "
@@ -217,7 +218,5 @@ def _sentence(findings: list[Finding], sampled: OneRunAudit) -> str:
 
 def _changes(findings: list[Finding]) -> tuple[str, ...]:
     if any(finding.verdict == "leaks" for finding in findings):
-        return ("Delete what was trained, and train again when the fault is mended.",)
-    return (
-        "State a smaller epsilon where the accuracy allows: that is the only thing that gives away less.",
-    )
+        return ("Delete what was trained, and train again when the fault is fixed.",)
+    return ("Train with a smaller epsilon if the accuracy allows it: nothing else gives away less.",)

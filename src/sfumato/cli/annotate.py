@@ -16,7 +16,11 @@ def new(
         Path, typer.Argument(help="A CSV with the columns original, reconstruction, class, model, source.")
     ],
     task: Annotated[
-        str, typer.Option(help="choose, a class among several; or same, original and reconstruction or not.")
+        str,
+        typer.Option(
+            help="choose, to pick a class among several; or same, to say whether a reconstruction shows its "
+            "original."
+        ),
     ],
     store: Annotated[Path, typer.Option(help="The campaign to write.")],
     annotators: Annotated[int, typer.Option(help="How many people answer; each answers everything.")] = 5,
@@ -41,15 +45,16 @@ def new(
 @app.command()
 def serve(
     store: Annotated[Path, _STORE],
-    port: Annotated[int, typer.Option(help="0 for any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 for any that is free.")] = 8000,
     host: Annotated[
         str,
         typer.Option(
-            help="0.0.0.0 to be reached from other machines: over plain HTTP, so in a net you trust."
+            help="The address to listen on; 0.0.0.0 for other machines, over plain HTTP: only in a network "
+            "that you trust."
         ),
     ] = "127.0.0.1",
 ) -> None:
-    """Serve the page until stopped, and print the links. Stopped in whatever way, no answer is lost."""
+    """Serve the page until stopped, and print the links. No answer is lost, however it is stopped."""
     from sfumato.annotate import Store
     from sfumato.annotate import app as page
     from sfumato.listening import address_of, listen
@@ -68,13 +73,17 @@ def serve(
 
 @app.command()
 def status(store: Annotated[Path, _STORE]) -> None:
-    """Say how far each annotator is, how reliable on decoys, and what is recognised of each model."""
+    """Show how far each annotator is, how reliable on decoys, and how much is recognised of each model."""
     from sfumato.annotate import Store, results
 
     with Store(store) as campaign:
         proxy = campaign.kind == "proxy"
         for one in results.reliability(campaign):
-            decoys = "" if one.share is None else f", {one.right} of {one.right + one.wrong} decoys told"
+            decoys = (
+                ""
+                if one.share is None
+                else f", {one.right} of {one.right + one.wrong} decoys recognised as such"
+            )
             name = f"{one.annotator} (proxy)" if proxy else one.annotator
             print(f"{name}: {one.answered} of {one.items} answered{decoys}")
         alpha = results.agreement(campaign)
@@ -95,10 +104,13 @@ def export(
     store: Annotated[Path, _STORE],
     out: Annotated[Path, typer.Argument(help="The file to write, .csv or .parquet.")],
     table: Annotated[
-        str, typer.Option(help="results, a row an item; semsim, to train it; answers, each that was given.")
+        str,
+        typer.Option(
+            help="results, with a row per item; semsim, to train SemSim; or answers, with every answer given."
+        ),
     ] = "results",
 ) -> None:
-    """Write the results as a table, also while people are still answering."""
+    """Write the results as a table, even while people are still answering."""
     from sfumato.annotate import Store, results
 
     with Store(store) as campaign:
@@ -115,10 +127,13 @@ def proxies(
     ],
     threshold: Annotated[
         float,
-        typer.Option(help="choose: below this confidence, cannot tell. same: from this cosine on, the same."),
+        typer.Option(
+            help="For choose: below this confidence the answer is cannot-tell. For same: from this cosine on "
+            "it is same."
+        ),
     ] = 0.5,
 ) -> None:
-    """Let recognisers answer a campaign in place of people. Not for one that people have begun."""
+    """Let recognisers answer a campaign instead of people. A campaign that people have begun is refused."""
     from sfumato.annotate import Store
     from sfumato.annotate.proxies import by_classifier, by_encoder, fill
 

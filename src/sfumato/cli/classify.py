@@ -14,15 +14,17 @@ def classify(
     images: Annotated[list[Path], typer.Argument(metavar="IMAGES...", help="Files.")],
     spec: Annotated[str | None, SPEC] = None,
     top: Annotated[int, typer.Option(min=1, max=100, help="How many classes to name for each image.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON object a line, with distances.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per image, with distances.")
+    ] = False,
     key_file: Annotated[Path | None, KEY_FILE] = None,
     ledger: Annotated[Path | None, LEDGER] = None,
     insecure: Annotated[bool, INSECURE] = False,
 ) -> None:
-    """Classify images: protected here, by the ledger, and sent as releases.
+    """Classify images: protect them here, charge the ledger, and send the releases.
 
-    Prints the likeliest classes of each, after "none of these" where it is of none. Files that fail are
-    named, and the exit code is 1.
+    Prints the likeliest classes of each image, after "none of these" if it belongs to none of them. Files
+    that fail are named, and the exit code is 1.
     """
     import json
     import sys

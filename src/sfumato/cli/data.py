@@ -8,11 +8,12 @@ import typer
 from sfumato.cli.sources import read
 
 app = typer.Typer(
-    help="Look at data: what is in it, a contact sheet, a copy on disk, what is cached.", no_args_is_help=True
+    help="Look at data: its labels, a contact sheet, a copy on disk, the cache.", no_args_is_help=True
 )
 
 _SOURCE = typer.Argument(
-    help="faces, glyphs, scenes, folder:DIR, table:FILE, or such as lfw:DIR: `sfumato data list` has all."
+    help="faces, glyphs, scenes, folder:DIR, table:FILE, or a data set such as lfw:DIR; `sfumato data list` "
+    "shows all."
 )
 
 
@@ -85,11 +86,11 @@ def write(
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
 ) -> None:
-    """List what is kept on disk: images that are too many for memory, and embeddings of frozen encoders.
+    """List what is cached on disk: images that do not fit in memory, and embeddings of frozen encoders.
 
-    Images are copies of what was read, WITHOUT protection, and embeddings tell about images: all is in files
-    that only you can read, below SFUMATO_CACHE (your cache folder). Images of more than SFUMATO_MEMORY bytes
-    (2 GiB) are kept so.
+    Cached images are copies WITHOUT protection, and embeddings tell about images. Only you can read the
+    files, which lie below SFUMATO_CACHE (default: your cache folder). Data is cached if its images take
+    more than SFUMATO_MEMORY bytes (2 GiB).
     """
     from sfumato.data import stored
     from sfumato.networks import embedding_cache

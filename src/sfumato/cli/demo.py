@@ -46,8 +46,8 @@ def demo(
     learner: Annotated[
         Learner,
         typer.Option(
-            help="How your images are classified: by a classifier, where training and test images have the "
-            "same classes; or in few-shot episodes, where test classes are new. auto finds out."
+            help="How images are classified: classifier, if training and test images have the same classes; "
+            "episodes (few-shot), if test classes are new; auto finds out."
         ),
     ] = Learner.auto,
     size: Annotated[

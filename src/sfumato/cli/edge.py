@@ -23,9 +23,9 @@ def profile(
     images: Annotated[int, typer.Option(min=2, help="Images to time.")] = 200,
     json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each row.")] = False,
 ) -> None:
-    """Measure time, memory and bytes sent of device sides, and of the whole models, on one core.
+    """Measure time, memory and bytes sent, for device sides and for whole models, on one core.
 
-    Each is run on onnxruntime in a process of its own, in float32. A whole model is both sides of a private
+    Each runs in onnxruntime, in a process of its own, in float32. A whole model is both sides of a private
     feature together, and sends nothing.
     """
     from dataclasses import asdict

@@ -22,7 +22,9 @@ SPEC = typer.Option(
 )
 KEY_FILE = typer.Option(help="A file with the key and nothing else (default: the variable SFUMATO_KEY).")
 LEDGER = typer.Option(help="The ledger of this device (default: the user's own).")
-INSECURE = typer.Option("--insecure", help="Send the key in clear to an http address of another machine.")
+INSECURE = typer.Option(
+    "--insecure", help="Allow an http address of another machine: the key is then sent unencrypted."
+)
 
 
 def enrol(
@@ -45,7 +47,7 @@ def enrol(
     ledger: Annotated[Path | None, LEDGER] = None,
     insecure: Annotated[bool, INSECURE] = False,
 ) -> None:
-    """Enrol the images of a folder: protected here, by the ledger, and sent as releases.
+    """Enrol the images of a folder: protect them here, charge the ledger, and send the releases.
 
     What was enrolled before is neither charged nor enrolled again, so a stopped command resumes. The names of
     the sub-folders are sent as they are. Files that fail are named, and the exit code is 1.
@@ -123,7 +125,7 @@ def _accept(demanded: "Demanded") -> bool:
     from sfumato.files import printable
 
     typer.echo(printable(str(demanded)), err=True)
-    return typer.confirm("Send images to it so, from now on?", err=True)
+    return typer.confirm("Send images to it this way from now on?", err=True)
 
 
 def _parts(classes: dict[str, list[Path]], images: int) -> Iterator[dict[str, list[Path]]]:

@@ -25,24 +25,28 @@ def export(
         Path | None,
         typer.Argument(metavar="[DST]", help="The .onnx file to write (default: beside the artefact)."),
     ] = None,
-    side: Annotated[str, typer.Option(help="device, or cloud: what reads a private feature.")] = "device",
+    side: Annotated[
+        str, typer.Option(help="device; or cloud, the network that reads a private feature.")
+    ] = "device",
     check: Annotated[
         str | None, typer.Option(metavar="DATA", help=f"Check on the test split of {_SOURCE}.")
     ] = None,
-    int8: Annotated[bool, typer.Option("--int8", help="Convolutions in 8 bits; with --calibrate.")] = False,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Compute convolutions in 8 bits. Needs --calibrate.")
+    ] = False,
     calibrate: Annotated[
         str | None,
-        typer.Option(metavar="DATA", help="Data whose training split is like what the device will see."),
+        typer.Option(metavar="DATA", help="Data whose training split resembles what the device will see."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Export a mask, a private feature or a code as ONNX, checked number by number against PyTorch.
 
-    A feature or a code is exported WITHOUT noise: whoever runs the file draws it on the device. The file of a
-    code computes the numbers whose signs are its bits. Nothing is written
-    where the file would compute something else; in int8 the difference is printed. Without --check, the
-    images to check on are noise.
+    A feature or a code is exported WITHOUT its noise: the program that runs the file adds it on the device.
+    The file of a code computes the numbers whose signs are its bits. If the file would compute anything
+    else than PyTorch does, it is not written; for --int8 the difference is printed. Without --check, it is
+    checked on random images.
     """
     from sfumato.edge import sides
     from sfumato.edge.export import export as export_side

@@ -10,8 +10,8 @@ app = typer.Typer(help="The tenants of a service, and their API keys.", no_args_
 
 _STORE = typer.Option(
     envvar="SFUMATO_STORE",
-    help="sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE; others see a password here, "
-    "and none in the environment.",
+    help="sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE; other users can see a password "
+    "that is given here, but not one in the environment.",
 )
 _TENANT = typer.Argument(help="The tenant that the keys belong to. Tenants see nothing of each other.")
 
@@ -37,14 +37,17 @@ def create(
     store: Annotated[str, _STORE] = "sqlite:///sfumato.db",
     role: Annotated[
         str,
-        typer.Option(help="read, to classify; write, to enrol and forget, too; admin, the audit log, too."),
+        typer.Option(
+            help="read, to classify; write, to enrol and forget as well; admin, to read the audit log as "
+            "well."
+        ),
     ] = "write",
-    rate: Annotated[int | None, typer.Option(help="Requests a minute (default: any number).")] = None,
+    rate: Annotated[int | None, typer.Option(help="How many requests a minute (default: no limit).")] = None,
     quota: Annotated[
-        int | None, typer.Option(help="Examples stored by this key at most (default: any number).")
+        int | None, typer.Option(help="How many examples this key may store (default: no limit).")
     ] = None,
 ) -> None:
-    """Make a key and print its secret, once: the store keeps a hash of it.
+    """Create a key and print its secret once; the store keeps only a hash of it.
 
     `sfumato -q keys create ...` prints the secret alone, as for `export SFUMATO_KEY=$(...)`.
     """
@@ -70,7 +73,7 @@ def show(
     with Store(store) as opened:
         tenants = opened.tenants()
         if tenant is not None and tenant not in tenants:
-            raise NotFoundError(f"no tenant {tenant!r}: begin it with `sfumato keys tenant`")
+            raise NotFoundError(f"no tenant {tenant!r}: create it with `sfumato keys tenant`")
         for one in tenants if tenant is None else [tenant]:
             print(f"tenant: {one}")
             for key in opened.keys(one):

@@ -15,7 +15,7 @@ _PATH = typer.Option("--ledger", help="The ledger (default: the user's own).")
 
 @app.command()
 def show(path: Annotated[Path | None, _PATH] = None, as_json: AsJson = False) -> None:
-    """Say what was released of how many images, and what is spent of each budget."""
+    """Show what was released, of how many images, and how much of each budget is spent."""
     import math
     from datetime import UTC, datetime
 
@@ -86,7 +86,7 @@ def _existing(path: Path | None) -> Path:
 @app.command()
 def naming(
     person: Annotated[
-        str | None, typer.Option(help="Who (default: each person or class that the ledger knows).")
+        str | None, typer.Option(help="The person (default: each person or class that the ledger knows).")
     ] = None,
     folder: Annotated[
         str | None, typer.Option(help="Instead of a person: a folder or URL with all images of one person.")
@@ -100,11 +100,11 @@ def naming(
     path: Annotated[Path | None, _PATH] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is proved of naming a person from all their releases so far, whatever somebody knows.
+    """Say what is proved about naming a person from all their releases so far, whatever an adversary knows.
 
-    A person is a label that images were enrolled under, or a sub-folder of `sfumato protect --people`. Images
-    that were only classified count in their folders. Of pixels, as they are usually released, nothing is
-    proved; codes of few bits and answers prove something.
+    A person is a label that images were enrolled under, or a sub-folder of `sfumato protect --people`.
+    Images that were only classified count in their folders. Nothing is proved about pixels, as they are
+    usually released; something is about codes of few bits and answers.
     """
     from sfumato.device.ledger import Ledger
     from sfumato.device.scopes import described, scope_of
@@ -117,7 +117,7 @@ def naming(
     with Ledger(path) as ledger:
         everybody = ledger.people() if person is None and folder is None else [person]
         if not everybody:
-            raise LedgerError(f"{path}: knows of nobody by name: name a folder with --folder")
+            raise LedgerError(f"{path}: the ledger knows nobody by name: name a folder with --folder")
         for name in everybody:
             namings = ledger.namings(among or PEOPLE, folder=folder, person=name)
             subject = described(scope_of(folder, name))
@@ -153,12 +153,12 @@ def budget(
     ] = None,
     path: Annotated[Path | None, _PATH] = None,
 ) -> None:
-    """Set the most that releases may cost: of each image, of all in a folder together, or of all of a person.
+    """Limit what releases may cost: of each image, of all images in a folder together, or of a person.
 
     releases=5 counts different releases of an image and its near copies. bits=10 is for codes and answers:
     two codes of 5 bits are 10, and after 10 bits in all nobody names the right one of N equally likely people
     with a chance above 1,024 / N. The other budgets are for what is proved, between neighbours that differ in
-    any 1 pixel; write epsilon=10,pixels=16 for any 16. With "none" the limits are lifted.
+    any 1 pixel; write epsilon=10,pixels=16 for any 16. "none" lifts the limits.
     """
     import math
 
@@ -206,8 +206,8 @@ def near_copies(
 ) -> None:
     """Say what happens to near copies of an image: flipped, cut, resized or recompressed ones.
 
-    "charge", as a new ledger does, gives all near copies of an image one budget. "refuse" releases none of
-    them once another one was released. "ignore" takes them for different images.
+    "charge", as a new ledger does, gives all near copies of an image one budget. "refuse" releases only the
+    first of them. "ignore" treats them as different images.
     """
     from sfumato.device.ledger import Ledger, default_path
 
@@ -223,14 +223,14 @@ def unpin(
     ],
     path: Annotated[Path | None, _PATH] = None,
 ) -> None:
-    """Forget which protection a service may have: the next command asks again."""
+    """Forget which protection was accepted for a service; the next command asks again."""
     from sfumato.device.ledger import Ledger, default_path
     from sfumato.errors import LedgerError
 
     with Ledger(path or default_path()) as ledger:
         count = ledger.unpin(service.rstrip("/"))
     if not count:
-        raise LedgerError(f"{service}: nothing is pinned for it: see `sfumato ledger show`")
+        raise LedgerError(f"{service}: no protection is pinned for it: see `sfumato ledger show`")
     print(f"no protection is pinned for {service} any more")
 
 

@@ -25,9 +25,17 @@ _SHOWN = 3  # sizes of images whose guarantee is printed
 def protect(
     source: Annotated[
         str,
-        typer.Argument(help="A folder of any depth or a tar file, or a URL of one; an image, or -; a video"),
+        typer.Argument(
+            help="A folder of any depth, a tar file, or the URL of one; an image or a video; or - for "
+            "standard input"
+        ),
     ],
-    target: Annotated[str, typer.Argument(help="A new folder, or its URL; for one image a new file, or -")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A new folder or its URL; for one image or video a new file; or - for standard output"
+        ),
+    ],
     spec: Annotated[
         str, typer.Option("--with", metavar="SPEC", help="The protection, such as dp-pix:cell=8,epsilon=3.")
     ],
@@ -35,8 +43,8 @@ def protect(
         str | None,
         typer.Option(
             "--format",
-            help="png, webp or bmp (exact), jpeg (lossy), or release, as it travels to a service; default: "
-            "a file's suffix, or png. Codes and features are release, and answers text.",
+            help="png, webp or bmp (exact), jpeg (lossy), or release, the format that travels to a service "
+            "(default: by the suffix, or png). Codes and features are written as release, answers as text.",
         ),
     ] = None,
     cells: Annotated[
@@ -48,14 +56,16 @@ def protect(
     ] = False,
     size: Annotated[
         int | None,
-        typer.Option(min=1, help="Make every image a centre square of this side first, in pixels."),
+        typer.Option(
+            min=1, help="First crop every image to its centre square and resize it to this side, in pixels."
+        ),
     ] = None,
     where: Annotated[
         str | None,
         typer.Option(
             metavar="PLACE",
-            help="Protect a part, and show the rest as it is: faces; background, all but the faces; or "
-            "box:FILE, a CSV with left,top,right,bottom.",
+            help="Protect a part only, and show the rest unchanged: faces; background, which is all but the "
+            "faces; or box:FILE, a CSV with left,top,right,bottom.",
         ),
     ] = None,
     detector: Annotated[
@@ -63,14 +73,14 @@ def protect(
     ] = None,
     margin: Annotated[
         float | None,
-        typer.Option(help="Widen each face on every side by this share of it (default: 0.25)."),
+        typer.Option(help="Widen each face on every side by this share of its size (default: 0.25)."),
     ] = None,
     no_face: Annotated[
         str | None,
         typer.Option(
             "--no-face",
-            help="Of an image without a face: stop, it is not released (default); or all, all of it is "
-            "protected.",
+            help="If no face is found: stop, to release nothing of the image (default), or all, to protect "
+            "all of it.",
         ),
     ] = None,
     preview: Annotated[
@@ -111,14 +121,15 @@ def protect(
 ) -> None:
     """Protect images before they leave this device: one image, a video, or a folder of any size.
 
-    Every image is charged in the ledger before its release is written; the same image and spec give the same
-    release again, for nothing. In a folder, files that fail are counted by cause, and the exit code is 1.
+    Every image is charged in the ledger before its release is written; the same image and spec give the
+    same release again, at no cost. In a folder, files that fail are counted by cause, and the exit code is
+    1.
 
-    A video becomes an .mp4 without sound and metadata, and is charged as one image; with --where faces they
-    are followed from frame to frame.
+    A video becomes an .mp4 without sound or metadata, and is charged as one image. With --where faces,
+    faces are followed from frame to frame.
 
-    URLs are what fsspec opens, such as s3://bucket/photos where s3fs is installed; keys and passwords come
-    from the environment. On a Ray cluster of several machines, both are URLs or folders that all share.
+    A URL is anything that fsspec opens, such as s3://bucket/photos if s3fs is installed. Keys and passwords
+    come from the environment. On a Ray cluster, both are URLs, or folders that all machines share.
     """
     from sfumato import protect as protections
     from sfumato.device import video
@@ -397,7 +408,7 @@ def _one(
         stem = "image" if config.rename or source == _STREAM else source.stem
         target = target / f"{stem}.{config.format_name.lower()}"
     if target != _STREAM and target.exists():
-        raise DataError(f"{target}: is there already, and might be an original: name a new file")
+        raise DataError(f"{target}: already exists, and might be an original: name a new file")
     image = sys.stdin.buffer.read(MAX_BYTES + 1) if source == _STREAM else source
     _warn(read_array(image, channels=None, size=config.size), protection)
     folder = Path() if source == _STREAM else source.resolve().parent
@@ -415,7 +426,7 @@ def _one(
         print_json({"spec": protection.spec, "shape": list(shape), "proved": proved, "charged": new})
         return
     print(f"{protection.spec}: {_proved(protection, shape, 1)}", file=sys.stderr)
-    charged = "charged" if new else "released before, and given again for nothing"
+    charged = "charged" if new else "released before, and given again at no cost"
     print(f"{charged}; ledger: {ledger}", file=sys.stderr)
     if begun:
         print(_begun(), file=sys.stderr)
@@ -431,7 +442,7 @@ def _clip(source: str, target: str, protection: Any, ledger: Path, *, as_json: b
     from sfumato.errors import DataError
 
     if Path(target).exists():
-        raise DataError(f"{target}: is there already, and might be an original: name a new file")
+        raise DataError(f"{target}: already exists, and might be an original: name a new file")
     with Ledger(ledger) as opened:
         begun = opened.begun
         survey(opened)

@@ -17,7 +17,8 @@ def serve(
         list[str],
         typer.Argument(
             metavar="ARTEFACT...",
-            help="Few-shot, meta or private-feature models, or codes; NAME=ARTEFACT names one for clients.",
+            help="Few-shot, meta or private-feature models, or codes. NAME=ARTEFACT gives a model its name "
+            "for clients.",
         ),
     ],
     store: Annotated[
@@ -27,32 +28,52 @@ def serve(
             help="sqlite:///FILE, or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE.",
         ),
     ] = "sqlite:///sfumato.db",
-    port: Annotated[int, typer.Option(help="0 for any that is free.")] = 8000,
-    host: Annotated[str, typer.Option(help="0.0.0.0 to be reached from other machines.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 for any that is free.")] = 8000,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; 0.0.0.0 for requests from other machines.")
+    ] = "127.0.0.1",
     web: Annotated[
         Path | None,
-        typer.Option(help="The folder of the page (default: that of the package, if `make web` built it)."),
+        typer.Option(
+            help="The folder of the web page (default: the one in the package, if `make web` built it)."
+        ),
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(help="Public images, such as glyphs or folder:DIR: statistics for a meta model."),
+        typer.Option(
+            help="For a meta model: public images, such as glyphs or folder:DIR, for its batch-norm "
+            "statistics."
+        ),
     ] = None,
     size: Annotated[
-        str | None, typer.Option(help="Such as 84x84: of a few-shot model whose card does not tell.")
+        str | None,
+        typer.Option(
+            help="For a few-shot model whose card does not state it: the size of images, such as 84x84."
+        ),
     ] = None,
-    certificate: Annotated[Path | None, typer.Option(help="PEM, for TLS; with --private-key.")] = None,
-    private_key: Annotated[Path | None, typer.Option(help="PEM, of the certificate.")] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="A certificate (PEM), to serve over TLS. Needs --private-key.")
+    ] = None,
+    private_key: Annotated[
+        Path | None, typer.Option(help="The private key of the certificate (PEM).")
+    ] = None,
     allow_origin: Annotated[
-        list[str] | None, typer.Option(help="Another site whose pages may ask; none by default.")
+        list[str] | None, typer.Option(help="A web site whose pages may call this service (default: none).")
     ] = None,
     metrics_key: Annotated[
         str | None,
-        typer.Option(envvar="SFUMATO_METRICS_KEY", help="Opens /metrics to who sends it as a bearer token."),
+        typer.Option(
+            envvar="SFUMATO_METRICS_KEY",
+            help="Open /metrics to clients that send this key as a bearer token.",
+        ),
     ] = None,
     confidence: Annotated[
-        str, typer.Option(help="What answers say: exact numbers, rounded probabilities, or the label alone.")
+        str,
+        typer.Option(help="What answers contain: exact numbers, rounded probabilities, or the label alone."),
     ] = "exact",
-    confidence_step: Annotated[float, typer.Option(help="Of rounded probabilities.")] = 0.1,
+    confidence_step: Annotated[
+        float, typer.Option(help="The step to which probabilities are rounded.")
+    ] = 0.1,
     example_epsilon: Annotated[
         float | None,
         typer.Option(help="Noise on enrolled examples hides which images they are at this epsilon."),
@@ -67,14 +88,17 @@ def serve(
             envvar="SFUMATO_EXAMPLE_KEY", help="Hides the digests of examples; keep it off the database."
         ),
     ] = None,
-    log: Annotated[bool, typer.Option(help="A line for each request: no image, key or label.")] = True,
+    log: Annotated[bool, typer.Option(help="Log one line per request, without image, key or label.")] = True,
     log_format: Annotated[
-        LogFormat, typer.Option(envvar="SFUMATO_LOG_FORMAT", help="json: every line of the log is JSON.")
+        LogFormat,
+        typer.Option(
+            envvar="SFUMATO_LOG_FORMAT", help="text, or json to write every line of the log as JSON."
+        ),
     ] = LogFormat.TEXT,
 ) -> None:
     """Serve models until stopped. Keys are made by `sfumato keys create`.
 
-    With the extra telemetry, the variables OTEL_* of OpenTelemetry say where traces of requests go.
+    With the extra telemetry, OpenTelemetry's variables OTEL_* say where traces of requests are sent.
     """
     import logging
 

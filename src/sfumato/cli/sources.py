@@ -19,8 +19,8 @@ SplitBy = Annotated[
     str | None,
     typer.Option(
         metavar="LABEL",
-        help="Each value of this label, such as a person, is in training, validation or test alone (default: "
-        "what suits the task; for data that names no splits).",
+        help="For data without splits: put each value of this label, such as a person, into one split only "
+        "(default: as the task needs it).",
     ),
 ]
 

@@ -22,7 +22,9 @@ def run(
     engine: Annotated[str, typer.Option(help="Where cells run: local or ray.")] = "local",
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Cells at the same time (default: 1 for local, as many as fit for ray)."),
+        typer.Option(
+            min=1, help="How many cells run at the same time (default: 1 for local, as many as fit for ray)."
+        ),
     ] = None,
     cpus: Annotated[
         int, typer.Option(min=1, help="Cores for each cell, if several run at the same time.")
@@ -59,12 +61,12 @@ def run(
 
 @app.command()
 def report(
-    directory: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    directory: Annotated[Path, typer.Argument(help="The folder of the run.")],
     pdf: Annotated[
         Path | None,
         typer.Option(
-            help="Print what to use, what it keeps and what is left to a page of PDF as well, by the "
-            "Chromium or Chrome that is installed."
+            help="Also print one page of PDF, with what to use, what it keeps and what is left. Needs "
+            "Chromium or Chrome."
         ),
     ] = None,
     as_json: Annotated[

@@ -88,7 +88,7 @@ def load(source: str, *, strict: bool = True, **settings: Any) -> LabelledImages
     if kind not in readers:
         if source and not place and Path(source).exists():
             likely = "folder" if Path(source).is_dir() else "table"
-            raise DataError(f"{source}: what is it? Write {likely}:{source}")
+            raise DataError(f"{source}: the kind of source is missing: write {likely}:{source}")
         raise DataError(f"no data source is called {kind!r}: {did_you_mean(kind, readers)}")
     reader = readers[kind]
     parameters = inspect.signature(reader).parameters
@@ -98,10 +98,10 @@ def load(source: str, *, strict: bool = True, **settings: Any) -> LabelledImages
             raise DataError(f"{kind}: no setting {name!r}: {did_you_mean(name, known)}")
     if kind in WORLDS:
         if place:
-            raise DataError(f"{source}: {kind} is drawn, not read: write {kind}, with no place")
+            raise DataError(f"{source}: {kind} is drawn, not read: write {kind}, without a path")
         return _read(reader, **settings)
     if bool(place) == ("root" in settings):
-        raise DataError(f"{source}: where does it lie? Write {kind}:PATH, or name a root, not both")
+        raise DataError(f"{source}: needs one path: write {kind}:PATH, or name a root, not both")
     errors: list[ImageError] = []
 
     def skip(error: ImageError) -> None:

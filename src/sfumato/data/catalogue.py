@@ -39,7 +39,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             Source(
                 "faces",
                 "faces",
-                "as many drawn people in patterned hats as wanted; 15,000 images of 500 people unless told",
+                "any number of drawn people in patterned hats; by default 15,000 images of 500 people",
                 "",
                 "drawn here: no licence needed, nobody is shown",
                 (),
@@ -47,7 +47,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             Source(
                 "glyphs",
                 "glyphs",
-                "as many drawn characters as wanted, each by several hands",
+                "any number of drawn characters, each by several hands",
                 "",
                 "drawn here: no licence needed",
                 (),
@@ -55,7 +55,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             Source(
                 "scenes",
                 "scenes",
-                "as many invented things as wanted, in clutter; 10,000 images of 500 things unless told",
+                "any number of invented things, in clutter; by default 10,000 images of 500 things",
                 "",
                 "drawn here: no licence needed",
                 (),
@@ -79,7 +79,7 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
             Source(
                 "hats",
                 "hats:FILE",
-                "photographs of faces, your own or a data set's, each in drawn hats; 300 kinds unless told",
+                "photographs of faces, your own or a data set's, each in drawn hats; by default of 300 kinds",
                 "",
                 "those of the photographs; the hats are drawn here",
                 ("a CSV as table:FILE has, or a folder as folder:DIR has, of faces that lie alike",),

@@ -133,7 +133,7 @@ def _names(path: Path, key: str, cure: str) -> tuple[str, ...]:
 def _content(path: Path, cure: str) -> dict[str, Any]:
     content = _pickles.read(path, cure=cure)
     if not isinstance(content, dict):
-        raise DataError(f"{path}: a pickled {type(content).__name__} in the place of a dict: {cure}")
+        raise DataError(f"{path}: a pickled {type(content).__name__} instead of a dict: {cure}")
     return {_text(key): value for key, value in content.items() if isinstance(key, bytes | str)}
 
 

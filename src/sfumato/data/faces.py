@@ -132,7 +132,7 @@ def people(
             f"faces: images_per_identity is at least 1, got {images_per_identity}: ask for more"
         )
     if seed < 0:
-        raise ConfigError(f"faces: seed is at least 0, got {seed}: name the world by a whole number")
+        raise ConfigError(f"faces: seed is at least 0, got {seed}: a world is named by a whole number")
     count = identities * images_per_identity
     identity = torch.arange(identities).repeat_interleave(images_per_identity)
     u = uniforms(seed, "people", identities, 4)

@@ -50,7 +50,7 @@ def glyphs(
     if not 16 <= size <= 256:
         raise ConfigError(f"glyphs: size is 16 to 256 pixels, got {size}: draw at 28 and resize")
     if seed < 0:
-        raise ConfigError(f"glyphs: seed is at least 0, got {seed}: name the world by a whole number")
+        raise ConfigError(f"glyphs: seed is at least 0, got {seed}: a world is named by a whole number")
     codes = torch.arange(classes).repeat_interleave(drawers)
     hands = torch.arange(drawers).repeat(classes)
     images = _drawn(codes, hands, size, seed) if drawn else without_pixels(len(codes), 1, size)

@@ -184,7 +184,7 @@ def _check(*, size: int, headwear: int, per_photo: int, per_test_photo: int, see
         if value < 1:
             raise ConfigError(f"hats: {name} is at least 1, got {value}: ask for more")
     if seed < 0:
-        raise ConfigError(f"hats: seed is at least 0, got {seed}: name the hats by a whole number")
+        raise ConfigError(f"hats: seed is at least 0, got {seed}: the hats are named by a whole number")
 
 
 def _check_crop(*, edge: float, width: float) -> None:

@@ -102,7 +102,7 @@ def columns(path: Path, *names: str) -> Iterator[tuple[int, list[str]]]:
 
 def bad_line(path: Path, number: int, found: str, expected: str) -> DataError:
     """The error for a line that the official list has not."""
-    return DataError(f"{path}, line {number}: {found} in the place of {expected}: download the file again")
+    return DataError(f"{path}, line {number}: {found} instead of {expected}: download the file again")
 
 
 def class_splits(values: Sequence[str], *, shares: tuple[float, float, float] = SHARES) -> list[str]:

@@ -63,7 +63,7 @@ def scenes(
     if not 16 <= size <= 256:
         raise ConfigError(f"scenes: size is 16 to 256 pixels, got {size}: draw at 64 and resize")
     if seed < 0:
-        raise ConfigError(f"scenes: seed is at least 0, got {seed}: name the world by a whole number")
+        raise ConfigError(f"scenes: seed is at least 0, got {seed}: a world is named by a whole number")
     codes = torch.arange(things).repeat_interleave(images_per_thing)
     looks = uniforms(seed, "things", things, 1 + _PARTS * _LAYER)
     kinds = uniforms(seed, "backgrounds", backgrounds, 12)

@@ -49,7 +49,9 @@ def quoted_label(label: str) -> str:
     try:
         return quote(normal(label), safe="")
     except UnicodeEncodeError:
-        raise ConfigError(f"{label!r} is not a label: it has half of a character: rename the class") from None
+        raise ConfigError(
+            f"{label!r} is not a label: it contains half a character: rename the class"
+        ) from None
 
 
 def _is_loopback(host: str) -> bool:

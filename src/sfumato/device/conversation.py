@@ -231,7 +231,7 @@ class Conversation:
         try:
             return TypeAdapter(kind).validate_json(body)
         except ValidationError as error:
-            problem = f"an answer that is no {getattr(kind, '__name__', kind)}"
+            problem = f"an answer that is not a {getattr(kind, '__name__', kind)}"
             raise ServiceError(f"{self.url}: {problem}: the service may be of another version") from error
 
     # Classifiers.
@@ -266,8 +266,8 @@ class Conversation:
         channels, height, width = model.shape
         if channels not in (1, 3) or not (1 <= height <= _MOST_SIDE and 1 <= width <= _MOST_SIDE):
             raise ServiceError(
-                f"{self.url}: {name} is for images of {size_words(model.shape)}: of 1 or 3 channels, and at "
-                f"most {_MOST_SIDE} pixels a side, are made here"
+                f"{self.url}: {name} is for images of {size_words(model.shape)}: this client makes images of "
+                f"1 or 3 channels and at most {_MOST_SIDE} pixels a side"
             )
         subject = _Subject(_path_of(info), model.shape, self._policy.agreed(name, model))
         self._subjects[name] = subject

@@ -176,7 +176,9 @@ def check_takes(model: ModelInfo, protection: Protecting) -> None:
     number = number_of(protection, model)
     if number is None:
         spec = wire.portable(protection.spec)
-        raise ConfigError(f"the model {takes(model)}, and not of {spec}: protect so, or use another model")
+        raise ConfigError(
+            f"the model {takes(model)}, and not of {spec}: protect with one of these, or use another model"
+        )
     wanted = model.made_of[number] if number < len(model.made_of) else None
     if isinstance(protection, Trained) and wanted not in (None, protection.made_of()):
         raise ConfigError(

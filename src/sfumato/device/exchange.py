@@ -110,7 +110,9 @@ def _error(url: str, reply: Reply | Lost) -> ServiceError:
         detail = str(json.loads(reply.body)["detail"])
     except (ValueError, TypeError, KeyError, RecursionError):
         if 300 <= reply.status < 400:
-            detail = "it redirects to another address, which is not followed with a key: give that one"
+            detail = (
+                "it redirects to another address, where the key is not sent: use that address if it is right"
+            )
     if reply.status == 401:
         detail += " (on the command line it is that of SFUMATO_KEY, or of --key-file)"
     detail = words(detail or "not the answer of a sfumato service: check the address")

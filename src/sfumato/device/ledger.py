@@ -85,7 +85,7 @@ class Ledger:
             marks = databases.marks_of(self._database)
             self._has_log = self._database.execute("pragma journal_mode").fetchone() == ("wal",)
         if marks.application != MARKS.application:
-            raise LedgerError(f"{self.path}: a database, but no ledger: name another file")
+            raise LedgerError(f"{self.path}: a database, but not a ledger: name another file")
         if marks.version > MARKS.version:
             raise LedgerError(
                 f"{self.path}: a ledger of version {marks.version}, not {MARKS.version}: upgrade sfumato"
@@ -145,7 +145,7 @@ class Ledger:
         except (sqlite3.Error, DamagedError, UnicodeDecodeError, KeyError) as error:
             raise LedgerError(
                 f"{self.path}: {error}. Nothing was charged. If it is damaged, restore it from a copy: "
-                "without it, releases would be drawn and paid again"
+                "without it, releases would be drawn and charged again"
             ) from error
 
     @contextmanager

@@ -90,7 +90,7 @@ def todo(
                 item = replace(item, ours=True)
             owner = journal.owner(item.output) or owner
         if owner != name or name.split("/")[0] == MANIFEST:
-            outcome.fail("its release would take the name of another's, or of the manifest", name)
+            outcome.fail("its release would have the name of another one, or of the manifest", name)
         else:
             before = item.output, name
             yield item

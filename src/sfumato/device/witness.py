@@ -80,7 +80,8 @@ def refuse_to_begin(ledger: Path, witness: Witness | None) -> None:
     )
     raise LedgerError(
         f"{ledger}: no ledger is here, and {runs_of(ledger)} knows of {known}. Without it, noise would be "
-        "drawn and paid again: put it back, bring in a copy with `sfumato ledger restore COPY`, or say with "
+        "drawn and charged again: put it back, bring in a copy with `sfumato ledger restore COPY`, or say "
+        "with "
         "`sfumato ledger forget` that it is lost"
     )
 
@@ -91,11 +92,11 @@ def check(ledger: Path, witness: Witness | None, name: str, releases: int) -> No
         return
     cure = "put the right one back, or take this one with `sfumato ledger restore`"
     if witness.ledger != name:
-        raise LedgerError(f"{ledger}: is another ledger than the one that lay here, {witness.words}: {cure}")
+        raise LedgerError(f"{ledger}: is not the ledger that lay here before, {witness.words}: {cure}")
     if releases < witness.releases:
         raise LedgerError(
             f"{ledger}: is a copy from before its last {witness.releases - releases:,} releases, which would "
-            f"be drawn and paid again: {cure}"
+            f"be drawn and charged again: {cure}"
         )
 
 

@@ -40,7 +40,7 @@ TEXT = "TEXT"  # that of answers
 _SUFFIX = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", RELEASE: ".release", TEXT: ".txt"}
 _GROUP_BYTES = 16 << 20  # of pixels that are released together
 
-_IN_THE_WAY = "something that is not of this run lies in its place"
+_IN_THE_WAY = "a file that is not of this run has its name"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +248,7 @@ class Worker:
                     elif not name.lower().endswith(tuple(images.SUFFIXES)):
                         row.left_out["no images by their names"] += 1
                     elif self.job.output(name) in outputs:
-                        row.fail("its release would take the name of another's", member.name)
+                        row.fail("its release would have the name of another one", member.name)
                     elif member.size > images.MAX_BYTES:
                         row.fail("more bytes than allowed", member.name)
                     else:
@@ -309,7 +309,7 @@ class Worker:
             return "a name that is too long for the target"
         if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
             return _IN_THE_WAY
-        cure = "what was finished is kept, and the same command goes on once that is mended"
+        cure = "what was finished is kept: fix that, and run the same command again to resume"
         raise OSError(error.errno, f"{error.strerror}; {cure}", str(self.job.target)) from error
 
     def _released(self, members: _Group) -> Iterator[tuple[_Group, "AnyRelease | AnswerRelease"]]:

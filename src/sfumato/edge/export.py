@@ -132,7 +132,7 @@ def export(
     if not math.isfinite(difference.largest) or difference.largest > bound:
         raise ArtefactError(
             f"{artefact}: onnxruntime differs from PyTorch by {difference.largest:.2g} on the check images, "
-            f"and {bound:g} is allowed: nothing was written. Numbers that are this large, or none, come of a "
+            f"and {bound:g} is allowed: nothing was written. Numbers this large, or NaN, come from a "
             "training that failed: train it again"
         )
     with whole(destination) as temporary:

@@ -73,7 +73,7 @@ def profile(artefacts: Sequence[str | os.PathLike[str]], *, images: int = 200) -
         MissingExtraError: the extra `edge` is not installed.
     """
     if images < 2:
-        raise ConfigError(f"images={images}: at least 2, of which there are percentiles")
+        raise ConfigError(f"images={images}: at least 2, to have percentiles")
     if not Path("/proc/self/status").exists():
         raise ConfigError("no /proc/self/status, where the peak of the memory is read: profile on Linux")
     if not artefacts:

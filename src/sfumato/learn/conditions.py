@@ -34,7 +34,7 @@ class Conditions:
                     "numbers of one protection, such as gaussian:sigma=40,80,160"
                 )
             if other in self.protections[:number]:
-                raise ConfigError(f"{other.spec} is there twice: name each protection once")
+                raise ConfigError(f"{other.spec} occurs twice: name each protection once")
         ranges: dict[str, tuple[float, float]] = {}
         if len(self.protections) > 1:
             values = [_numbers(protection) for protection in self.protections]

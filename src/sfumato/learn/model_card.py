@@ -144,7 +144,7 @@ def describe(path: str | Path, *, measured: Sequence[str] = ()) -> ModelCard:
 
 
 _NOT_ATTACKED = (
-    "The file knows of no attack on what it releases. `sfumato demo` and `sfumato study run` try all "
+    "The file records no attack on its releases. `sfumato demo` and `sfumato study run` try all "
     "adversaries; an artefact in the folder of such a run is shown with what they found."
 )
 
@@ -211,7 +211,7 @@ def _proved(path: Path, kind: str, card: Mapping[str, Any]) -> tuple[str, ...]:
         for spec in card.get("specs") or ([card["spec"]] if "spec" in card else []):
             lines.append(f"Of {spec}, which it takes: {_of_spec(spec, tuple(shape))}.")
     trained = meta.promise(dict(card)) if kind == "meta" else "nothing is promised to them"
-    lines.append(f"Of the images it was trained on: {trained}.")
+    lines.append(f"About the images that it was trained on: {trained}.")
     return tuple(lines)
 
 
@@ -236,7 +236,7 @@ def _accuracy(card: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         *tested,
         *lines,
-        "Validation images also chose the best epoch, so that new images may be told a little less often.",
+        "Validation images also chose the best epoch, so new images may be classified a little worse.",
     )
 
 
@@ -256,7 +256,7 @@ def _tested(test: Any) -> tuple[str, ...]:
 
 
 def _limits(card: Mapping[str, Any]) -> tuple[str, ...]:
-    lines = ["It is for images like those it was trained on; on others it may be wrong without a sign of it."]
+    lines = ["It is for images like those it was trained on; on others it may be wrong without any sign."]
     refusal = card.get("refusal") or (card.get("prototypes") or {}).get("refusal")
     if isinstance(refusal, Mapping):
         lines.append(

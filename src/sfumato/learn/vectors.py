@@ -55,7 +55,7 @@ def train(
         MissingExtraError: scikit-learn is not installed.
     """
     if not vectors.isfinite().all():
-        raise DataError("vectors that are no finite numbers: leave these images out")
+        raise DataError("vectors that are not finite: leave these images out")
     if validation is None:
         order = torch.randperm(len(codes), generator=torch.Generator().manual_seed(seed))
         held, kept = order[: len(order) // _HELD_OUT], order[len(order) // _HELD_OUT :]

@@ -184,7 +184,7 @@ def read(path: Path, *, source: str) -> dict[str, Tensor]:
             "it, open it once yourself, and write its tensors with safetensors.torch.save_file"
         ) from error
     except _DAMAGES as error:
-        raise ArtefactError(f"{path}: damaged, or not of plain numbers ({error}). {source}") from error
+        raise ArtefactError(f"{path}: damaged, or not plain numbers ({error}). {source}") from error
 
 
 # NumPy raises ValueError for pickled arrays; PyTorch TypeError for text, RuntimeError for bad archives.

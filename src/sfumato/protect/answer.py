@@ -87,7 +87,7 @@ def unpack(packets: Sequence[bytes], *, spec: str, classes: Sequence[str]) -> An
     for packet in packets:
         if len(packet) != empty.bytes_per_image:
             raise DataError(
-                f"a packet of {len(packet)} bytes is none of {len(classes)} answers, which has "
+                f"a packet of {len(packet)} bytes does not hold {len(classes)} answers, which take "
                 f"{empty.bytes_per_image}: pass the classes that were released, and whole packets"
             )
     rows = [int.from_bytes(packet, "little") for packet in packets]
@@ -147,7 +147,7 @@ class AnswerCard(artefacts.Card):
             check_card(self.network), CLASSIFIERS if self.head == "classes" else ENCODERS, what="network"
         )
         if len(set(self.classes)) < len(self.classes):
-            raise ValueError("classes: a name stands twice")
+            raise ValueError("classes: a name occurs twice")
         return self
 
 
@@ -191,7 +191,7 @@ def load_answerer(path: str) -> Answerer:
                 else make_encoder(card["network"], shape[0])
             )
     except (ValueError, RuntimeError) as error:
-        raise ArtefactError(f"{path}: damaged: its card is of no classifier: {error}") from error
+        raise ArtefactError(f"{path}: damaged: its card does not describe a classifier: {error}") from error
     take_weights(network, own, path)
     answerer = Answerer(network, classes=card["classes"], shape=shape, prototypes=prototypes).eval()
     _check_answers(answerer, path)

@@ -170,7 +170,7 @@ def load_encoder(path: str) -> Encoder:
                 config["encoder"], (channels, height, width), dimension=dimension, side=config.get("side")
             )
     except (ValueError, RuntimeError) as error:
-        raise ArtefactError(f"{path}: damaged: its card is of no encoder: {error}") from error
+        raise ArtefactError(f"{path}: damaged: its card does not describe an encoder: {error}") from error
     take_weights(network, own, path)
     return Encoder(network.eval(), (channels, height, width), config.get("bits"))
 

@@ -180,7 +180,7 @@ def clipped_noisy(features: Tensor, noise: Noise, *, norm: float, variance: floa
         DataError: features that are no finite numbers, which have no norm to clip.
     """
     if not features.isfinite().all():
-        raise DataError("features that are no finite numbers cannot be clipped: the extractor gives NaN")
+        raise DataError("features that are not finite cannot be clipped: the extractor returned NaN")
     exact = features.double()
     # A hair below the norm: rounding in the product must not lead beyond it.
     scale = (norm * (1 - 1e-9) / exact.norm(dim=1, keepdim=True)).clamp(max=1.0)
@@ -265,7 +265,7 @@ def load_extractor(path: str) -> Extractor:
         with initial_weights(), no_larger_than(tensors):
             network, _, _ = untrained_sides(card)
     except (ValueError, AttributeError, RuntimeError) as error:
-        raise ArtefactError(f"{path}: damaged: its card is of no extractor: {error}") from error
+        raise ArtefactError(f"{path}: damaged: its card does not describe an extractor: {error}") from error
     take_weights(network, own, path)
     channels, height, width = card["shape"]
     return Extractor(network.eval(), (channels, height, width))

@@ -138,7 +138,7 @@ def load_masker(path: str) -> Masker:
         with initial_weights(), no_larger_than(own):
             network = untrained_masker(channels, width=config["masker_width"], levels=config["levels"])
     except (ValueError, RuntimeError) as error:
-        raise ArtefactError(f"{path}: damaged: its card is of no masker: {error}") from error
+        raise ArtefactError(f"{path}: damaged: its card does not describe a masker: {error}") from error
     take_weights(network, own, path)
     return Masker(network.eval(), (channels, height, width), float(config["keep"]))
 

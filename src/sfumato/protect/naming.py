@@ -102,4 +102,4 @@ def guarantee_words(protection: Any, shape: tuple[int, int, int]) -> str:
     proved = protection.guarantee(shape)
     if proved is None and isinstance(protection, Region):
         return protection.unproved(shape)
-    return str(proved or "nothing is proved of its pixels")
+    return str(proved or "nothing is proved about its pixels")

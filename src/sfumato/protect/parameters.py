@@ -139,8 +139,8 @@ def check_path(name: str, key: str, path: str) -> None:
     """Raise SpecError for the path of a file that a spec could not be read back with."""
     if not path or path != path.strip() or "," in path:
         raise SpecError(
-            f"{name}: {key}={path!r}: a path without commas, which separate parameters, "
-            "nor spaces at its ends: rename the file"
+            f"{name}: {key}={path!r}: a path has no commas, which separate parameters, and no spaces at its "
+            "ends: rename the file"
         )
 
 

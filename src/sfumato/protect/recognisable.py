@@ -45,6 +45,6 @@ def recognisable(protection: Any, shape: tuple[int, int, int]) -> str:
             return ""
     return (
         f"people remain recognisable where a face fills the image: a cell of {cell}x{cell} "
-        f"pixels is 1/{shorter / cell:.0f} of the shorter side, and faces are told by cells of less "
+        f"pixels is 1/{shorter / cell:.0f} of the shorter side, and faces are recognised at cells of less "
         f"than 1/{MOST_CELLS} of it: choose a share of the image, such as cell=1/8, and look with --preview"
     )

@@ -189,7 +189,7 @@ class Region:
         inside = {"faces": "within each box around a face", "background": "outside of the faces"}
         where = inside.get(self.place, "within the boxes")
         proved = str(self.inner.guarantee(shape) or "nothing is proved").partition(";")[0]
-        return f"{where}: {proved}; all else is shown as it is, and a face that was not found is shown"
+        return f"{where}: {proved}; all else is shown unchanged, and so is a face that was not found"
 
     def suspicious(self, release: Release, *, false_alarm: float, made_of: str | None = None) -> str | None:
         """None: a receiver does not know which parts were protected. See Protection.suspicious."""

@@ -120,7 +120,7 @@ def unpack(packets: Sequence[bytes], *, spec: str, shape: tuple[int, int, int]) 
         flags = np.unpackbits(np.frombuffer(packet, np.uint8, min(head, len(packet))))[: height * width]
         if len(packet) != head + channels * int(flags.sum()):
             raise DataError(
-                f"a packet of {len(packet)} bytes is none of a masked {channels}x{height}x{width} image: "
+                f"a packet of {len(packet)} bytes does not hold a masked {channels}x{height}x{width} image: "
                 "pass the shape that was released, and whole packets"
             )
         shown[i, 0] = flags.reshape(height, width)

@@ -28,7 +28,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {  # of every route, for the descri
     "503": {"description": "Send it again later.", "content": _DETAILS},
 }
 _OF_FILES = frozenset({"GET", "HEAD", "OPTIONS"})
-UNEXPECTED = "this failed, and it is not your fault: tell who runs the server"
+UNEXPECTED = "this failed, and it is not your fault: tell the operator of the server"
 
 log = logging.getLogger("sfumato.serve")
 
@@ -100,7 +100,7 @@ async def _of_address(request: Request, error: HTTPException) -> Response:
     allow = {"Allow": ", ".join(sorted(methods or _OF_FILES))}
     if request.method == "OPTIONS":
         return Response(status_code=204, headers=allow)
-    refusal = answer(405, f"not by this method, but by {allow['Allow']}: see /docs")
+    refusal = answer(405, f"this address does not take that method, only {allow['Allow']}: see /docs")
     refusal.headers.update(allow)
     return refusal
 

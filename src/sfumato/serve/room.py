@@ -81,6 +81,6 @@ class Room:
 def no_room() -> BusyError:
     """What a request is told that finds none, or loses it to smaller ones."""
     return BusyError(
-        "the server holds as much of requests as it may: send this again later, or fewer images at once",
+        "the server has no room for more requests: send this again later, or fewer images at once",
         seconds=_WAIT,
     )

@@ -62,7 +62,7 @@ def demand_named(served: Served, spec: str) -> Demand:
             return demand
     demanded = ", ".join(demand.spec for demand in served.demands)
     raise NotProtectedError(
-        f"the model {served.name} takes releases of {demanded}: protect so, and name it so"
+        f"the model {served.name} takes releases of {demanded}: protect with one of these, and name it"
     )
 
 

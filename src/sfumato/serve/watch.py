@@ -31,7 +31,7 @@ _LASTING = (
 )
 _METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS"})
 _UNREADABLE = (
-    "the address has bytes that are no UTF-8, such as %ff: write each letter as its UTF-8, as é is %C3%A9"
+    "the address has bytes that are not UTF-8, such as %ff: write each letter in UTF-8, such as é as %C3%A9"
 )
 
 

@@ -292,7 +292,7 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyCo
     except (yaml.YAMLError, ValueError) as error:  # a ValueError: bytes or dates that cannot be
         raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
     if not isinstance(settings, dict):
-        raise ConfigError(f"{path}: a study is a mapping with data and protections, got {settings!r}")
+        raise ConfigError(f"{path}: a study file is a mapping with data and protections, got {settings!r}")
     for text in overrides:
         override(settings, text)
     return parse({"name": path.stem, **settings}, str(path))

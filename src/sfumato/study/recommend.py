@@ -113,7 +113,9 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
     assert risk is not None
     chosen = []
     if best.halves and any(hits.apart for hits in risk.named.values()):
-        chosen.append("One half of the people and test images chose it; these figures are of the other.")
+        chosen.append(
+            "One half of the people and test images chose it; the figures come from the other half."
+        )
     second = others[0] if others else None
     if second and second.accuracy and second.risk and accuracy.overlaps(second.accuracy):
         chosen.append(
@@ -124,8 +126,8 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
         assert answer.accuracy is not None  # it is known
         assert answer.risk is not None
         chosen.append(
-            f"The device's own answer keeps {percent(answer.accuracy.value)}, and re-identification "
-            f"{percent(answer.risk.top1.value)}: where the classes may lie on the device, send nothing else."
+            f"If the device may know the classes, let it send nothing but its answer: accuracy "
+            f"{percent(answer.accuracy.value)}, re-identification {percent(answer.risk.top1.value)}."
         )
     found = [choice.shown(best), *choice.of_attributes(best)]
     if together := several(study, records).get(best.protection):
@@ -413,7 +415,7 @@ def _proved_in_words(proof: proved.Result | None) -> str:
     for naming in [naming for naming in proof.naming if naming.at_most < 1][:1]:
         statements.append(
             f"whoever sees one release names the right one of {naming.candidates:,} equally likely people "
-            f"with a chance of {rounded_up(100 * naming.at_most)}% at most"
+            f"with a chance of at most {rounded_up(100 * naming.at_most)}%"
         )
     if not statements:
         return "Nothing is proved of it: the risk is what these adversaries found; others may find more."

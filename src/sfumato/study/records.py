@@ -157,7 +157,7 @@ def read_json(path: Path, cure: str) -> dict[str, Any]:
     except ValueError as error:  # also what json and the decoder raise
         raise DataError(f"{path}: damaged, not JSON ({error}): {cure}") from error
     if not isinstance(content, dict):
-        raise DataError(f"{path}: damaged, not a JSON object: {cure}")
+        raise DataError(f"{path}: damaged: not a JSON object: {cure}")
     digest = content.pop(CONTENT, None)
     if digest is not None and digest != _content_digest(content):
         raise DataError(f"{path}: edited or damaged since it was written: {cure}")

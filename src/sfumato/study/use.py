@@ -69,7 +69,9 @@ def measured(artefact: Path) -> list[str]:
             continue
         where = f"study {study['name']!r}, {setting.protection}"
         if setting.accuracy is not None:
-            sentences.append(f"{percent(setting.accuracy.value)} of images are classified rightly ({where}).")
+            sentences.append(
+                f"{percent(setting.accuracy.value)} of images are classified correctly ({where})."
+            )
         if setting.risk is not None:
             top1 = setting.risk.top1
             sentences.append(

@@ -425,8 +425,8 @@ ATTACKS: dict[str, Attack] = _named(
             "fused",
             True,
             "The adaptive one <em>with all of these together</em> adds up how alike all the others find a "
-            "probe and a person (Caruana et al. 2004); whose word counts for one half of the people was "
-            "chosen on the other half.",
+            "probe and a person (Caruana et al. 2004); the weights for one half of the people were chosen on "
+            "the other half.",
             Look(GREY, "*", (0, (4, 1, 1, 1))),
             "fused",
             default=True,

@@ -24,9 +24,9 @@ def as_kept(label: str) -> str:
     if len(kept) > _MOST_LABEL:
         raise ValueError(f"{len(kept)} characters, in Unicode's NFC: choose at most {_MOST_LABEL}")
     if kept != kept.strip():
-        raise ValueError("it begins or ends with a space, which nobody sees: take it away")
+        raise ValueError("it begins or ends with a space, which nobody sees: remove it")
     if mark := _UNSEEN.search(kept):
-        raise ValueError(f"U+{ord(mark[0]):04X} is not seen, or turns the text around it: take it away")
+        raise ValueError(f"U+{ord(mark[0]):04X} is invisible, or turns the text around it: remove it")
     return kept
 
 

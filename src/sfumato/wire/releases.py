@@ -215,10 +215,12 @@ def _values_of_one(head: Header) -> int:
 def _split(data: bytes) -> tuple[Header, memoryview]:
     """The header, and what follows it."""
     if len(data) < _PREFIX.size:
-        raise DataError(f"{len(data)} bytes are no release: send what sfumato.wire.encode gives")
+        raise DataError(f"{len(data)} bytes are not a release: send what sfumato.wire.encode returns")
     magic, version, length = _PREFIX.unpack_from(data)
     if magic != _MAGIC:
-        raise DataError("these bytes are no release: they begin otherwise; see the format's description")
+        raise DataError(
+            "these bytes are not a release: they do not begin like one; see the description of the format"
+        )
     if version != _VERSION:
         raise DataError(f"a release of version {version}, and {_VERSION} is read here: update the older side")
     if length > min(_MOST_HEADER, len(data) - _PREFIX.size):

@@ -145,7 +145,7 @@ def _checked(victim: Victim, shared: Gradients) -> dict[str, Tensor]:
         if not bool(shared[name].isfinite().all()):
             raise DataError(f"the gradient of {name} has numbers that are not finite: nothing can be matched")
     if not any(bool(shared[name].any()) for name in victim.names):
-        raise DataError("the gradient is zero everywhere: it tells nothing of the images")
+        raise DataError("the gradient is zero everywhere: it tells nothing about the images")
     return {
         name: shared[name].detach().to(victim.device, weight.dtype)
         for name, weight in victim.parameters.items()

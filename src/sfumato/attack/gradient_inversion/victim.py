@@ -92,7 +92,7 @@ class Victim:
         }
         self.names = tuple(self.parameters)
         if not self.names:
-            raise ConfigError("this model has no parameter that is trained: nothing is shared of it")
+            raise ConfigError("no parameter of this model is trained: there is no gradient to share")
         self.norms = tuple(norms)
         self.device = next(iter(self.parameters.values())).device
         self._inputs: dict[str, Tensor] = {}

@@ -64,8 +64,8 @@ def load(
         raise DataError(f"{path}: what its header says of the training cannot be read ({error})") from error
     if training is None:
         raise DataError(
-            f"{path}: says nothing of how the client trained: give the number of images, and steps, rate and "
-            "batch where it is no plain gradient"
+            f"{path}: does not say how the client trained: give the number of images, and steps, rate and "
+            "batch unless it is a plain gradient"
         )
     if before is not None:
         return replace(of_states(read(Path(before))[0], tensors, training), noise=noise)
@@ -101,4 +101,4 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
     except _DAMAGES as error:
-        raise DataError(f"{path}: damaged, or not of plain numbers ({error})") from error
+        raise DataError(f"{path}: damaged, or not plain numbers ({error})") from error

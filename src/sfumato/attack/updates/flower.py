@@ -78,8 +78,8 @@ def _keep(
 ) -> None:
     if list(before) != list(after):
         raise DataError(
-            "the client returns other arrays than it was given: an update is recorded where `fit` takes and "
-            "returns the same parameters"
+            "the client returned other arrays than it was given: an update is recorded only if `fit` takes "
+            "and returns the same parameters"
         )
     number = 1 + len(list(folder.glob("update-*.safetensors"))) if folder.exists() else 1
     save(

@@ -42,7 +42,7 @@ class Watch:
         if images is None and self.steps == 1:
             images = together
         if images is None:
-            raise DataError("say how many images the client has, images=N: several steps do not show it")
+            raise DataError("several steps do not show how many images the client has: pass images=N")
         return LocalTraining(
             images=images,
             steps=self.steps,

@@ -76,10 +76,10 @@ def audit_gallery(
 
 
 _LIMITS = (
-    "The adversary has the model, and all photographs that may be enrolled. Who has fewer learns less.",
-    "Each photograph is asked about once. Who asks about many variations of it learns more from labels.",
-    "Photographs of one person are alike. The intervals take them for independent, and are too narrow.",
-    "Other photographs give other figures: take some that are like those of your service.",
+    "The adversary has the model, and all photographs that may be enrolled. With fewer they learn less.",
+    "Each photograph is asked about once. Asking about many variations of it tells more from labels.",
+    "Photographs of one person are alike. The intervals treat them as independent, and are too narrow.",
+    "Other photographs give other figures: use photographs like those of your service.",
 )
 
 
@@ -153,7 +153,7 @@ def _identified(
                 )
                 for view, words in _seen(config).items()
             ),
-            f"The gallery itself names {plain.accuracy:.1%} of other photographs rightly (chance "
+            f"The gallery itself names {plain.accuracy:.1%} of other photographs correctly (chance "
             f"{1 / people:.1%}). Shares are at that rate of false alarms.",
         ),
         figures={
@@ -216,13 +216,14 @@ def _noise(
         verdict="not shown",
         sentence=(
             "Gaussian noise on each prototype bounds what any adversary can identify, and costs accuracy: "
-            f"without it {plain.accuracy:.1%} of other photographs are named rightly."
+            f"without it {plain.accuracy:.1%} of other photographs are named correctly."
         ),
         table=Table(
             ("epsilon", f"proved, at {_FEW:.0%}", "from the store", "from answers", "accuracy"),
             tuple(rows),
             f"Noise for one replaced shot at δ = {config.delta:g}; embeddings are clipped to {norm:.3g}, the "
-            "median norm of the public ones about their mean. Proved is the most that anybody can identify.",
+            "median norm of the public ones about their mean. The column “proved” has the most that anybody "
+            "can identify.",
         ),
         figures={"clipping_norm": norm, "delta": config.delta, "epsilons": figures},
     )
@@ -243,15 +244,22 @@ def _sentence(judgements: dict[tuple[str, str], Membership]) -> str:
             "from answers."
         )
     if any(map(_leaks, judgements.values())):
-        return "Let only those ask this gallery who may know who is enrolled in it: answers show who is."
-    return "No enrolled photograph was identified much more often than false alarms are. Nothing is proved."
+        return (
+            "Let only those query this gallery who may know who is enrolled in it: its answers show who is."
+        )
+    return (
+        "No enrolled photograph was identified much more often than others were by mistake. "
+        "Nothing is proved."
+    )
 
 
 def _changes(judgements: dict[tuple[str, str], Membership], config: GalleryAuditConfig) -> list[str]:
     shares = {view: judgements["photograph", view].rates[_FEW][0] for view in VIEWS}
     changes = []
     if _leaks(judgements["photograph", "stored"]) and config.shot < 5:
-        changes.append("Enrol more photographs of each class: a prototype of few is near to each of them.")
+        changes.append(
+            "Enrol more photographs of each class: a prototype made of few is close to each of them."
+        )
     for view, option in (("label", "label"), ("rounded", f"rounded --confidence-step {config.step:g}")):
         if shares[view] < shares["full"]:
             changes.append(
@@ -261,5 +269,5 @@ def _changes(judgements: dict[tuple[str, str], Membership], config: GalleryAudit
     if _leaks(judgements["photograph", "stored"]):
         changes.append("Encrypt the store, and keep its backups as you would keep the photographs.")
     if changes:
-        changes.append("Release codes of a few bits in place of images, and audit a gallery of these.")
+        changes.append("Release codes of a few bits instead of images, and audit a gallery of them.")
     return changes

@@ -98,7 +98,7 @@ def _changes(case: Case, findings: Sequence[Finding]) -> list[str]:
     changes = []
     if _leaks(findings, "imprint"):
         changes.append(
-            "Take models from a party whom clients trust, and let each client audit a model first."
+            "Take models from a party that clients trust, and let each client audit a model first."
         )
     if case.update.noise is None:
         changes.append(
@@ -108,8 +108,8 @@ def _changes(case: Case, findings: Sequence[Finding]) -> list[str]:
         changes.append("Add more noise, or make fewer steps between updates: the bound says little as it is.")
     if _leaks(findings, "exact"):
         changes.append(
-            "Begin the network with a convolution, not with a linear layer: that ends the exact reading, "
-            "and no more than that."
+            "Begin the network with a convolution, not with a linear layer: that prevents exact reading, and "
+            "nothing else."
         )
     if len(findings) and (
         _leaks(findings, "exact") or _leaks(findings, "search") or _leaks(findings, "labels")

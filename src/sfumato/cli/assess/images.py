@@ -16,16 +16,27 @@ if TYPE_CHECKING:
 @app.command("images")
 def images(
     originals: Annotated[Path, typer.Argument(help="A folder of any depth.")],
-    others: Annotated[Path, typer.Argument(help="Images of the same names: a release, reconstructions.")],
+    others: Annotated[
+        Path,
+        typer.Argument(help="A folder with images of the same names, such as a release or reconstructions."),
+    ],
     squeezenet: Annotated[
-        Path | None, typer.Option(help="Weights of SqueezeNet 1.0: its distance, and a Fréchet distance.")
+        Path | None,
+        typer.Option(help="Weights of SqueezeNet 1.0, for a perceptual distance and a Fréchet distance."),
     ] = None,
     lpips: Annotated[
-        str | None, typer.Option(help="alex, vgg or squeeze; with --backbone and --heads.")
+        str | None,
+        typer.Option(
+            help="Measure LPIPS with this network: alex, vgg or squeeze. Needs --backbone and --heads."
+        ),
     ] = None,
-    backbone: Annotated[Path | None, typer.Option(help="torchvision's weights of that network.")] = None,
+    backbone: Annotated[
+        Path | None, typer.Option(help="Weights of the network of LPIPS, as torchvision publishes them.")
+    ] = None,
     heads: Annotated[Path | None, typer.Option(help="The trained heads of LPIPS v0.1.")] = None,
-    faces: Annotated[Path | None, typer.Option(help="Weights of MobileFaceNet: face similarity.")] = None,
+    faces: Annotated[
+        Path | None, typer.Option(help="Weights of MobileFaceNet, to measure the similarity of faces.")
+    ] = None,
     detector: Annotated[
         Path | None,
         typer.Option(
@@ -40,7 +51,8 @@ def images(
         ),
     ] = None,
     resize: Annotated[
-        bool, typer.Option("--resize", help="Bring the others to the size of their originals.")
+        bool,
+        typer.Option("--resize", help="Resize the second image of each pair to the size of its original."),
     ] = False,
     common: Annotated[
         bool, typer.Option("--common", help="Leave out images without a partner of the same name.")
@@ -58,7 +70,8 @@ def images(
 ) -> None:
     """Measure how alike two folders of images are, pair by pair: how much was hidden, or rebuilt.
 
-    Pairs go by their names without the suffix. One that cannot be read is left out, and the exit code is 1.
+    Images are paired by name, without the suffix. A pair that cannot be read is left out, and the exit code
+    is 1.
     """
     from sfumato.assess import pairs
     from sfumato.assess.frechet import OF_SQUEEZENET

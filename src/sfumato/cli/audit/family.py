@@ -27,7 +27,9 @@ class _Family(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Family, help="Audit what you run: each names what leaks, and what to change.", no_args_is_help=True
+    cls=_Family,
+    help="Attack what you run already, and say what leaks and what to change.",
+    no_args_is_help=True,
 )
 
 Html = Annotated[

@@ -19,15 +19,19 @@ if TYPE_CHECKING:
 def gallery(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL", help="What `sfumato serve` runs: few-shot, meta, feature or code."),
+        typer.Argument(
+            metavar="MODEL", help="A model that `sfumato serve` runs: few-shot, meta, feature or code."
+        ),
     ],
     data: Annotated[
         str,
         typer.Argument(
-            metavar="DATA", help="Photographs as those that are enrolled: folder:DIR or table:FILE."
+            metavar="DATA", help="Photographs like those that are enrolled: folder:DIR or table:FILE."
         ),
     ],
-    label: Annotated[str, typer.Option(help="Who is on each: what is enrolled as a class.")] = "identity",
+    label: Annotated[
+        str, typer.Option(help="The label that says who is on a photograph, and is enrolled as a class.")
+    ] = "identity",
     spec: Annotated[
         str | None,
         typer.Option(
@@ -36,42 +40,53 @@ def gallery(
             help="The protection (default: the first one that the model was trained for).",
         ),
     ] = None,
-    shot: Annotated[int, typer.Option(help="Photographs that are enrolled of each class.")] = 5,
+    shot: Annotated[int, typer.Option(help="How many photographs of each class are enrolled.")] = 5,
     photographs: Annotated[
-        int, typer.Option(help="Of each class at hand; classes with fewer are left out.")
+        int,
+        typer.Option(help="How many photographs of each class are used; classes with fewer are left out."),
     ] = 8,
     known: Annotated[
-        int, typer.Option(help="Of these, never enrolled where it is asked who is enrolled at all.")
+        int,
+        typer.Option(
+            help="How many of these the adversary has, and are never enrolled, to ask who is enrolled at all."
+        ),
     ] = 3,
-    people: Annotated[int, typer.Option(help="At most so many classes.")] = 100,
+    people: Annotated[int, typer.Option(help="How many classes at most.")] = 100,
     split: Annotated[
-        str, typer.Option(help="Which part of the data; all: every image. The model must not have seen it.")
+        str,
+        typer.Option(
+            help="The split of the data to use, or all. The model must not have been trained on it."
+        ),
     ] = "test",
     split_by: SplitBy = None,
     public: Annotated[
         str | None,
-        typer.Option(metavar="DATA", help="Images of others: what would noise on prototypes prove and cost?"),
+        typer.Option(
+            metavar="DATA",
+            help="Public images of other people, to compute what noise on prototypes would prove and cost.",
+        ),
     ] = None,
-    epsilon: Annotated[str, typer.Option(metavar="E,...", help="Of that noise.")] = "4,16,64",
+    epsilon: Annotated[str, typer.Option(metavar="E,...", help="The epsilons of that noise.")] = "4,16,64",
     reference: Annotated[
-        str | None, typer.Option(metavar="DATA", help="For a meta model, as `sfumato serve` has it.")
+        str | None,
+        typer.Option(metavar="DATA", help="For a meta model: public images, as for `sfumato serve`."),
     ] = None,
     galleries: Annotated[
-        int, typer.Option(help="How many are drawn; each has the others as its shadows.")
+        int, typer.Option(help="How many galleries are drawn; the others serve each as shadow galleries.")
     ] = 64,
     attacked: Annotated[int, typer.Option(help="How many of them are attacked.")] = 8,
-    step: Annotated[float, typer.Option(help="Of rounded probabilities.")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Of people, galleries and noise on prototypes.")] = 0,
+    step: Annotated[float, typer.Option(help="The step to which probabilities are rounded.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of people, galleries and noise on prototypes.")] = 0,
     strict: Strict = False,
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which enrolled photographs and people are identified by whoever steals a gallery, or asks it.
+    """Say which enrolled photographs and people are identified by whoever steals a gallery or queries it.
 
     Galleries are drawn from the photographs, and each is attacked by an adversary who has the model and all
     photographs (LiRA). They see the stored prototypes, or answers with more or less of their confidence.
 
-    Ends with 1 where something is identified.
+    The exit code is 1 if something is identified.
     """
     from sfumato.audits.gallery import GalleryAuditConfig, audit_gallery
     from sfumato.errors import ConfigError, require

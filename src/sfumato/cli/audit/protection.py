@@ -22,11 +22,17 @@ _CANDIDATES = (100, 1_000, 1_000_000)
 @app.command("protection")
 def protection(
     spec: Annotated[
-        str, typer.Argument(metavar="SPEC", help="As dp-pix:cell=4,epsilon=1,3: a finding each.")
+        str,
+        typer.Argument(
+            metavar="SPEC",
+            help="The protection. Several values, as in dp-pix:cell=4,epsilon=1,3, give a finding each.",
+        ),
     ],
     shape: Annotated[
         str | None,
-        typer.Option(metavar="CxHxW", help="Of the audited images (default: 3x28x28; 3x224x224 in one run)."),
+        typer.Option(
+            metavar="CxHxW", help="Shape of the audited images (default: 3x28x28; 3x224x224 in one run)."
+        ),
     ] = None,
     pixels: Annotated[
         int | None, typer.Option(help="How many pixels neighbours differ in (default: the spec's own).")
@@ -34,28 +40,32 @@ def protection(
     one_run: Annotated[
         int | None,
         typer.Option(
-            "--one-run", metavar="N", min=1, help="Instead, N releases alone, of which every cell is a trial."
+            "--one-run", metavar="N", min=1, help="Audit only N releases, and take every cell as a trial."
         ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(help="More show more of what is given away (default: 100000).")
+        int | None, typer.Option(help="How many trials; more give a tighter bound (default: 100000).")
     ] = None,
     confidence: Annotated[float, typer.Option(help="The bound holds with this probability.")] = 0.99,
     releases: Annotated[
-        int, typer.Option(min=1, help="Of one person: what so many prove of who is on them.")
+        int,
+        typer.Option(
+            min=1, help="Say what is proved about naming a person from this many of their releases."
+        ),
     ] = 1,
     seed: Annotated[
-        int, typer.Option(help="Of the coins between neighbours; the noise is always fresh.")
+        int, typer.Option(help="Seed of the coins that choose between neighbours; the noise is always fresh.")
     ] = 0,
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell neighbouring images apart by what is released, and prove how well: at least eps, mu or rho.
+    """Tell neighbouring images apart by their releases, and prove a lower bound of eps, mu or rho.
 
-    With --one-run it takes seconds, and looks for noise that is too small or used again; without, for more.
-    It says as well what is proved of who is on the released images, if anything.
+    With --one-run it takes seconds, and finds noise that is too small or used twice; without, it finds more.
+    It also says what is proved about naming the person on the released images, if anything.
 
-    Ends with 1 where a bound is above what is stated. It can convict a protection, never acquit it.
+    The exit code is 1 if a bound is above the stated value. An audit can convict a protection; it cannot
+    acquit one.
     """
     from sfumato import protect
     from sfumato.audits.protection import Audited, report

@@ -20,11 +20,11 @@ def training(
         str | None,
         typer.Argument(
             metavar="[MODEL]",
-            help="Of `sfumato train meta --epsilon`: its settings and its card are audited.",
+            help="A model of `sfumato train meta --epsilon`, whose settings and card are audited.",
         ),
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Without a model: the budget.")] = None,
-    delta: Annotated[float, typer.Option(help="Without a model: of the budget.")] = 1e-5,
+    delta: Annotated[float, typer.Option(help="Without a model: the delta of the budget.")] = 1e-5,
     algorithm: Annotated[
         str, typer.Option(help="Without a model: maml, fomaml, reptile or meta-sgd.")
     ] = "maml",
@@ -43,19 +43,24 @@ def training(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Without a model: a setting, such as inner_steps=3."),
     ] = None,
-    canaries: Annotated[int, typer.Option(help="Of each training, each in or out by a fair coin.")] = 200,
-    runs: Annotated[int, typer.Option(help="Trainings. One convicts what is far off; more show more.")] = 4,
-    steps: Annotated[int, typer.Option(help="Of each training.")] = 4,
-    confidence: Annotated[float, typer.Option(help="A bound holds with this probability.")] = 0.99,
-    seed: Annotated[int, typer.Option(help="Of weights and coins; the noise is always fresh.")] = 0,
+    canaries: Annotated[
+        int, typer.Option(help="Canaries of each training; a fair coin puts each in or leaves it out.")
+    ] = 200,
+    runs: Annotated[
+        int, typer.Option(help="How many trainings. One finds a gross fault; more give a tighter bound.")
+    ] = 4,
+    steps: Annotated[int, typer.Option(help="Steps of each training.")] = 4,
+    confidence: Annotated[float, typer.Option(help="Each bound holds with this probability.")] = 0.99,
+    seed: Annotated[int, typer.Option(help="Seed of weights and coins; the noise is always fresh.")] = 0,
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
-    """Prove what a private meta-training gives away of a task, at least, by a few short trainings.
+    """Prove how much a private meta-training gives away about a task, at least, by a few short trainings.
 
-    Canaries take the place of the tasks: no image of yours is looked at. Takes seconds.
+    Canaries stand in for the tasks, so none of your images is read. It takes seconds.
 
-    Ends with 1 where more is given away than stated. It can convict a training, never acquit it.
+    The exit code is 1 if more is given away than stated. An audit can convict a training; it cannot acquit
+    one.
     """
     from sfumato.audits.training import TrainingAuditConfig, audit_training
     from sfumato.settings import parsed

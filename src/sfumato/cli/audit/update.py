@@ -30,9 +30,9 @@ def update(
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which labels and images a server reads from an update, what noise bounds, and what to change.
+    """Say which labels and images a server reads from an update, what noise proves, and what to change.
 
-    Ends with 1 where something is read.
+    The exit code is 1 if something is read.
     """
     from sfumato.attack.updates import load
     from sfumato.audits.update import UpdateAuditConfig, audit_update

@@ -63,7 +63,7 @@ def code(
 ) -> None:
     """Train the encoder of a code: a few bits that keep a task, and prove how rarely they name the person.
 
-    It learns from episodes of the training classes; the task is one of other classes of the same kind.
+    It learns from episodes of the training classes; the task has other classes of the same kind.
     `sfumato enrol --with code:artefact=OUT` sends codes. If you stop the training, run the same command
     again to resume.
     """

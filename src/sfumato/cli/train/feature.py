@@ -55,9 +55,9 @@ def feature(
 ) -> None:
     """Train a private feature: a few numbers that keep some labels of an image, and lose another.
 
-    The splits of the data must have the same classes of what is kept. If you stop it, run the same command
-    again to resume. `sfumato export OUT` writes the device side, and `sfumato export OUT --side cloud` what
-    reads its numbers.
+    The splits of the data must have the same classes of the labels that are kept. If you stop it, run the
+    same command again to resume. `sfumato export OUT` writes the device side, and `sfumato export OUT
+    --side cloud` the network that reads its numbers.
     """
     if printing:
         from sfumato.learn.private_feature import FeatureConfig

@@ -70,11 +70,12 @@ def meta(
     licence: Licence = None,
     as_json: AsJson = False,
 ) -> None:
-    """Meta-learn where to start from, by MAML, Reptile or Meta-SGD; with a budget, privately.
+    """Meta-learn a start for learning new tasks, by MAML, Reptile or Meta-SGD; with --epsilon, privately.
 
-    With --epsilon, the promise is to each task of a pool whose tasks share no class, and --clipping says how
-    contributions are bounded. Without, nothing is promised. If you stop it, run the same command again to
-    resume. A private artefact that exists is never trained again, since that would spend the budget twice.
+    With --epsilon, the promise covers each task of a pool whose tasks share no class, and --clipping says
+    how contributions are bounded. Without it, nothing is promised. If you stop it, run the same command
+    again to resume. A private artefact that exists is never trained again, since that would spend the
+    budget twice.
     """
     if epsilon is None:  # a private one is never replaced
         check_new(out, force=force or printing)
@@ -102,7 +103,7 @@ def meta(
         return
     if epsilon is not None and out.exists():
         raise ConfigError(
-            f"{out} is there already, and to train it again would spend its budget once more: name another "
+            f"{out} already exists, and to train it again would spend its budget once more: name another "
             "file, or delete it to spend anew"
         )
     training, _, test = splits(

@@ -24,8 +24,8 @@ def start(
 ) -> None:
     """Train the weights that other trainings begin with, on drawn worlds: half an hour on two cores.
 
-    The library ships such weights, and begins with them.
-    If you stop it, run the same command again to resume. Use yours by `--set start=OUT`.
+    The library ships such weights and begins with them. To begin with yours, write `--set start=OUT`. If
+    you stop it, run the same command again to resume.
     """
     check_new(out, force=force or printing)
     from sfumato.learn import drawn_start as method

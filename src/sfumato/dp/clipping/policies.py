@@ -244,8 +244,8 @@ def parse(name: str, settings: Mapping[str, float]) -> ClippingPolicy:
     """
     if name == "meta-clip-published":
         raise ConfigError(
-            "meta-clip-published is no private clipping: its noise is inside the learning of each task, and "
-            "nothing is proved of it; take meta-clip, or train without a promise and with --set "
+            "meta-clip-published is not a private clipping: its noise is inside the learning of each task, "
+            "and nothing is proved about it; take meta-clip, or train without a promise and with --set "
             "inner_noise.noise_multiplier=0.4"
         )
     return policy_of(POLICIES, name, settings)

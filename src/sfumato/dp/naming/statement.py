@@ -46,7 +46,7 @@ def sentence(namings: Sequence[Naming]) -> str:
     proved = [naming for naming in namings if naming.proves]
     several = namings[0].releases != 1
     if not proved:
-        return f"nothing is proved of who {'they show' if several else 'it shows'}"
+        return f"nothing is proved about who {'they show' if several else 'it shows'}"
     first, *others = proved
     text = (
         f"after {first.releases:,} release{'s' * several} nobody, whatever they know, names "

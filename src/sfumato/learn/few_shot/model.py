@@ -278,8 +278,8 @@ def untrained(
     planes = len(conditions.keys)
     if planes and encoder is None and is_pretrained(config.encoder):
         raise ConfigError(
-            f"{len(conditions.protections)} protections: an encoder that was trained before cannot be told "
-            "which an image has: train a model for each, or an encoder of ours"
+            f"{len(conditions.protections)} protections: an encoder that was trained before cannot know "
+            "which of them an image has: train a model for each, or an encoder of sfumato's own"
         )
     with initial_weights(seed):
         if encoder is None:

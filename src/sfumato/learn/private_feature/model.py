@@ -129,7 +129,7 @@ class FeatureModel(nn.Module):
         if features.ndim != 2 or features.shape[1] != wanted:
             raise DataError(f"features of {tuple(features.shape)}: this model reads (N, {wanted})")
         if not features.isfinite().all():
-            raise DataError("features that are no finite numbers: leave these images out")
+            raise DataError("features that are not finite: leave these images out")
         self.eval()
         device = device_of(self)
         logits = torch.cat([self.cloud(part.to(device)) for part in features.split(BATCH)])

@@ -35,7 +35,7 @@ AnyLabel = Annotated[str, Path(pattern=LABEL), AfterValidator(no_step)]  # of an
 Label = Annotated[AnyLabel, AfterValidator(as_kept)]
 DIGITS = BeforeValidator(_digits)
 Moment = Annotated[AwareDatetime | None, BeforeValidator(_moment)]
-Spec = Annotated[str | None, Query(max_length=1000, description="Of a PNG: how it was protected.")]
+Spec = Annotated[str | None, Query(max_length=1000, description="How a PNG was protected.")]
 
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 RELEASE_BODY = {"requestBody": {"required": True, "content": {wire.MEDIA_TYPE: _BYTES, PNG: _BYTES}}}

@@ -42,7 +42,7 @@ class Classifiers(Database):
         check_text("name of a classifier", name)
         check_text("model", model)
         row: dict[str, Any] = {"id": new_id(), "name": name, "model": model, "created": now(), "version": 0}
-        conflict = f"there is a classifier {name!r} already: use it, or choose another name"
+        conflict = f"a classifier {name!r} already exists: use it, or choose another name"
         with self._conflicts(conflict), self._changing(tenant, by) as connection:
             connection.execute(insert(classifiers).values(tenant=tenant, **row))
             note(connection, by, "create classifier", 0, classifier=row["id"])

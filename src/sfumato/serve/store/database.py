@@ -248,8 +248,8 @@ def _cure(error: SQLAlchemyError | sqlite3.Error) -> str:
 
 _OTHERWISE = "see that the database runs and can be reached, then ask again: what was enrolled counts once"
 _ROOM = "the disk is full: make room and ask again; nothing was saved"
-_READ_ONLY = "it cannot be written: see to its permissions, and those of its folder; nothing was saved"
-_DAMAGED = "damaged, or no store: restore it from a backup"
+_READ_ONLY = "it cannot be written: check its permissions and those of its folder; nothing was saved"
+_DAMAGED = "damaged, or not a store: restore it from a backup"
 _BUSY = "another process holds it: ask again; nothing was saved"
 _NO_VECTOR = "install pgvector on the machine of the database"
 _NO_RIGHT = "give its user the right; for pgvector, let a superuser run `create extension vector` in it, once"

@@ -130,7 +130,7 @@ class Keys(Database):
     def create_tenant(self, name: str) -> None:
         """Begin a tenant, of 1 to 200 characters. Raises ConflictError where it is there already."""
         check_text("tenant", name)
-        with self._conflicts(f"there is a tenant {name!r} already"), self._writing() as connection:
+        with self._conflicts(f"a tenant {name!r} already exists"), self._writing() as connection:
             connection.execute(insert(tenants).values(name=name, created=now()))
 
     def tenants(self) -> list[str]:

@@ -120,7 +120,7 @@ def _kept(study: Study, records: Sequence[Record], advice: Recommendation) -> An
     assert advice.setting is not None
     value = advice.accuracy.value
     sentences = [
-        f"{percent(value)} of images are classified rightly ({_ends(advice.accuracy)}; "
+        f"{percent(value)} of images are classified correctly ({_ends(advice.accuracy)}; "
         f"{_by(advice.setting.learner or '')})."
     ]
     clean, chance = accuracies(study, records).get(("none", clean_learner(study))), guessing(study, records)
@@ -128,8 +128,8 @@ def _kept(study: Study, records: Sequence[Record], advice: Recommendation) -> An
         share = (value - chance) / (clean.value - chance)
         kept = "all" if share >= 1 else f"{100 * share:.0f}%"
         sentences.append(
-            f"Of clear images it is {percent(clean.value)}, and of guesses {percent(chance)}: "
-            f"{kept} of what there is above guessing is kept."
+            f"Clear images reach {percent(clean.value)} and guessing {percent(chance)}, so {kept} of what "
+            "lies above guessing is kept."
         )
     return Answer("What it keeps", percent(value), tuple(sentences))
 
@@ -138,8 +138,8 @@ def _found(study: Study, advice: Recommendation) -> Answer:
     assert advice.risk is not None  # there is a setting
     risk, secret = advice.risk, study["task"]["sensitive"]
     sentences = (
-        f"{percent(risk.top1.value)} of releases are named: so often the strongest adversary has the right "
-        f"{secret} ({_ends(risk.top1)}; {risk.adversary}), and guessing in {percent(risk.chance)}.",
+        f"{percent(risk.top1.value)} of releases are named with the right {secret} by the strongest "
+        f"adversary ({_ends(risk.top1)}; {risk.adversary}); guessing is right for {percent(risk.chance)}.",
         *advice.found,
     )
     return Answer("What an adversary finds out", percent(risk.top1.value), sentences)

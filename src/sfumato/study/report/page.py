@@ -130,12 +130,12 @@ def _summary(study: Study, records: Sequence[Record]) -> list[str]:
         plural = "" if task["shot"] == 1 else "s"
         examples = f", with {task['shot']} example{plural} of each of {task['way']} classes"
     first = (
-        f"Images are protected on the device before they leave it, and a service learns to tell "
-        f"{task['target']} from what it receives{examples}. This study tries {count} ways to "
+        "Images are protected on the device before they leave it, and a service learns to classify "
+        f"what it receives by {task['target']}{examples}. This study tries {count} ways to "
         f"protect {data['images']:,} {colour} images of {width} × {height} pixels ({data['source']})"
     )
     first += (
-        f", and measures how well the task still works and how often an adversary can still tell "
+        f", and measures how well the task still works and how often an adversary still finds out the "
         f"{' or '.join([sensitive, *(task.get('attributes') or [])])}."
         if sensitive
         else ", and measures how well the task still works. It names no secret: no adversary was tried."
