@@ -303,7 +303,9 @@ def measure(run: Run) -> None:
     record = RECORDS / f"{run.name}.json"
     if record.exists():
         return
-    if run.config.start is not None:
+    if run.config.start is not None and not Path(run.config.start).exists():
+        # Its record stays when runs/ is cleaned, and the weights go.
+        (RECORDS / f"{START.name}.json").unlink(missing_ok=True)
         measure(START)
     loaded = loaded_world(run.world, run.side, run.rotations)
     norms: list[float] = []
