@@ -68,6 +68,10 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/omniglot-1shot.yaml
 	$(BIN)/sfumato study run studies/omniglot.yaml
 	$(BIN)/sfumato study run studies/omniglot-cells.yaml
+	$(BIN)/sfumato study run studies/omniglot-dp-pix.yaml
+	$(BIN)/sfumato study run studies/omniglot-full.yaml
+	$(BIN)/sfumato study run studies/omniglot-ways.yaml
+	$(BIN)/python studies/lake.py
 	$(BIN)/sfumato study run studies/omniglot-transfer.yaml
 	$(BIN)/sfumato study run studies/glyphs.yaml
 	$(BIN)/python studies/unpack.py lfw ../shared/data runs/data/lfw
@@ -75,6 +79,7 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/lfw.yaml
 	$(BIN)/sfumato study run studies/lfw-resnet12.yaml
 	$(BIN)/sfumato study run studies/lfw-models.yaml
+	$(BIN)/sfumato study run studies/lfw-dp-pix.yaml
 	$(BIN)/sfumato study run studies/lfw-smile.yaml
 	$(BIN)/sfumato study run studies/lfw-gender.yaml
 	$(BIN)/sfumato study run studies/lfw-smile-answer.yaml
@@ -92,8 +97,10 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/strangers.py gender gender-encoder smile sunglasses objects objects-encoder sixty
 	$(BIN)/sfumato study run studies/caltech101.yaml
 	$(BIN)/sfumato study run studies/caltech101-models.yaml
+	$(BIN)/sfumato study run studies/caltech101-dp-pix.yaml
 	$(BIN)/python studies/ranges.py
 	$(BIN)/python studies/meta.py clean
+	$(BIN)/python studies/meta_choice.py
 	$(BIN)/python studies/meta.py private
 	$(BIN)/python studies/meta_clip.py
 	$(BIN)/python studies/audit_training.py
@@ -101,12 +108,15 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/unpack.py cmu ../shared/data runs/data/cmu
 	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer
 	for world in faces lfw cmu fer; do $(BIN)/python studies/masks.py $$world || exit 1; done
+	$(BIN)/python studies/stand_ins.py
 	for world in faces lfw; do $(BIN)/python studies/features.py $$world || exit 1; done
 	$(BIN)/python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
 	$(BIN)/python studies/inversion.py
 	$(BIN)/python studies/updates.py
 	$(BIN)/python studies/reconstruction.py
 	$(BIN)/python studies/people.py
+	$(BIN)/python studies/people_learned.py
+	$(BIN)/python studies/judges.py
 	$(BIN)/sfumato demo
 	$(BIN)/python studies/saturation.py faces steps copies gallery
 	$(BIN)/python studies/saturation.py lfw copies gallery
