@@ -103,7 +103,7 @@ def test_what_is_not_offered_is_refused(environment, message):
 def test_without_the_extra_who_asks_for_traces_is_told_which_it_is(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(MissingExtraError, match=r"sfumato\[telemetry\]"):
+    with pytest.raises(MissingExtraError, match=r"-e \'\.\[telemetry\]\'"):
         telemetry.begin()
 
 

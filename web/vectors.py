@@ -208,7 +208,7 @@ def _codes() -> Iterator[Vector]:
         for flip in ("0.1", "0.25", "0.49"):
             probability = Fraction(flip)
             recorder = Recorder(seed, (int(probability * 65536),))
-            turned = flags ^ recorder.noise().flips((1, count), probability=probability)
+            turned = flags ^ torch.from_numpy(recorder.noise().flips((1, count), probability=probability))
             packet = BitsRelease(turned, "").packed()[0]
             yield {**plain, "noise": f"flip={flip}", "drawn": recorder.drawn(), "answer": _text(packet)}
         if count > 16:
@@ -216,17 +216,18 @@ def _codes() -> Iterator[Vector]:
         for epsilon in ("0.3", "2", "9"):
             lie = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon)) / (2**count - 1))
             recorder = Recorder(seed, _ties([lie]))
-            words = recorder.noise().other_words(words_of(flags), outputs=2**count, epsilon=Fraction(epsilon))
-            packet = BitsRelease(bits_of(words, bits=count), "").packed()[0]
+            given = words_of(flags).numpy()
+            words = recorder.noise().other_words(given, outputs=2**count, epsilon=Fraction(epsilon))
+            packet = BitsRelease(bits_of(torch.from_numpy(words), bits=count), "").packed()[0]
             yield {**plain, "noise": f"epsilon={epsilon}", "drawn": recorder.drawn(), "answer": _text(packet)}
     for seed, count in enumerate((300, 40_000)):  # the second in more than one chunk
         recorder = Recorder(seed, (6553,))
         found = recorder.noise().flips((count,), probability=Fraction("0.1"))
         given = {"probability": ["1", "10"], "count": count, "bits": recorder.drawn()}
-        yield {"kind": "flips", **given, "answer": found.int().tolist()}
+        yield {"kind": "flips", **given, "answer": found.astype(int).tolist()}
         words = torch.randint(0, 1000, (count,), generator=generator)
         recorder = Recorder(seed, _ties([1 / (1 + mpmath.exp(5) / 999)]))
-        told = recorder.noise().other_words(words, outputs=1000, epsilon=Fraction(5))
+        told = recorder.noise().other_words(words.numpy(), outputs=1000, epsilon=Fraction(5))
         given = {"words": words.tolist(), "outputs": 1000, "epsilon": ["5", "1"], "bits": recorder.drawn()}
         yield {"kind": "other words", **given, "answer": told.tolist()}
 

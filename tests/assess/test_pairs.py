@@ -106,7 +106,7 @@ def test_folders_without_a_common_name_are_refused(tmp_path, photos):
 
 def test_two_images_of_one_name_are_refused(tmp_path, photos):
     images.write(photos / "a.jpg", picture(4))
-    with pytest.raises(DataError, match=r"a\.(png|jpg) and a\.(png|jpg) have one name"):
+    with pytest.raises(DataError, match=r"a\.(png|jpg) and a\.(png|jpg) have the same name"):
         find(photos, photos)
 
 

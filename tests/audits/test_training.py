@@ -31,7 +31,7 @@ def test_a_training_without_noise_is_convicted_by_one_run():
     with mock.patch.object(clipping, "fresh_gaussian", lambda shape, std: torch.zeros(shape)):
         report = audit_training(config(epsilon=0.3), audit=QUICK)
     assert [finding.verdict for finding in report.findings] == ["leaks", "leaks"]
-    assert report.sentence.startswith("Do not train on private tasks so")
+    assert report.sentence.startswith("Do not train on private tasks this way")
 
 
 def card(epsilon: float, steps: int = 50) -> dict:

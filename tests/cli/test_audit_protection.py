@@ -18,7 +18,9 @@ def answers(said, question):
 def test_each_protection_of_a_spec_gets_a_finding_and_right_ones_end_well(command):
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=1,3", *SMALL, "--seed", "3")
     assert said.code == 0
-    assert said.out.startswith("No fault was found in what is stated: release with it")  # the sentence first
+    assert said.out.startswith(
+        "No fault was found in the stated guarantee: release with it"
+    )  # the sentence first
     assert re.findall(r"^(\S+) \(bounded\): ", said.out, re.MULTILINE) == [
         "dp-pix:cell=4,epsilon=1",
         "dp-pix:cell=4,epsilon=3",
@@ -41,7 +43,9 @@ def test_pixels_and_confidence_reach_the_audit(command):
 def test_a_protection_without_a_guarantee_is_shown_and_not_convicted(command):
     said = command("audit", "protection", "blur:radius=1", *SMALL)
     assert said.code == 0
-    assert said.out.startswith("No guarantee is stated for blur:radius=1: take a protection that states one")
+    assert said.out.startswith(
+        "No guarantee is stated for blur:radius=1: if you need a proof, use a protection that states one"
+    )
     assert answers(said, "told apart")[0].startswith("nothing is stated; told apart at eps >= 6")
 
 
@@ -53,7 +57,7 @@ def test_a_protection_that_states_too_little_ends_with_1_and_a_plain_sentence(co
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=1", *SMALL)
     assert said.code == 1
     assert said.out.startswith(
-        "Do not release with dp-pix:cell=4,epsilon=1: more is given away than is stated."
+        "Do not release with dp-pix:cell=4,epsilon=1: it gives away more than it states. Report this as a bug."
     )
 
 

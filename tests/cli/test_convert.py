@@ -14,7 +14,7 @@ def test_weights_are_converted_and_said_to_be(command: Command, tmp_path: Path):
     assert said.out == f"written: m.safetensors ({(tmp_path / 'm.safetensors').stat().st_size:,} bytes)\n"
     assert MobileFaceNet.load(tmp_path / "m.safetensors")
     again = command("convert", "mobile-face-net", "068.ckpt", "m.safetensors")
-    check_mistake(again, "m.safetensors: is there already: name another file, or replace it with --force")
+    check_mistake(again, "m.safetensors: already exists: name another file, or replace it with --force")
 
 
 def test_two_files_are_needed(command: Command):

@@ -101,7 +101,7 @@ def test_a_part_of_each_image_is_protected_and_the_rest_is_as_it_was(protect: Co
     part = ("--where", f"box:{tmp_path}/boxes.csv")
     said = protect(folder, tmp_path / "released", *part, spec="pixelize:cell=4")
     assert said.code == 0, said.err
-    assert "within the boxes: nothing is proved; all else is shown as it is" in said.out
+    assert "within the boxes: nothing is proved; all else is shown unchanged" in said.out
     for before in sorted(folder.rglob("*.png")):
         after = tmp_path / "released" / before.relative_to(folder)
         original, released = images.read(before), images.read(after)
@@ -176,12 +176,12 @@ def test_the_names_of_what_failed_never_leave_with_the_releases_and_replace_noth
     protect: Command, tmp_path: Path
 ):
     photos(tmp_path / "photos")
-    assert "tells of originals, and lies in out" in mistake(
+    assert "shows or names originals, and lies in out" in mistake(
         protect("photos", "out", "--failures", "out/failed.csv")
     )
     (tmp_path / "mine.csv").write_text("mine")
     message = mistake(protect("photos", "out", "--failures", "mine.csv"))
-    assert "mine.csv: is there already: name another file, or remove it" in message
+    assert "mine.csv: already exists: name another file, or remove it" in message
     assert (tmp_path / "mine.csv").read_text() == "mine"
 
 
@@ -684,7 +684,10 @@ def test_a_preview_shows_before_and_after_and_releases_nothing(protect: Command,
     assert not (tmp_path / "out").exists()
     assert not home.exists()
     assert "look.png: already exists" in protect("photos", "out", "--preview", "look.png").err
-    assert "shows an original, and lies in out" in protect("photos", "out", "--preview", "out/look.png").err
+    assert (
+        "shows or names originals, and lies in out"
+        in protect("photos", "out", "--preview", "out/look.png").err
+    )
     one = protect("photos/1.png", "1.png", "--preview", "one.png", spec="pixelize:cell=1/4")
     assert one.code == 0
     assert images.read(tmp_path / "one.png").shape == (3, 20, 34)

@@ -112,7 +112,7 @@ def test_weights_of_an_earlier_version_are_said_to_be_not_verified(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["missing.safetensors"], "missing.safetensors: no such file"),
+        (["missing.safetensors"], "missing.safetensors: cannot be read (No such file or directory)"),
         (["a b=vases.safetensors"], "'a b' is not a name for a model"),
         (["vases.safetensors", "vases.safetensors"], "2 models of 1 names"),
         (["vases.safetensors", "--size", "84"], "--size 84: write height and width, such as 84x84"),

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from sfumato.cli import main
-from sfumato.data import _ON_DISK, _WORLDS
+from sfumato.data import _ON_DISK, WORLDS
 from sfumato.data.catalogue import SOURCES, Source
 
 
@@ -19,7 +19,7 @@ def listed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_registered_source_is_in_the_catalogue_and_every_one_there_is_registered():
-    assert set(SOURCES) == {*_WORLDS, *_ON_DISK}
+    assert set(SOURCES) == {*WORLDS, *_ON_DISK}
 
 
 @pytest.mark.parametrize("source", SOURCES.values(), ids=list(SOURCES))

@@ -279,7 +279,7 @@ def test_the_official_partition_needs_its_list(root: Path):
             "identity_CelebA.txt",
             "000002.jpg 2937",
             "000002.jpg",
-            r"txt, line 2: '000002.jpg' in the place of a",
+            r"txt, line 2: '000002.jpg' instead of a",
         ),
         ("identity_CelebA.txt", "000002.jpg 2937\n", "", r"identity_CelebA\.txt: no line for 000002\.jpg"),
         (
@@ -298,7 +298,7 @@ def test_the_official_partition_needs_its_list(root: Path):
             "list_attr_celeba.txt",
             "000002.jpg -1",
             "000002.jpg",
-            r"line 4: 39 values in the place of 40 values",
+            r"line 4: 39 values instead of 40 values",
         ),
         ("list_attr_celeba.txt", "Black_Hair", "Blue_Hair", r"line 2: a line without Black_Hair"),
     ],

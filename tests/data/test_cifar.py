@@ -202,7 +202,7 @@ def test_names_that_are_none_are_refused(hundred: Path, names: Any):
 
 def test_a_pickle_of_something_else_is_refused(hundred: Path):
     (hundred / "cifar-100-python" / "meta").write_bytes(pickled([1, 2]))
-    with pytest.raises(DataError, match="meta: a pickled list in the place of a dict"):
+    with pytest.raises(DataError, match="meta: a pickled list instead of a dict"):
         cifar100(hundred)
 
 

@@ -202,7 +202,7 @@ def test_pixels_tell_some_of_the_label_but_not_most(label: str):
         ({"images_per_identity": 0}, "images_per_identity is at least 1, got 0: ask"),
         ({"size": 15}, "size is 16 to 256 pixels, got 15: draw at"),
         ({"size": 257}, "size is 16 to 256 pixels, got 257: draw at"),
-        ({"seed": -1}, "seed is at least 0, got -1: name"),
+        ({"seed": -1}, "seed is at least 0, got -1: a world is named by a whole number"),
     ],
 )
 def test_numbers_that_cannot_work_are_refused(settings: dict[str, int], message: str):

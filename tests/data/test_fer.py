@@ -136,13 +136,13 @@ def test_a_missing_file_is_answered_with_where_it_is_had(tmp_path: Path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("7,0 0,Training", r"fer2013\.csv, line 9: emotion '7' in the place of 0 to 6"),
+        ("7,0 0,Training", r"fer2013\.csv, line 9: emotion '7' instead of 0 to 6"),
         ("happy,0 0,Training", r"line 9: emotion 'happy'"),
-        ("3,0 0,Test", r"line 9: Usage 'Test' in the place of Training or PublicTest or PrivateTest"),
-        ("3,1 2 3,Training", r"line 9: 3 pixels in the place of 2304"),
-        ("3,1 256,Training", r"line 9: a pixel '256' in the place of a whole number of 0 to 255"),
+        ("3,0 0,Test", r"line 9: Usage 'Test' instead of Training or PublicTest or PrivateTest"),
+        ("3,1 2 3,Training", r"line 9: 3 pixels instead of 2304"),
+        ("3,1 256,Training", r"line 9: a pixel '256' instead of a whole number of 0 to 255"),
         ("3,1 x,Training", r"line 9: a pixel 'x'"),
-        ("3,Training", r"line 9: 2 values in the place of 3, as in the header"),
+        ("3,Training", r"line 9: 2 values instead of 3, as in the header"),
     ],
 )
 def test_a_malformed_row_is_named_with_its_line(root: Path, row: str, message: str):
@@ -155,7 +155,7 @@ def test_a_malformed_row_is_named_with_its_line(root: Path, row: str, message: s
 def test_votes_that_are_no_counts_are_named_with_their_line(plus: Path):
     path = plus / "fer2013new.csv"
     path.write_text(path.read_text().replace("6,0,0,0,4", "6,0,0,0,four"))
-    with pytest.raises(DataError, match=r"fer2013new\.csv, line 3: votes .* in the place of ten counts"):
+    with pytest.raises(DataError, match=r"fer2013new\.csv, line 3: votes .* instead of ten counts"):
         fer(plus)
 
 

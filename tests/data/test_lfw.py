@@ -47,7 +47,7 @@ def view_1(root: Path) -> Path:
 
 @pytest.fixture
 def view_2(root: Path) -> Path:
-    """The list of View 2, with two folds of one pair of each kind in the place of ten of 300."""
+    """The list of View 2, with two folds of one pair of each kind instead of ten of 300."""
     (root / "pairs.txt").write_text(
         "2\t1\nAbel_Pacheco\t1\t4\nAJ_Cook\t1\tAl_Gore\t8\nZico\t2\t3\nAaron_Eckhart\t1\tAlex_Barros\t2\n"
     )
@@ -118,12 +118,12 @@ def test_a_setting_below_one_is_refused(root: Path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("Aaron_Eckhart\t1\n", r"peopleDevTest\.txt, line 1: .* in the place of the number of people"),
+        ("Aaron_Eckhart\t1\n", r"peopleDevTest\.txt, line 1: .* instead of the number of people"),
         (
             "2\nAaron_Eckhart\t1\nAJ_Cook\n",
-            r"line 3: 'AJ_Cook' in the place of a name and a number of images",
+            r"line 3: 'AJ_Cook' instead of a name and a number of images",
         ),
-        ("1\nAaron Eckhart\t1\n", r"line 2: 'Aaron Eckhart 1' in the place of a name"),
+        ("1\nAaron Eckhart\t1\n", r"line 2: 'Aaron Eckhart 1' instead of a name"),
     ],
 )
 def test_a_malformed_list_of_people_is_named_with_its_line(view_1: Path, text: str, message: str):
@@ -135,11 +135,11 @@ def test_a_malformed_list_of_people_is_named_with_its_line(view_1: Path, text: s
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("2\t1\n", "", r"pairs\.txt, line 1: .* in the place of the number of folds"),
+        ("2\t1\n", "", r"pairs\.txt, line 1: .* instead of the number of folds"),
         ("2\t1\n", "3\t1\n", r"pairs\.txt: 4 pairs, and its first line promises 6"),
-        ("Zico\t2\t3", "Zico\t2", r"line 4: 'Zico 2' in the place of a name and two numbers"),
-        ("Zico\t2\t3", "Zico\t2\tthree", r"line 4: .* in the place of a name and two numbers"),
-        ("AJ_Cook\t1\tAl_Gore\t8", "AJ_Cook\t1\t8", r"line 3: .* in the place of a name and a number, twice"),
+        ("Zico\t2\t3", "Zico\t2", r"line 4: 'Zico 2' instead of a name and two numbers"),
+        ("Zico\t2\t3", "Zico\t2\tthree", r"line 4: .* instead of a name and two numbers"),
+        ("AJ_Cook\t1\tAl_Gore\t8", "AJ_Cook\t1\t8", r"line 3: .* instead of a name and a number, twice"),
         ("Zico\t2\t3", "Zico\t2\t9", r"Zico_0009\.jpg: no such file: put the content of lfw\.tgz"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_missing_folder_is_named(folders: Path):
     ("text", "message"),
     [
         ("file,label\nx.jpg,a\n", r"val\.csv: no column 'filename': .*Known: file, label"),
-        ("filename,label\nn0153282900000001.jpg\n", r"val\.csv, line 2: 1 values in the place of 2"),
+        ("filename,label\nn0153282900000001.jpg\n", r"val\.csv, line 2: 1 values instead of 2"),
         ("filename,label\n", r"val\.csv: no rows under the header"),
         ("", r"val\.csv: no column 'filename'"),
     ],

@@ -77,7 +77,7 @@ def test_power_falls_with_frequency_as_in_photographs():
         ({"images_per_thing": 0}, "images_per_thing is at least 1, got 0: ask for more"),
         ({"backgrounds": 0}, "backgrounds is at least 1, got 0: ask for more"),
         ({"size": 15}, "size is 16 to 256 pixels, got 15: draw at"),
-        ({"seed": -1}, "seed is at least 0, got -1: name"),
+        ({"seed": -1}, "seed is at least 0, got -1: a world is named by a whole number"),
     ],
 )
 def test_numbers_that_cannot_work_are_refused(settings: dict[str, int], message: str):

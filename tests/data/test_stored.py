@@ -358,7 +358,7 @@ def test_what_is_in_the_cache_is_listed_and_cleared(photos: Path, cache: Path):
 def test_what_is_being_written_is_not_cleared(photos: Path, cache: Path):
     folder(photos, size=8)
     (path,) = pixels_in(cache)
-    with claimed(path), pytest.raises(BusyError, match="another process is making it"):
+    with claimed(path), pytest.raises(BusyError, match="another process is writing it"):
         stored.clear()
     assert path.exists()
 

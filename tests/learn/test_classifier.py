@@ -59,7 +59,7 @@ class Counted:
         self.released: list[Release] = []
 
     def release(self, images, noise) -> Release:
-        drawn = noise.laplace((1,), scale=Fraction(1000)) % 100 if self.draws_noise else 0
+        drawn = int(noise.laplace((1,), scale=Fraction(1000))[0]) % 100 if self.draws_noise else 0
         self.released.append(Release((images // 2 + drawn).to(torch.uint8), self.spec, (16, 16)))
         return self.released[-1]
 

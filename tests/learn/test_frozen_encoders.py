@@ -147,7 +147,10 @@ def test_a_rate_lets_the_encoder_learn_more_slowly_than_the_rest(
 
 
 def test_a_range_of_protections_is_refused(people: data.LabelledImages, spec: str):
-    with pytest.raises(ConfigError, match="2 protections: an encoder that was trained before cannot be told"):
+    with pytest.raises(
+        ConfigError,
+        match="2 protections: an encoder that was trained before cannot know which of them an image has",
+    ):
         trained(people, spec, "gaussian:sigma=10,20")
 
 

@@ -552,7 +552,7 @@ def test_a_release_without_labels_is_not_taken_for_one_that_has_them(site: Site)
         ),
         (body(0), {}, 415, "a body of type application/vnd.sfumato.release"),
         (body(0), RELEASE | {"content-encoding": "gzip"}, 415, "a compressed body: send it as it is"),
-        (b"", RELEASE, 422, "0 bytes are no release"),
+        (b"", RELEASE, 422, "0 bytes are not a release"),
         (body(0)[:-1], RELEASE, 422, "bytes of images, where the header says"),
         (body(0, spec="none"), RELEASE, 422, f"the model cells takes releases of {SPEC}"),
         (body(0, size=32), RELEASE, 422, "images of 1x32x32, and the model's are 1x16x16"),
@@ -743,7 +743,7 @@ def test_a_label_whose_bytes_are_no_utf_8_is_refused_and_deletes_nothing(
         ("POST", f"{enrolled}/classify?spec=%{byte}"),
     ):
         reply = site.ask(method, path, content=body(0), headers=RELEASE)
-        check_problem(reply, 422, "the address has bytes that are no UTF-8")
+        check_problem(reply, 422, "the address has bytes that are not UTF-8")
     assert len(site.ask("GET", f"{enrolled}/classes").json()) == 3
 
 
@@ -929,7 +929,7 @@ def test_the_room_of_a_body_is_free_once_it_was_answered(open_site: Open):
         check_problem(reply, 408, "the body took longer than 0.2 s")
         assert len(site.classify(place, 0)) == 1
     cut = site.ask("POST", f"{place}/classify", content=bytes(9_500), headers=RELEASE)
-    check_problem(cut, 422, "these bytes are no release")
+    check_problem(cut, 422, "these bytes are not a release")
     assert len(site.classify(place, 0)) == 1
 
 

@@ -1137,7 +1137,7 @@ def test_an_asynchronous_client_asks_again_too(tmp_path: Path, monkeypatch: pyte
     [
         (httpx.Response(404, text="<html>"), "404: not the answer of a sfumato service"),
         (httpx.Response(404, json=["x"]), "404: not the answer of a sfumato service"),
-        (httpx.Response(200, text="<html>"), "an answer that is no list"),
+        (httpx.Response(200, text="<html>"), "an answer that is not a list"),
         (httpx.Response(301, headers={"location": "https://elsewhere.example"}), "301: it redirects"),
         (problem(422, "a\x1b[2Jb"), r"422: a\\x1b\[2Jb"),
     ],

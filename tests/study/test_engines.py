@@ -112,7 +112,7 @@ def test_a_network_that_another_process_makes_is_not_made_twice(tmp_path):
     path = tmp_path / f"few-shot-{digest_of({'results': models.RESULTS, 'kind': 'few-shot', 'data': 'data'})}"
     with (
         claimed(path.with_suffix(".safetensors")),
-        pytest.raises(BusyError, match="another process is making"),
+        pytest.raises(BusyError, match="another process is writing"),
     ):
         networks.once("few-shot", {}, lambda path: pytest.fail("made"), lambda path: None)
 

@@ -42,7 +42,7 @@ def test_a_label_in_two_spellings_is_one():
         (labelled.join(["x" * 200] * 1000, b""), "damaged, or too long"),
         (labelled.join([".."], b""), "the labels of a release: 0: .*one or two dots: choose another"),
         (labelled.join(["a", "b/c"], b""), "the labels of a release: 1: "),
-        (labelled.join(["anna\u200b"], b""), "is not seen, or turns the text around it"),
+        (labelled.join(["anna\u200b"], b""), "is invisible, or turns the text around it"),
     ],
 )
 def test_labels_that_cannot_be_are_refused_with_what_to_do(data: bytes, message: str):

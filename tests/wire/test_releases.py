@@ -206,8 +206,8 @@ def test_a_truncated_release_is_refused_wherever_it_ends(release: AnyRelease):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "0 bytes are no release"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(20), "these bytes are no release"),
+        (b"", "0 bytes are not a release"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(20), "these bytes are not a release"),
         (b"SFMT\x02" + bytes(20), "a release of version 2, and 1 is read here"),
         (b"SFMT\x01\xff\xff\xff\xff" + bytes(20), "a header of 4294967295 bytes in a release of 29"),
         (assembled(b" " * 5000), "a header of 5000 bytes .* too long"),

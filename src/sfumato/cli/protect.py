@@ -297,9 +297,11 @@ def _check_kept(file: Path, target: str | None) -> None:
     from sfumato.errors import DataError
 
     if file.exists():
-        raise DataError(f"{file}: is there already: name another file, or remove it")
+        raise DataError(f"{file}: already exists: name another file, or remove it")
     if target is not None and file.resolve().is_relative_to(Path(target).resolve()):
-        raise DataError(f"{file}: tells of originals, and lies in {target}, which leaves: name another file")
+        raise DataError(
+            f"{file}: shows or names originals, and lies in {target}, which leaves: name another file"
+        )
 
 
 def _write_failures(file: Path, outcome: "Outcome") -> None:

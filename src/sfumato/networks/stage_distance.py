@@ -2,18 +2,16 @@
 
 Two kinds of terms, of each of the last stages of SqueezeNet 1.0, which has nine:
 
-- "placed": how far apart the unit vectors of channels at each place are, squared and averaged over places.
-With
-  weights of 1, over all nine, this is `assess.perceptual.Perceptual.of_squeezenet`; it has the form of
-  LPIPS (Zhang et al. 2018, Sec. 3.1, Eq. (1)). The published LPIPS heads fit none of it: "squeeze" is
-  SqueezeNet 1.1, whose stages differ.
-- "relative": how far apart what a stage has on average over places is, wherever it lies (as DISTS, Ding et
-al. 2020,
-  Sec. III-B), divided by how far it lies from OTHER images on average. 0 for what is equal, and 1 for what
-  is no more like its original than like anything else: to recognise is to tell from others. A disturbance
-  that moves
-      all images the same way, as noise does in a network that never saw any, counts for little, and so does
-      turning.
+"placed": how far apart the unit vectors of channels at each place are, squared and averaged over places. With
+weights of 1, over all nine, this is `assess.perceptual.Perceptual.of_squeezenet`; it has the form of LPIPS
+(Zhang et al. 2018, Sec. 3.1, Eq. (1)). The published LPIPS heads fit none of it: "squeeze" is SqueezeNet 1.1,
+whose stages differ.
+
+"relative": how far apart what a stage has on average over places is, wherever it lies (as DISTS, Ding et al.
+2020, Sec. III-B), divided by how far it lies from OTHER images on average. 0 for what is equal, and 1 for what
+is no more like its original than like anything else: to recognise is to tell from others. A disturbance that
+moves all images the same way, as noise does in a network that never saw any, counts for little, and so does
+turning.
 """
 
 from collections.abc import Sequence

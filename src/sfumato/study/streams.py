@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,8 +45,8 @@ class Remembering:
             encoded = self._remembered(images, lambda new: list(protection.encode(new).split(1)))
             return protection.release_of(torch.cat(encoded), noise)
         rows = self._remembered(images, lambda new: _rows(protection.release(new, noise)))
-        parts = {name: [getattr(row, name) for row in rows] for name in _tensors(rows[0])}
-        return replace(rows[0], **{name: torch.cat(part) for name, part in parts.items()})
+        parts = {name: [getattr(row, name) for row in rows] for name in _rowed(rows[0])}
+        return replace(rows[0], **{name: _joined(part) for name, part in parts.items()})
 
     def _remembered(self, images: Tensor, make: Callable[[Tensor], list[Any]]) -> list[Any]:
         """What `make` makes of each image, which is asked for those alone that are not known."""
@@ -69,12 +70,18 @@ def _rows(release: Any) -> list[Any]:
 def _bytes(row: Any) -> int:
     if isinstance(row, Tensor):
         return row.nbytes
-    return sum(int(getattr(row, name).nbytes) for name in _tensors(row))
+    return sum(int(getattr(row, name).nbytes) for name in _rowed(row))
 
 
-def _tensors(release: Any) -> list[str]:
-    """The fields of a release that have a row an image."""
-    return [field.name for field in fields(release) if isinstance(getattr(release, field.name), Tensor)]
+def _rowed(release: Any) -> list[str]:
+    """The fields of a release that have a row for each image."""
+    kinds = (Tensor, np.ndarray)
+    return [field.name for field in fields(release) if isinstance(getattr(release, field.name), kinds)]
+
+
+def _joined(rows: list[Any]) -> Any:
+    """Tensors or arrays, one after the other, as a copy."""
+    return torch.cat(rows) if isinstance(rows[0], Tensor) else np.concatenate(rows)
 
 
 class Releases:
