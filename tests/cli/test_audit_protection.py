@@ -57,7 +57,8 @@ def test_a_protection_that_states_too_little_ends_with_1_and_a_plain_sentence(co
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=1", *SMALL)
     assert said.code == 1
     assert said.out.startswith(
-        "Do not release with dp-pix:cell=4,epsilon=1: it gives away more than it states. Report this as a bug."
+        "Do not release with dp-pix:cell=4,epsilon=1: it gives away more than it states. Report this as a "
+        "bug."
     )
 
 

@@ -242,7 +242,8 @@ def over_seeds(intervals: Sequence[tuple[float, float, float]]) -> Estimate:
     if len(intervals) == 1:
         return Estimate(*intervals[0], seeds=1)
     middles = [value for value, _, _ in intervals]
-    return Estimate(statistics.fmean(middles), min(middles), max(middles), len(middles))
+    # Not fmean, whose rounding may take the mean of equal numbers out of their interval.
+    return Estimate(statistics.mean(middles), min(middles), max(middles), len(middles))
 
 
 def bounds_of_attributes(study: Study) -> dict[str, float]:
