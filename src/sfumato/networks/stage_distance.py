@@ -10,8 +10,8 @@ whose stages differ.
 "relative": how far apart what a stage has on average over places is, wherever it lies (as DISTS, Ding et al.
 2020, Sec. III-B), divided by how far it lies from OTHER images on average. 0 for what is equal, and 1 for
 what is no more like its original than like anything else: to recognise is to tell from others. A disturbance
-that moves all images the same way, as noise does in a network that never saw any, counts for little, and so does
-turning.
+that moves all images the same way, as noise does in a network that never saw any, counts for little,
+and so does turning.
 """
 
 from collections.abc import Sequence
