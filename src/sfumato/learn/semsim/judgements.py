@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,6 +65,16 @@ class Judgements:
                 f"{self.source}: reconstructions of originals {int(self.of.min())} to {int(self.of.max())}, "
                 f"and there are {len(self.originals)}: `of` counts them from 0"
             )
+
+    def card(self) -> dict[str, Any]:
+        """What the card of a measure says of what it was trained on."""
+        return {
+            "name": self.source,
+            "digest": self.digest,
+            "originals": len(self.originals),
+            "reconstructions": len(self.reconstructions),
+            "recognised": int(self.recognised.sum()),
+        }
 
     @cached_property
     def digest(self) -> str:

@@ -206,13 +206,7 @@ def train(
     foretold = learn(distance, looked_at(distance, judgements), config, seed=seed, progress=progress)
     card = {
         "config": asdict(config),
-        "data": {
-            "name": judgements.source,
-            "digest": judgements.digest,
-            "originals": len(judgements.originals),
-            "reconstructions": len(judgements.reconstructions),
-            "recognised": int(judgements.recognised.sum()),
-        },
+        "data": judgements.card(),
         "seed": seed,
         "others": len(chosen),
         "held_out": asdict(foretold),

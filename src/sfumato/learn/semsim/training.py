@@ -120,13 +120,7 @@ def train(
         embedding = Embedding(config.network, size=config.size, normalised=config.normalised)
     card = {
         "config": asdict(config),
-        "data": {
-            "name": judgements.source,
-            "digest": judgements.digest,
-            "originals": len(judgements.originals),
-            "reconstructions": len(judgements.reconstructions),
-            "recognised": int(judgements.recognised.sum()),
-        },
+        "data": judgements.card(),
         "seed": seed,
         "precision": precision,
     }
