@@ -1,5 +1,8 @@
 """Every page that is made, from its template and the records."""
 
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from results_page import (
     strangers,
 )
 from results_page.reading import ROOT
-from results_page.wording import environment, with_contents
+from results_page.wording import anchor, environment, with_contents
 
 CHAPTERS = (
     few_shot,
@@ -39,6 +42,13 @@ CHAPTERS = (
     strangers,
 )
 DOCS = ROOT / "docs"
+OVERVIEW = (
+    "protections",
+    "few-shot",
+    "rebuilt",
+    "proved",
+    "failures",
+)  # pages whose chapters docs/results.md sums up
 PARTS = {  # of pages that people write: page -> template -> the mark between which and the next end its lines are
     "threat-model.md": {
         "threat-model/adversaries.md.jinja": "<!-- made by `make results` -->",
@@ -55,24 +65,59 @@ def values() -> dict[str, Any]:
     return {name: value for chapter in CHAPTERS for name, value in chapter.values().items()}
 
 
+@dataclass(frozen=True)
+class Finding:
+    """The sentence with which a chapter begins.
+
+    Attributes:
+        title, anchor: of the chapter.
+        sentence: what was found, with its figure.
+        command: that makes the figure.
+    """
+
+    title: str
+    anchor: str
+    sentence: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A page of results in short: its title, its path below docs, and what its chapters found."""
+
+    title: str
+    path: str
+    findings: tuple[Finding, ...]
+
+
+def findings(page: str) -> Iterator[Finding]:
+    """What each chapter of a page begins with; chapters have headings of the second level."""
+    chapters = re.findall(r"^## (.+)\n\n(\*\*.+?\*\*)[ \n](`[^`\n]+`)", page, flags=re.MULTILINE)
+    return (Finding(title, anchor(title), said.strip("*"), command) for title, said, command in chapters)
+
+
 def pages(templates: Environment) -> dict[Path, str]:
-    """Path under docs -> text: docs/results.md, claims.md, a page for each template under docs/templates/results,
-    and those with parts that are made."""
-    names = [
-        "results.md.jinja",
-        "claims.md.jinja",
-        *templates.list_templates(filter_func=lambda name: name.startswith("results/")),
-    ]
+    """Path under docs -> text: a page for each template under docs/templates/results, docs/results.md, which sums
+    them up, claims.md, and those with parts that are made."""
+    names = templates.list_templates(filter_func=lambda name: name.startswith("results/"))
     made = {
         DOCS / name.removesuffix(".jinja"): with_contents(templates.get_template(name).render())
         for name in names
     }
+    made[DOCS / "results.md"] = templates.get_template("results.md.jinja").render(
+        overview=[_overview(name, made[DOCS / "results" / f"{name}.md"]) for name in OVERVIEW]
+    )
+    made[DOCS / "claims.md"] = templates.get_template("claims.md.jinja").render()
     for page, parts in PARTS.items():
         text = (DOCS / page).read_text(encoding="utf-8")
         for name, mark in parts.items():
             text = remade(text, mark, templates.get_template(name).render())
         made[DOCS / page] = text
     return made
+
+
+def _overview(name: str, page: str) -> Overview:
+    return Overview(page.partition("\n")[0].removeprefix("# "), f"results/{name}.md", tuple(findings(page)))
 
 
 def remade(page: str, begin: str, lines: str) -> str:

@@ -1,4 +1,4 @@
-"""Where people remain recognisable by the size of cells; the figures are those of docs/results.md."""
+"""Where people remain recognisable by the size of cells; figures: docs/results/protections.md."""
 
 import pytest
 

@@ -13,8 +13,6 @@ from results_page.reading import ROOT, read
 from sfumato.errors import DataError
 from sfumato.study.records import parse
 
-MAIN = ROOT / "docs" / "results.md"
-
 
 @pytest.fixture(scope="module")
 def made() -> dict[Path, str]:
@@ -24,8 +22,8 @@ def made() -> dict[Path, str]:
 
 @pytest.fixture(scope="module")
 def text(made) -> str:
-    """docs/results.md."""
-    return made[MAIN]
+    """The pages that docs/results.md sums up, one after another."""
+    return "\n".join(made[pages.DOCS / "results" / f"{name}.md"] for name in pages.OVERVIEW)
 
 
 def chapter(studied: engine.Study | None) -> str:
@@ -61,14 +59,24 @@ def test_every_link_leads_to_a_file_and_a_heading(made):
 
 
 def test_every_chapter_begins_with_the_sentence_that_it_shows_and_its_figure(text):
-    chapters = re.split(r"^### ", text, flags=re.M)[1:]
+    chapters = re.split(r"^## ", text, flags=re.M)[1:]
     assert len(chapters) > 20
     for each in chapters:
         heading, _, first = each.split("\n", 2)
         assert re.match(r"\*\*.*\d.*\*\*", first), heading
 
 
-def test_no_table_of_the_main_page_is_long_but_those_that_fold(text):
+def test_the_overview_has_the_sentence_and_the_command_of_every_chapter(made, text):
+    overview = made[pages.DOCS / "results.md"]
+    chapters = re.split(r"^## ", text, flags=re.M)[1:]
+    assert len(re.findall(r"^- \[", overview, flags=re.M)) == len(chapters)
+    for each in chapters:
+        heading, _, first = each.split("\n", 2)
+        said, command = re.match(r"\*\*(.+?)\*\*\s(`.+?`)", first).groups()
+        assert f"#{wording.anchor(heading)}). {said} {command}" in overview
+
+
+def test_no_table_is_long_but_those_that_fold(text):
     open_ = re.sub(r"<details>.*?</details>", "", text, flags=re.S)
     tables = re.findall(r"(?:^\|.*\n)+", open_, flags=re.M)
     assert max(table.count("\n") for table in tables) <= 2 + 11
@@ -143,7 +151,7 @@ def test_a_study_gets_its_chapter_by_being_named():
     advice, clear = run.recommendation, next(each for each in run.settings if each.protection == "none")
     kept, before = (f"{100 * each.value:.1f}%" for each in (advice.accuracy, clear.accuracy))
     assert page.startswith(
-        f"### Hats\n\n**`code:bits=16` keeps {kept} of answers right (clear images: {before})"
+        f"## Hats\n\n**`code:bits=16` keeps {kept} of answers right (clear images: {before})"
     )
     frontier, _, several = page.partition("<details>")
     assert len(re.findall(r"^\| `", frontier, flags=re.M)) == 3

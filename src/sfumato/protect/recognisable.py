@@ -6,8 +6,8 @@ from typing import Any
 from sfumato.errors import SpecError
 from sfumato.protect.parameters import cell_in_pixels
 
-# Of faces of LFW that fill 84x84 pixels (docs/results.md, "Re-identification on LFW by seven adversaries"),
-# an adversary who has clean photographs and a public recogniser names, of 341 people:
+# Of faces of LFW that fill 84x84 pixels (docs/results/protections.md, "Re-identification on LFW by seven
+# adversaries"), an adversary who has clean photographs and a public recogniser names, of 341 people:
 #   98.7% in clear; 24.9% by 21 means of 4x4 pixels along a side, and finds a face on 99 of 100;
 #   0.5%, as chance has, by 10.5 means of 8x8 pixels, and finds a face on 39 of 100.
 # Nothing was measured in between, so that the line is drawn near the coarser of both. Who trains on releases
