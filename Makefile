@@ -29,6 +29,7 @@ lint: $(VENV)/test.done
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(BIN)/python docs/words.py
 
 format: $(VENV)/test.done
 	$(BIN)/ruff check --fix .
