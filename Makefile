@@ -10,7 +10,7 @@ DATA ?= faces
 AT_MOST ?= 0.1
 OUT ?= runs/demo
 
-.PHONY: demo test pytest lint format docs sbom web wheel results studies bench benchmarks growth roofline clean
+.PHONY: demo test pytest test-wheel lint format docs sbom web wheel results studies bench benchmarks growth roofline clean
 
 demo: $(VENV)/study.done
 	$(BIN)/sfumato demo --data "$(DATA)" --at-most "$(AT_MOST)" --out "$(OUT)"
@@ -23,12 +23,20 @@ test: $(VENV)/test.done
 pytest: $(VENV)/test.done
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
+# Every test, with the installed wheel instead of src/.
+test-wheel: $(VENV)/test.done wheel
+	rm -rf build/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/installed build/wheels/*.whl
+	SFUMATO_INSTALLED=$(CURDIR)/build/installed PYTHONPATH=$(CURDIR)/build/installed OMP_NUM_THREADS=1 \
+		$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+
 lint: $(VENV)/test.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(BIN)/python docs/words.py
 
 format: $(VENV)/test.done
 	$(BIN)/ruff check --fix .
@@ -52,6 +60,7 @@ web: web/node_modules/.package-lock.json
 
 # The wheel with the page in it, into build/wheels.
 wheel: web | $(BIN)/pip
+	rm -rf build/wheels
 	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps -w build/wheels .
 
 web/node_modules/.package-lock.json: web/package-lock.json

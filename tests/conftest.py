@@ -1,6 +1,7 @@
 """What the tests share: small worlds, where the real data lies, and a Ray cluster."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from ray_nodes import RayCluster
 
 from sfumato import data
 
+INSTALLED = os.environ.get(
+    "SFUMATO_INSTALLED"
+)  # where the wheel is, when the tests are for it and not for src/
 SHARED = Path(__file__).parents[1].parent / "shared" / "data"
 
 
@@ -19,6 +23,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+
+def pytest_sessionfinish() -> None:
+    """Tests of an installed wheel must not have met the checkout's library."""
+    if INSTALLED is not None:
+        met = [module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] == "sfumato"]
+        strangers = [path for path in met if path is not None and not path.startswith(INSTALLED)]
+        assert not strangers, f"not of the wheel in {INSTALLED}: {strangers[:3]}"
 
 
 @pytest.fixture(scope="session")

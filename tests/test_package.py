@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -17,26 +18,47 @@ import sfumato
 REPOSITORY = Path(__file__).parents[1]
 SOURCE = REPOSITORY / "src" / "sfumato"
 
+ALSO = ("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "SECURITY.md", "constraints.txt")  # in an sdist
 PAGE = {f"serve/page/{name}" for name in ("index.html", "assets/main.js", "assets/runtime.wasm")}  # as built
 
 
+# What lies beside the library in a checkout, or in the folder of somebody who works in one.
+BESIDE = ("runs/demo/model.safetensors", "data/photos/anna.jpg", "tests/test_planted.py", "build/a.txt")
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """The wheel, built from a copy, so that nothing is left in the checkout."""
-    copy = tmp_path_factory.mktemp("wheel")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+def checkout(tmp_path_factory) -> Path:
+    """A copy of what makes a package, so that nothing is left in the checkout, and of what must stay out."""
+    copy = tmp_path_factory.mktemp("checkout")
+    for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", *ALSO):
         shutil.copy(REPOSITORY / name, copy / name)
     shutil.copytree(
         SOURCE, copy / "src" / "sfumato", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "page")
     )
-    for name in PAGE:
-        path = copy / "src" / "sfumato" / name
+    for name in (*(f"src/sfumato/{name}" for name in PAGE), *BESIDE):
+        path = copy / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("the page")
-    build = "import setuptools.build_meta as backend; backend.build_wheel('dist')"
-    subprocess.run([sys.executable, "-c", build], cwd=copy, check=True, capture_output=True)
-    (built,) = (copy / "dist").glob("*.whl")
-    return built
+        path.write_text("planted")
+    return copy
+
+
+def built(folder: Path, what: str) -> Path:
+    """The path of what setuptools builds in a folder: a wheel or an sdist."""
+    code = f"import setuptools.build_meta as backend; print(backend.build_{what}('dist'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, check=True, capture_output=True, text=True
+    )
+    return folder / "dist" / done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def sdist(checkout) -> Path:
+    return built(checkout, "sdist")
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout) -> Path:
+    return built(checkout, "wheel")
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +67,27 @@ def unpacked(wheel, tmp_path_factory) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     return folder
+
+
+def test_the_sdist_holds_the_library_and_neither_data_nor_runs_nor_tests(sdist):
+    with tarfile.open(sdist) as archive:
+        files = {name.partition("/")[2] for name in archive.getnames() if archive.getmember(name).isfile()}
+    own = {name for name in files if not name.startswith(("src/sfumato/", "src/sfumato.egg-info/"))}
+    assert own == {"PKG-INFO", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", *ALSO}
+    assert {f"src/sfumato/{name}" for name in PAGE} <= files
+
+
+def test_the_wheel_of_the_sdist_is_the_wheel_of_the_checkout(sdist, wheel, tmp_path):
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    assert contents(built(source, "wheel")) == contents(wheel)
+
+
+def contents(wheel: Path) -> dict[str, int]:
+    """The name of each file of a wheel, and its checksum."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {entry.filename: entry.CRC for entry in archive.infolist()}
 
 
 def test_the_wheel_has_every_file_of_the_library(unpacked):
@@ -115,6 +158,21 @@ def test_it_protects_a_folder_away_from_the_checkout(unpacked, tmp_path):
     )
     assert said.returncode == 0, said.stderr
     assert (tmp_path / "released" / "1.png").is_file()
+
+
+# From each room that reads a file of the package, or makes a process of its own.
+CHOSEN = ("docs/installed.py", "cli/test_card.py", "learn/test_start.py")
+
+
+def test_chosen_tests_pass_with_the_wheel_away_from_the_checkout(unpacked, tmp_path):
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-x"]
+    where = ["-c", str(REPOSITORY / "pyproject.toml"), "--rootdir", str(REPOSITORY)]
+    env = {**os.environ, "PYTHONPATH": str(unpacked), "SFUMATO_INSTALLED": str(unpacked)}
+    for name in [name for name in env if name.startswith("PYTEST_")]:  # of the run that this is a part of
+        del env[name]
+    files = [str(REPOSITORY / "tests" / name) for name in CHOSEN]
+    done = subprocess.run([*words, *where, *files], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
 def test_the_citation_names_this_version():

@@ -4,8 +4,8 @@ The JSON card in the header says what the weights are. There is no pickle anywhe
 or foreign, and is then refused, but it cannot run code.
 
 The card has a digest of itself and of the weights. It tells a file that was damaged, or edited without
-thought, from the one that was saved. It is no signature: who can write the file can write the digest. Files
-of earlier versions have none; they are read, and `is_verified` says so. It is a key of the card, since
+thought, from the one that was saved. It is not a signature: who can write the file can write the digest.
+Files of earlier versions have none; they are read, and `is_verified` says so. It is a key of the card, since
 safetensors writes several entries of a header in a random order: equal artefacts are equal files.
 """
 

@@ -27,7 +27,7 @@ class DataError(SfumatoError, ValueError):
 
 
 class ImageError(DataError):
-    """A file is no image, or one that is refused.
+    """A file is not an image, or one that is refused.
 
     Attributes:
         cause: the reason without names and numbers, by which failures are counted.

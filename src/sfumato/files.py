@@ -117,7 +117,7 @@ def parse_json(text: str | bytes) -> Any:
     """What a JSON text says, by the letter: no NaN or infinity, and no key that is there twice.
 
     Raises:
-        ValueError: it is none, or too deep.
+        ValueError: it is not JSON, or too deep.
     """
     try:
         return json.loads(

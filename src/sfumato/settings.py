@@ -51,7 +51,7 @@ def checked(kind: type[_Config], settings: Mapping[str, Any], where: str) -> _Co
 
 
 def check_keys(kind: Any, settings: Any, where: str) -> None:
-    """Raise ConfigError where settings are no mapping, or have a key that a dataclass has no field for."""
+    """Raise ConfigError where settings are not a mapping, or have a key that a dataclass has no field for."""
     if not isinstance(settings, Mapping):
         raise ConfigError(f"{where}: a mapping is needed, got {settings!r}")
     types = get_type_hints(kind)

@@ -205,7 +205,7 @@ def _amount(defence: str) -> float:
 
 
 class Proxy(Record):
-    """A recogniser in the place of a person."""
+    """A recogniser that answers instead of a person."""
 
     accuracy: float
 

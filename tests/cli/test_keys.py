@@ -54,6 +54,14 @@ def test_a_new_key_opens_what_it_says(on_store: Command, museum: str):
     assert (key.rate, key.quota) == (60, 9)
 
 
+def test_a_key_may_begin_its_tenant_and_leaves_one_that_is_there(on_store: Command):
+    first, _ = made(on_store("create", "museum", "camera", "--new-tenant"))
+    second, _ = made(on_store("create", "museum", "gate", "--new-tenant"))
+    with Store(STORE) as store:
+        assert store.tenants() == ["museum"]
+        assert {key.id for key in store.keys("museum")} == {first, second}
+
+
 def test_keys_are_listed_by_tenant_without_their_secrets(on_store: Command, museum: str):
     on_store("tenant", "zoo")
     first, secret = made(on_store("create", museum, "camera", "--rate", "60", "--quota", "9"))

@@ -116,7 +116,7 @@ def test_weights_of_an_earlier_version_are_said_to_be_not_verified(
         (["a b=vases.safetensors"], "'a b' is not a name for a model"),
         (["vases.safetensors", "vases.safetensors"], "2 models of 1 names"),
         (["vases.safetensors", "--size", "84"], "--size 84: write height and width, such as 84x84"),
-        (["vases.safetensors", "--allow-origin", "*"], "'*' is no origin"),
+        (["vases.safetensors", "--allow-origin", "*"], "'*' is not an origin"),
         (["vases.safetensors", "--web", "nowhere"], "nowhere: has no index.html"),
         (["vases.safetensors", "--certificate", "c.pem"], "a certificate and its private key come together"),
         (

@@ -16,6 +16,35 @@ from sfumato.cli import main
 REPOSITORY = Path(__file__).parents[2]
 NOT_CODE = ("text", "{toctree}")  # what a program prints or reads, and what Sphinx alone reads
 
+
+EPISODES = ["--set", "epochs=1", "--set", "episodes_per_epoch=2", "--set", "validation_episodes=2"]
+SHAPE = ["--set", "way=3", "--set", "shot=2", "--set", "queries=2", "--set", "validation_way=3"]
+SHAPE += ["--set", "validation_shot=2", "--set", "validation_queries=2"]
+# What is added to a command, so that it takes seconds: a page's settings are those of who wants an answer.
+SMALLER = {
+    "train few-shot": [
+        *EPISODES,
+        *SHAPE,
+        "--size",
+        "32",
+        "--episodes",
+        "5",
+        "--way",
+        "3",
+        "--shot",
+        "2",
+        "--queries",
+        "2",
+    ],
+    "train code": [*EPISODES, *SHAPE],
+    "train mask": ["--set", "epochs=1"],
+    "train feature": [f"--set={name}_epochs=1" for name in ("attribute", "simple", "private")],
+    "train meta": ["--set", "steps=2", "--episodes", "3"],
+    "demo": ["--size", "16", "--at-most", "0.9"],
+    "audit protection": ["--trials", "10000"],
+    "edge profile": ["--images", "3"],
+}
+
 _NOT_RUN = re.compile(r"<!-- not run: (.+?) -->")
 
 
@@ -65,6 +94,11 @@ def blocks(page: str, text: str) -> Iterator[Block]:
         elif lines[row].strip():
             reason = None
         row += 1
+
+
+def of(page: str) -> list[Block]:
+    """The code blocks of a page of the repository."""
+    return list(blocks(page, (REPOSITORY / page).read_text(encoding="utf-8")))
 
 
 class Shell:

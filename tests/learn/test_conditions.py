@@ -107,7 +107,7 @@ def test_of_another_family_a_range_says_nothing(method, other):
 
 def test_a_range_of_one_variant_says_nothing_of_the_other():
     ranges = conditions("dp-pix:cell=2,epsilon=1,3")
-    with pytest.raises(ConfigError, match="variant=published: the model is told"):
+    with pytest.raises(ConfigError, match="variant=published: the model takes"):
         ranges.position(parse("dp-pix:cell=2,epsilon=2,variant=published"))
 
 

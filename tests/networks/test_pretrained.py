@@ -214,7 +214,7 @@ def test_a_graph_that_is_no_encoder_of_images_is_refused(tmp_path: Path, spec: s
         f"onnx:{tmp_path}/numbers.onnx,mean=0,std=1"
     )
     (tmp_path / "text.onnx").write_text("no graph")
-    assert "is no ONNX graph that can be run" in fails(f"onnx:{tmp_path}/text.onnx,mean=0,std=1")
+    assert "is not an ONNX graph that can be run" in fails(f"onnx:{tmp_path}/text.onnx,mean=0,std=1")
     assert "cannot be read (No such file" in fails(f"onnx:{tmp_path}/none.onnx,mean=0,std=1")
 
 

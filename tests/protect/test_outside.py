@@ -218,7 +218,7 @@ def test_a_device_releases_each_image_its_own(tmp_path: Path, index: str):
 def test_an_image_that_is_no_original_is_refused_with_its_digest(index: str):
     batch = torch.cat([pictures(0)[:3], pictures(5)[:2]])
     message = (
-        rf"2 of 5 images are no originals of {index}, the first of digest {images.digest(batch[3]).hex()}: "
+        rf"2 of 5 images are not originals of {index}, the first of digest {images.digest(batch[3]).hex()}: "
         "anonymise them too and add them to it; those that were cropped"
     )
     with pytest.raises(DataError, match=message):

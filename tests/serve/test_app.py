@@ -535,7 +535,7 @@ def test_a_release_without_labels_is_not_taken_for_one_that_has_them(site: Site)
     reply = site.ask("POST", f"{place}/examples", content=body(0), headers=RELEASE)
     check_problem(reply, 415, "a body of type application/vnd.sfumato.labelled-release is needed")
     reply = site.ask("POST", f"{place}/examples", content=body(0), headers=LABELLED)
-    check_problem(reply, 422, "these bytes are no labelled release")
+    check_problem(reply, 422, "these bytes are not a labelled release")
 
 
 # What is refused.
@@ -1093,7 +1093,7 @@ def test_the_description_of_the_api_is_open_and_of_version_3_1(site: Site):
         ({"most_held": 15_000_000}, "most_held=15000000: at least most_bytes=16000000"),
         ({"header_seconds": 0}, "header_seconds=0: above 0"),
         ({"most_connections": 0}, "connections=0: above 0"),
-        ({"allow_origins": ("*",)}, r"'\*' is no origin: write scheme and host"),
+        ({"allow_origins": ("*",)}, r"'\*' is not an origin: write scheme and host"),
         ({"metrics_key": "short"}, "shorter than 16 characters"),
         ({"confidence": "lable"}, "confidence=.lable.: did you mean"),
         ({"confidence_step": 0}, "confidence_step=0: above 0"),

@@ -381,7 +381,7 @@ def test_a_png_that_is_not_constant_in_its_cells_is_refused():
 
 def test_other_files_and_other_sizes_are_no_png_of_the_model():
     model, wanted = served("none"), demand("none")
-    with pytest.raises(DataError, match="the body is no PNG"):
+    with pytest.raises(DataError, match="the body is not a PNG"):
         read_png(images.encode(worst()[0], "JPEG"), model, wanted)
     with pytest.raises(DataError, match="no header at its beginning"):
         read_png(b"\x89PNG\r\n\x1a\n", model, wanted)

@@ -147,7 +147,7 @@ def test_overlapping_accuracies_of_the_first_two_are_said():
     study = small_study("blur:radius=3", "blur:radius=5")
     records = [*CLEAR, *found("blur:radius=3", 0.9, 0.02, 0.05), *found("blur:radius=5", 0.894, 0.02, 0.04)]
     lines = " ".join(recommend.recommend(study, records).lines)
-    assert "cannot be told from the runner-up's: blur:radius=5 has 89.4%" in lines
+    assert "cannot be distinguished from the runner-up's: blur:radius=5 has 89.4%" in lines
 
 
 def test_accuracies_apart_are_not_said_to_overlap():

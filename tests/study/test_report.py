@@ -1078,12 +1078,12 @@ TRANSFER = (
         (
             '{"kind": "pictures", "cell": {"protection": "none", "seed": 0}, "seconds": 1, "result": '
             '{"original": ["https://example.org/a.png"], "released": [], "denoised": null}}',
-            "a picture is no PNG data: URI",
+            "a picture is not a PNG data: URI",
         ),
         (
             '{"kind": "pictures", "cell": {"protection": "none", "seed": 0}, "seconds": 1, "result": '
             '{"original": [], "released": [], "denoised": null, "restored": ["a.png"]}}',
-            "a picture is no PNG data: URI",
+            "a picture is not a PNG data: URI",
         ),
         (TRANSFER % "{}", "result.trained is missing"),
         (TRANSFER % '{"trained": {}}', "result.trained: Dictionary should have at least 1 item"),

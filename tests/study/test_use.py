@@ -15,10 +15,12 @@ from sfumato.study.use import commands
 PIXELS = "dp-pix:cell=4,epsilon=3"
 
 
-def recommended(spec: str, artefact: str | None = None) -> tuple[dict[str, Any], list[Record], Setting]:
+def recommended(
+    spec: str, artefact: str | None = None, width: int = 32
+) -> tuple[dict[str, Any], list[Record], Setting]:
     """A study whose only record is what is proved of a setting, and the setting."""
     cell = {"protection": spec, "seed": 0}
-    study = {"cells": [{"kind": "proved", "cell": cell, "digest": "ab"}], "data": {"shape": [3, 24, 32]}}
+    study = {"cells": [{"kind": "proved", "cell": cell, "digest": "ab"}], "data": {"shape": [3, 24, width]}}
     result = {"release": "pixels", "bytes_per_image": 2, "artefact": artefact}
     record = {"kind": "proved", "cell": cell, "digest": "ab", "seconds": 0.0, "result": result}
     setting = Setting(spec, "protected", None, None, None, (), (), (), complete=True, on_frontier=True)
@@ -38,6 +40,12 @@ def test_pixels_are_protected_by_their_spec_and_served_by_the_model_that_was_tra
         f"in a cloud: sfumato serve {tmp_path}/recommended.safetensors",
     ]
     assert (tmp_path / "recommended.safetensors").exists()
+
+
+def test_square_images_are_made_by_the_command_of_the_device(tmp_path: Path):
+    few_shot(tmp_path, PIXELS)
+    device, _ = commands(tmp_path, *recommended(PIXELS, width=24))
+    assert device == f"on a device: sfumato protect PHOTOS RELEASED --with {PIXELS} --size 24"
 
 
 def test_a_code_is_protected_and_served_by_its_encoder(tmp_path: Path):

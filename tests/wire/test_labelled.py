@@ -32,8 +32,8 @@ def test_a_label_in_two_spellings_is_one():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"SFML", "4 bytes are no labelled release"),
-        (b"SFMT" + labelled.join(["a"], b"")[4:], "no labelled release: they begin otherwise"),
+        (b"SFML", "4 bytes are not a labelled release"),
+        (b"SFMT" + labelled.join(["a"], b"")[4:], "not a labelled release: they begin otherwise"),
         (
             b"SFML\x02" + labelled.join(["a"], b"")[5:],
             "of version 2, and 1 is read here: update the older side",

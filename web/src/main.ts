@@ -326,7 +326,7 @@ class Page {
     }
   }
 
-  /** A name that no picture has: of two files of one name, the second is told by a number. */
+  /** A name that no picture has: of two files of one name, the second gets a number. */
   private nameFor(name: string, added: Picture[]): string {
     const taken = new Set([...this.pictures, ...added].map((each) => each.name));
     let free = name;
@@ -434,7 +434,7 @@ class Page {
     this.say(pictures.map((each) => `${each.name}: ${summary(each.answer!)}`).join("; "));
   }
 
-  /** Show the classes after a change: what was answered was about those from before. */
+  /** Show the classes after a change: the answers were about the earlier ones. */
   private async classesChanged(): Promise<void> {
     for (const each of this.pictures) each.answer = null;
     await this.listClasses();

@@ -161,7 +161,7 @@ class ExportedFeature implements Protection {
   }
 }
 
-/** Of a code of bits the signs alone go on from here, and not the numbers. */
+/** Of a code of bits only the signs leave here, and not the numbers. */
 class ExportedCode implements Protection {
   readonly madeOf: string;
   private readonly size: CodeSize;

@@ -123,7 +123,7 @@ def admit(tests: Mapping[str, Sequence[Ability]], *, least: int = LEAST_JUDGES) 
 def face_embedding(path: Path, *, landmarks: Tensor) -> Callable[[Tensor], Tensor]:
     """MobileFaceNet on faces of one frame, for `proxies.by_embedding`: whether two show one person.
 
-    No detector is asked: on a reconstruction it would find nothing, and that is no answer to who it is.
+    No detector is asked: on a reconstruction it would find nothing, and that is not an answer to who it is.
 
     Args:
         path: the weights, see networks.MobileFaceNet.

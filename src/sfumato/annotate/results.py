@@ -43,7 +43,7 @@ class Result:
         answers: how many answers count.
         right: how many of them are the right one; of a decoy, "different".
         majority: the answer of more than half, or "no majority"; empty where nobody answered.
-        recognised: whether the majority is the right answer; None of a decoy, which is no leak whatever is
+        recognised: whether the majority is the right answer; None of a decoy, which is not a leak whatever is
             said of it, and where nobody answered.
         annotators: "people" or "proxy".
     """
@@ -82,7 +82,7 @@ class Reliability:
     """What one annotator said of the decoys, which nobody can recognise.
 
     Attributes:
-        annotator: his name.
+        annotator: their name.
         answered: items, decoys among them.
         items: of the campaign.
         right: decoys called "different".
@@ -247,7 +247,7 @@ def _results(store: Store, folder: str | os.PathLike[str] | None) -> tuple[list[
 
 
 def _semsim(store: Store, folder: str | os.PathLike[str] | None) -> tuple[list[str], list[list[object]]]:
-    """The items that are no decoys and have an answer."""
+    """The items that are not decoys and have an answer."""
     header = ["original", "reconstruction", "recognised", "source", "annotators"]
     return header, [
         [getattr(one, name) for name in header]

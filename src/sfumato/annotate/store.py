@@ -117,7 +117,7 @@ def create(path: str | os.PathLike[str], pairs: Sequence[Pair], config: Campaign
 
     Raises:
         DataError: there is a file already, or as `campaign.items` does.
-        ImageError: a file that is no image.
+        ImageError: a file that is not an image.
     """
     path = Path(path)
     if path.exists():
@@ -275,7 +275,7 @@ class Store:
         return Annotator(*rows[0]) if rows else None
 
     def upcoming(self, annotator: int, *, count: int) -> list[Question]:
-        """The first questions, in the annotator's own order, that he has not answered or has undone."""
+        """The first questions, in the annotator's own order, that they have not answered or have undone."""
         rows = self._rows(
             "select items.key, options, (select json_group_array(key) from (select key from views "
             "where views.item = items.id order by place)) from orders join items on items.id = item "

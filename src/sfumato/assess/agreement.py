@@ -97,7 +97,7 @@ def rank_correlations(
         generator: draws the models of the 10,000 resamples.
 
     Raises:
-        DataError: unequal lengths, fewer than 3 models, a score that is no number, or all scores equal.
+        DataError: unequal lengths, fewer than 3 models, a score that is not a number, or all scores equal.
     """
     ours, theirs = _orders("scores", scores), _orders("people", people)
     if len(ours) != len(theirs):
@@ -182,7 +182,7 @@ def split_half_reliability(judged: Tensor, *, generator: torch.Generator) -> Ran
             "or more, and 2 judgements or more of each"
         )
     if not bool(judged.isfinite().all()):
-        raise DataError("judgements that are no finite numbers: leave out columns that are not complete")
+        raise DataError("judgements that are not finite: leave out columns that are not complete")
     judgements = judged.double()
     models, columns = judgements.shape
     whole = torch.ones(1, models, dtype=torch.float64)

@@ -106,7 +106,7 @@ class LogRank:
         lrp: log-rank privacy, 0 to 1.
         low, high: its 95% interval over people, by the standard error of sums over the features of each:
             those of one person are alike. 0 and 1 with features of one person alone; of no width where no
-            rank differs, which is no proof that none would.
+            rank differs, which is not a proof that none would.
         guessing: what blind guessing has, ln(c!) / (c ln c).
         mean, deviation: of r / c; blind guessing has (c + 1) / 2c and about 0.29.
         beyond: k -> how often the right identity is not among the k best: k-anonymity as the paper reads it.
@@ -138,8 +138,8 @@ class LogRank:
 def normal_anonymity(mean: float, deviation: float, share: float) -> float:
     """With what chance more than a share of the identities is likelier, IF r / c were normal.
 
-    The (ε, δ)-like statement of Sec. 6.2, whose ε is `share` and whose δ is what is missing to 1. It is no
-    guarantee: ranks are not normal, small ones being the more frequent, and it is an average over features.
+    The (ε, δ)-like statement of Sec. 6.2, whose ε is `share` and whose δ is what is missing to 1. It is not
+    a guarantee: ranks are not normal, small ones being the more frequent, and it is an average over features.
     `Ranks.beyond` counts instead. (The paper has 0.88 for a mean of 0.3, a deviation of 0.25 and a share of
     0.1; it is 0.79.)
 
@@ -148,7 +148,7 @@ def normal_anonymity(mean: float, deviation: float, share: float) -> float:
         share: of the identities, 0 to 1.
 
     Raises:
-        ConfigError: a share that is none.
+        ConfigError: a share that is not between 0 and 1.
     """
     if not 0 <= share <= 1:
         raise ConfigError(f"share={share:g}: from 0 to 1, of the identities")
@@ -164,7 +164,7 @@ def guessing(identities: int) -> float:
 
 
 def judge(log_posteriors: Tensor | Iterable[Tensor], identities: Tensor) -> LogRank:
-    """The log-rank privacy against an adversary, from his posteriors.
+    """The log-rank privacy against an adversary, from their posteriors.
 
     Args:
         log_posteriors: (N, c), or parts of it, row after row, which need never be there at once.
@@ -236,7 +236,7 @@ def density_log_posteriors(
         (m, c) float64, in the order of the test features, the columns in ascending order of the codes.
 
     Raises:
-        DataError: features that are no numbers or of other dimensions, one identity, or one with a single
+        DataError: features that are not numbers or of other dimensions, one identity, or one with a single
             feature.
     """
     if priors not in PRIORS:
@@ -313,7 +313,7 @@ def superior(curve: Sequence[tuple[float, float]], other: Sequence[tuple[float, 
         curve, other: (accuracy, privacy) for each amount of noise, in any order.
 
     Raises:
-        DataError: they share no accuracy, or a point is no number.
+        DataError: they share no accuracy, or a point is not a number.
     """
     one, two = _best_of_each(curve), _best_of_each(other)
     low, high = max(one[0, 0], two[0, 0]), min(one[-1, 0], two[-1, 0])

@@ -216,8 +216,9 @@ def face_similarity(recogniser: MobileFaceNet, detector: MTCNN | None = None) ->
     Args:
         recogniser: with weights.
         detector: cuts both images of a pair where it finds the face on the ORIGINAL, for one that misses the
-            other is no protection; a pair without a face in the middle of the original has no number. Without
-            a detector images are faces already, framed as networks.align does it, and are resized to 112x96.
+            other is not a protection; a pair without a face in the middle of the original has no number.
+            Without a detector images are faces already, framed as networks.align does it, and are resized to
+            112x96.
     """
 
     def of(originals: Tensor, others: Tensor) -> Tensor:

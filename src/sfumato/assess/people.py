@@ -77,7 +77,7 @@ def read(path: str | os.PathLike[str]) -> Recognition:
     """Read the answers, a CSV with a row for each experiment, condition, person and class, and add them up.
 
     Raises:
-        DataError: the file cannot be read, lacks a column, has no rows, or has a count that is none.
+        DataError: the file cannot be read, lacks a column, has no rows, or has a count that is not a number.
     """
     path = Path(path)
     counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])

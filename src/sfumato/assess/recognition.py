@@ -84,12 +84,12 @@ def verification(scores: Tensor, same: Tensor) -> Verification:
 
 @dataclass(frozen=True)
 class Identification:
-    """How often one adversary names the right identity, among all that he knows (closed set).
+    """How often one adversary names the right identity, among all that they know (closed set).
 
     Attributes:
-        top1: with his first guess.
+        top1: with their first guess.
         low, high: 95% Wilson interval of it over the probes.
-        top5, top10: with one of his first five or ten.
+        top5, top10: with one of their first five or ten.
     """
 
     top1: float

@@ -30,8 +30,8 @@ class Found:
 class FaceFinder:
     """Finds the face in the middle of each photograph. State: a detector, and where faces usually lie.
 
-    Photographs of one collection are framed alike, and the adversary has some of his own. Where the detector
-    sees no face, as on most protected ones, he takes the usual place for it.
+    Photographs of one collection are framed alike, and the adversary has some of their own. Where the
+    detector sees no face, as on most protected ones, they assume the usual position of it.
     """
 
     def __init__(self, detector: MTCNN, photographs: Tensor) -> None:

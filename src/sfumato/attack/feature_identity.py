@@ -35,7 +35,7 @@ def log_posteriors(
 
     Raises:
         ConfigError: no such adversary.
-        DataError: features that are no finite numbers or of other dimensions, fewer than two identities, or
+        DataError: features that are not finite or of other dimensions, fewer than two identities, or
             one feature of each.
         MissingExtraError: scikit-learn is not installed.
     """

@@ -1,7 +1,7 @@
 """Feature inversion: guess the image behind a private feature, by a decoder trained on other people's.
 
 Source: Dosovitskiy & Brox 2016, Sec. 3; it is by this decoder that Osia et al. 2018 (docs/papers.md, "DPFE"),
-Sec. 6.3 and Fig. 10, look at private features. The adversary has photographs of his own, and the device's
+Sec. 6.3 and Fig. 10, look at private features. The adversary has photographs of their own, and the device's
 extractor, as whoever holds a device has. Under squared error the decoder learns the mean of all images that a
 feature leaves possible, so that what a feature has lost comes back as everybody's average.
 """
@@ -79,7 +79,7 @@ class Inverter(nn.Module):
         """(N, D) as the receiver has them -> (N, C, H, W) uint8 guesses at the images.
 
         Raises:
-            DataError: features of another dimension than in training, or that are no finite numbers.
+            DataError: features of another dimension than in training, or that are not finite.
         """
         check_features(features)
         if features.shape[1] != len(self.mean):
@@ -115,8 +115,8 @@ def train(
         progress: called after each step with the numbers done and planned.
 
     Raises:
-        DataError: fewer than two pairs, numbers of features and images that differ, features that are no
-            finite numbers, or images of sides that the decoder does not draw.
+        DataError: fewer than two pairs, numbers of features and images that differ, features that are not
+            finite, or images of sides that the decoder does not draw.
     """
     check_batch(images)
     check_features(features)

@@ -41,7 +41,8 @@ def counts(
         images: (M, C, H, W) float, any that the adversary has; `stand_ins` serve an untrained model.
         local_steps: of SGD behind `shared`, which is then their sum.
         change: parameters before less after these steps: probabilities are then averaged over the way from
-            the one to the other, on a straight line (after Dimitrov et al. 2022). None: those of before.
+            the one to the other, on a straight line (after Dimitrov et al. 2022). None: the parameters before
+            them.
 
     Raises:
         ConfigError: there is no last linear layer whose gradient is shared.
@@ -99,7 +100,7 @@ def stand_ins(shape: tuple[int, int, int], count: int, generator: torch.Generato
 
 
 def last_linear(model: nn.Module) -> tuple[str, nn.Linear]:
-    """Name and module of the layer that gives logits. Raises ConfigError where that is no linear one."""
+    """Name and module of the layer that gives logits. Raises ConfigError where that is not a linear one."""
     named = [
         (name, module)
         for name, module in model.named_modules()

@@ -1,7 +1,7 @@
 """Membership in an enrolled gallery: was this photograph a shot; was this person enrolled at all?
 
 Source: Carlini et al. 2022 (arXiv:2112.03570), Sec. IV and VI: the online Gaussian likelihood ratio (LiRA),
-with shadow galleries in the place of shadow models; for few shots, arXiv:2402.06674, which finds them the
+with shadow galleries instead of shadow models; for few shots, arXiv:2402.06674, which finds them the
 worst case. A shadow gallery enrols other shots of the same people, drawn as those of the attacked one: the
 adversary holds all photographs, has the encoder, and does not know which were enrolled. One with fewer
 photographs finds less.

@@ -109,7 +109,7 @@ def train(values: Tensor, identities: Tensor, *, dimensions: int | None = None) 
             half of the people names most photographs of the other half.
 
     Raises:
-        DataError: values that are no finite numbers, or nothing to learn; see trainable.
+        DataError: values that are not finite, or nothing to learn; see trainable.
     """
     if not values.isfinite().all():
         raise DataError("values that are not finite: leave these images out")

@@ -1,7 +1,7 @@
 """Re-identification: name the person on a protected photograph, from a gallery of known people.
 
 Source: Parnami et al. 2022, Sec. V, whose adversary knows clean photographs only (static). One who
-protects his own photographs in the same way (adaptive) is stronger (McPherson, Shokri & Shmatikov 2016),
+protects their own photographs in the same way (adaptive) is stronger (McPherson, Shokri & Shmatikov 2016),
 and is the one to fear. Both are the same code on different images: what the adversary saw is decided by
 the caller, who passes released images, never a protection.
 """
@@ -44,7 +44,7 @@ class AdversaryConfig:
     """How strong the adversary is.
 
     Attributes:
-        recogniser: "conv4", which he trains himself on whole images; or a public face network,
+        recogniser: "conv4", which they train themselves on whole images; or a public face network,
             "mobile-face-net" or "inception-resnet-v1", which is shown aligned faces.
         start: what a Conv-4 begins with: "drawn", the weights that the library ships, or "random".
         weights: the file of the weights of a face network.

@@ -1,7 +1,7 @@
 """Restoration: guess the original of a release, after training on pairs made from other people's photographs.
 
-The adversary needs no more than this library and pictures of his own: he protects them as the device does,
-and learns the way back. Under squared error he learns the mean of all originals that a release leaves
+The adversary needs no more than this library and pictures of their own: they protect these as the device
+does, and learn the way back. Under squared error they learn the mean of all originals that a release leaves
 possible, so that what is truly lost comes back blurred.
 """
 

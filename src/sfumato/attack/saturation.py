@@ -2,9 +2,9 @@
 
 An adversary who is stopped early flatters the protection. A part of those on whom they train is held out; the
 learning rate stays constant until the figure of these has stopped rising, and then falls to 0 while training
-goes on for half as long again (Hägele et al. 2024, Sec. 3: such a schedule is as good as a cosine of the same
-length, and need not know the length before). Where the ceiling comes first, the rate falls in its last third,
-and what was reached is a lower bound.
+continues for half as long again (Hägele et al. 2024, Sec. 3: such a schedule is as good as a cosine of the
+same length, and need not know the length before). Where the ceiling comes first, the rate falls in its last
+third, and what was reached is a lower bound.
 """
 
 import math
@@ -28,7 +28,7 @@ class Validation:
     Attributes:
         figure: its name, such as "verification AUC".
         judge: the value for the network as it is, in evaluation mode; the higher, the better.
-        gain: a rise by less is none.
+        gain: a smaller rise does not count.
     """
 
     figure: str

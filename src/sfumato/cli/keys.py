@@ -46,6 +46,9 @@ def create(
     quota: Annotated[
         int | None, typer.Option(help="How many examples this key may store (default: no limit).")
     ] = None,
+    new_tenant: Annotated[
+        bool, typer.Option("--new-tenant", help="Create the tenant, and the store, if they are new.")
+    ] = False,
 ) -> None:
     """Create a key and print its secret once; the store keeps only a hash of it.
 
@@ -54,6 +57,8 @@ def create(
     from sfumato.serve.store import Store
 
     with Store(store) as opened:
+        if new_tenant and tenant not in opened.tenants():
+            opened.create_tenant(tenant)
         key, secret = opened.create_key(tenant, role=role, name=name, rate=rate, quota=quota)  # type: ignore[arg-type]  # it checks
     if VOLUME.quiet:
         print(secret)

@@ -28,11 +28,11 @@ Sent = Annotated[
         "those after with --before.",
     ),
 ]
-Shape = Annotated[str, typer.Option(metavar="CxHxW", help="Of an image, as 3x32x32.")]
+Shape = Annotated[str, typer.Option(metavar="CxHxW", help="The shape of an image, such as 3x32x32.")]
 Weights = Annotated[
     Path | None, typer.Option(help="Weights of --model, before training (default: those in --update).")
 ]
-Classes = Annotated[int | None, typer.Option(min=1, help="Of a network by its name.")]
+Classes = Annotated[int | None, typer.Option(min=1, help="The number of classes, for a network by its name.")]
 Before = Annotated[
     Path | None, typer.Option(help="Parameters before training; then --update has those after.")
 ]
@@ -40,11 +40,16 @@ Images = Annotated[
     int | None,
     typer.Option(min=1, help="How many the client has (default: as the file says, or --batch)."),
 ]
-Steps = Annotated[int | None, typer.Option(min=1, help="Of the client's SGD (default: 1).")]
-Rate = Annotated[float | None, typer.Option(help="Its learning rate (default: 1: a gradient).")]
+Steps = Annotated[int | None, typer.Option(min=1, help="Steps of the client's SGD (default: 1).")]
+Rate = Annotated[
+    float | None,
+    typer.Option(help="The learning rate of the client's SGD (default: 1, which sends a gradient)."),
+]
 Batch = Annotated[int | None, typer.Option(min=1, help="Images of a step (default: all).")]
-NoiseMultiplier = Annotated[float | None, typer.Option(help="Of DP-SGD, in units of the norm.")]
-ClippingNorm = Annotated[float | None, typer.Option(help="Of DP-SGD.")]
+NoiseMultiplier = Annotated[
+    float | None, typer.Option(help="The noise multiplier of DP-SGD, in units of the norm.")
+]
+ClippingNorm = Annotated[float | None, typer.Option(help="The clipping norm of DP-SGD.")]
 Labels = Annotated[
     str | None, typer.Option(metavar="0,3,...", help="The images' true classes, in their order.")
 ]

@@ -98,7 +98,7 @@ class _UInt8:
 
 
 class _Stand:
-    """What a pickle gets in the place of a function: it can be called, and not be changed."""
+    """What a pickle gets instead of a function: it can be called, and not be changed."""
 
     __slots__ = ("_function",)
 

@@ -37,7 +37,7 @@ def caltech101(
 
     Raises:
         DataError: a part of the layout is missing.
-        ImageError: a file that is no image.
+        ImageError: a file that is not an image.
     """
     directory = part("caltech101", Path(root), "101_ObjectCategories", what=_WHAT)
     found = classes_in("caltech101", directory, what=_WHAT)

@@ -18,7 +18,7 @@ class Source:
         write: what to write on the command line and in a study.
         holds: how many images, of how many classes.
         url: where it is had; "" where nothing has to be fetched.
-        terms: its licence, or what its authors say in the place of one.
+        terms: its licence, or what its authors say instead of one.
         layout: the files that are read, relative to DIR; one a line.
     """
 

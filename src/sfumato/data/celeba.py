@@ -60,7 +60,7 @@ def celeba(
     Raises:
         DataError: a part of the layout is missing, a line is malformed, or nobody has enough images.
         ConfigError: a limit that not even one person fits in.
-        ImageError: a file that is no image.
+        ImageError: a file that is not an image.
     """
     check_positive("celeba", crop=crop, least_images=least_images, limit=limit)
     root = Path(root)

@@ -48,12 +48,12 @@ def folder(
         root: the folder.
         size: every image becomes a centre square of this side, in pixels.
         channels: 3 for RGB, 1 for grey.
-        skip_unreadable: called with the error of each file that is no image, which is then left out;
+        skip_unreadable: called with the error of each file that is not an image, which is then left out;
             None raises the first such error.
 
     Raises:
         DataError: no such folder, no images in it, or splits beside classes.
-        ImageError: a file that has an image suffix and is no image.
+        ImageError: a file that has an image suffix and is not an image.
     """
     root = Path(root)
     if not root.is_dir():

@@ -75,7 +75,7 @@ def hats(
     Raises:
         ConfigError: a number that cannot work; more images than SFUMATO_MEMORY bytes.
         DataError: no such table or folder, no such label, a person in two splits, photographs without colour.
-        ImageError: a file that is no image.
+        ImageError: a file that is not an image.
     """
     _check(size=size, headwear=headwear, per_photo=per_photo, per_test_photo=per_test_photo, seed=seed)
     _check_crop(edge=edge, width=width)

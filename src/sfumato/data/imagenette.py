@@ -46,7 +46,7 @@ def imagenette(
 
     Raises:
         DataError: a part of the layout is missing, or a class is none of the ten.
-        ImageError: a file that is no image.
+        ImageError: a file that is not an image.
     """
     copies = ("imagenette2", "imagenette2-320", "imagenette2-160")
     train = part("imagenette", Path(root), "train", *(f"{copy}/train" for copy in copies), what=_WHAT)

@@ -138,7 +138,7 @@ def label_of(values: Sequence[str]) -> Label:
 
 
 def rows_by_split(split_of: Sequence[str]) -> dict[str, Tensor]:
-    """Split name -> rows, from the split of each row; "" is none, and a split without rows is left out."""
+    """Split name -> rows, from the split of each row; "" names none, and a split without rows is left out."""
     rows: dict[str, list[int]] = {"train": [], "validation": [], "test": [], "distractors": [], "": []}
     for row, split in enumerate(split_of):
         rows[split].append(row)

@@ -57,7 +57,7 @@ def cure_of(source: str, what: str) -> str:
 
 
 def check_positive(source: str, **settings: int | None) -> None:
-    """Raise ConfigError for a setting below 1; None is no setting."""
+    """Raise ConfigError for a setting below 1; None is the default."""
     for name, value in settings.items():
         if value is not None and value < 1:
             raise ConfigError(f"{source}: {name}={value}: at least 1")
@@ -101,7 +101,7 @@ def columns(path: Path, *names: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def bad_line(path: Path, number: int, found: str, expected: str) -> DataError:
-    """The error for a line that the official list has not."""
+    """The error for a line that the official list does not have."""
     return DataError(f"{path}, line {number}: {found} instead of {expected}: download the file again")
 
 

@@ -58,7 +58,7 @@ def lfw(
 
     Raises:
         DataError: a part of the layout is missing, a list is malformed, or nobody has enough images.
-        ImageError: a file that is no image.
+        ImageError: a file that is not an image.
     """
     check_positive("lfw", least_images=least_images)
     root = Path(root)

@@ -23,7 +23,8 @@ def read_rows(
         the header, and for each row where it is ("list.csv, line 3") and its values by column.
 
     Raises:
-        DataError: no such file, one that is no CSV, a missing column, no rows, or a value that is missing.
+        DataError: no such file, one that is not a CSV file, a missing column, no rows, or a value that is
+            missing.
     """
     path = Path(path)
     try:

@@ -34,7 +34,7 @@ def miniimagenet(
 
     Raises:
         DataError: a part of the layout is missing, a row of a list is malformed, or a class is in two splits.
-        ImageError: a file that is no image.
+        ImageError: a file that is not an image.
     """
     root = Path(root)
     by_list = part("miniimagenet", root, "train.csv", "train", what=_WHAT).suffix == ".csv"

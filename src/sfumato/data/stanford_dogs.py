@@ -38,7 +38,7 @@ def stanford_dogs(
 
     Raises:
         DataError: a part of the layout is missing, or an image is in no list.
-        ImageError: a file that is no image.
+        ImageError: a file that is not an image.
         MissingExtraError: split="images" without SciPy.
     """
     root = Path(root)

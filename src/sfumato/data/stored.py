@@ -59,7 +59,7 @@ _CHEAP = {
 
 
 def memory() -> int:
-    """Bytes up to which a source holds its images in memory. Raises ConfigError for what is no number."""
+    """Bytes up to which a source holds its images in memory. Raises ConfigError for what is not a number."""
     value = os.environ.get("SFUMATO_MEMORY", str(MEMORY))
     if not value.isdecimal():
         raise ConfigError(f"SFUMATO_MEMORY={value}: a whole number of bytes, such as {MEMORY}")

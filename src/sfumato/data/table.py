@@ -32,7 +32,7 @@ def table(
 
     Raises:
         DataError: no such file, no `file` column, no label column, or a row with an empty or missing value.
-        ImageError: a file that is no image.
+        ImageError: a file that is not an image.
     """
     path = Path(path)
     header, rows = read_rows(path, columns=("file",), of="image")

@@ -195,7 +195,7 @@ class Accounts:
                 self.keep(limited, self.spent_in(limited.scope, budget))
 
     def set(self, scope: bytes, budget: Budget, spent: float) -> None:
-        """Set the budget of a scope, in the place of the one of its kind."""
+        """Set the budget of a scope, instead of the one of its kind."""
         insert_budget(self._database, scope, budget.definition == "releases", budget, spent)
 
     def lift(self, scope: bytes) -> None:

@@ -56,7 +56,7 @@ class _Done(Generic[_Answer]):
 
 
 def _next(steps: Steps[_Answer], reply: Reply | Lost | None) -> Request | Pause | _Done[_Answer]:
-    """Go on with the reply to the last request, to the next request or pause or the end."""
+    """Take the reply to the last request, and continue to the next request or pause or the end."""
     try:
         return steps.send(reply)
     except StopIteration as end:  # which must not leave a thread or a coroutine
@@ -191,7 +191,7 @@ class _Service(ABC, Generic[_Transport]):
         """Make images examples of a class; the classifier is begun where it is new and one model fits.
 
         Images are protected and sent 32 at a time. After an error, those before it are enrolled, and the same
-        call goes on: the same image is the same release, charged once and enrolled once.
+        call continues: the same image is the same release, charged once and enrolled once.
 
         Args:
             label: of the class.
@@ -205,7 +205,8 @@ class _Service(ABC, Generic[_Transport]):
 
         Raises:
             ConfigError: the model takes another protection, or one that nobody chose or accepted; or demands
-                another than it did; no model fits, or several do; no label; or what is no code is averaged.
+                another than it did; no model fits, or several do; no label; or what is not a code is
+                averaged.
             BudgetExceededError: an image would pass a budget of the ledger; of its 32, none was sent.
             ImageError: an image that cannot be read, or whose release would be nearly itself.
             LedgerError: the ledger cannot be used.

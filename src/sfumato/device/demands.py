@@ -153,7 +153,7 @@ def demand(model: ModelInfo, spec: str) -> Protection:
     Raises:
         ConfigError: clear images, which are sent only where somebody asks for them by name; or a file of the
             service's choice, where the device names its own.
-        SpecError: it protects nothing, or is none.
+        SpecError: it protects nothing, or is not a spec.
     """
     name = spec.partition(":")[0].strip()
     if name == "none":

@@ -1,8 +1,8 @@
 """The fingerprint of an image: by what its near copies are looked up in an index, and then compared.
 
 Blobs of a picture stay where they are when it is cropped; the surroundings of each are described by 25 signs,
-the same for every mirroring and quarter turn (after Lowe 2004, with polynomials under a Gaussian window in
-the place of his histograms of gradients). An image is stored under these signs, and looked up under its own
+the same for every mirroring and quarter turn (after Lowe 2004, with polynomials under a Gaussian window
+instead of histograms of gradients). An image is stored under these signs, and looked up under its own
 and those that differ where they are least sure. What is found so is compared: see near_copies.
 """
 

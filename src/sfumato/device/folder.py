@@ -61,9 +61,9 @@ def protect_folder(
     """Release every image below a folder into another, under the same names with the suffix of the format.
 
     Each image is charged in the ledger before its release is written, and each file appears whole. Stopped or
-    killed, the same call goes on; releases that are there are not touched, and files that were added or
+    killed, the same call continues; releases that are there are not touched, and files that were added or
     changed are released (the release of a file that can no longer be read is removed). Nothing of somebody
-    else is replaced. A tar shard becomes a shard, and counts as lying in its own folder. Files that are no
+    else is replaced. A tar shard becomes a shard, and counts as lying in its own folder. Files that are not
     images by their suffix, hidden files, and links to folders are left out and counted.
 
     On a Ray cluster the ledger stays on this machine, in one process that all workers ask; the source and the
@@ -77,11 +77,12 @@ def protect_folder(
         ledger: path of this device's ledger.
         config: how to write.
         engine: where the work is done; None for a process on each core of this machine.
-        report: called as the job goes on, with images and bytes done and bytes in all.
+        report: called during the job, with images and bytes done and bytes in all.
 
     Raises:
-        ConfigError, ArtefactError: of a mask, the format has no transparency, or the artefact is none; or no
-            such engine; or a URL that other processes cannot see, or with a password that is not quoted.
+        ConfigError, ArtefactError: of a mask, the format has no transparency, or the file is not an artefact;
+            or no such engine; or a URL that other processes cannot see, or with a password that is not
+            quoted.
         MissingExtraError: Ray, or what fsspec needs for the URL, is not installed.
         DataError: no such source, or a target that cannot be used, or a damaged journal of an earlier run; or
             a node of the cluster has not the target of this machine.
@@ -167,7 +168,7 @@ def preview(image: Images, protection: Protection) -> Pixels:
     Nothing of it is charged, and its noise is drawn for it alone: it must not leave the device.
 
     Raises:
-        ConfigError: what is released is no image.
+        ConfigError: what is released is not an image.
         SpecError: a parameter does not fit the image.
     """
     if kind_of(protection) not in IMAGES:

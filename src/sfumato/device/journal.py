@@ -1,4 +1,4 @@
-"""What a folder job has done so far, so that the same command goes on: one small database a target.
+"""What a folder job has done so far, so that the same command resumes: one small database a target.
 
 It lies beside the ledger and not in the target, for it knows the names of the originals.
 """
@@ -90,7 +90,7 @@ class Journal:
         self._database.close()
 
     def settle(self, settings: dict[str, str], target: Storage) -> bytes:
-        """Begin a run with these settings, or go on with it. -> its secret key, for new names.
+        """Begin a run with these settings, or resume it. -> its secret key, for new names.
 
         Raises:
             DataError: the target belongs to a run with other settings, or holds files of somebody else.

@@ -1,4 +1,4 @@
-"""What a folder job did: its outcome, for who asked, and the manifest that travels with the releases."""
+"""What a folder job did: its outcome for the caller, and the manifest that travels with the releases."""
 
 import json
 import platform

@@ -153,7 +153,7 @@ def _with(released: Any, packets: Sequence[bytes]) -> Any:
 
 
 def _digests(images: Images) -> list[bytes]:
-    """The digests of (N, C, H, W) images. Raises ImageError where they are none."""
+    """The digests of (N, C, H, W) images. Raises ImageError where they are not images."""
     check_batch(images)
     if not len(images):
         raise ImageError("there are no images to release: give at least one")
@@ -199,7 +199,7 @@ def check_differs(protection: Protection, images: Images, released: Release) -> 
 
     Args:
         images: (N, C, H, W) uint8, the originals.
-        released: of them. A private feature or a code is no image, and equals none.
+        released: of them. A private feature or a code is not an image, and equals none.
     """
     if protection.draws_noise or protection.spec == "none" or not isinstance(released, Release):
         return

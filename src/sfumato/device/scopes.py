@@ -16,7 +16,7 @@ EVERY_PERSON = b"person:"
 
 
 def person_scope(name: str) -> bytes:
-    """The scope of the images of one person, which is no folder: these begin with a slash or have "://"."""
+    """The scope of the images of one person, which is not a folder: these begin with a slash or have "://"."""
     return EVERY_PERSON + unicodedata.normalize("NFC", name).encode("utf-8", "surrogateescape")
 
 
@@ -84,7 +84,7 @@ def is_url(where: str | os.PathLike[str]) -> bool:
 
 
 def without_password(url: str) -> str:
-    """A URL without the "user:password@" that it may have; a user alone stays, and a container is no user."""
+    """A URL without the "user:password@" that it may have; a user alone stays; a container is not one."""
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     before, _, host = authority.rpartition("@")

@@ -78,5 +78,5 @@ def _as_file(picture: Image.Image) -> bytes:
 
 
 def folder_of(source: Source) -> Path:
-    """Where an image lies, for the budgets of folders; of one that is no file, nowhere."""
+    """Where an image lies, for the budgets of folders; of one that is not a file, nowhere."""
     return Path(source).resolve().parent if isinstance(source, str | os.PathLike) else Path()

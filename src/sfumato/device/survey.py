@@ -22,7 +22,7 @@ def survey(ledger: Ledger) -> int:
     """Write down in a ledger the images of its budgeted folders that are new or changed there.
 
     Folders of this machine alone; of tar files and URLs, an image counts from its first release on. Outside
-    of the root nothing lies on this machine: it is not looked through. Files that are no images are passed
+    of the root nothing lies on this machine: it is not looked through. Files that are not images are passed
     over: nothing can be released of them.
 
     Returns:

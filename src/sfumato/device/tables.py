@@ -80,7 +80,7 @@ AVERAGE_OF = "; average of "
 
 
 def protection_key(spec: str, made_of: str | None) -> str:
-    """What a ledger calls a protection: its spec, and the digest of its artefact in the place of the path.
+    """What a ledger calls a protection: its spec, and the digest of its artefact instead of the path.
 
     The same artefact is the same protection wherever it lies, and trained again at its path it is another.
 
@@ -123,7 +123,7 @@ def fill(database: sqlite3.Connection) -> None:
 def insert_budget(
     database: sqlite3.Connection, scope: bytes, counted: bool, budget: Budget, spent: float
 ) -> None:
-    """Set a budget of a scope, of releases or of what is proved, in the place of the one of that kind."""
+    """Set a budget of a scope, of releases or of what is proved, instead of the one of that kind."""
     database.execute(
         "insert or replace into budgets values (?, ?, ?, ?, ?, ?, ?)",
         (scope, counted, budget.definition, budget.amount, budget.pixels, budget.words, spent),

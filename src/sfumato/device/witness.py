@@ -101,7 +101,7 @@ def check(ledger: Path, witness: Witness | None, name: str, releases: int) -> No
 
 
 def forget(ledger: Path, *, journals: bool = False) -> None:
-    """Remove what is known of a ledger: its witness, and at will the journals of its folders."""
+    """Remove what is known of a ledger: its witness, and if asked the journals of its folders."""
     _path(ledger).unlink(missing_ok=True)
     if journals:
         for path in [*runs_of(ledger).glob("*.db*"), *runs_of(ledger).glob("*.lock")]:

@@ -93,8 +93,8 @@ def export(
     Args:
         artefact: of kind "mask", "private feature" or "code".
         destination: the file; its folder is made where it is missing.
-        check: (N, C, H, W) uint8, at least one, of the artefact's shape. What is no photograph proves little
-            about photographs: pass some that training has not seen.
+        check: (N, C, H, W) uint8, at least one, of the artefact's shape. What is not a photograph proves
+            little about photographs: pass some that training has not seen.
         side: "device", or "cloud" of a private feature.
         int8: convolutions of the device side in 8 bits, see quantize.quantized.
         calibration: (M, C, H, W) uint8, for int8: like those that the device will see, and not those of
@@ -102,7 +102,7 @@ def export(
 
     Raises:
         ArtefactError: damaged, foreign, of another kind, or its graph computes something else.
-        ConfigError: a side that is none or is not there, int8 without calibration or the reverse, or a
+        ConfigError: an unknown side, or one that is not there, int8 without calibration or the reverse, or a
             destination that is the artefact.
         DataError: no images, or of another shape than the artefact takes.
         MissingExtraError: the extra `edge` is not installed.

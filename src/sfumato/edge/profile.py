@@ -41,7 +41,7 @@ class Cost:
         high: the 90th.
         memory: MiB, by which the peak resident set of a fresh process grew since before the file was read:
             the graph, its weights, and what lies between layers, but not the library that runs it.
-        parameters: how many numbers training set; statistics of batch norms are none.
+        parameters: how many numbers training set; statistics of batch norms do not count.
         bytes: what travels for one image, before any compression: of the whole model nothing.
     """
 

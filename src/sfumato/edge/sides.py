@@ -93,7 +93,7 @@ def read(artefact: str, side: str = "device") -> Side:
 
     Raises:
         ArtefactError: damaged, not written by sfumato, or of a kind that has no device side.
-        ConfigError: a side that is none, or that the artefact has not.
+        ConfigError: an unknown side, or one that the artefact does not have.
     """
     if side not in SIDES:
         raise ConfigError(f"no side {side!r}: {did_you_mean(side, SIDES)}")

@@ -47,7 +47,7 @@ def boxes_of(data: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, in
 
 
 def _end_of_boxes(data: bytes) -> int:
-    """Where the last whole box of a file ends: what somebody has hung on it is none, and no decoder looks."""
+    """Where the last whole box of a file ends: what follows is not a box, and no decoder looks."""
     last = 0
     with suppress(ValueError, struct.error):
         for _, _, stop in boxes_of(data, 0, len(data)):

@@ -66,8 +66,8 @@ def canary_run(
     """A private training for `audit_runs`: with the canary or without -> the adversary's score.
 
     The training is that of `meta.train`, without its card. The adversary knows the code, every setting, the
-    network's first parameters (the seed) and every noised update; so he has the parameters of each step, for
-    the optimiser is a function of these, and the clipping norm, which the promise covers.
+    network's first parameters (the seed) and every noised update; so they have the parameters of each step,
+    for the optimiser is a function of these, and the clipping norm, which the promise covers.
     The score is the sum over steps of the log likelihood ratio of the update with and without the canary.
 
     Args:

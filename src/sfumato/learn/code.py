@@ -235,7 +235,7 @@ def train(
         validation: images of other classes, by the accuracy of whose episodes the best epoch is chosen, and
             after whose best training stops; None for the last epoch.
         seed: decides weights, episodes and noise. The same seed, machine and thread count repeat a run.
-        checkpoint: a file written after each epoch. Where it exists, training goes on from it, exactly as
+        checkpoint: a file written after each epoch. Where it exists, training resumes from it, exactly as
             if it had not stopped; it is removed by the caller when no longer needed.
         progress: called after each episode with the numbers done and planned.
 

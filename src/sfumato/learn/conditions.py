@@ -54,7 +54,7 @@ class Conditions:
             return torch.zeros(0)
         if _family(protection) != _family(self.protections[0]):
             known = ", ".join(each.spec for each in self.protections)
-            raise ConfigError(f"{protection.spec}: the model is told the parameters of {known} only")
+            raise ConfigError(f"{protection.spec}: the model takes the parameters of {known} only")
         values, places = _numbers(protection), []
         for key, (low, high) in self._ranges.items():
             place = math.log(min(max(values[key], low), high) / low) / math.log(high / low)
@@ -68,7 +68,7 @@ class Conditions:
 
 
 def _family(protection: Protection) -> tuple[type, dict[str, Any]]:
-    """What a position says nothing of: the kind, and the parameters that are no numbers (a variant)."""
+    """What a position says nothing of: the kind, and the parameters that are not numbers (a variant)."""
     values = _parameters(protection)
     return type(protection), {k: v for k, v in values.items() if not isinstance(v, int | float | Fraction)}
 

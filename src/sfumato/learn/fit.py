@@ -1,4 +1,4 @@
-"""The training loop of every method: epochs of batches, a judge, the best weights, a file to go on from.
+"""The training loop of every method: epochs of batches, a judge, the best weights, a file to resume from.
 
 A method brings its networks, the batches of an epoch, and a step: what follows the gradients of its losses by
 `Run.update`. `fit` does the rest. Nothing in here knows what is learned.
@@ -142,7 +142,7 @@ class Run:
         artefacts.save(path, tensors, {"kind": self._kind, "run": self._identity, **progress})
 
     def resume(self, path: StrPath) -> None:
-        """Go on from a checkpoint. Raises ArtefactError for that of another run."""
+        """Resume from a checkpoint. Raises ArtefactError for that of another run."""
         tensors, card = artefacts.load(path, kind=self._kind, schema=Checkpoint)
         check_run(path, card["run"], self._identity)
         # Of SemSim, before there was one loop.
@@ -176,7 +176,7 @@ def fit(
     """Train to the end, and leave the model with its best weights, ready for use.
 
     Promises: where `batches` and `step` draw from nothing but what follows from the epoch, a training that
-    was stopped goes on from its checkpoint exactly as if it had not stopped.
+    was stopped resumes from its checkpoint exactly as if it had not stopped.
 
     Args:
         run: what is trained.
@@ -188,7 +188,7 @@ def fit(
             it. The weights of the best epoch are kept; without a judge, those of the last.
         patience: epochs without a better one before training stops; None for all epochs.
         patient_from: the epoch from which they count.
-        checkpoint: a file written after each epoch. Where it exists, training goes on from it; it is removed
+        checkpoint: a file written after each epoch. Where it exists, training resumes from it; it is removed
             by the caller when no longer needed.
         progress: called after each step with the numbers done and planned; where epochs differ, after each
             epoch with those of epochs.
@@ -228,7 +228,7 @@ class Resumable(Protocol):
         """Write a checkpoint, whole or not at all."""
 
     def resume(self, path: StrPath) -> None:
-        """Go on from a checkpoint. Raises ArtefactError for that of another run."""
+        """Resume from a checkpoint. Raises ArtefactError for that of another run."""
 
 
 def to_the_end(

@@ -204,12 +204,12 @@ def _proved(path: Path, kind: str, card: Mapping[str, Any]) -> tuple[str, ...]:
             protection = mask.Mask(str(path))
         else:
             protection = answer.Answer(str(path))
-        lines.append(f"Of who a release shows: {naming_words(protection, tuple(shape))}.")
+        lines.append(f"About the person on a release: {naming_words(protection, tuple(shape))}.")
         if protection.guarantee(tuple(shape)) is not None:
-            lines.append(f"Of its pixels: {guarantee_words(protection, tuple(shape))}.")
+            lines.append(f"About its pixels: {guarantee_words(protection, tuple(shape))}.")
     elif shape:
         for spec in card.get("specs") or ([card["spec"]] if "spec" in card else []):
-            lines.append(f"Of {spec}, which it takes: {_of_spec(spec, tuple(shape))}.")
+            lines.append(f"About {spec}, which it takes: {_of_spec(spec, tuple(shape))}.")
     trained = meta.promise(dict(card)) if kind == "meta" else "nothing is promised to them"
     lines.append(f"About the images that it was trained on: {trained}.")
     return tuple(lines)

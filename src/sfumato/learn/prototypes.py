@@ -103,8 +103,8 @@ def prototype_logits(queries: Tensor, prototypes: Tensor, *, squares: Tensor | N
 
     Args:
         queries, prototypes: see above.
-        squares: (..., N) squared norms of the prototypes, for who asks of the same ones again; None: they are
-            computed.
+        squares: (..., N) squared norms of the prototypes, for callers who use the same ones again; None: they
+            are computed.
     """
     if squares is None:
         squares = prototypes.square().sum(-1)

@@ -46,7 +46,7 @@ def begin(network: nn.Module, name: str) -> str | None:
 
     Raises:
         ConfigError: no such start.
-        ArtefactError: a file that is no start.
+        ArtefactError: a file that is not a start.
     """
     check_start(name)
     fitting = [part for part in network.modules() if isinstance(part, Conv4) and part.width == drawn.WIDTH]

@@ -1,4 +1,4 @@
-"""Classifiers of what is no image: the numbers of a feature, or the bits of a code, as they travelled.
+"""Classifiers of what is not an image: the numbers of a feature, or the bits of a code, as they travelled.
 
 Textbook classifiers on a few numbers: what an engineer would take first, and an outsider too.
 """

@@ -111,7 +111,7 @@ def _read(path: Path, source: str) -> _Tensors:
         raise ArtefactError(f"{path}: no such file. {source}") from error
     except Exception as error:  # of pickle, zipfile and torch, whose kinds differ by version
         raise ArtefactError(
-            f"{path}: is no checkpoint of tensors, numbers and text alone, and anything else could run code: "
+            f"{path}: not a checkpoint of tensors, numbers and text alone, and anything else could run code: "
             "where you trust it, open it once yourself, and save its state_dict() by torch.save"
         ) from error
     while isinstance(content, Mapping) and (inner := _wrapped(content)) is not None:

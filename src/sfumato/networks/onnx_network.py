@@ -75,7 +75,7 @@ def onnx_session(content: bytes) -> Any:
     except ArtefactError:
         raise
     except Exception as error:  # onnx and onnxruntime raise classes of their own, of many parents
-        raise ArtefactError(f"is no ONNX graph that can be run: {str(error).splitlines()[0]}") from error
+        raise ArtefactError(f"is not an ONNX graph that can be run: {str(error).splitlines()[0]}") from error
     inputs = session.get_inputs()
     if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].type != "tensor(float)":
         found = "; ".join(f"{each.name} {each.type} {each.shape}" for each in inputs)

@@ -387,7 +387,7 @@ class Code:
 def check_noise(
     *, flip: float | None, epsilon: float | None, norm: float | None, noise: float | None
 ) -> None:
-    """Raise SpecError for noise that is none, or too much, or for a norm without noise."""
+    """Raise SpecError for noise that is zero, or too much, or for a norm without noise."""
     if flip is not None and not 0 < flip < 0.5:
         raise SpecError(
             f"code: flip={flip:g}: a bit is flipped with a probability above 0 and below 0.5, where nothing "

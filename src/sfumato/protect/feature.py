@@ -3,7 +3,7 @@
 Source: Osia et al. 2018 (docs/papers.md, "DPFE"), Sec. 4. The extractor is trained by
 sfumato.learn.private_feature, whose models have the device side that is in here.
 
-A release is of its own kind: numbers are no image, so that what takes images alone refuses these.
+A release is of its own kind: numbers are not an image, so that what takes images alone refuses these.
 """
 
 from collections.abc import Mapping, Sequence
@@ -177,7 +177,7 @@ def clipped_noisy(features: Tensor, noise: Noise, *, norm: float, variance: floa
         variance: s, above 0.
 
     Raises:
-        DataError: features that are no finite numbers, which have no norm to clip.
+        DataError: features that are not finite, which have no norm to clip.
     """
     if not features.isfinite().all():
         raise DataError("features that are not finite cannot be clipped: the extractor returned NaN")

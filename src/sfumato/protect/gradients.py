@@ -98,7 +98,7 @@ def clip_and_noise(
     Args:
         gradients_of_examples: name -> (B, ...), such as `torch.func.vmap` of a gradient gives.
         clipping_norm: C > 0.
-        noise_multiplier: σ >= 0, in units of C; 0 is no noise, and no promise.
+        noise_multiplier: σ >= 0, in units of C; 0 adds no noise, and promises nothing.
         generator: of the noise; seeded: a simulation, see the module.
 
     Returns:

@@ -55,7 +55,8 @@ def read_index(name: str, content: bytes, folder: Path) -> list[Row]:
         folder: what its paths are relative to.
 
     Raises:
-        DataError: it is no such CSV, or has no rows, or a row has an empty value, or a digest that is none.
+        DataError: it is not such a CSV file, or has no rows, or a row has an empty value, or a malformed
+            digest.
     """
     try:
         reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
@@ -200,8 +201,8 @@ class Outside:
         """See Protection.release.
 
         Raises:
-            DataError: an image is no original of the index, or two rows are of one; or see read_index.
-            ImageError: the file of an original, or of one of these images, is no image that can be read.
+            DataError: an image is not an original of the index, or two rows are of one; or see read_index.
+            ImageError: the file of an original, or of one of these images, is not an image that can be read.
             ArtefactError: the index cannot be read.
         """
         check_batch(images)
@@ -212,7 +213,7 @@ class Outside:
         missing = [each for each in digests if each not in rows]
         if missing:
             raise DataError(
-                f"outside: {len(missing)} of {len(images)} images are no originals of {self.index}, the "
+                f"outside: {len(missing)} of {len(images)} images are not originals of {self.index}, the "
                 f"first of digest {missing[0].hex()}: anonymise them too and add them to it; those that were "
                 "cropped or turned after reading are named by their digest"
             )

@@ -1,4 +1,4 @@
-"""What tells a release from what is none: noise by its law, and how it is said of an image.
+"""What distinguishes a release from other images: noise by its law, and how it is said of an image.
 
 `Protection.suspicious` of every protection whose releases have something that others lack is made of this.
 """

@@ -108,7 +108,7 @@ def of_json(message: type[BaseModel]) -> dict[str, Any]:
 
 
 async def wanted(message: type[_Message], request: Request, service: Service) -> _Message:
-    """The message in the body of a request. Raises Problem 422 for what is none; and as `body` does."""
+    """The message in the body of a request. Raises Problem 422 for anything else; and as `body` does."""
     with service.room.share() as share:
         data = await body(request, share, most=_MOST_JSON, seconds=service.config.body_seconds)
     try:

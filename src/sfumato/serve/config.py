@@ -69,8 +69,8 @@ class ServiceConfig:
         for origin in self.allow_origins:
             if not re.fullmatch(r"https?://[^/\s*]+", origin):
                 raise ConfigError(
-                    f"{origin!r} is no origin: write scheme and host, such as https://example.org; '*' is "
-                    "not offered"
+                    f"{origin!r} is not an origin: write scheme and host, such as https://example.org; '*' "
+                    "is not offered"
                 )
         if self.confidence not in CONFIDENCES:
             raise ConfigError(f"confidence={self.confidence!r}: {did_you_mean(self.confidence, CONFIDENCES)}")

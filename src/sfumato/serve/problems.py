@@ -34,7 +34,7 @@ log = logging.getLogger("sfumato.serve")
 
 
 class Problem(Exception):  # noqa: N818 - the name is RFC 9457's
-    """An answer that is no success; `detail` says what to do."""
+    """An answer that is not a success; `detail` says what to do."""
 
     def __init__(self, status: int, detail: str, *, wait: float | None = None) -> None:
         super().__init__(detail)

@@ -1,7 +1,7 @@
-"""Whether what came in was protected as a model demands: a guard against mistakes, so that one is no leak.
+"""Whether what came in was protected as a model demands: a guard against mistakes, so that one is not a leak.
 
 A device that sends clean images under the right name, or of the wrong size, or pixels in place of cells, is
-told so before anything is computed or kept of them. It is no guard against a liar: whoever wants to send a
+told so before anything is computed or kept of them. It is not a guard against a liar: whoever wants to send a
 clean image can add what is looked for here.
 
 Nothing here refuses a release that is what its spec says, but for noise: there an image has a chance of at
@@ -84,13 +84,13 @@ def read_png(data: bytes, served: Served, demand: Demand) -> Release:
 
     Raises:
         NotProtectedError: an image of another size, or that is not constant in its cells.
-        DataError: no PNG, a damaged one, or a protection whose releases are no plain image.
+        DataError: no PNG, a damaged one, or a protection whose releases are not plain images.
     """
     protection = demand.protection
     if protection is None or _masks(protection):
         raise DataError(f"a release of {demand.spec} is not a plain image: send it in the release format")
     if data[:8] != _PNG:
-        raise DataError("the body is no PNG: send a PNG, or the release format")
+        raise DataError("the body is not a PNG: send a PNG, or the release format")
     channels, height, width = served.shape
     size = stored_size(data)  # before anything is decoded, and the decoder is held to it
     if size != (height, width):

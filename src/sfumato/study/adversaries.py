@@ -257,7 +257,7 @@ class Adversaries:
     ) -> tuple[float, float | None]:
         """How alike faces are on originals and on what was made of them, as they know faces: mean cosines.
 
-        Both are cut where the face is on the ORIGINAL: a detector that misses it is no protection.
+        Both are cut where the face is on the ORIGINAL: a detector that misses it is not a protection.
 
         Returns:
             of each original and its counterpart; and, to compare with, of originals of two people (None where

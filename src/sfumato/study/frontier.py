@@ -76,7 +76,7 @@ class Setting:
 def frontier(study: Study, records: Sequence[Record], attacks: Sequence[str] | None = None) -> list[Setting]:
     """Every protection of the study, in its order, with its best learner and its strongest adversary.
 
-    Ordinary classifiers count where there are no others, and those of shapes never: they are no service.
+    Ordinary classifiers count where there are no others, and those of shapes never: they are not a service.
 
     Args:
         study: the loaded study.json.

@@ -23,7 +23,7 @@ class Saved(Protocol):
 
 
 def with_checkpoint(train: Callable[[Path], Saved]) -> Callable[[Path], None]:
-    """What `Models.once` makes a network by, with a training that goes on from a checkpoint beside it.
+    """What `Models.once` makes a network by, with a training that resumes from a checkpoint beside it.
 
     The checkpoint is removed when the network is written: it may hold what must not be published.
     """
@@ -80,7 +80,7 @@ class Models:
         Args:
             kind: what it is, for the name of its file.
             settings: all that decides it, beside the data.
-            make: writes it to a path; called where an earlier cell or run has not.
+            make: writes it to a path; called where no earlier cell or run has written it.
             read: reads it from there.
 
         Raises:

@@ -119,7 +119,7 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
     second = others[0] if others else None
     if second and second.accuracy and second.risk and accuracy.overlaps(second.accuracy):
         chosen.append(
-            f"Its accuracy cannot be told from the runner-up's: {second.protection} has "
+            f"Its accuracy cannot be distinguished from the runner-up's: {second.protection} has "
             f"{_with_interval(second.accuracy)}, and re-identification {percent(second.risk.top1.value)}."
         )
     for answer in [each for each in others if choice.needs_its_classes(each)]:

@@ -140,15 +140,16 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path, cure: str) -> dict[str, Any]:
     """Read an object that `write_json` wrote, without its digest.
 
-    Promises: what is read was written so: an object that was edited, or damaged, is refused. It is no
-    signature: who can write the file can write the digest. Those of earlier versions have none, and are read.
+    Promises: what is read was written so: an object that was edited, or damaged, is refused. It is not a
+    signature: whoever can write the file can write the digest. Those of earlier versions have none, and are
+        read.
 
     Args:
         path: of the file.
         cure: what to do where it is refused.
 
     Raises:
-        DataError: it cannot be read, is no JSON object of finite numbers, or is not as it was written.
+        DataError: it cannot be read, is not a JSON object of finite numbers, or is not as it was written.
     """
     try:
         content = parse_json(path.read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
 """Run a study: every cell that has no record yet, one after the other or many at once.
 
-A stopped study goes on. Each cell, and each network that several need, is claimed by the process that makes
+A stopped study resumes. Each cell, and each network that several need, is claimed by the process that makes
 it: no two make the same, neither workers of one run nor those of another in the same directory.
 """
 

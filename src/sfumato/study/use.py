@@ -42,7 +42,8 @@ def commands(
         spec = recipe.with_artefact(str(path))
         model = path if recipe.name in _SERVED else None
     model = model or keep_recommended(directory, spec, setting.learner)
-    lines = [f"on a device: sfumato protect PHOTOS RELEASED --with {spec}   # images of {width}x{height}"]
+    size = f" --size {width}" if width == height else f"   # images of {width}x{height}"
+    lines = [f"on a device: sfumato protect PHOTOS RELEASED --with {spec}{size}"]
     if model is not None:
         lines.append(f"in a cloud: sfumato serve {model}")
     return lines

@@ -93,7 +93,7 @@ PROTECTIONS = {
         {"keep": "share of pixels kept", "values": "what is shown", "artefact": "mask"},
         method="mask",
         defaults={"values": "hard"},
-        leaves="Of each image those pixels leave that a trained network chooses.",
+        leaves="The pixels of each image leave that a trained network chooses.",
     ),
     "feature": ProtectionWords(
         "Private feature",

@@ -40,10 +40,10 @@ def split(data: bytes) -> tuple[list[str], bytes]:
         DataError: damaged, of another program or version, or a label that cannot be.
     """
     if len(data) < _PREFIX.size:
-        raise DataError(f"{len(data)} bytes are no labelled release: send what sfumato.wire.labelled gives")
+        raise DataError(f"{len(data)} bytes are not a labelled release: send those of sfumato.wire.labelled")
     magic, version, length = _PREFIX.unpack_from(data)
     if magic != _MAGIC:
-        raise DataError("these bytes are no labelled release: they begin otherwise")
+        raise DataError("these bytes are not a labelled release: they begin otherwise")
     if version != _VERSION:
         raise DataError(
             f"a labelled release of version {version}, and {_VERSION} is read here: update the older side"

@@ -67,7 +67,7 @@ interface Bounds {
 /** length -> floor(p * 2^length). */
 export type Digits = (length: number) => bigint;
 
-/** Of a number in (0, 1) that is no dyadic fraction, such as all below: more precision until the floor is sure. */
+/** Of a number in (0, 1) that is not a dyadic fraction, such as all below: more precision until the floor is sure. */
 function digitsOf(bounds: (bits: number) => Bounds): Digits {
   return (length) => {
     for (let guard = 64; ; guard *= 2) {

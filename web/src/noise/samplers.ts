@@ -213,7 +213,7 @@ const gaussianTable = remembered((sigma: number, bound: number): Table => {
   const tails = Array.from({ length: bound }, (_, k) =>
     upperTailDigits(fraction(BigInt(2 * k + 1) * exact.denominator, 2n * exact.numerator)),
   );
-  // P(X <= k) = P(X > -k - 1), and of a number that is no dyadic fraction floor(2^b (1 - p)) is this:
+  // P(X <= k) = P(X > -k - 1), and of a number that is not a dyadic fraction floor(2^b (1 - p)) is this:
   const cumulative = (index: number, length: number) => {
     const k = index - bound;
     return k < 0 ? tails[-k - 1](length) : (1n << BigInt(length)) - 1n - tails[k](length);

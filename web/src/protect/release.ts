@@ -80,7 +80,7 @@ function unmasked({ shape, packet }: Release): Image {
   return image;
 }
 
-/** What leaves in words, where it is no image. */
+/** What leaves in words, where it is not an image. */
 export function written({ kind, packet, bits = 0 }: Release): string {
   if (kind === "feature") return `${packet.length / 4} numbers`;
   const flags = Array.from({ length: bits }, (_, i) => (packet[i >> 3] & (0x80 >> (i & 7)) ? 1 : 0));

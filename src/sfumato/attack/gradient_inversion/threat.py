@@ -28,7 +28,7 @@ class ThreatModel:
             `InversionConfig.statistics`; None: they take the running ones of the model for them.
         pruned: they know that entries of 0 were pruned away, and do not ask their guess for them.
         noise: standard deviation of the noise that they know was added: a tensor of the gradient counts by
-            the share of it that is no noise.
+            the share of it that is not noise.
         local_steps: of SGD behind what was shared, which is then the difference of parameters, before less
             after (FedAvg); they are simulated on the guess (Dimitrov et al. 2022, Algorithm 1).
         local_batch: b, how many images each of these steps sees; None: all B. Step t takes images t·b to

@@ -147,7 +147,7 @@ def _matched(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], what: s
         tensors = dict(zip(state, tensors.values(), strict=True))
     for name, tensor in tensors.items():
         if name not in state:
-            raise DataError(f"{what} has {name}, which the model has not: it is of another model")
+            raise DataError(f"{what} has {name}, which the model does not have: it is of another model")
         if tensor.shape != state[name].shape:
             raise DataError(
                 f"{what} has {name} of shape {tuple(tensor.shape)} where the model has "

@@ -29,7 +29,7 @@ def audit_update(
 
     Args:
         model: (N, C, H, W) float images -> logits, in the mode in which the client trains, trained with
-            cross-entropy. Left as it is. Where the update has parameters of before, these count.
+            cross-entropy. Left as it is. Where the update has parameters before it, these count.
         update: see attack.updates.
         shape: (C, H, W) of an image.
         subject: what is audited, in words.

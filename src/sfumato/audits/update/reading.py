@@ -94,7 +94,7 @@ def read_exactly(case: Case) -> tuple[Tensor, str]:
     """The images behind a gradient by algebra, (N, C, H, W) float, and from what they were read.
 
     Raises:
-        DataError: the update is no gradient, or images that match it were not found.
+        DataError: the update is not a gradient, or images that match it were not found.
         ConfigError: the model begins with no layer that can be read.
     """
     gradient = case.update.gradient

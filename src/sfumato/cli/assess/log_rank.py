@@ -28,7 +28,7 @@ def log_rank(
             "lists of values, and several options, are a line each.",
         ),
     ],
-    label: Annotated[str, typer.Option(help="Who is on each photograph.")] = "identity",
+    label: Annotated[str, typer.Option(help="The label that says who is on a photograph.")] = "identity",
     known: Annotated[int, typer.Option(help="Photographs of each person that the adversary has.")] = 10,
     asked: Annotated[int, typer.Option(help="Photographs of each person that they are to name.")] = 10,
     least: Annotated[int, typer.Option(help="People with fewer known photographs are left out.")] = 4,
@@ -37,7 +37,7 @@ def log_rank(
         typer.Option(help="Which part of the data; all: every image. The artefact must not have seen it."),
     ] = "test",
     split_by: SplitBy = None,
-    seed: Annotated[int, typer.Option(help="Of which photographs are known, and of noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of known photographs, and of noise.")] = 0,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> None:

@@ -23,7 +23,7 @@ Out = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace came-back.png if it exists.")]
-Seed = Annotated[int, typer.Option(help="Of the attack's draws.")]
+Seed = Annotated[int, typer.Option(help="Seed of the attack's draws.")]
 
 _GAP = 2  # pixels between images
 _ROW = 16  # images beside each other

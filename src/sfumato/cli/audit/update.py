@@ -25,8 +25,10 @@ def update(
     clipping_norm: updates.ClippingNorm = None,
     labels: updates.Labels = None,
     truth: updates.Originals = None,
-    search_steps: Annotated[int, typer.Option(min=0, help="Of the search for images; 0: none.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
+    search_steps: Annotated[
+        int, typer.Option(min=0, help="Steps of the search for images; 0 for no search.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:

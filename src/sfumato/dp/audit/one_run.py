@@ -60,8 +60,8 @@ def guess(scores: Tensor, inserted: Tensor, *, guesses: int) -> Guesses:
     many out follows from the scores, as it may: the number of guesses alone must be known before.
 
     Args:
-        scores: (m,) of what was released, above 0 for a canary that seems to be in; one that is no number is
-            guessed last.
+        scores: (m,) of what was released, above 0 for a canary that seems to be in; one that is not a number
+            is guessed last.
         inserted: (m,) bool, the coins.
         guesses: r.
 
@@ -122,7 +122,7 @@ def refutes_mu(guesses: Guesses, *, mu: float, alpha: float) -> bool:
     Gaussians, G(x) = Φ(Φ^-1(1 - x) - μ) (Dong, Roth & Su 2022, Eq. (6)).
 
     Why it holds. p_k is the probability of k right guesses, and R_i = sum over k >= i of k p_k / m that of a
-    random canary to be guessed right while i or more are; H_i, with r - k in the place of k, is the same of a
+    random canary to be guessed right while i or more are; H_i, with r - k instead of k, is the same of a
     wrong guess. Turning the canary's coin makes a right guess a wrong one, so that R_i <= 1 - G(H_{i-1}), and
     H_{i-1} >= Φ(Φ^-1(R_i) - μ). From P(V >= v) = alpha, all of it at v, the least mass at v - 1, v - 2, ...
     follows; more mass, or mass above v, asks for more below. Where R_0 + H_0, which is r / m times all mass,

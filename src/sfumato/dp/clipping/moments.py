@@ -80,7 +80,7 @@ class Moments:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state()`. Raises ArtefactError where it is of another policy, or damaged."""
+        """Resume from `state()`. Raises ArtefactError where it is of another policy, or damaged."""
         check_policy(state, NAME)
         mean, deviation = state.get("mean"), state.get("deviation")
         if mean is None and deviation is None:

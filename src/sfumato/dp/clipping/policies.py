@@ -42,7 +42,7 @@ class Fixed(ClippingPolicy):
         return step.mean(clip, step.noise_multiplier * self._norm)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Check that the norm is the same: there is nothing to go on from."""
+        """Check that the norm is the same: nothing else is to be restored."""
         if norm_in(state, self.name) != self._norm:
             raise ArtefactError(
                 f"clipping_norm={self._norm:g} and the checkpoint has {state['norm']:g}: "
@@ -74,7 +74,7 @@ class Automatic(ClippingPolicy):
         return {"policy": self.name, "stability": self._stability}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Check that the stability is the same: there is nothing to go on from."""
+        """Check that the stability is the same: nothing else is to be restored."""
         check_policy(state, self.name)
         if state.get("stability") != self._stability:
             raise ArtefactError(
@@ -174,7 +174,7 @@ class AdaClip(ClippingPolicy):
         return self._moments.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from the mean and deviation of a checkpoint."""
+        """Resume from the mean and deviation of a checkpoint."""
         self._moments.restore(state)
 
 

@@ -135,7 +135,7 @@ class ClippingPolicy(ABC):
 
         Args:
             contributions: (T, P), one row a task; T is secret and may be 0.
-            noise_multiplier: z >= 0 of the whole step; 0 is no noise, and no promise.
+            noise_multiplier: z >= 0 of the whole step; 0 adds no noise, and promises nothing.
             public_count: rate times pool size, > 0.
             draw: Gaussian noise; fresh entropy for real runs.
             derivatives: (T,), dL/dC of each task, for policies that follow it; others ignore it.
@@ -174,7 +174,7 @@ class ClippingPolicy(ABC):
         return {"policy": self.name, "norm": self._norm}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state()`. Raises ArtefactError where it is of another policy, or damaged."""
+        """Resume from `state()`. Raises ArtefactError where it is of another policy, or damaged."""
         self._norm = norm_in(state, self.name)
 
 
@@ -197,7 +197,7 @@ def check_policy(state: Mapping[str, Any], name: str) -> None:
 
 
 def norm_in(state: Mapping[str, Any], name: str) -> float:
-    """The norm of a checkpoint. Raises ArtefactError for another policy, or what is no norm."""
+    """The norm of a checkpoint. Raises ArtefactError for another policy, or what is not a norm."""
     check_policy(state, name)
     norm = state.get("norm")
     if not isinstance(norm, float | int) or not 0 < norm < math.inf:

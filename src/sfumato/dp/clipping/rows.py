@@ -15,7 +15,7 @@ BELOW = 1 - 1e-9
 def clip_rows(contributions: Tensor, *, clipping_norm: float) -> Tensor:
     """Scale each task's contribution to an L2 norm of at most C. (T, P) -> (T, P) float64.
 
-    Source: Abadi et al. 2016, Algorithm 1, with a task in the place of an example.
+    Source: Abadi et al. 2016, Algorithm 1, with a task instead of an example.
 
     Guarantees, in exact arithmetic on the float64 result: no row has a norm above C; a row within
     (1 - 1e-9)·C comes back unchanged, a zero row too; a row with a value that is not finite becomes zero, so

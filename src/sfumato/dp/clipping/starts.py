@@ -22,7 +22,7 @@ def private_start(
 ) -> float:
     """A quantile of the norms, from a noised histogram over geometric bins.
 
-    A task is in one bin (norms beyond the range in the first or last, norms that are no number in none):
+    A task is in one bin (norms beyond the range in the first or last, norms that are not numbers in none):
     adding or removing it moves the counts by at most 1 in L2. All counts are one Gaussian release of
     sensitivity 1, to be charged: at rate 1 where the norms of all tasks were given. The start is the
     geometric middle of the bin that best holds the quantile of the noised counts: an edge of it would not do,

@@ -68,5 +68,5 @@ class TreeNoise:
         return {str(level): noise.flatten().tolist() for level, noise in self._nodes.items()}
 
     def restore(self, state: dict[str, list[float]]) -> None:
-        """Go on from `state()`."""
+        """Resume from `state()`."""
         self._nodes = {int(level): torch.tensor(noise, dtype=torch.float64) for level, noise in state.items()}

@@ -52,7 +52,7 @@ def best_guess(prior: Prior) -> float:
 
 
 def distribution(priors: Sequence[float]) -> NDArray[np.float64]:
-    """Priors of all people as an array that sums to 1. Raises ConfigError where they are none."""
+    """Priors of all people, as an array that sums to 1. Raises ConfigError unless they are probabilities."""
     people = np.asarray(priors, dtype=np.float64)
     if people.ndim != 1 or not len(people) or not (people >= 0).all() or not abs(people.sum() - 1) < 1e-6:
         raise ConfigError("priors: give a probability for each person, which sum to 1")

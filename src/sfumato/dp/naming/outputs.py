@@ -111,7 +111,7 @@ def leakage(prior: Prior, *, channel: ArrayLike, releases: int = 1) -> Bound:
         releases: n >= 1.
 
     Raises:
-        ConfigError: rows that are no probabilities, or a number out of range.
+        ConfigError: rows that are not probabilities, or a number out of range.
     """
     rows, best = _channel(channel), best_guess(prior)
     exponent = checked_count("releases", releases) * math.log(rows.max(axis=0).sum())
@@ -127,7 +127,7 @@ def exact(priors: Sequence[float], channel: ArrayLike) -> float:
         channel: (S, Y), p(y|s) of what each person releases, whole series of releases included.
 
     Raises:
-        ConfigError: what is no probability, or another number of people.
+        ConfigError: what is not a probability, or another number of people.
     """
     people, rows = distribution(priors), _channel(channel)
     if len(people) != len(rows):

@@ -122,7 +122,7 @@ class InnerPolicy(ABC):
         return {"policy": self.name, "norm": self.norm}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state()`. Raises ArtefactError where it is of another policy, or damaged."""
+        """Resume from `state()`. Raises ArtefactError where it is of another policy, or damaged."""
         check_policy(state, self.name)
         self.norm = norm_in(state, self.name)
 
@@ -195,7 +195,7 @@ class AdaClip(InnerPolicy):
         return self._moments.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from the mean and deviation of a checkpoint."""
+        """Resume from the mean and deviation of a checkpoint."""
         self._moments.restore(state)
 
 
@@ -284,7 +284,7 @@ class TaskNoise:
         return self.policy.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Resume from a checkpoint."""
         self._policy = self._asked.policy(1.0)
         self._policy.restore(state)
 

@@ -63,7 +63,7 @@ def train(
         seed: decides weights and fresh tasks; in a private run, which classes are a task of the pool. Who
             takes part and the noise come from the operating system there, and nothing repeats it: whoever
             knew a seed of these could undo the noise.
-        checkpoint: a file written every few hundred steps; where it exists, training goes on from it.
+        checkpoint: a file written every few hundred steps; where it exists, training resumes from it.
         progress: called after each step with the numbers done and planned.
         observe: called in each step with the (P,) update, before the optimiser has it, and the norm to which
             contributions were clipped, None in an open run. This is all that a private run releases of the
@@ -339,7 +339,7 @@ class Training:
 
     @torch.no_grad()
     def resume(self, path: str | os.PathLike[str]) -> None:
-        """Go on from a checkpoint, and go on counting. Raises ArtefactError for that of another run."""
+        """Resume from a checkpoint, and continue counting. Raises ArtefactError for that of another run."""
         tensors, card = artefacts.load(path, kind=_CHECKPOINT, schema=_Checkpoint)
         check_run(path, card["run"], self._identity())  # settings first: the digest looks at the images
         check_run(path, card["digest"], self._data.digest)

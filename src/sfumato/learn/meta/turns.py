@@ -1,8 +1,8 @@
 """Tasks that take turns: each once in an epoch, in a public order, with noise that the steps share.
 
 Source: Kairouz et al. 2021 (arXiv:2103.00039), DP-FTRL with a new tree for each epoch ("TreeRestart" there).
-Nobody is drawn by chance, and who takes part is no secret. What a task moves in an epoch, all steps together,
-costs what one Gaussian mechanism costs, exactly, and epochs add up as such.
+Nobody is drawn by chance, and who takes part is not secret. What a task moves in an epoch, all steps
+together, costs what one Gaussian mechanism costs, exactly, and epochs add up as such.
 
 The place of a task in this order stays empty where the task is not in the pool.
 """

@@ -119,7 +119,7 @@ class FeatureModel(nn.Module):
 
         Raises:
             ConfigError: this is a network, which reads no features.
-            DataError: features of another dimension, or that are no finite numbers.
+            DataError: features of another dimension, or that are not finite.
         """
         if self.is_network:
             raise ConfigError(

@@ -137,7 +137,7 @@ def read(path: str | os.PathLike[str], *, size: int) -> dict[str, Judgements]:
 
     Raises:
         DataError: no such file, a missing column, no rows, or a row with an empty or wrong value or a file
-            that is no image.
+            that is not an image.
     """
     path = Path(path)
     _, rows = read_rows(path, columns=_COLUMNS, of="judgement")

@@ -267,8 +267,9 @@ def _follow(
 def logistic(distances: Tensor, shares: Tensor) -> Tensor:
     """a and b >= 0 of the probability 1 / (1 + exp(b d - a)) that suits (n,) shares best. -> (2,) float32.
 
-    Source: Platt 1999, with his targets, which keep the curve from becoming a step where all recognised
-        ones are nearer than all others. By maximum likelihood; b is 0 where the recognised are not nearer.
+    Source: Platt 1999, with that paper's targets, which keep the curve from becoming a step where all
+        recognised ones are nearer than all others. By maximum likelihood; b is 0 where the recognised are not
+        nearer.
     """
     values = distances.double()
     right, wrong = shares.double().sum(), (1 - shares.double()).sum()

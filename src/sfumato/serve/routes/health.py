@@ -1,4 +1,4 @@
-"""How a server is: for who runs it, without a key of a tenant."""
+"""How a server is: for its operators, without a key of a tenant."""
 
 import hmac
 

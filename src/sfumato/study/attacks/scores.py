@@ -98,7 +98,7 @@ def of_groups(
 
 
 def named(hits: Sequence[float], trials: Sequence[float]) -> dict[str, Any]:
-    """The share of hits, with its 95% interval, in which trials of one person are no independent ones.
+    """The share of hits, with its 95% interval, in which trials of one person are not independent.
 
     Args:
         hits, trials: (P,) of each person; without trials they do not count.

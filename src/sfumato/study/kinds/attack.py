@@ -31,7 +31,7 @@ class Group(Verification):
 
     Attributes:
         top1, low, high: the share of groups that are named rightly, and its 95% interval, in which groups of
-            one person are no independent trials.
+            one person are not independent trials.
         hits: the groups of each of the result's people that are named rightly.
     """
 

@@ -43,7 +43,7 @@ _PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]+=*")
 
 def _picture(uri: str) -> str:
     if not _PICTURE.fullmatch(uri):
-        raise ValueError("a picture is no PNG data: URI")
+        raise ValueError("a picture is not a PNG data: URI")
     return uri
 
 

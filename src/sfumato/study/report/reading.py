@@ -80,7 +80,7 @@ def _names(specs: Sequence[str]) -> dict[str, str]:
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """A part of a study with these texts in the place of others."""
+    """A part of a study with these texts instead of others."""
     if isinstance(value, dict):
         return {names.get(key, key): _renamed(part, names) for key, part in value.items()}
     if isinstance(value, list):

@@ -251,7 +251,7 @@ _RECONSTRUCTION = _Source(
 )
 _TELLS = _Source(
     "tells",
-    "Every label of the data set, as it is told by a release; low and high bound its 95% interval",
+    "Every label of the data set, as a release tells it; low and high bound its 95% interval",
     "tells",
     (),
     ("label", "accuracy", "low", "high", "guessing", "classes", "images", "adversary"),
@@ -267,7 +267,7 @@ def _proofs(result: Any) -> list[Row]:
 
 _PROVED = _Source(
     "proved",
-    "What leaves the device, and what is proved of it: the chance to name one of so many people is at most",
+    "What leaves the device, and what is proved: the chance to name one among that many people is at most",
     "proved",
     (),
     ("release", "bytes_per_image", "outputs", *_GUARANTEE),

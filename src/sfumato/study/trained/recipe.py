@@ -35,7 +35,7 @@ class Recipe(Protocol):
         """Raise an error now, where it could not be trained after an hour."""
 
     def train(self, lab: "Lab", seed: int, path: Path) -> None:
-        """Train it, and write its artefact. Goes on from a checkpoint beside it where there is one."""
+        """Train it, and write its artefact. Resumes from a checkpoint beside it where there is one."""
 
     def with_artefact(self, path: str) -> str:
         """The spec of the protection that is trained."""

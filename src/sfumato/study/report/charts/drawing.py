@@ -111,7 +111,7 @@ def percent_tick(value: float, _: int) -> str:
 
 
 def chart(figure: Any, name: str, title: str, words: str) -> Chart:
-    """The chart of a finished figure, with the words of it for who does not see it."""
+    """The chart of a finished figure, with its words for people who do not see it."""
     slug = _slug(f"chart {name}")
     labelled = f'<svg class="chart" role="img" aria-labelledby="{slug}-title {slug}-words"'
     svg = _svg(figure, slug).replace("<svg", labelled, 1)

@@ -1,0 +1,71 @@
+"""The README, done with an installed wheel away from the checkout: tests/test_package.py runs this file."""
+
+import copy
+import csv
+import re
+
+import pytest
+from blocks import SMALLER, Shell
+
+from sfumato import images
+from sfumato.cli import demo
+
+# The settings of the demo, so that it takes seconds: what it prints at its end is what is run here.
+DEMO = {
+    "name": "demo",
+    "protections": ["pixelize:cell=4", "code:bits=1"],
+    "learners": ["classifier-clean", "classifier-protected"],
+    "classifier": {"network": "conv4", "patience": 20},
+    "codes": {"side": 16, "way": 2, "shot": 2, "queries": 2, "epochs": 20, "episodes_per_epoch": 10},
+    "attacks": ["reidentify-values"],
+    "measures": ["ssim"],
+    "adversary": {"steps": 2, "adaptive_steps": 2, "batch": 16, "copies": 1},
+    "pictures": 0,
+    "embeddings": False,
+    "tells": False,
+}
+
+
+@pytest.fixture
+def small_demo(monkeypatch) -> None:
+    monkeypatch.setattr(demo, "_settings", lambda name: copy.deepcopy(DEMO))
+
+
+def test_the_readme_runs_from_its_first_block_to_its_last(small_demo, run_page):
+    run_page("README.md")
+
+
+@pytest.fixture
+def tinted(world):
+    """The album, with a colour for each gender, so that a network learns it in seconds."""
+    for row in csv.DictReader((world / "photos.csv").read_text().splitlines()):
+        path = world / row["file"]
+        image = images.read(path)
+        image[2] = image[2] // 2 + (128 if row["gender"] == "female" else 0)
+        images.write(path, image)
+    return world
+
+
+def test_the_commands_that_a_demo_ends_with_release_a_folder_and_serve_a_prediction(
+    small_demo, tinted, capfd
+):
+    shell = Shell(SMALLER)
+    try:
+        shell.run("sfumato demo --data table:photos.csv --target gender --sensitive person", capfd.readouterr)
+        printed = capfd.readouterr().out
+        assert printed.startswith("recommended: code:bits=1\n"), printed
+        device, cloud = re.findall(r"^(?:on a device|in a cloud): (.*)$", printed, re.MULTILINE)
+        code = re.search(r"code:\S+", device)[0]
+        commands = [
+            device.replace("PHOTOS", "photos").replace("RELEASED", "released"),
+            "export SFUMATO_KEY=$(sfumato -q keys create me laptop --new-tenant)",
+            f"{cloud} &",
+            f"sfumato enrol http://127.0.0.1:8000 people photos --with {code}",
+            f"sfumato classify http://127.0.0.1:8000 people new.png --with {code}",
+        ]
+        for command in commands:
+            shell.run(command, capfd.readouterr)
+        assert capfd.readouterr().out.splitlines()[-1].startswith("new.png: ")
+        assert len(list((tinted / "released").rglob("*.release"))) == 96
+    finally:
+        shell.close()
