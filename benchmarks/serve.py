@@ -32,8 +32,8 @@ from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.networks.code import untrained_code_network
 from sfumato.protect import parse
-from sfumato.protect.code import BitsRelease
 from sfumato.protect.parameters import artefact_digest
+from sfumato.protect.vectors import BitsRelease
 from sfumato.serve import models
 from sfumato.serve.app import ServiceConfig
 from sfumato.serve.engine import Engine
@@ -256,7 +256,7 @@ def encoder_alone(path: Path, seconds: float) -> float:
 
 
 def forward(path: str, seconds: float) -> float:
-    served = models.fastest(models.load(path))
+    served = models.fastest(path)
     side = served.shape[1]
     decoded = wire.decode(Sort("", side, TINY.config).body(*range(32)), most_images=32, most_pixels=10**9)
     inputs = served.prepare(decoded, served.demands[0])

@@ -5,8 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from sfumato import wire
 from sfumato.dp.mechanisms import seeded_noise
@@ -50,7 +49,7 @@ class Received:
     release: wire.AnyRelease
     demand: Demand
     made_of: str | None
-    inputs: Tensor
+    inputs: np.ndarray
     labels: list[str] | None = None
 
 
@@ -169,8 +168,8 @@ def _read(
         head = wire.header(data)
         demand, made_of = tripwire.demand_of(model, head), head.made_of
         release = wire.decode(data, most_images=config.most_images, most_pixels=config.most_pixels)
-    if labels is not None and len(labels) != len(release.values):
-        raise DataError(f"{len(labels)} labels for {len(release.values)} images: send one for each")
+    if labels is not None and len(labels) != len(release.array):
+        raise DataError(f"{len(labels)} labels for {len(release.array)} images: send one for each")
     tripwire.check(release, demand)
     return Received(model, release, demand, made_of, model.prepare(release, demand), labels)
 
@@ -179,5 +178,5 @@ def warm(model: Served) -> None:
     """Do once what the first request of a model would wait for: the tables of the guard."""
     for demand in model.demands:
         if demand.protection is not None and demand.made_of is None and demand.protection.draws_noise:
-            image = torch.zeros(1, *model.shape, dtype=torch.uint8)
+            image = np.zeros((1, *model.shape), np.uint8)
             tripwire.check(demand.protection.release(image, seeded_noise(0)), demand)

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from sfumato.errors import BusyError, ConfigError
 from sfumato.serve.models import Served
@@ -19,10 +18,10 @@ class _Job:
     """What one request wants embedded; `count` images."""
 
     model: Served
-    inputs: Tensor
+    inputs: np.ndarray
     count: int
     arrived: float = field(default_factory=time.monotonic)
-    future: Future[Tensor] = field(default_factory=Future)
+    future: Future[np.ndarray] = field(default_factory=Future)
 
 
 class Engine:
@@ -76,7 +75,7 @@ class Engine:
         """Whether jobs are accepted and done."""
         return self._thread.is_alive() and not self._closed
 
-    def submit(self, model: Served, inputs: Tensor) -> Future[Tensor]:
+    def submit(self, model: Served, inputs: np.ndarray) -> Future[np.ndarray]:
         """Embed what `model.prepare` gave: (N, ...) -> (N, D), some time later.
 
         Raises:
@@ -111,21 +110,30 @@ class Engine:
 
     def _work(self) -> None:
         while jobs := self._next():
-            model, counts = jobs[0].model, [job.count for job in jobs]
+            model = jobs[0].model
             start = time.perf_counter()
             try:
-                inputs = torch.cat([job.inputs for job in jobs])
-                embeddings = torch.cat([model.run(part) for part in inputs.split(self._most_batch)])
+                embeddings = self._embedded(model, [job.inputs for job in jobs])
             except Exception as error:  # whatever it is, it is those requests' alone, and the next are done
                 for job in jobs:
                     job.future.set_exception(error)
                 continue
             taken = time.perf_counter() - start
-            self._seconds_an_image += 0.1 * (taken / len(inputs) - self._seconds_an_image)
-            for job, part in zip(jobs, embeddings.split(counts), strict=True):
-                job.future.set_result(part)
+            self._seconds_an_image += 0.1 * (taken / len(embeddings) - self._seconds_an_image)
+            begin = 0
+            for job in jobs:
+                job.future.set_result(embeddings[begin : begin + job.count])
+                begin += job.count
             if self._observe is not None:
-                self._observe(len(inputs), taken)
+                self._observe(len(embeddings), taken)
+
+    def _embedded(self, model: Served, inputs: list[np.ndarray]) -> np.ndarray:
+        """By passes of no more images than a batch."""
+        rows = inputs[0] if len(inputs) == 1 else np.concatenate(inputs)
+        if len(rows) <= self._most_batch:
+            return model.run(rows)
+        parts = range(0, len(rows), self._most_batch)
+        return np.concatenate([model.run(rows[start : start + self._most_batch]) for start in parts])
 
     def _next(self) -> list[_Job]:
         """The jobs of the next forward pass, all for one model; none where the engine is closed."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
-from torch import Tensor
+import numpy as np
 
 from sfumato import logs
 from sfumato.errors import ConfigError, needs_extra
@@ -79,7 +79,7 @@ class Service:
             self._model_names[tenant, classifier] = name
         return name
 
-    async def embed(self, model: Served, inputs: Tensor) -> Tensor:
+    async def embed(self, model: Served, inputs: np.ndarray) -> np.ndarray:
         """Embed what a model takes, together with what else waits: see Engine.submit."""
         if model.digest is not None:
             logs.tell(**{"model.digest": model.digest})
