@@ -659,7 +659,7 @@ def test_a_full_queue_asks_to_come_again(site: Site, enrolled: str, monkeypatch:
     def full(self: Engine, *_: Any) -> None:
         raise BusyError("512 images wait already: send this again later", seconds=2.5)
 
-    monkeypatch.setattr(Engine, "submit", full)
+    monkeypatch.setattr(Engine, "embed", full)
     reply = site.ask("POST", f"{enrolled}/classify", content=body(0), headers=RELEASE)
     check_problem(reply, 503, "512 images wait already: send this again later")
     assert reply.headers["retry-after"] == "3"

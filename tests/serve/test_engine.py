@@ -1,8 +1,10 @@
 """Requests that come together are one forward pass, and none of them notices."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -181,6 +183,42 @@ def test_forward_passes_are_reported(double: Double):
     engine.close()
     assert [images for images, _ in seen] == [2]
     assert seen[0][1] > 0
+
+
+def test_requests_of_an_event_loop_are_answered_by_one_wake_of_it(begin: Begin, double: Double):
+    engine = begin(window=0.2)
+
+    async def several() -> tuple[list[np.ndarray], int]:
+        loop, wakes = asyncio.get_running_loop(), []
+        real = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *what: wakes.append(what) or real(*what)  # type: ignore[method-assign]
+        found = await asyncio.gather(*(engine.embed(double.model, rows(number)) for number in range(4)))
+        return found, len(wakes)
+
+    found, wakes = asyncio.run(several())
+    assert [each.item() for each in found] == [0, 2, 4, 6]
+    assert (wakes, double.batches) == (1, [4])
+
+
+def test_an_error_of_a_model_reaches_the_request_of_an_event_loop_and_one_that_left_is_not_computed(
+    begin: Begin, double: Double
+):
+    engine = begin(window=0.05)
+
+    async def one_leaves() -> np.ndarray:
+        gone = asyncio.create_task(engine.embed(double.model, rows(1, 1)))
+        kept = asyncio.create_task(engine.embed(double.model, rows(2)))
+        await asyncio.sleep(0)
+        gone.cancel()
+        return await kept
+
+    def fails(inputs: np.ndarray) -> np.ndarray:
+        raise ValueError("no such layer")
+
+    assert asyncio.run(one_leaves()).item() == 4
+    assert double.batches == [1]
+    with pytest.raises(ValueError, match="no such layer"):
+        asyncio.run(engine.embed(replace(double.model, run=fails), rows(1)))
 
 
 @pytest.mark.parametrize(

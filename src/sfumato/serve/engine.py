@@ -1,10 +1,13 @@
 """One forward pass for the requests that come together: a bounded queue, and a thread that empties it."""
 
+import asyncio
+import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,16 +15,22 @@ import numpy as np
 from sfumato.errors import BusyError, ConfigError
 from sfumato.serve.models import Served
 
+_Result = np.ndarray | Exception
+
 
 @dataclass(frozen=True)
 class _Job:
-    """What one request wants embedded; `count` images."""
+    """What one request wants embedded; `count` images.
+
+    `waits` is the request: where it is of an event loop, `loop`, that is woken once for all of a batch.
+    """
 
     model: Served
     inputs: np.ndarray
     count: int
+    waits: "Future[np.ndarray] | asyncio.Future[np.ndarray]"
+    loop: asyncio.AbstractEventLoop | None = None
     arrived: float = field(default_factory=time.monotonic)
-    future: Future[np.ndarray] = field(default_factory=Future)
 
 
 class Engine:
@@ -81,7 +90,18 @@ class Engine:
         Raises:
             BusyError: the queue is full, or the server is closing.
         """
-        job = _Job(model, inputs, len(inputs))
+        future: Future[np.ndarray] = Future()
+        self._accept(_Job(model, inputs, len(inputs), future))
+        return future
+
+    async def embed(self, model: Served, inputs: np.ndarray) -> np.ndarray:
+        """As submit, within an event loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[np.ndarray] = loop.create_future()
+        self._accept(_Job(model, inputs, len(inputs), future, loop))
+        return await future
+
+    def _accept(self, job: _Job) -> None:
         with self._changed:
             waiting = self._waiting
             if self._closed:
@@ -94,12 +114,11 @@ class Engine:
                 )
             self._jobs.append(job)
             self._waiting += job.count
-            if model is self._jobs[0].model:
+            if job.model is self._jobs[0].model:
                 self._company += job.count
             # In between the thread waits for company, and by the clock: to wake it would hold up others.
             if len(self._jobs) == 1 or self._company >= self._most_batch:
                 self._changed.notify()
-        return job.future
 
     def close(self) -> None:
         """Accept nothing more, do what was accepted, and stop."""
@@ -115,15 +134,12 @@ class Engine:
             try:
                 embeddings = self._embedded(model, [job.inputs for job in jobs])
             except Exception as error:  # whatever it is, it is those requests' alone, and the next are done
-                for job in jobs:
-                    job.future.set_exception(error)
+                _settle(jobs, [error] * len(jobs))
                 continue
             taken = time.perf_counter() - start
             self._seconds_an_image += 0.1 * (taken / len(embeddings) - self._seconds_an_image)
-            begin = 0
-            for job in jobs:
-                job.future.set_result(embeddings[begin : begin + job.count])
-                begin += job.count
+            ends = itertools.accumulate(job.count for job in jobs)
+            _settle(jobs, [embeddings[end - job.count : end] for job, end in zip(jobs, ends, strict=True)])
             if self._observe is not None:
                 self._observe(len(embeddings), taken)
 
@@ -155,5 +171,35 @@ class Engine:
                 self._jobs.remove(job)
             self._waiting = sum(job.count for job in self._jobs)
             self._company = sum(job.count for job in self._jobs if job.model is self._jobs[0].model)
-        running = [job for job in chosen if job.future.set_running_or_notify_cancel()]
+        running = [job for job in chosen if _is_wanted(job)]
         return running or (self._next() if chosen else [])
+
+
+def _is_wanted(job: _Job) -> bool:
+    """Whether who asked still waits, as far as this thread can tell."""
+    if isinstance(job.waits, Future):
+        return job.waits.set_running_or_notify_cancel()
+    return not job.waits.cancelled()
+
+
+def _settle(jobs: Sequence[_Job], results: Sequence[_Result]) -> None:
+    """Give each job its result, and wake each event loop once."""
+    by_loop: dict[asyncio.AbstractEventLoop | None, list[tuple[_Job, _Result]]] = {}
+    for job, result in zip(jobs, results, strict=True):
+        by_loop.setdefault(job.loop, []).append((job, result))
+    for loop, pairs in by_loop.items():
+        if loop is None:
+            _give(pairs)
+            continue
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(_give, pairs)
+
+
+def _give(pairs: Sequence[tuple[_Job, _Result]]) -> None:
+    for job, result in pairs:
+        if job.waits.cancelled():  # who asked is gone
+            continue
+        if isinstance(result, Exception):
+            job.waits.set_exception(result)
+        else:
+            job.waits.set_result(result)

@@ -132,12 +132,12 @@ class Galleries:
             return self._from_store(tenant, classifier, queries, top, of_store)
         if not gallery.stored.labels:
             return [_answer([], None)] * len(queries)
-        logits = _logits(queries, gallery)
-        rows = _nearest(queries, gallery, logits, min(top, len(gallery.stored.labels)))
-        shares = _shares(logits, rows)
-        # Not from the logits, whose large terms cancel.
-        away = queries[:, None] - gallery.vectors[rows]
-        squared = np.einsum("qkd,qkd->qk", away, away)
+        with np.errstate(over="ignore", invalid="ignore"):  # of numbers too large to compare
+            logits = _logits(queries, gallery)
+            rows, shares = _nearest(queries, gallery, logits, min(top, len(gallery.stored.labels)))
+            # Not from the logits, whose large terms cancel.
+            away = queries[:, None] - gallery.vectors[rows]
+            squared = np.einsum("qkd,qkd->qk", away, away)
         answers = []
         for nearest, *numbers in zip(rows.tolist(), shares.tolist(), squared.tolist(), strict=True):
             guesses = [
@@ -209,7 +209,6 @@ class Galleries:
         return answers
 
 
-@np.errstate(over="ignore", invalid="ignore")  # of numbers too large to compare
 def _logits(queries: np.ndarray, gallery: _Gallery) -> np.ndarray:
     """Minus the squared distances: (Q, D) queries -> (Q, K). Source: Snell et al. 2017, Eq. (2)."""
     logits: np.ndarray = queries @ gallery.vectors.T
@@ -219,38 +218,36 @@ def _logits(queries: np.ndarray, gallery: _Gallery) -> np.ndarray:
     return logits
 
 
-@np.errstate(over="ignore", invalid="ignore")
-def _shares(logits: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The softmax over all classes, of some of them: (Q, K) logits, (Q, k) rows -> (Q, k)."""
-    powers = np.exp(logits - logits.max(1, keepdims=True))
-    shares: np.ndarray = np.take_along_axis(powers, rows, 1) / powers.sum(1, keepdims=True)
-    return shares
-
-
-@np.errstate(over="ignore", invalid="ignore")  # infinite numbers are looked at again, too
-def _nearest(queries: np.ndarray, gallery: _Gallery, logits: np.ndarray, count: int) -> np.ndarray:
-    """The rows of the nearest prototypes: (Q, D) queries, (Q, K) logits -> (Q, count)."""
+def _nearest(
+    queries: np.ndarray, gallery: _Gallery, logits: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of the nearest prototypes, and their shares of the softmax over all: each (Q, count)."""
     rows, values = _largest(logits, min(count + 1, logits.shape[1]))
-    chosen, vectors = rows[:, :count], gallery.vectors
+    chosen, vectors, each = rows[:, :count], gallery.vectors, np.arange(len(rows))[:, None]
     # What is nearly as far by the logits, whose terms may be infinite, is looked at again.
     slack = _ROUNDING * (np.einsum("qd,qd->q", queries, queries) - values[:, -1])
     clear = values[:, :-1] - values[:, 1:] > slack[:, None]
-    for number in (~clear.all(1)).nonzero()[0].tolist():
-        near = rows[number]
-        if not clear[number, -1]:  # others may tie with the last
-            near = (~(logits[number] < values[number, count - 1] - slack[number])).nonzero()[0]
-        away = vectors[near] - queries[number]
-        order = _order(queries[number], gallery.hashes[near], np.einsum("kd,kd->k", away, away))
-        chosen[number] = near[order[:count]]
-    return chosen
+    if not clear.all():
+        for number in (~clear.all(1)).nonzero()[0].tolist():
+            near = rows[number]
+            if not clear[number, -1]:  # others may tie with the last
+                near = (~(logits[number] < values[number, count - 1] - slack[number])).nonzero()[0]
+            away = vectors[near] - queries[number]
+            order = _order(queries[number], gallery.hashes[near], np.einsum("kd,kd->k", away, away))
+            chosen[number] = near[order[:count]]
+    powers = np.exp(logits - values[:, :1])
+    return chosen, powers[each, chosen] / powers.sum(1, keepdims=True)
 
 
 def _largest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The places of the largest of (Q, K) logits, the largest first, and these: (Q, count) each."""
-    rows = np.argpartition(logits, logits.shape[1] - count, 1)[:, logits.shape[1] - count :]
-    values = np.take_along_axis(logits, rows, 1)
-    order = np.argsort(-values, 1)
-    return np.take_along_axis(rows, order, 1), np.take_along_axis(values, order, 1)
+    each = np.arange(len(logits))[:, None]
+    if count < logits.shape[1]:
+        rows = np.argpartition(logits, -count, 1)[:, -count:]
+        rows = rows[each, np.argsort(-logits[each, rows], 1)]
+    else:
+        rows = np.argsort(-logits, 1)
+    return rows, logits[each, rows]
 
 
 def _order(query: np.ndarray, hashes: np.ndarray, squared: np.ndarray) -> np.ndarray:

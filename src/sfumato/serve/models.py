@@ -291,7 +291,9 @@ def _feature(path: str | os.PathLike[str], name: str) -> Served:
     if shapes.get("device.covariance") != (dimension, dimension):
         raise ArtefactError(f"{path}: damaged: its weights do not fit features of {dimension} numbers")
     shape = (channels, height, width)
-    return Served(name, "private feature", (demand,), shape, dimension, None, prepare, lambda values: values)
+    return Served(
+        name, "private feature", (demand,), shape, dimension, None, prepare, lambda values: values, by="NumPy"
+    )
 
 
 def _code(path: str | os.PathLike[str], name: str) -> Served:
@@ -311,5 +313,6 @@ def _code(path: str | os.PathLike[str], name: str) -> Served:
     return Served(
         *(name, "code", (demand,), shape, made.dimension, made.refusal, prepare),
         run=lambda values: values,
+        by="NumPy",
         codes=made,
     )

@@ -1,6 +1,5 @@
 """What the routes of one server share: its models, its store, and the parts that answer."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
@@ -83,7 +82,7 @@ class Service:
         """Embed what a model takes, together with what else waits: see Engine.submit."""
         if model.digest is not None:
             logs.tell(**{"model.digest": model.digest})
-        return await asyncio.wrap_future(self.engine.submit(model, inputs))
+        return await self.engine.embed(model, inputs)
 
 
 async def in_thread(function: Callable[..., _Result], *arguments: Any) -> _Result:
