@@ -353,12 +353,16 @@ def handling(folder: Path, seconds: float) -> None:
             for _, each, asked in servers:
                 load([each], asked, seconds=min(2, seconds), connections=32)
             turns = []
-            for _ in range(3):
+            for _ in range(9):
                 for pid, each, asked in servers:
                     before = processor_seconds(pid)
-                    done = load([each], asked, seconds=seconds / 3, connections=32)
+                    done = load([each], asked, seconds=seconds / 9, connections=32)
                     turns.append((done.rate, 1e6 * (processor_seconds(pid) - before) / len(done.waits)))
-        (bare_rate, bare_cost), (rate, cost) = (np.median(turns[first::2], 0) for first in (0, 1))
+        # The quickest turns, in which other work on the machine had the least part.
+        (bare_rate, bare_cost), (rate, cost) = (
+            (max(rates), min(costs))
+            for rates, costs in (zip(*turns[first::2], strict=True) for first in (0, 1))
+        )
         print(
             f"{sort.name}: bare handler {bare_rate:.0f} requests/s, service {rate:.0f}, "
             f"{rate / bare_rate:.0%}; {bare_cost:.0f} and {cost:.0f} us of the processor a request, "

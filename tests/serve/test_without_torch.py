@@ -124,21 +124,30 @@ def check_same(found: list[Any], expected: list[Any]) -> None:
             assert one["probability"] == pytest.approx(other["probability"], abs=1e-3)
 
 
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that is told which of two protections it sees, exported beside its artefact."""
+    folder, refusal = (
+        tmp_path_factory.mktemp("exported"),
+        {"threshold": 3.0, "accepted": 0.95, "refused": 0.4},
+    )
+    served = untrained(folder, "vases", "dp-pix:cell=4,epsilon=1", SPEC, refusal=refusal)
+    written = exported.export(served, folder / "vases.onnx", check=pictures(4))
+    assert written.difference < exported.MOST_DIFFERENCE
+    assert (written.images, written.bytes) == (4, written.path.stat().st_size)
+    return written.path
+
+
 def released(spec: str, *numbers: int) -> bytes:
     images = pictures(8)[list(numbers)]
     return wire.encode(parse(spec).release(images, seeded_noise(3)))
 
 
-def test_an_exported_model_is_served_without_pytorch_and_answers_as_with_it(tmp_path: Path):
-    refusal = {"threshold": 3.0, "accepted": 0.95, "refused": 0.4}
-    served = untrained(tmp_path, "vases", "dp-pix:cell=4,epsilon=1", SPEC, refusal=refusal)
-    path, file = tmp_path / "vases.safetensors", tmp_path / "vases.onnx"
-    written = exported.export(served, file, check=pictures(4))
-    assert written.difference < exported.MOST_DIFFERENCE
+def test_an_exported_model_is_served_without_pytorch_and_answers_as_with_it(file: Path, tmp_path: Path):
     urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("ours", "theirs")]
     releases = {"cup": released(SPEC, 0, 1), "jug": released(SPEC, 2, 3)}
     ours, theirs = (questions(url, "vases", releases, released(SPEC, 0, 3, 5)) for url in urls)
-    check_same(alone([file], urls[0], ours), here([path], urls[1], theirs))
+    check_same(alone([file], urls[0], ours), here([file.with_suffix(".safetensors")], urls[1], theirs))
 
 
 def test_codes_are_served_without_pytorch_and_without_export(tmp_path: Path):
@@ -162,9 +171,9 @@ def test_without_pytorch_a_model_that_needs_it_says_how_to_export_it(tmp_path: P
     done = run([tmp_path / "m.safetensors"], f"sqlite:///{tmp_path}/store.db", [])
     path = f"{tmp_path}/m.safetensors"
     assert done.stderr.splitlines()[-1] == (
-        f"sfumato.errors.MissingExtraError: {path}: its network is run by PyTorch, which is not installed: run "
-        f"`sfumato export {path}` where it is, and serve the .onnx file that this writes; or install the extra "
-        "torch here"
+        f"sfumato.errors.MissingExtraError: {path}: its network is run by PyTorch, which is not installed: "
+        f"run `sfumato export {path}` where it is, and serve the .onnx file that this writes; or install the "
+        "extra torch here"
     )
 
 
@@ -176,13 +185,6 @@ def test_a_model_for_masks_or_of_another_kind_is_not_exported_for_a_service(tmp_
     with pytest.raises(ArtefactError, match="is a 'code', of which a server computes nothing: serve it as"):
         exported.export(code, tmp_path / "c.onnx", check=pictures(1))
     assert not list(tmp_path.glob("*.onnx"))
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("exported")
-    exported.export(untrained(folder, "m", SPEC), folder / "m.onnx", check=pictures(1))
-    return folder / "m.onnx"
 
 
 @pytest.mark.parametrize("where", ["graph", "card"])
