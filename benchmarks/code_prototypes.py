@@ -12,13 +12,15 @@ import argparse
 import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sfumato import data
 from sfumato.learn import code as codes
 from sfumato.learn.code_prototypes import CodePrototypes, Spread
-from sfumato.learn.prototypes import Refusal, nearest, prototype_logits
+from sfumato.learn.prototypes import nearest, prototype_logits
+from sfumato.learn.refusal import Refusal
 from sfumato.protect.code import Code
 
 WAY, QUERIES, MOST = 5, 5, 20
@@ -62,8 +64,9 @@ def compare(
         for rows, counts in episodes(classes, shots, count, draw):
             means = torch.stack([vectors[r[:k]].mean(0) for r, k in zip(rows, counts, strict=True)])
             queries = torch.cat([vectors[r[-QUERIES:]] for r in rows])
-            examples = torch.tensor(counts)
-            middles, known = made.posterior(means, examples * made.weight(code), examples)
+            examples = np.array(counts)
+            found, known = made.posterior(means.numpy(), examples * made.weight(code), examples)
+            middles = torch.from_numpy(found)
             scores = {
                 "plain": prototype_logits(queries, means),
                 "posterior": prototype_logits(queries, middles),

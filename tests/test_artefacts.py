@@ -122,7 +122,7 @@ def test_a_save_that_fails_half_way_leaves_the_old_file_and_nothing_else(
         raise OSError(28, "No space left on device")
 
     before = saved.read_bytes()
-    monkeypatch.setattr(artefacts, "save_file", disk_full)
+    monkeypatch.setattr(safetensors.torch, "save_file", disk_full)
     with pytest.raises(OSError, match="No space left"):
         artefacts.save(saved, {"other": torch.zeros(1)}, CARD)
     assert saved.read_bytes() == before

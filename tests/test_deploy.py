@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,19 @@ def test_packages_are_installed_at_the_pinned_versions():
     runs = " ".join(rest for word, rest in instructions() if word == "RUN")
     assert re.findall(r"pip install (\S+ \S+)", runs) == ["-c constraints.txt"]
     assert re.findall(r"npm (\w+)", runs) == ["ci", "run"]
+
+
+def test_the_container_has_no_pytorch_unless_it_is_asked_for(compose: dict[str, Any]):
+    (extras,) = (rest for word, rest in instructions() if word == "ARG" and rest.startswith("EXTRAS="))
+    assert extras == "EXTRAS=serve"
+    assert any('".[${EXTRAS}]"' in rest for word, rest in instructions() if word == "RUN")
+    assert compose["services"]["service"]["build"]["args"]["EXTRAS"] == "${SFUMATO_EXTRAS:-serve}"
+    assert dict(last_stage())["CMD"] == '["/models/model.onnx"]'
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["serve"]]
+    assert not [each for each in needed if re.match(r"torch\b|sfumato\[", each)]
+    assert any(each.startswith("onnxruntime") for each in needed)
 
 
 def test_the_container_runs_as_nobody_and_can_be_asked_how_it_is(compose: dict[str, Any]):

@@ -15,17 +15,18 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 import sfumato
 from sfumato.errors import ArtefactError
 from sfumato.files import parse_json, whole
+
+# Cards are read without PyTorch, which a service of codes has not; who reads or writes tensors imports it.
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST_HEADER = 4 << 20  # bytes of the names and the card, which are read before anything is known of a file
 MOST_SIDE = 4096  # pixels of an image that a card names
@@ -37,8 +38,10 @@ _DIGEST = "sha256"  # a key of the card
 _FORMAT = "format"  # a key of the card: 2 has a digest, and cards of the first do not name theirs
 _SHOWN = 60  # letters of a wrong value that an error repeats
 
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_OTHERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+# The types of tensors by the names that safetensors has for them, and PyTorch.
+_FLOATS = {"F16": "torch.float16", "BF16": "torch.bfloat16", "F32": "torch.float32", "F64": "torch.float64"}
+_OTHERS = {"BOOL": "torch.bool", "U8": "torch.uint8"} | {f"I{b}": f"torch.int{b}" for b in (8, 16, 32, 64)}
+_TYPES = _FLOATS | _OTHERS
 
 
 class Card(BaseModel):
@@ -97,7 +100,7 @@ Name = Annotated[str, Field(max_length=4096)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-def save(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], card: Mapping[str, Any]) -> None:
+def save(path: str | os.PathLike[str], tensors: "Mapping[str, Tensor]", card: Mapping[str, Any]) -> None:
     """Write tensors and card, whole or not at all.
 
     Args:
@@ -108,6 +111,9 @@ def save(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], card: Mapp
     Raises:
         ArtefactError: a number is NaN or infinite, as after a training that diverged.
     """
+    import torch
+    from safetensors.torch import save_file
+
     try:
         marks = {"version": sfumato.__version__, _FORMAT: 2}
         text = json.dumps({**marks, **card}, sort_keys=True, allow_nan=False)
@@ -143,7 +149,7 @@ def amend(path: str | os.PathLike[str], **more: Any) -> None:
 
 def load(
     path: str | os.PathLike[str], *, kind: str, schema: type[Card] = Card
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     """Read the tensors and the card of an artefact of one kind.
 
     Promises: the card fits the schema, every number is finite, and where the file has a digest, card and
@@ -158,22 +164,59 @@ def load(
         ArtefactError: no such file, damaged, edited, not written by sfumato, or of another kind; it names the
             file and, of a card, the key.
     """
-    with _opened(path) as (metadata, tensors_of):
+    with _opened(path, "pt") as (metadata, tensors_of):
         card = _card(path, _text(path, metadata))
         digest = card.pop(_DIGEST, None)
-        if card.get("kind") != kind:
-            raise ArtefactError(f"{path}: is a {card.get('kind')!r}, and a {kind!r} is needed")
+        _check_kind(path, card, kind)
         check(path, card, schema)
         tensors = tensors_of()
-    of_ours = _digest(json.dumps(card, sort_keys=True), tensors)
+    _check_digest(path, card, digest, _digest(json.dumps(card, sort_keys=True), tensors))
+    card.pop(_FORMAT, None)
+    _check_numbers(f"{path}: damaged", tensors, "take another copy, or train it again")
+    return tensors, card
+
+
+def load_card(
+    path: str | os.PathLike[str], *, kind: str, schema: type[Card] = Card
+) -> tuple[dict[str, Any], Mapping[str, tuple[int, ...]]]:
+    """The card of an artefact of one kind, and the shape of each tensor: without PyTorch, and none is made.
+
+    Promises and raises as `load` does, but for numbers that are not finite, which nobody reads here.
+    """
+    with _opened(path) as (metadata, _):
+        card = _card(path, _text(path, metadata))
+        digest = card.pop(_DIGEST, None)
+        _check_kind(path, card, kind)
+        check(path, card, schema)
+        # safe_open has checked that the parts of the file are as its header says.
+        with Path(path).open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            named = json.loads(file.read(size))
+            named.pop("__metadata__", None)
+            sha = hashlib.sha256(json.dumps(card, sort_keys=True).encode("utf-8", "surrogatepass"))
+            for name, told in sorted(named.items()):
+                start, end = told["data_offsets"]
+                sha.update(json.dumps([name, _TYPES.get(told["dtype"]), told["shape"]]).encode())
+                file.seek(8 + size + start)
+                sha.update(file.read(end - start))
+    _check_digest(path, card, digest, sha.hexdigest())
+    card.pop(_FORMAT, None)
+    return card, {name: tuple(told["shape"]) for name, told in named.items()}
+
+
+def _check_kind(path: str | os.PathLike[str], card: Mapping[str, Any], kind: str) -> None:
+    if card.get("kind") != kind:
+        raise ArtefactError(f"{path}: is a {card.get('kind')!r}, and a {kind!r} is needed")
+
+
+def _check_digest(
+    path: str | os.PathLike[str], card: Mapping[str, Any], digest: str | None, of_ours: str
+) -> None:
     if digest != of_ours and (digest is not None or _FORMAT in card):
         raise ArtefactError(
             f"{path}: damaged, or edited after it was saved: its card and weights do not match its digest: "
             "take an unchanged copy, or make it again"
         )
-    card.pop(_FORMAT, None)
-    _check_numbers(f"{path}: damaged", tensors, "take another copy, or train it again")
-    return tensors, card
 
 
 def check(path: str | os.PathLike[str], card: Mapping[str, Any], schema: type[Card]) -> None:
@@ -212,8 +255,10 @@ def is_verified(path: str | os.PathLike[str]) -> bool:
         return _DIGEST in _card(path, _text(path, metadata))
 
 
-def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
+def _digest(text: str, tensors: "Mapping[str, Tensor]") -> str:
     """The SHA-256 of the text of a card, and of the names, types, shapes and bytes of tensors."""
+    import torch
+
     sha = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
     for name, tensor in sorted(tensors.items()):
         sha.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
@@ -221,14 +266,16 @@ def _digest(text: str, tensors: Mapping[str, Tensor]) -> str:
     return sha.hexdigest()
 
 
-def _check_numbers(what: str, tensors: Mapping[str, Tensor], cure: str) -> None:
+def _check_numbers(what: str, tensors: "Mapping[str, Tensor]", cure: str) -> None:
     """Raise ArtefactError for tensors of other types than networks have, and for NaN and infinities."""
+    import torch
+
     for name, tensor in tensors.items():
-        if tensor.dtype not in (*_FLOATS, *_OTHERS):
+        if str(tensor.dtype) not in _TYPES.values():
             raise ArtefactError(f"{what}: {name} is of {tensor.dtype}, which no network here uses")
         # A sum is quicker, and finite only where all are; that of large float64 may not be.
         if (
-            tensor.dtype in _FLOATS
+            str(tensor.dtype) in _FLOATS.values()
             and not tensor.sum(dtype=torch.float64).isfinite()
             and not tensor.isfinite().all()
         ):
@@ -262,8 +309,8 @@ def _brief(text: str, most: int = 300) -> str:
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[dict[str, str], Any]]:
-    """The metadata of a file, and a function that reads its tensors."""
+def _opened(path: str | os.PathLike[str], framework: str = "np") -> Iterator[tuple[dict[str, str], Any]]:
+    """The metadata of a file, and a function that reads its tensors; of PyTorch, for which name it "pt"."""
     try:
         with Path(path).open("rb") as file:
             header = int.from_bytes(file.read(8), "little")
@@ -272,7 +319,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[dict[str, str], Any]
                     f"{path}: damaged, or not by sfumato: a header of {header:,} bytes, and at most "
                     f"{MOST_HEADER:,} are read"
                 )
-        with safe_open(path, framework="pt") as opened:
+        with safe_open(path, framework=framework) as opened:
             yield (
                 opened.metadata() or {},
                 lambda: {name: opened.get_tensor(name) for name in opened.keys()},  # noqa: SIM118

@@ -4,6 +4,7 @@ import json
 import logging
 import secrets
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 _FIELDS = "sfumato_fields"  # an attribute of a record of ours
+_ID = 16  # bytes of the id of a request
 
 
 class LogFormat(StrEnum):
@@ -20,6 +22,28 @@ class LogFormat(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+class _Ids:
+    """Ids of requests: 32 hexadecimal digits of the operating system's entropy, drawn many at a time.
+
+    To ask the system for each would let another thread run meanwhile, and make the request wait for it.
+    State: those that were drawn and not given.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._drawn = b""
+
+    def __call__(self) -> str:
+        with self._lock:
+            if not self._drawn:
+                self._drawn = secrets.token_bytes(256 * _ID)
+            given, self._drawn = self._drawn[:_ID], self._drawn[_ID:]
+        return given.hex()
+
+
+_IDS = _Ids()
 
 
 @dataclass
@@ -31,7 +55,7 @@ class Noted:
         facts: what its route tells, such as the digest of the model; nothing that was sent.
     """
 
-    id: str = field(default_factory=lambda: secrets.token_hex(16))
+    id: str = field(default_factory=_IDS)
     facts: dict[str, str] = field(default_factory=dict)
 
 

@@ -19,6 +19,7 @@ from commands import SCRIPT, Command
 
 import sfumato
 from sfumato import data, images
+from sfumato.cli import main
 from sfumato.study import grid
 
 SECONDS = 120  # a process that needs longer hangs
@@ -525,3 +526,20 @@ def ctrl_c_is_not_ignored() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+# Without PyTorch
+
+
+def test_without_pytorch_a_command_that_needs_it_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def needs_it(**_: object) -> None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr("sfumato.cli.app.app", needs_it)
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().err == (
+        "sfumato: this needs PyTorch, which is not installed: install sfumato with its extra torch\n"
+    )

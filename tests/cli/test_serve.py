@@ -42,7 +42,7 @@ def artefact(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def by_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "fastest", lambda served: served)
+    monkeypatch.setattr(models, "fastest", models.load)
 
 
 def test_it_says_what_it_runs_and_where(command: Command, artefact: Path, monkeypatch: pytest.MonkeyPatch):
@@ -146,7 +146,7 @@ def test_it_answers_until_it_is_stopped_and_logs_json_without_a_label(artefact: 
         store.create_tenant("museum")
         _, secret = store.create_key("museum", role="write", name="camera")
     program = (
-        "import sys; from sfumato.serve import models; models.fastest = lambda served: served; "
+        "import sys; from sfumato.serve import models; models.fastest = models.load; "
         "from sfumato.cli import main; sys.argv = ['sfumato', *sys.argv[1:]]; main()"
     )
     with subprocess.Popen(

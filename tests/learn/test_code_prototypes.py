@@ -5,6 +5,7 @@ from fractions import Fraction
 from math import comb
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -22,7 +23,8 @@ from sfumato.learn.code_prototypes import (
     left_of_bits,
     measured_spread,
 )
-from sfumato.learn.prototypes import Refusal, episode_accuracies, nearest, prototype_logits
+from sfumato.learn.prototypes import episode_accuracies, nearest, prototype_logits
+from sfumato.learn.refusal import Refusal
 from sfumato.networks.code import untrained_code_network
 from sfumato.protect.code import Code
 
@@ -44,9 +46,15 @@ def posterior(
     made: CodePrototypes, means: list[float], weights: list[float], examples: list[int]
 ) -> list[float]:
     """Of one number a class."""
-    column = torch.tensor(means, dtype=torch.float64)[:, None]
-    found, _ = made.posterior(column, torch.tensor(weights, dtype=torch.float64), torch.tensor(examples))
+    found, _ = made.posterior(np.array(means)[:, None], np.array(weights), np.array(examples))
     return found[:, 0].tolist()
+
+
+def of_tensors(
+    made: CodePrototypes, means: torch.Tensor, weights: torch.Tensor, examples: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    found, shots = made.posterior(means.numpy(), weights.numpy(), examples.numpy())
+    return torch.from_numpy(found), torch.from_numpy(shots)
 
 
 def by_clean_counts(ones: int, examples: int, flip: Fraction) -> Fraction:
@@ -140,7 +148,7 @@ def test_of_numbers_it_is_the_posterior_mean_of_normal_ones(noise: float):
     weight = made.weight(Code("c", norm=1, noise=noise))
     counts = torch.tensor([1, 5, 20])
     means = torch.tensor([[0.3, -0.5], [-0.4, 0.2], [0.1, 0.3]], dtype=torch.float64)
-    found, _ = made.posterior(means, counts * weight, counts)
+    found, _ = of_tensors(made, means, counts * weight, counts)
     centre = means.mean(0)
     for mean, count, row in zip(means, counts.tolist(), found, strict=True):
         precision = count / (0.02 + noise)
@@ -152,7 +160,7 @@ def test_of_numbers_it_is_the_posterior_mean_of_normal_ones(noise: float):
 def test_without_noise_and_with_as_many_examples_prototypes_are_the_means(size: dict[str, int | None]):
     made = CodePrototypes(**size, dimension=6, spread=Spread(0.3, 0.7))
     means, counts = torch.randn(4, 6, generator=draws()), torch.full((4,), 5)
-    found, shots = made.posterior(means, counts * made.weight(Code("c")), counts)
+    found, shots = of_tensors(made, means, counts * made.weight(Code("c")), counts)
     assert found.equal(means)
     assert shots.tolist() == [5] * 4
     places = torch.arange(40).view(1, 4, 10)
@@ -184,7 +192,7 @@ def named_rightly(made: CodePrototypes, code: Code, *, plain: bool) -> torch.Ten
         means = torch.stack([x[4:].mean(0) for x in embedded])
         if not plain:
             examples = torch.tensor(counts)
-            means, _ = made.posterior(means, examples * made.weight(code), examples)
+            means, _ = of_tensors(made, means, examples * made.weight(code), examples)
         queries = torch.cat([x[:4] for x in embedded])
         guesses = nearest(prototype_logits(queries, means), draw).view(3, 4)
         hits += (guesses == torch.arange(3)[:, None]).float().mean(1)
@@ -227,8 +235,8 @@ def test_the_strongest_noise_has_a_weight_and_a_finite_prototype():
     weight = made.weight(code)
     assert weight > 0
     means = torch.tensor([[1e30] * 16, [0.5] * 16])
-    found, shots = made.posterior(
-        means, torch.tensor([weight, 1.0], dtype=torch.float64), torch.tensor([1, 1])
+    found, shots = of_tensors(
+        made, means, torch.tensor([weight, 1.0], dtype=torch.float64), torch.tensor([1, 1])
     )
     assert found.isfinite().all()
     assert not shots.isnan().any()
@@ -256,7 +264,7 @@ def test_codes_that_tell_all_or_nothing_of_their_classes_have_finite_prototypes(
 ):
     spread = measured_spread(codes, torch.arange(8) // 2, bits=bits)
     made = CodePrototypes(1 if bits else None, 1, spread)
-    found, _ = made.posterior(torch.tensor([[2.0], [-1.0]]), torch.tensor([0.5, 9.0]), torch.tensor([1, 9]))
+    found, _ = of_tensors(made, torch.tensor([[2.0], [-1.0]]), torch.tensor([0.5, 9.0]), torch.tensor([1, 9]))
     assert found.isfinite().all()
 
 

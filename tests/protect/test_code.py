@@ -15,16 +15,10 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.networks.code import untrained_code_network
 from sfumato.protect import parse
-from sfumato.protect.code import (
-    BitsRelease,
-    Code,
-    bits_of,
-    load_encoder,
-    unpack,
-    words_of,
-)
+from sfumato.protect.code import Code, bits_of, load_encoder, words_of
 from sfumato.protect.naming import named
 from sfumato.protect.pixelize import Pixelize
+from sfumato.protect.vectors import BitsRelease, unpack_bits
 
 SHAPE = (3, 16, 16)
 
@@ -75,7 +69,7 @@ def test_twelve_bits_travel_in_two_bytes_and_come_back(bits: str):
     assert isinstance(release, BitsRelease)
     packets = release.packed()
     assert [len(packet) for packet in packets] == [2] * 5 == [release.bytes_per_image] * 5
-    assert unpack(packets, spec=release.spec, bits=12).values.equal(release.values)
+    assert unpack_bits(packets, spec=release.spec, bits=12).values.equal(release.values)
     assert release.vectors().unique().tolist() == [-1, 1]
 
 
@@ -237,7 +231,7 @@ def test_images_of_another_size_are_refused(bits: str):
 )
 def test_foreign_packets_are_refused(packets: list[bytes], message: str):
     with pytest.raises(DataError, match=message):
-        unpack(packets, spec="code", bits=12)
+        unpack_bits(packets, spec="code", bits=12)
 
 
 def test_an_artefact_of_another_kind_or_of_both_sizes_is_refused(tmp_path: Path, bits: str):

@@ -19,17 +19,9 @@ from sfumato.errors import ArtefactError, BudgetExceededError, DataError, SpecEr
 from sfumato.images import digest
 from sfumato.protect import feature as features
 from sfumato.protect import parse
-from sfumato.protect.feature import (
-    GRID,
-    Feature,
-    FeatureRelease,
-    clipped_noisy,
-    load_extractor,
-    noisy,
-    unpack,
-    untrained_sides,
-)
+from sfumato.protect.feature import Feature, load_extractor, noisy, untrained_sides
 from sfumato.protect.release import made_of
+from sfumato.protect.vectors import GRID, FeatureRelease, clipped_noisy, unpack_numbers
 
 SHAPE = (3, 18, 20)
 COVARIANCE = torch.tensor([[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.5]])
@@ -75,7 +67,7 @@ def test_a_few_numbers_leave_the_device(artefact: str):
     assert release.bytes_per_image == 12  # of an image of 1,080 bytes
     packets = release.packed()
     assert [len(packet) for packet in packets] == [12] * 5
-    back = unpack(packets, spec=release.spec, dimension=3)
+    back = unpack_numbers(packets, spec=release.spec, dimension=3)
     assert torch.equal(back.values, release.values)
     assert back.spec == release.spec == f"feature:artefact={artefact},noise=0.5"
 
@@ -313,8 +305,8 @@ def test_images_of_another_size_are_refused(artefact: str):
 
 def test_packets_of_another_length_are_refused():
     with pytest.raises(DataError, match="a packet of 11 bytes is not a feature of 3 numbers, which has 12"):
-        unpack([b"x" * 12, b"x" * 11], spec="feature", dimension=3)
-    assert unpack([], spec="feature", dimension=3).values.shape == (0, 3)
+        unpack_numbers([b"x" * 12, b"x" * 11], spec="feature", dimension=3)
+    assert unpack_numbers([], spec="feature", dimension=3).values.shape == (0, 3)
 
 
 # Its spec

@@ -201,12 +201,13 @@ def test_an_image_is_of_the_class_whose_prototype_is_nearest(site: Site, served:
     site.enrol(place, "bowl", 2, 3)
     embed = served[0]
     vectors = embed.run(embed.prepare(released(0, 2, 3, 7), embed.demands[0]))
-    means = torch.stack([vectors[0], vectors[1:3].mean(0)])
-    squared = (vectors[3] - means).square().sum(1)
+    means = np.stack([vectors[0], vectors[1:3].mean(0)])
+    squared = np.square(vectors[3] - means).sum(1)
+    shares = np.exp(-squared) / np.exp(-squared).sum()
     found = {one["label"]: one for one in site.classify(place, 7)[0]["guesses"]}
     for number, label in enumerate(("amphora", "bowl")):
-        assert found[label]["distance"] == pytest.approx(squared[number].item(), rel=1e-4)
-        assert found[label]["probability"] == pytest.approx((-squared).softmax(0)[number].item(), abs=1e-4)
+        assert found[label]["distance"] == pytest.approx(squared[number], rel=1e-4)
+        assert found[label]["probability"] == pytest.approx(shares[number], abs=1e-4)
 
 
 def test_every_image_of_a_release_is_answered_in_order(site: Site):
@@ -658,7 +659,7 @@ def test_a_full_queue_asks_to_come_again(site: Site, enrolled: str, monkeypatch:
     def full(self: Engine, *_: Any) -> None:
         raise BusyError("512 images wait already: send this again later", seconds=2.5)
 
-    monkeypatch.setattr(Engine, "submit", full)
+    monkeypatch.setattr(Engine, "embed", full)
     reply = site.ask("POST", f"{enrolled}/classify", content=body(0), headers=RELEASE)
     check_problem(reply, 503, "512 images wait already: send this again later")
     assert reply.headers["retry-after"] == "3"

@@ -170,7 +170,7 @@ def test_an_encoder_of_ones_own_is_served_as_python_computes_it(store: Store, tm
     card |= {"precision": "float32", "shape": [3, SIDE, SIDE]}
     model = few_shot.untrained(3, config, [parse("none")], card=card)
     model.save(tmp_path / "own.safetensors")
-    cloud = Cloud(store, [models.fastest(models.load(tmp_path / "own.safetensors"))], tmp_path)
+    cloud = Cloud(store, [models.fastest(tmp_path / "own.safetensors")], tmp_path)
     photos = cloud.photos(0, 1, 2)
     device = cloud.client("none")
     for label, photo in zip(("anna", "ben"), photos, strict=False):
@@ -852,13 +852,13 @@ def test_a_service_says_of_its_models_what_is_proved_of_who_a_release_shows(code
 
 def distance_of_the_same(code: Code, bits: int) -> float:
     """The squared distance of a noisy code from the prototype that is of itself alone."""
-    made, one = CodePrototypes(bits, bits), torch.ones(1)
-    unbiased = made.embed(torch.ones(1, bits), code)
+    made, one = CodePrototypes(bits, bits), np.ones(1)
+    unbiased = made.embed(np.ones((1, bits)), code)
     others = -unbiased  # a prototype of another class
     (prototype, _), _ = made.posterior(
-        torch.cat([unbiased, others]), one.repeat(2) * made.weight(code), one.repeat(2)
+        np.concatenate([unbiased, others]), one.repeat(2) * made.weight(code), one.repeat(2)
     )
-    return (unbiased - prototype).square().sum().item()
+    return float(np.square(unbiased - prototype).sum())
 
 
 @pytest.mark.parametrize("noise", ["", ",flip=0.1", ",epsilon=8"])

@@ -37,6 +37,7 @@ from sfumato.networks.code import untrained_code_network
 from sfumato.networks.embedding import Embedding
 from sfumato.networks.pretrained import on_card
 from sfumato.protect import parse
+from sfumato.protect.code import load_encoder
 from sfumato.protect.feature import load_extractor
 from sfumato.protect.mask import load_masker
 from sfumato.serve import models
@@ -114,7 +115,7 @@ def code_kind() -> Kind:
     }
     made = untrained_code_network("conv4", (1, 16, 16), dimension=4)
     tensors = {f"network.{name}": each for name, each in made.state_dict().items()}
-    return Kind("code", tensors, card, (models.load,))
+    return Kind("code", tensors, card, (lambda path: load_encoder(str(path)), models.load))
 
 
 def pretrained_kind() -> Kind:
@@ -307,7 +308,7 @@ def test_a_key_that_is_missing_or_of_another_type_is_named(name: str, tmp_path: 
 def test_weights_that_do_not_fit_the_card_are_named(name: str, tmp_path: Path):
     kind = KINDS[name]()
     path = tmp_path / "stranger.safetensors"
-    first = next(iter(kind.tensors))
+    first, last = next(iter(kind.tensors)), next(reversed(kind.tensors))
     for tensors in (
         {},
         {k: v for k, v in kind.tensors.items() if k != first},
@@ -316,6 +317,8 @@ def test_weights_that_do_not_fit_the_card_are_named(name: str, tmp_path: Path):
     ):
         artefacts.save(path, tensors, kind.card)
         for read in kind.readers:
+            if read is models.load and name in ("feature", "code") and last in tensors:
+                continue  # a server computes nothing of them: it looks at how many numbers they make
             with pytest.raises(ArtefactError, match=r"stranger\.safetensors: damaged: .*fit"):
                 read(path)
 

@@ -1,13 +1,14 @@
 """Requests that come together are one forward pass, and none of them notices."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 from sfumato.errors import BusyError, ConfigError
 from sfumato.serve.engine import Engine
@@ -25,12 +26,12 @@ class Double:
         self.model = self.named("double")
 
     def named(self, name: str) -> Served:
-        def prepare(*_: Any) -> Tensor:
+        def prepare(*_: Any) -> np.ndarray:
             raise NotImplementedError
 
         return Served(name, "few-shot", (), (1, 1, 1), 1, None, prepare, self.run)
 
-    def run(self, inputs: Tensor) -> Tensor:
+    def run(self, inputs: np.ndarray) -> np.ndarray:
         self.started.set()
         assert self.gate.wait(10)
         self.batches.append(len(inputs))
@@ -61,8 +62,8 @@ def begin(double: Double) -> Iterator[Begin]:
         engine.close()
 
 
-def rows(*numbers: float) -> Tensor:
-    return torch.tensor(numbers)[:, None]
+def rows(*numbers: float) -> np.ndarray:
+    return np.array(numbers, np.float32)[:, None]
 
 
 def hold(engine: Engine, double: Double) -> None:
@@ -74,7 +75,7 @@ def hold(engine: Engine, double: Double) -> None:
 
 def test_what_was_submitted_comes_back_computed(begin: Begin, double: Double):
     found = begin().submit(double.model, rows(1, 2, 3)).result(10)
-    assert torch.equal(found, rows(2, 4, 6))
+    assert np.array_equal(found, rows(2, 4, 6))
 
 
 def test_requests_that_wait_together_are_one_batch_and_each_gets_its_own(begin: Begin, double: Double):
@@ -84,7 +85,7 @@ def test_requests_that_wait_together_are_one_batch_and_each_gets_its_own(begin: 
     assert engine.waiting == 10
     double.gate.set()
     for number, future in enumerate(futures):
-        assert torch.equal(future.result(10), rows(2 * number, 2 * number))
+        assert np.array_equal(future.result(10), rows(2 * number, 2 * number))
     assert double.batches == [1, 10]
 
 
@@ -112,7 +113,7 @@ def test_a_job_waits_for_company_no_longer_than_the_window(begin: Begin, double:
 
 def test_a_full_batch_does_not_wait(begin: Begin, double: Double):
     engine = begin(window=1.0, most_batch=2)
-    assert not engine.submit(double.model, rows(1, 2)).result(0.9).isnan().any()
+    assert np.array_equal(engine.submit(double.model, rows(1, 2)).result(0.9), rows(2, 4))
 
 
 def test_models_are_never_mixed(begin: Begin, double: Double):
@@ -133,7 +134,7 @@ def test_a_full_queue_refuses_and_goes_on_when_there_is_room(begin: Begin, doubl
         engine.submit(double.model, rows(4, 5))
     assert raised.value.seconds > 0
     double.gate.set()
-    assert torch.equal(kept.result(10), rows(2, 4, 6))
+    assert np.array_equal(kept.result(10), rows(2, 4, 6))
     assert engine.submit(double.model, rows(*range(9))).result(10).shape == (9, 1)
 
 
@@ -155,7 +156,7 @@ def test_what_was_accepted_is_done_while_closing_and_nothing_more_is_accepted(be
 def test_a_failure_is_told_to_those_whose_batch_it_was_and_the_next_are_done(begin: Begin, double: Double):
     engine = begin()
 
-    def fails(inputs: Tensor) -> Tensor:
+    def fails(inputs: np.ndarray) -> np.ndarray:
         raise RuntimeError("broken")
 
     broken = Served("broken", "few-shot", (), (1, 1, 1), 1, None, double.model.prepare, fails)
@@ -182,6 +183,42 @@ def test_forward_passes_are_reported(double: Double):
     engine.close()
     assert [images for images, _ in seen] == [2]
     assert seen[0][1] > 0
+
+
+def test_requests_of_an_event_loop_are_answered_by_one_wake_of_it(begin: Begin, double: Double):
+    engine = begin(window=0.2)
+
+    async def several() -> tuple[list[np.ndarray], int]:
+        loop, wakes = asyncio.get_running_loop(), []
+        real = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *what: wakes.append(what) or real(*what)  # type: ignore[method-assign]
+        found = await asyncio.gather(*(engine.embed(double.model, rows(number)) for number in range(4)))
+        return found, len(wakes)
+
+    found, wakes = asyncio.run(several())
+    assert [each.item() for each in found] == [0, 2, 4, 6]
+    assert (wakes, double.batches) == (1, [4])
+
+
+def test_an_error_of_a_model_reaches_the_request_of_an_event_loop_and_one_that_left_is_not_computed(
+    begin: Begin, double: Double
+):
+    engine = begin(window=0.05)
+
+    async def one_leaves() -> np.ndarray:
+        gone = asyncio.create_task(engine.embed(double.model, rows(1, 1)))
+        kept = asyncio.create_task(engine.embed(double.model, rows(2)))
+        await asyncio.sleep(0)
+        gone.cancel()
+        return await kept
+
+    def fails(inputs: np.ndarray) -> np.ndarray:
+        raise ValueError("no such layer")
+
+    assert asyncio.run(one_leaves()).item() == 4
+    assert double.batches == [1]
+    with pytest.raises(ValueError, match="no such layer"):
+        asyncio.run(engine.embed(replace(double.model, run=fails), rows(1)))
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ import threading
 
 import numpy as np
 import pytest
-import torch
 
 from sfumato.learn.code_prototypes import CodePrototypes, Spread
-from sfumato.learn.prototypes import Refusal
+from sfumato.learn.refusal import Refusal
 from sfumato.serve import gallery
 from sfumato.serve.gallery import Galleries, Together
 from sfumato.serve.store import Example, Key, NotFoundError, Store, search
@@ -33,7 +32,7 @@ def enrol(store: Store, key: Key, place: str, label: str, values: list[float]) -
 
 
 def ask(galleries: Galleries, place: str, *values: float, refusal: Refusal | None = None, top: int = 5):
-    queries = torch.tensor([[value, 0.0] for value in values])
+    queries = np.array([[value, 0.0] for value in values], np.float32)
     return galleries.answer("museum", place, queries, top=top, refusal=refusal)
 
 
@@ -179,7 +178,7 @@ def coded(sqlite_url: str):
 
 
 def firsts(store: Store, place: str, queries: list[list[float]], top: int = 1) -> list[str]:
-    answers = Galleries(store).answer("museum", place, torch.tensor(queries), top=top, refusal=None)
+    answers = Galleries(store).answer("museum", place, np.array(queries, np.float32), top=top, refusal=None)
     return [answer.guesses[0].label for answer in answers]
 
 
@@ -211,7 +210,7 @@ def test_a_nearer_class_is_named_before_all_that_tie_behind_it(coded):
     far = [[1.0] * 7 + [-1.0]]
     place = classifier("near", {"a": far, "b": far, "near": [[1.0] * 8], "c": far})
     answers = [
-        Galleries(store).answer("museum", place, torch.ones(1, 8), top=top, refusal=None)[0].guesses
+        Galleries(store).answer("museum", place, np.ones((1, 8)), top=top, refusal=None)[0].guesses
         for top in (1, 2, 4)
     ]
     assert [[guess.distance for guess in guesses] for guesses in answers] == [[0], [0, 4], [0, 4, 4, 4]]
@@ -266,22 +265,22 @@ def unequal(sqlite_url: str):
 
 def test_prototypes_of_noisy_codes_are_posterior_means(unequal):
     store, place = unequal
-    query = torch.tensor([[1.0, 1, 1, -1]]) / HALF  # as many bits from both
+    query = np.array([[1.0, 1, 1, -1]], np.float32) / HALF  # as many bits from both
     plain = Galleries(store).answer("museum", place, query, top=2, refusal=None)[0].guesses
     fair = Galleries(store).answer("museum", place, query, top=2, refusal=None, codes=FLIPPED)[0].guesses
-    means = torch.tensor([[1.0, 1, 1, 1], [1, 1, -1, -1]]) / HALF
-    weights, counts = torch.tensor([0.25, 2.25]), torch.tensor([1, 9])
-    expected = (query - FLIPPED.posterior(means, weights, counts)[0]).square().sum(1)
+    means = np.array([[1.0, 1, 1, 1], [1, 1, -1, -1]]) / HALF
+    weights, counts = np.array([0.25, 2.25]), np.array([1, 9])
+    expected = np.square(query - FLIPPED.posterior(means, weights, counts)[0]).sum(1)
     assert {guess.label: guess.distance for guess in fair} == {
-        "few": pytest.approx(expected[0].item(), rel=1e-5),
-        "many": pytest.approx(expected[1].item(), rel=1e-5),
+        "few": pytest.approx(expected[0], rel=1e-5),
+        "many": pytest.approx(expected[1], rel=1e-5),
     }
     assert [guess.distance for guess in plain] == [16.0, 16.0]
 
 
 def test_noisy_codes_are_refused_by_their_distance_whatever_the_shots(unequal):
     store, place = unequal
-    queries = torch.tensor([[1.0, 1, 1, 1], [-1, -1, 1, 1]]) / HALF
+    queries = np.array([[1.0, 1, 1, 1], [-1, -1, 1, 1]], np.float32) / HALF
     ask_codes = Galleries(store).answer
     near, far = (
         answer.guesses[0].distance
@@ -296,7 +295,7 @@ def test_a_gallery_that_the_store_searches_refuses_no_codes(unequal, monkeypatch
     store, place = unequal
     monkeypatch.setattr(gallery, "_MOST_BYTES", 30)  # a prototype of two numbers has 36
     answers = Galleries(store).answer(
-        "museum", place, torch.ones(1, 4), top=1, refusal=Refusal(0.0, 0.95, 0.5), codes=FLIPPED
+        "museum", place, np.ones((1, 4)), top=1, refusal=Refusal(0.0, 0.95, 0.5), codes=FLIPPED
     )
     assert answers[0].none_of_these is None
 
@@ -309,7 +308,7 @@ def test_questions_of_other_noise_are_not_refused_by_the_same_threshold(unequal)
 
     async def all_of_them() -> list[list[ImageAnswer]]:
         asked = [
-            together.answer("museum", place, torch.ones(1, 4), top=1, refusal=refusal, codes=FLIPPED)
+            together.answer("museum", place, np.ones((1, 4)), top=1, refusal=refusal, codes=FLIPPED)
             for refusal in refusals
         ]
         return await asyncio.gather(*asked)
@@ -327,7 +326,7 @@ def put(together: Together, place: str, *asked: tuple[float, int]) -> list[list[
     async def all_of_them() -> list[list[ImageAnswer]]:
         return await asyncio.gather(
             *(
-                together.answer("museum", place, torch.tensor([[value, 0.0]]), top=top, refusal=None)
+                together.answer("museum", place, np.array([[value, 0.0]], np.float32), top=top, refusal=None)
                 for value, top in asked
             )
         )
@@ -386,7 +385,7 @@ def test_a_question_is_answered_by_what_was_enrolled_before_it_came_however_busy
     monkeypatch.setattr(store, "prototypes", slow)
 
     def question(value: float):
-        return together.answer("museum", place, torch.tensor([[value, 0.0]]), top=1, refusal=None)
+        return together.answer("museum", place, np.array([[value, 0.0]], np.float32), top=1, refusal=None)
 
     async def second_while_the_first_is_answered() -> list[ImageAnswer]:
         first = asyncio.create_task(question(9.0))
@@ -408,7 +407,7 @@ def test_an_error_reaches_all_who_asked_and_the_next_are_answered(kept, monkeypa
     store.delete_classifier("museum", gone, by=key)
 
     async def twice() -> list[object]:
-        asked = [together.answer("museum", gone, torch.zeros(1, 2), top=1, refusal=None) for _ in range(3)]
+        asked = [together.answer("museum", gone, np.zeros((1, 2)), top=1, refusal=None) for _ in range(3)]
         return await asyncio.gather(*asked, return_exceptions=True)
 
     assert [type(each) for each in asyncio.run(twice())] == [NotFoundError] * 3
@@ -421,7 +420,7 @@ def test_who_stopped_waiting_holds_up_nobody(kept):
 
     async def one_leaves() -> list[ImageAnswer]:
         asked = [
-            asyncio.create_task(together.answer("museum", place, torch.zeros(1, 2), top=1, refusal=None))
+            asyncio.create_task(together.answer("museum", place, np.zeros((1, 2)), top=1, refusal=None))
             for _ in range(3)
         ]
         await asyncio.sleep(0)

@@ -3,6 +3,7 @@
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from cloud import encoder
@@ -17,12 +18,12 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig, MetaModel
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.private_feature import untrained as untrained_feature
-from sfumato.learn.prototypes import Refusal
+from sfumato.learn.refusal import Refusal
 from sfumato.protect import Release, expand, parse
-from sfumato.protect.code import BitsRelease, Code
-from sfumato.protect.feature import FeatureRelease
+from sfumato.protect.code import Code
 from sfumato.protect.parameters import artefact_digest
-from sfumato.serve import models
+from sfumato.protect.vectors import BitsRelease, FeatureRelease
+from sfumato.serve import exported, graphs, models, trained
 from sfumato.serve.models import Served
 
 CONFIG = FewShotConfig(denoiser_depth=3, denoiser_width=4, precision="float32")
@@ -65,7 +66,8 @@ def public(tmp_path_factory: pytest.TempPathFactory) -> str:
 def embeddings(served: Served, images: torch.Tensor, which: int = 0) -> torch.Tensor:
     demand = served.demands[which]
     assert demand.protection is not None
-    return served.run(served.prepare(demand.protection.release(images, seeded_noise(0)), demand))
+    released = demand.protection.release(images, seeded_noise(0))
+    return torch.from_numpy(served.run(served.prepare(released, demand)))
 
 
 @pytest.mark.parametrize("spec", ["gaussian:sigma=40", "pixelize:cell=4", "dp-pix:cell=4,epsilon=1,3,9"])
@@ -94,15 +96,13 @@ def test_an_embedding_does_not_depend_on_who_else_is_in_the_batch(kind: str, tmp
 
 
 def test_both_ways_to_compute_give_the_same_embeddings(tmp_path: Path):
-    pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
     pytest.importorskip("onnxscript", reason="the exporter of ONNX is not installed")
     path = tmp_path / "m.safetensors"
     save_few_shot(path, "dp-pix:cell=4,epsilon=1,3")
     served = models.load(path)
-    example = models.example(served)[:3]
-    assert served.origin is not None
-    found = models._by_onnx(served.origin)(example[:2])
-    torch.testing.assert_close(found, served.run(example)[:2], rtol=1e-4, atol=1e-5)
+    again = exported.of_bytes(exported.bytes_of(served), path, "m")
+    inputs = models.example(served)[:3]
+    np.testing.assert_allclose(again.run(inputs), served.run(inputs), rtol=1e-4, atol=1e-5)
 
 
 def test_the_fastest_is_one_of_the_two_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -110,15 +110,16 @@ def test_the_fastest_is_one_of_the_two_and_is_named(tmp_path: Path, monkeypatch:
     save_few_shot(path, "pixelize:cell=4")
     served = models.load(path)
 
-    def slower(inputs: torch.Tensor) -> torch.Tensor:
-        return torch.stack([served.run(inputs) for _ in range(20)])[0]
+    def slower(inputs: np.ndarray) -> np.ndarray:
+        return np.stack([served.run(inputs) for _ in range(20)])[0]
 
-    monkeypatch.setattr(models, "_by_onnx", lambda origin: slower)
-    assert models.fastest(served).by == "PyTorch"
-    monkeypatch.setattr(models, "_by_onnx", lambda origin: served.run)
-    quick = replace(served, run=slower)
-    assert models.fastest(quick).by == "ONNX Runtime"
-    assert models.fastest(quick).run is served.run
+    assert graphs._is_faster(served, replace(served, run=slower))
+    assert not graphs._is_faster(replace(served, run=slower), served)
+    file = exported.bytes_of(served)
+    for graph, by in ((file, "ONNX Runtime"), (None, "PyTorch")):
+        monkeypatch.setattr(graphs, "faster", lambda *_, graph=graph: graph)
+        found = models.fastest(path)
+        assert (found.by, found.name, found.digest) == (by, "m", artefact_digest(str(path)))
 
 
 def test_a_card_tells_weights_refusal_and_artefacts(tmp_path: Path):
@@ -167,8 +168,8 @@ def test_a_feature_is_its_own_embedding(tmp_path: Path):
     (demand,) = served.demands
     assert (demand.spec, demand.made_of) == ("feature:artefact=f.safetensors", artefact_digest(str(path)))
     release = FeatureRelease(torch.randn(2, 5, generator=torch.Generator().manual_seed(0)), demand.spec)
-    assert torch.equal(served.run(served.prepare(release, demand)), release.values)
-    assert models.fastest(served) is served
+    assert np.array_equal(served.run(served.prepare(release, demand)), release.array)
+    assert models.fastest(path).by == served.by
 
 
 def code(values: torch.Tensor, spec: str) -> BitsRelease | FeatureRelease:
@@ -177,7 +178,7 @@ def code(values: torch.Tensor, spec: str) -> BitsRelease | FeatureRelease:
 
 def embedded(served: Served, values: torch.Tensor, noise: str = "") -> torch.Tensor:
     (demand,) = served.demands
-    return served.run(served.prepare(code(values, demand.spec + noise), demand))
+    return torch.from_numpy(served.run(served.prepare(code(values, demand.spec + noise), demand)))
 
 
 def test_a_code_is_its_own_embedding_bits_as_1_and_minus_1(tmp_path: Path):
@@ -189,7 +190,6 @@ def test_a_code_is_its_own_embedding_bits_as_1_and_minus_1(tmp_path: Path):
     assert demand.made_of == artefact_digest(str(path))
     values = torch.tensor([[True, False, True], [False, False, True]])
     assert embedded(served, values).tolist() == [[1, -1, 1], [-1, -1, 1]]
-    assert models.fastest(served) is served
 
 
 def test_a_code_of_numbers_is_its_own_embedding(tmp_path: Path):
@@ -264,7 +264,7 @@ def test_on_its_reference_images_a_frozen_network_computes_what_it_does_in_a_bat
 ):
     made = save_meta(tmp_path / "m.safetensors", network)
     images = to_float(pictures(500, 1, 16, 16))
-    frozen = models.frozen(made, images)
+    frozen = trained.frozen(made, images)
     features = []
     free = made.learner._network
     torch.nn.utils.vector_to_parameters(made.start, free.parameters())
@@ -284,7 +284,7 @@ def test_a_meta_model_needs_reference_images_of_its_size(tmp_path: Path, monkeyp
     write(tmp_path / "one" / "a" / "0.png", pictures(1, 1, 16, 16)[0])
     with pytest.raises(ConfigError, match="1 images have no statistics: name a few hundred"):
         models.load(path, reference=f"folder:{tmp_path}/one")
-    monkeypatch.setattr(models.data, "load", lambda source, size: small_faces)
+    monkeypatch.setattr(data, "load", lambda source, size: small_faces)
     with pytest.raises(ConfigError, match="images of 3x16x16 for a model of 1x16x16: name others"):
         models.load(path, reference="faces")
 
@@ -295,7 +295,7 @@ def test_servers_of_one_meta_model_have_the_same_statistics(tmp_path: Path, publ
     first, second = (models.load(path, reference=public) for _ in range(2))
     images = Release(pictures(2, 1, 16, 16), "none", (16, 16))
     found = [each.run(each.prepare(images, each.demands[0])) for each in (first, second)]
-    assert torch.equal(*found)
+    assert np.array_equal(*found)
 
 
 def test_other_artefacts_are_not_served(tmp_path: Path):

@@ -5,8 +5,8 @@ import inspect
 from collections.abc import Iterator
 
 import httpx
+import numpy as np
 import pytest
-import torch
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
 
@@ -25,7 +25,7 @@ def model() -> Served:
     demand = Demand("none", None, None)
     shape = (1, 2, 2)
     return Served(
-        "plain", "private feature", (demand,), shape, 4, None, lambda *_: torch.zeros(1, 4), torch.abs
+        "plain", "private feature", (demand,), shape, 4, None, lambda *_: np.zeros((1, 4), np.float32), np.abs
     )
 
 
@@ -45,7 +45,7 @@ def key(service: Service) -> Key:
 
 def test_a_route_is_a_function_of_a_key_and_a_service(service: Service, key: Key):
     vases = service.store.create_classifier("museum", name="vases", model="plain", by=key)
-    service.store.enrol("museum", vases.id, "cup", [Example("d", torch.ones(4).numpy())], by=key)
+    service.store.enrol("museum", vases.id, "cup", [Example("d", np.ones(4, np.float32))], by=key)
 
     async def answers():
         assert [each.name for each in await models.list_models(key, service)] == ["plain"]

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
-import torch
 from fastapi import FastAPI
 
 from sfumato.serve.app import create
@@ -21,7 +21,16 @@ def app(sqlite_url: str) -> Iterator[FastAPI]:
     """Of a model that computes nothing."""
     demand, shape = Demand("none", None, None), (1, 2, 2)
     model = Served(
-        *("plain", "private feature", (demand,), shape, 4, None, lambda *_: torch.zeros(1, 4), torch.abs)
+        *(
+            "plain",
+            "private feature",
+            (demand,),
+            shape,
+            4,
+            None,
+            lambda *_: np.zeros((1, 4), np.float32),
+            np.abs,
+        )
     )
     with Store(sqlite_url) as store:
         for tenant in ("museum", "zoo"):

@@ -11,12 +11,11 @@ from pictures import photographs, worst
 from sfumato import artefacts, images, wire
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.errors import DataError, SpecError
-from sfumato.learn.prototypes import Refusal
+from sfumato.learn.refusal import Refusal
 from sfumato.protect import Protection, Release, parse
-from sfumato.protect.code import BitsRelease
-from sfumato.protect.feature import FeatureRelease
 from sfumato.protect.mask import Mask, untrained_masker
 from sfumato.protect.recognition import first_image
+from sfumato.protect.vectors import BitsRelease, FeatureRelease
 from sfumato.serve.models import Demand, Served
 from sfumato.serve.tripwire import NotProtectedError, check, demand_of, read_png
 

@@ -13,8 +13,8 @@ from sfumato.errors import SpecError
 from sfumato.networks.code import untrained_code_network
 from sfumato.protect import Release, parse
 from sfumato.protect.answer import AnswerRelease
-from sfumato.protect.code import BitsRelease
 from sfumato.protect.release import KINDS
+from sfumato.protect.vectors import BitsRelease
 from sfumato.study.streams import Releases, Remembering
 
 NOISE = seeded_noise(0)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from sfumato.errors import DataError
 from sfumato.protect import Release
-from sfumato.protect.code import BitsRelease
-from sfumato.protect.feature import FeatureRelease
+from sfumato.protect.vectors import BitsRelease, FeatureRelease
 from sfumato.wire import AnyRelease, BitsHeader, ImageHeader, decode, digests, encode, header, portable
 
 DIGEST = "0123456789abcdef" * 4

@@ -24,6 +24,11 @@ def main() -> None:
     except SfumatoError as error:
         _trace()
         _fail(str(error))
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        _trace()
+        _fail("this needs PyTorch, which is not installed: install sfumato with its extra torch")
     except OSError as error:
         _trace()
         _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))

@@ -1,4 +1,4 @@
-"""`sfumato export`: one side of an artefact as an ONNX file."""
+"""`sfumato export`: one side of an artefact, or a model for a service, as an ONNX file."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfumato.cli.show import AsJson, print_json
-from sfumato.cli.sources import read
+from sfumato.cli.sources import read, read_size
+from sfumato.errors import ConfigError
 from sfumato.files import check_new
 
 if TYPE_CHECKING:
@@ -20,14 +21,21 @@ _SOURCE = "faces, glyphs, omniglot:DIR, folder:DIR or table:FILE"
 
 
 def export(
-    artefact: Annotated[Path, typer.Argument(help="A mask, a private feature or a code.")],
+    artefact: Annotated[
+        Path,
+        typer.Argument(help="A mask, a private feature, a code; or a few-shot or meta model, for a service."),
+    ],
     destination: Annotated[
         Path | None,
         typer.Argument(metavar="[DST]", help="The .onnx file to write (default: beside the artefact)."),
     ] = None,
     side: Annotated[
-        str, typer.Option(help="device; or cloud, the network that reads a private feature.")
-    ] = "device",
+        str | None,
+        typer.Option(
+            help="device, or cloud, the network that reads a private feature (default: device; of a few-shot "
+            "or meta model, cloud)."
+        ),
+    ] = None,
     check: Annotated[
         str | None, typer.Option(metavar="DATA", help=f"Check on the test split of {_SOURCE}.")
     ] = None,
@@ -38,16 +46,37 @@ def export(
         str | None,
         typer.Option(metavar="DATA", help="Data whose training split resembles what the device will see."),
     ] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="For a meta model: public images, as for `sfumato serve`.")
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(help="For a few-shot model whose card does not state it, such as 84x84.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Export a mask, a private feature or a code as ONNX, checked number by number against PyTorch.
+    """Export an artefact as ONNX, checked number by number against PyTorch.
+
+    A few-shot or meta model is exported for `sfumato serve`, which runs the file without PyTorch.
 
     A feature or a code is exported WITHOUT its noise: the program that runs the file adds it on the device.
     The file of a code computes the numbers whose signs are its bits. If the file would compute anything
     else than PyTorch does, it is not written; for --int8 the difference is printed. Without --check, it is
     checked on random images.
     """
+    from sfumato.artefacts import read_card
+
+    if read_card(artefact).get("kind") in ("few-shot", "meta"):
+        if side == "device" or int8 or calibrate is not None:
+            raise ConfigError(
+                f"{artefact}: a model for a service, which computes in float32: leave --side device, --int8 "
+                "and --calibrate out"
+            )
+        _for_service(artefact, destination, check, reference, size, force=force, as_json=as_json)
+        return
+    if reference is not None or size is not None:
+        raise ConfigError("--reference and --size are for few-shot and meta models: leave them out")
+    side = side or "device"
     from sfumato.edge import sides
     from sfumato.edge.export import export as export_side
 
@@ -82,6 +111,35 @@ def export(
         print(f"release: {exported.card['release']}")
     print(f"noise: {exported.card['noise']}")
     print(f"exported: {exported.path} ({exported.bytes:,} bytes, {exported.card['precision']})")
+
+
+def _for_service(
+    artefact: Path,
+    destination: Path | None,
+    check: str | None,
+    reference: str | None,
+    size: str | None,
+    *,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Export a model that `sfumato serve` runs without PyTorch."""
+    from sfumato.serve import exported, models
+
+    # The name without its suffix is the model's for clients: it stays that of the artefact.
+    destination = destination or artefact.with_suffix(models.EXPORTED)
+    check_new(destination, force=force)
+    served = models.load(artefact, reference=reference, size=read_size(size))
+    images = _noise(served.shape) if check is None else _images(check, "test", served.shape)
+    written = exported.export(served, destination, check=images)
+    if as_json:
+        print_json({**asdict(written), "path": str(written.path)})
+        return
+    of = "noise, drawn here: name data with --check" if check is None else f"{check}, test split"
+    print(f"checked on {written.images} images of {of}")
+    print(f"largest difference of an embedding from PyTorch: {written.difference:.2g} of its numbers")
+    print(f"exported: {written.path} ({written.bytes:,} bytes)")
+    print(f"serve it: sfumato serve {written.path}")
 
 
 def _noise(shape: tuple[int, int, int]) -> "Tensor":

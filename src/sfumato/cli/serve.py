@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfumato.cli.show import VOLUME
+from sfumato.cli.sources import read_size
 from sfumato.logs import LogFormat
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ def serve(
         list[str],
         typer.Argument(
             metavar="ARTEFACT...",
-            help="Few-shot, meta or private-feature models, or codes. NAME=ARTEFACT gives a model its name "
-            "for clients.",
+            help="Few-shot, meta or private-feature models, or codes; or what `sfumato export` wrote of a "
+            "few-shot or meta model (.onnx). NAME=ARTEFACT gives a model its name for clients.",
         ),
     ],
     store: Annotated[
@@ -103,8 +104,6 @@ def serve(
     import logging
 
     from sfumato import logs, telemetry
-    from sfumato.artefacts import is_verified
-    from sfumato.errors import ConfigError
     from sfumato.listening import address_of, listen
     from sfumato.serve import app as service
     from sfumato.serve import models
@@ -114,12 +113,7 @@ def serve(
     told = log and not VOLUME.quiet
     logging.getLogger("sfumato.serve").setLevel(logging.INFO if told else logging.WARNING)
     traces = telemetry.begin()
-    height_width = None
-    if size is not None:
-        sides = size.split("x")
-        if len(sides) != 2 or not all(side.isdecimal() and int(side) > 0 for side in sides):
-            raise ConfigError(f"--size {size}: write height and width, such as 84x84")
-        height_width = (int(sides[0]), int(sides[1]))
+    sides = read_size(size)
     config = service.ServiceConfig(
         allow_origins=tuple(allow_origin or ()),
         metrics_key=metrics_key,
@@ -133,14 +127,13 @@ def serve(
     loaded = []
     for each in artefacts:
         name, _, path = each.rpartition("=") if not Path(each).exists() else (None, "", each)
-        model = models.load(path, name=name or None, reference=reference, size=height_width)
-        if not is_verified(path):
+        model = models.fastest(path, name=name or None, reference=reference, size=sides)
+        if not models.is_verified(path):
             print(
                 f"{path}: weights not verified: an earlier version saved it, without a digest; load it and "
                 "save it again to give it one"
             )
-        loaded.append(models.fastest(model))
-        model = loaded[-1]
+        loaded.append(model)
         specs = ", ".join(demand.spec for demand in model.demands)
         shape = "x".join(map(str, model.shape))
         print(f"model: {model.name} ({model.kind}, {shape}, by {model.by}; takes {specs})")

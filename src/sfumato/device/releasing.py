@@ -22,10 +22,12 @@ from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
 from sfumato.protect.region import RegionRelease
 from sfumato.protect.release import Protection, Release, made_of
+from sfumato.protect.vectors import BitsRelease, FeatureRelease
 
 if TYPE_CHECKING:
-    from sfumato.protect.code import BitsRelease, Code
-    from sfumato.protect.feature import FeatureRelease
+    from sfumato.protect.code import Code
+
+_ARRAYS = (Release, FeatureRelease, BitsRelease)  # which hold their values as an array
 
 
 def release(
@@ -138,16 +140,16 @@ def averaged_release(
 
 def _values(released: Any) -> np.ndarray:
     """What a release of any kind holds of each image, (N, ...)."""
-    return released.array if isinstance(released, Release) else np.asarray(released.values)
+    return released.array if isinstance(released, _ARRAYS) else np.asarray(released.values)
 
 
 def _with(released: Any, packets: Sequence[bytes]) -> Any:
     """A release of the same kind, of the values that stand in packets, one for each image."""
     like = _values(released)
     values = np.frombuffer(bytearray().join(packets), like.dtype).reshape(len(packets), *like.shape[1:])
-    if isinstance(released, Release):
+    if isinstance(released, _ARRAYS):
         return replace(released, array=values)
-    import torch  # here: who releases pixels has no need of it
+    import torch  # here: who releases pixels, numbers or bits has no need of it
 
     return replace(released, values=torch.from_numpy(values))
 

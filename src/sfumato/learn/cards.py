@@ -17,6 +17,7 @@ from torch import nn
 from sfumato import artefacts
 from sfumato.data.labelled import LabelledImages
 from sfumato.errors import ArtefactError
+from sfumato.learn.refusal import Share
 from sfumato.networks.weights import no_larger_than, take_weights
 from sfumato.precision import resolve
 from sfumato.protect import Protection, parse
@@ -34,7 +35,6 @@ def _is_spec(text: str) -> str:
 Spec = Annotated[str, Field(max_length=4096), AfterValidator(_is_spec)]
 Names = Annotated[list[artefacts.Name], Field(min_length=1)]
 Count = Annotated[int, Field(ge=0, le=1 << 53)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Precision = Literal["float32", "bfloat16"]
 
 

@@ -37,7 +37,8 @@ from sfumato.networks.classifiers import ENCODERS, check_network
 from sfumato.networks.code import CodeNetwork, untrained_code_network
 from sfumato.networks.pretrained import PretrainedEncoder, on_card
 from sfumato.networks.weights import initial_weights
-from sfumato.protect.code import KIND, MOST_BITS, Code, CodeCard, check_noise, signs
+from sfumato.protect.code import KIND, Code, CodeCard, check_noise, signs
+from sfumato.protect.vectors import MOST_BITS
 
 _CHECKPOINT = "code checkpoint"
 _HIDDEN = 128  # units of an adversary

@@ -21,22 +21,30 @@ A query is compared with posterior means by its squared distance, as with any pr
 each class names no more rightly under noise, and half a point more without (benchmarks/code_prototypes.py).
 
 Noisy examples that an earlier version enrolled have a weight of 1, and count as if they had no noise.
+
+Prototypes are made of arrays, without PyTorch: a service that compares codes has none.
 """
 
 import math
 import os
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
-import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from torch import Tensor
 
 from sfumato import artefacts
-from sfumato.learn.prototypes import Estimate, Refusal, RefusalCard, refusal
-from sfumato.protect.code import KIND, Code, CodeCard
+from sfumato.errors import ArtefactError
+from sfumato.learn.refusal import Refusal, RefusalCard
+from sfumato.protect.code import KIND, Code, Lengths
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sfumato.learn.prototypes import Estimate
+
+_Numbers = TypeVar("_Numbers", "Tensor", np.ndarray)
 
 _LEAST_WEIGHT = 1e-30
 _LEAST_SPREAD = 1e-6
@@ -61,7 +69,7 @@ class Spread:
 BITS = Spread(1 / 3, 2 / 3)  # stated, for bits of artefacts that do not tell; as `faces` have
 
 
-def measured_spread(codes: Tensor, classes: Tensor, *, bits: bool) -> Spread:
+def measured_spread(codes: "Tensor", classes: "Tensor", *, bits: bool) -> Spread:
     """The spread of clean codes, by the analysis of variance of one factor.
 
     Args:
@@ -69,6 +77,8 @@ def measured_spread(codes: Tensor, classes: Tensor, *, bits: bool) -> Spread:
         classes: (n,) int64 of each, of some of which there are two or more.
         bits: they are 1 or -1.
     """
+    import torch
+
     places = classes.unique(return_inverse=True)[1]
     counts = places.bincount().to(codes.dtype)
     means = torch.zeros(len(counts), codes.shape[1]).index_add(0, places, codes) / counts[:, None]
@@ -99,7 +109,9 @@ class _Known(BaseModel):
     noise: float | None
 
 
-class _Card(CodeCard):
+class _Card(artefacts.Card):
+    config: Lengths
+    shape: artefacts.ImageShape
     prototypes: _Known | None = None
 
     @model_validator(mode="after")
@@ -128,7 +140,7 @@ class CodePrototypes:
     refusal: Refusal | None = None
     noise: tuple[float | None, float | None, float | None] = (None, None, None)
 
-    def embed(self, codes: Tensor, code: Code) -> Tensor:
+    def embed(self, codes: _Numbers, code: Code) -> _Numbers:
         """(N, D) codes as they travelled, bits as 1 and -1 -> (N, D) unbiased: of the mean of clean ones."""
         # Clipped numbers have noise with a mean of 0.
         return codes if self.bits is None else codes / left_of_bits(code, self.dimension)
@@ -152,7 +164,9 @@ class CodePrototypes:
             return None
         return self.refusal
 
-    def posterior(self, means: Tensor, weights: Tensor, examples: Tensor) -> tuple[Tensor, Tensor]:
+    def posterior(
+        self, means: np.ndarray, weights: np.ndarray, examples: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Prototypes of classes, and how many shots each is for a Refusal.
 
         Where no example has noise and all classes have as many, means are as good, and come back as they are.
@@ -166,8 +180,8 @@ class CodePrototypes:
             (..., N, D) as the means, and (N,) float64: the number of examples, with those that the prior is
             worth where it has a part; infinite of noisy bits.
         """
-        counts = examples.double()
-        shares = (weights.double() / counts).clamp(max=1)
+        counts = examples.astype(np.float64)
+        shares = np.minimum(weights / counts, 1)
         spread = self.spread or (BITS if self.bits is not None else None)
         if spread is None or ((shares > 1 - 1e-9).all() and (counts == counts[0]).all()):
             return means, counts
@@ -176,37 +190,54 @@ class CodePrototypes:
         if self.bits is not None:
             # The noise of a query is most of its distance, and bounded. Without regard to shots one threshold
             # accepts 94 to 97% from 1 to 20 shots, and by K + k 86 to 100% (drawn faces, flips of 0.1, 0.25).
-            shots = torch.where(shares < 1, math.inf, counts + prior)
-            return _posterior_bits(means, counts, shares.sqrt(), spread.between), shots
-        centre = means.mean(-2, keepdim=True)
-        kept = (counts / (counts + prior)).to(means.dtype)[:, None]
+            shots = np.where(shares < 1, math.inf, counts + prior)
+            return _posterior_bits(means, counts, np.sqrt(shares), spread.between), shots
+        centre = means.mean(-2, keepdims=True)
+        kept = (counts / (counts + prior)).astype(means.dtype)[:, None]
         return centre + kept * (means - centre), counts + prior
 
-    def of_episodes(self, shot: int, code: Code, *, way: int) -> tuple[Estimate, float]:
+    def of_episodes(self, shot: int, code: Code, *, way: int) -> "tuple[Estimate, float]":
         """What makes prototypes of means of `shot` examples a class, and how many shots each is."""
-        examples = torch.full((way,), shot)
+        import torch
+
+        examples = np.full(way, shot)
         weights = examples * self.weight(code)
-        shots = self.posterior(torch.zeros(way, self.dimension), weights, examples)[1][0].item()
-        return lambda means: self.posterior(means, weights, examples)[0], shots
+        shots = self.posterior(np.zeros((way, self.dimension)), weights, examples)[1][0].item()
+
+        def estimate(means: "Tensor") -> "Tensor":
+            return torch.from_numpy(self.posterior(means.numpy(), weights, examples)[0])
+
+        return estimate, shots
 
 
 def load(path: str | os.PathLike[str]) -> CodePrototypes:
-    """Of an artefact that sfumato.learn.code wrote; an earlier version tells neither spread nor refusal.
+    """See `read`; the prototypes alone."""
+    return read(path)[0]
+
+
+def read(path: str | os.PathLike[str]) -> tuple[CodePrototypes, tuple[int, int, int]]:
+    """Of an artefact that sfumato.learn.code wrote, and (C, H, W) of its images; the encoder is not made.
+
+    An earlier version tells neither spread nor refusal.
 
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
     """
-    _, card = artefacts.load(path, kind=KIND, schema=_Card)
-    config, known = card["config"], card.get("prototypes")
+    card, shapes = artefacts.load_card(path, kind=KIND, schema=_Card)
+    channels, height, width = card["shape"]
+    shape, config, known = (channels, height, width), card["config"], card.get("prototypes")
     bits, dimension = config.get("bits"), config.get("bits") or config.get("numbers")
+    if shapes.get("network.project.weight", (0,))[0] != dimension:
+        raise ArtefactError(f"{path}: damaged: its weights do not fit codes of {dimension} bits or numbers")
     if known is None:
-        return CodePrototypes(bits, dimension)
+        return CodePrototypes(bits, dimension), shape
     noise = (known["flip"], known["norm"], known["noise"])
-    return CodePrototypes(bits, dimension, Spread(**known["spread"]), Refusal(**known["refusal"]), noise)
+    spread, refusal = Spread(**known["spread"]), Refusal(**known["refusal"])
+    return CodePrototypes(bits, dimension, spread, refusal, noise), shape
 
 
 def calibrated(
-    clean: Tensor, noisy: Tensor, classes: Tensor, places: Tensor, *, shot: int, code: Code
+    clean: "Tensor", noisy: "Tensor", classes: "Tensor", places: "Tensor", *, shot: int, code: Code
 ) -> dict[str, Any]:
     """What a card tells of prototypes, measured on episodes of validation images: see CodePrototypes.
 
@@ -217,6 +248,8 @@ def calibrated(
         places, shot: see prototypes.episode_accuracies.
         code: flip, norm and noise of training, and bits or numbers.
     """
+    from sfumato.learn.prototypes import refusal
+
     spread = measured_spread(clean, classes, bits=code.bits is not None)
     made = CodePrototypes(code.bits, clean.shape[1], spread)
     estimate, shots = made.of_episodes(shot, code, way=places.shape[1])
@@ -244,27 +277,28 @@ def left_of_bits(code: Code, bits: int) -> float:
     return 1.0
 
 
-def _posterior_bits(means: Tensor, counts: Tensor, left: Tensor, between: float) -> Tensor:
+def _posterior_bits(means: np.ndarray, counts: np.ndarray, left: np.ndarray, between: float) -> np.ndarray:
     """(..., N, D) unbiased means of (N,) examples, of which (N,) is left -> (..., N, D) posterior means."""
-    counts = counts.clamp(max=_MOST_COUNTED)
+    counts = np.minimum(counts, _MOST_COUNTED)
     nodes, weights = _quadrature(min(_MOST_NODES, int(counts.max()) // 2 + 2), (1 / between - 1) / 2)
     # (N, M): q, at each node 2θ - 1; nodes next to 1 round to it.
-    chances = ((1 + left[:, None] * nodes) / 2).clamp(1e-15, 1 - 1e-15)
+    chances = ((1 + left[:, None] * nodes) / 2).clip(1e-15, 1 - 1e-15)
     # The ones among the examples; noise of several sizes leaves a fraction.
-    ones = (1 + left[:, None] * means.double()).clamp(0, 2) / 2 * counts[:, None]  # (..., N, D)
-    found = torch.empty(ones.shape, dtype=means.dtype)
-    size = max(1, _TOGETHER // (len(nodes) * ones[..., :1, :].numel()))
-    for rows in torch.arange(len(counts)).split(size):
-        yes, no = chances[rows].log()[:, None], (-chances[rows]).log1p()[:, None]  # (n, 1, M)
+    ones = (1 + left[:, None] * means.astype(np.float64)).clip(0, 2) / 2 * counts[:, None]  # (..., N, D)
+    found = np.empty(ones.shape, means.dtype)
+    size = max(1, _TOGETHER // (len(nodes) * ones[..., :1, :].size))
+    for start in range(0, len(counts), size):
+        rows = slice(start, start + size)
+        yes, no = np.log(chances[rows])[:, None], np.log1p(-chances[rows])[:, None]  # (n, 1, M)
         s = ones[..., rows, :, None]
         likelihoods = s * yes + (counts[rows, None, None] - s) * no  # (..., n, D, M)
-        likelihoods = (likelihoods - likelihoods.amax(-1, keepdim=True)).exp_()
-        found[..., rows, :] = ((likelihoods @ (weights * nodes)) / (likelihoods @ weights)).to(means.dtype)
+        likelihoods = np.exp(likelihoods - likelihoods.max(-1, keepdims=True))
+        found[..., rows, :] = (likelihoods @ (weights * nodes)) / (likelihoods @ weights)
     return found
 
 
 @lru_cache(maxsize=64)
-def _quadrature(count: int, a: float) -> tuple[Tensor, Tensor]:
+def _quadrature(count: int, a: float) -> tuple[np.ndarray, np.ndarray]:
     """(M,) nodes in (-1, 1) and their weights, for means over 2θ - 1 of θ from Beta(a, a).
 
     Source: Golub & Welsch 1969, of Jacobi polynomials with equal exponents a - 1.
@@ -274,4 +308,4 @@ def _quadrature(count: int, a: float) -> tuple[Tensor, Tensor]:
         squares = k * (k + 2 * a - 2) / ((2 * k + 2 * a - 2) ** 2 - 1)
     squares[:1] = 1 / (2 * a + 1)
     nodes, vectors = np.linalg.eigh(np.diag(np.sqrt(squares), -1))
-    return torch.from_numpy(nodes), torch.from_numpy(vectors[0] ** 2)
+    return nodes, vectors[0] ** 2

@@ -5,28 +5,20 @@ the task does not need does not reach its output; and what fits in few bits, or 
 numbers, proves how rarely anybody can name the person (METHODS, codes; sfumato.dp.naming).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from torch import Tensor
 
 from sfumato import artefacts
 from sfumato.dp import naming
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
-from sfumato.errors import ArtefactError, DataError, SpecError
+from sfumato.errors import ArtefactError, SpecError
 from sfumato.images import Images, as_tensor, to_float
-from sfumato.networks.classifiers import ENCODERS, check_network
-from sfumato.networks.code import CodeNetwork, untrained_code_network
-from sfumato.networks.pretrained import check_card
-from sfumato.networks.weights import no_larger_than, take_weights
-from sfumato.protect.feature import GRID, FeatureRelease, clipped_noisy, proved_of_clipped_noisy
 from sfumato.protect.parameters import (
     artefact_digest,
     canonical,
@@ -35,93 +27,70 @@ from sfumato.protect.parameters import (
     check_pixels,
     check_trained_on,
 )
+from sfumato.protect.vectors import (
+    GRID,
+    MOST_BITS,
+    BitsRelease,
+    FeatureRelease,
+    clipped_noisy,
+    proved_of_clipped_noisy,
+)
+
+# PyTorch comes with the encoder: a service compares codes without it.
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sfumato.networks.code import CodeNetwork
 
 KIND = "code"  # of the artefact
-MOST_BITS = 64
 MOST_WORD = 16  # bits of a word that one randomised response is over
 
 _MOST_NUMBERS = 1 << 12
 
 
-@dataclass(frozen=True)
-class BitsRelease:
-    """Codes of bits as they leave a device.
-
-    Attributes:
-        values: (N, b) bool.
-        spec: the protection that made them.
-    """
-
-    values: Tensor
-    spec: str
-
-    kind = "bits"
-
-    def rows(self, rows: list[int]) -> "BitsRelease":
-        """The release of some of the images."""
-        return replace(self, values=self.values[rows])
-
-    def vectors(self) -> Tensor:
-        """What travelled as numbers: (N, b) float32, 1 and -1."""
-        return 2 * self.values.float() - 1
-
-    @property
-    def bytes_per_image(self) -> int:
-        """How many bytes travel for one image."""
-        return -(-self.values.shape[1] // 8)
-
-    def packed(self) -> list[bytes]:
-        """What travels of each image: its bits, eight a byte, the first the highest, and 0s at the end."""
-        return [np.packbits(row).tobytes() for row in self.values.numpy()]
-
-
-def unpack(packets: Sequence[bytes], *, spec: str, bits: int) -> BitsRelease:
-    """The release that `BitsRelease.packed` made packets of.
-
-    Raises:
-        DataError: a packet of another length, or with bits beyond the last.
-    """
-    length = -(-bits // 8)
-    for packet in packets:
-        if len(packet) != length:
-            raise DataError(
-                f"a packet of {len(packet)} bytes is not a code of {bits} bits, which has {length}: pass the "
-                "number of bits that was released, and whole packets"
-            )
-    read = np.frombuffer(b"".join(packets), np.uint8).reshape(len(packets), length)
-    flags = np.unpackbits(read, axis=1).astype(bool)
-    if flags[:, bits:].any():
-        raise DataError(f"a code of {bits} bits has bits beyond the last: damaged")
-    return BitsRelease(torch.from_numpy(flags[:, :bits].copy()), spec)
-
-
-def signs(numbers: Tensor) -> Tensor:
+def signs(numbers: "Tensor") -> "Tensor":
     """(N, b) numbers -> (N, b) bool: which are above 0. An encoder gives 0 itself to hardly any image."""
     return numbers > 0
 
 
-def words_of(bits: Tensor) -> Tensor:
+def words_of(bits: "Tensor") -> "Tensor":
     """(N, b) bool, b at most 16 -> (N,) int64: the first bit is the highest."""
+    import torch
+
     return (bits.long() << torch.arange(bits.shape[1] - 1, -1, -1)).sum(1)
 
 
-def bits_of(words: Tensor, *, bits: int) -> Tensor:
+def bits_of(words: "Tensor", *, bits: int) -> "Tensor":
     """What `words_of` made words of: (N,) int64 -> (N, bits) bool."""
+    import torch
+
     return (words[:, None] >> torch.arange(bits - 1, -1, -1) & 1).bool()
 
 
-class _Settings(BaseModel):
+class Lengths(BaseModel):
+    """How long codes are, on the card of their encoder."""
+
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
-    encoder: str
-    side: Annotated[int, Field(ge=1, le=artefacts.MOST_SIDE)] | None = None
     bits: Annotated[int, Field(ge=1, le=MOST_BITS)] | None = None
     numbers: Annotated[int, Field(ge=1, le=_MOST_NUMBERS)] | None = None
 
     @model_validator(mode="after")
-    def _is_of_one_kind(self) -> "_Settings":
+    def _is_of_one_kind(self) -> "Lengths":
         if (self.bits is None) == (self.numbers is None):
             raise ValueError("either bits or numbers")
+        return self
+
+
+class _Settings(Lengths):
+    encoder: str
+    side: Annotated[int, Field(ge=1, le=artefacts.MOST_SIDE)] | None = None
+
+    @model_validator(mode="after")
+    def _has_an_encoder_that_is_known(self) -> "_Settings":
+        from sfumato.networks.classifiers import ENCODERS, check_network
+        from sfumato.networks.pretrained import check_card
+
         check_network(check_card(self.encoder), ENCODERS, what="encoder")
         return self
 
@@ -143,7 +112,7 @@ class Encoder:
         bits: b, of a code of bits; None for numbers.
     """
 
-    network: CodeNetwork
+    network: "CodeNetwork"
     shape: tuple[int, int, int]
     bits: int | None
 
@@ -159,6 +128,9 @@ def load_encoder(path: str) -> Encoder:
     Raises:
         ArtefactError: damaged, foreign, or of another kind.
     """
+    from sfumato.networks.code import untrained_code_network
+    from sfumato.networks.weights import no_larger_than, take_weights
+
     tensors, card = artefacts.load(path, kind=KIND, schema=CodeCard)
     config, (channels, height, width) = card["config"], card["shape"]
     prefix = "network."
@@ -261,7 +233,6 @@ class Code:
                 f"at most {MOST_WORD} bits: write flip=, which is for each bit"
             )
 
-    @torch.no_grad()
     def release(self, images: Images, noise: Noise) -> BitsRelease | FeatureRelease:
         """The codes of (N, C, H, W) uint8 images, with fresh noise for every image.
 
@@ -278,7 +249,6 @@ class Code:
         """
         return self.release_of(self.encode(images), noise)
 
-    @torch.no_grad()
     def average(self, images: Images, noise: Noise) -> BitsRelease | FeatureRelease:
         """ONE code, of the mean of what the encoder makes of (N, C, H, W) images: (1, b) or (1, d).
 
@@ -291,22 +261,24 @@ class Code:
         """
         return self.release_of(self.encode(images).mean(0, keepdim=True), noise)
 
-    @torch.no_grad()
-    def encode(self, images: Images) -> Tensor:
+    def encode(self, images: Images) -> "Tensor":
         """What the encoder makes of each image, (N, d); it stays on the device. Raises as `release` does."""
+        import torch
+
         self.check()
         encoder = self._encoder
         check_trained_on("code", self.artefact, "an encoder", images, encoder.shape)
-        rows = [encoder.network(to_float(image)) for image in as_tensor(images).split(1)]
+        with torch.no_grad():
+            rows = [encoder.network(to_float(image)) for image in as_tensor(images).split(1)]
         return torch.cat(rows) if rows else torch.empty(0, encoder.dimension)
 
-    def release_of(self, numbers: Tensor, noise: Noise) -> BitsRelease | FeatureRelease:
+    def release_of(self, numbers: "Tensor", noise: Noise) -> BitsRelease | FeatureRelease:
         """What leaves of the (N, d) numbers of `encode`: their signs or themselves, with noise."""
         if self._encoder.bits is not None:
-            return BitsRelease(self._answered(signs(numbers), noise), self.spec)
+            return BitsRelease(self._answered(signs(numbers), noise).numpy(), self.spec)
         if self.norm is not None and self.noise is not None:
             numbers = clipped_noisy(numbers, noise, norm=self.norm, variance=self.noise)
-        return FeatureRelease(numbers, self.spec)
+        return FeatureRelease(numbers.numpy(), self.spec)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
         """ε-DP of bits that may be lies, ρ-zCDP of clipped noisy numbers, between any two images; else None.
@@ -363,8 +335,10 @@ class Code:
         """None: any bits, and any numbers, may be a code. See Protection.suspicious."""
         return
 
-    def _answered(self, bits: Tensor, noise: Noise) -> Tensor:
+    def _answered(self, bits: "Tensor", noise: Noise) -> "Tensor":
         """Bits as they leave: as they are, each flipped by chance, or their word told with lies."""
+        import torch
+
         if self.flip is not None:
             flips = noise.flips(bits.shape, probability=Fraction(str(self.flip)))
             return bits ^ torch.from_numpy(flips)

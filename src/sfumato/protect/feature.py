@@ -6,13 +6,12 @@ sfumato.learn.private_feature, whose models have the device side that is in here
 A release is of its own kind: numbers are not an image, so that what takes images alone refuses these.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
@@ -20,7 +19,6 @@ from torch import Tensor, nn
 from sfumato import artefacts
 from sfumato.dp.guarantee import Guarantee
 from sfumato.dp.mechanisms import Noise
-from sfumato.dp.naming import discrete_mu
 from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.images import Images, as_tensor, to_float
 from sfumato.networks import TinyDarknet, cut
@@ -33,10 +31,9 @@ from sfumato.protect.parameters import (
     check_pixels,
     check_trained_on,
 )
+from sfumato.protect.vectors import FEATURE, FeatureRelease, clipped_noisy, proved_of_clipped_noisy
 
-KIND = "private feature"  # of the artefact
-
-GRID = 1024  # steps of a released number in a unit, where something is proved
+KIND = FEATURE  # of the artefact
 
 _FINE = 1 << 16  # steps of the noise in a standard deviation, where nothing is
 
@@ -91,51 +88,6 @@ def untrained_sides(card: Mapping[str, Any]) -> tuple[DeviceSide, nn.Module, tor
     return DeviceSide(extractor, between.numel(), dimension=config["dimension"]), analyser, between
 
 
-@dataclass(frozen=True)
-class FeatureRelease:
-    """Private features as they leave a device.
-
-    Attributes:
-        values: (N, d) float32.
-        spec: the protection that made them.
-    """
-
-    values: Tensor
-    spec: str
-
-    kind = "numbers"
-
-    def vectors(self) -> Tensor:
-        """What travelled as numbers: (N, d) float32."""
-        return self.values
-
-    def rows(self, rows: list[int]) -> "FeatureRelease":
-        """The release of some of the images."""
-        return replace(self, values=self.values[rows])
-
-    @property
-    def bytes_per_image(self) -> int:
-        """How many bytes travel for one image."""
-        return 4 * self.values.shape[1]
-
-    def packed(self) -> list[bytes]:
-        """What travels of each image: its numbers, little-endian."""
-        return [row.astype("<f4").tobytes() for row in self.values.numpy()]
-
-
-def unpack(packets: Sequence[bytes], *, spec: str, dimension: int) -> FeatureRelease:
-    """The release that `FeatureRelease.packed` made packets of. Raises DataError for other lengths."""
-    wrong = [len(packet) for packet in packets if len(packet) != 4 * dimension]
-    if wrong:
-        raise DataError(
-            f"a packet of {wrong[0]} bytes is not a feature of {dimension} numbers, which has "
-            f"{4 * dimension}: "
-            "pass the dimension that was released, and whole packets"
-        )
-    rows = [np.frombuffer(packet, "<f4").astype(np.float32) for packet in packets]
-    return FeatureRelease(torch.from_numpy(np.stack(rows)) if rows else torch.empty(0, dimension), spec)
-
-
 def noisy(features: Tensor, covariance: Tensor, noise: Noise, *, ratio: float) -> Tensor:
     """Add Gaussian noise of covariance r·C. (N, d) -> (N, d) float32.
 
@@ -161,53 +113,6 @@ def noisy(features: Tensor, covariance: Tensor, noise: Noise, *, ratio: float) -
     root = vectors * (ratio * values.clamp(min=0)).sqrt()  # root @ root.T is r·C
     drawn = torch.from_numpy(noise.discrete_gaussian(features.shape, variance=Fraction(_FINE**2)))
     return torch.as_tensor(features.double() + drawn.double() / _FINE @ root.T).float()
-
-
-def clipped_noisy(features: Tensor, noise: Noise, *, norm: float, variance: float) -> Tensor:
-    """Clip to an L2 norm, and add Gaussian noise of variance s to each number. (N, d) -> (N, d) float32.
-
-    Guarantees ρ-zCDP between any two features, with ρ = (2·norm)² / 2s (Canonne, Kamath & Steinke 2020,
-    Theorem 4): a clipped feature is rounded towards 0 to multiples of 1/GRID, which makes no norm larger, and
-    the noise is the discrete Gaussian on the same grid, exact in integers.
-
-    Args:
-        features: (N, d), finite.
-        noise: draws the numbers.
-        norm: above 0.
-        variance: s, above 0.
-
-    Raises:
-        DataError: features that are not finite, which have no norm to clip.
-    """
-    if not features.isfinite().all():
-        raise DataError("features that are not finite cannot be clipped: the extractor returned NaN")
-    exact = features.double()
-    # A hair below the norm: rounding in the product must not lead beyond it.
-    scale = (norm * (1 - 1e-9) / exact.norm(dim=1, keepdim=True)).clamp(max=1.0)
-    whole = (exact * scale * GRID).trunc().long()
-    drawn = noise.discrete_gaussian(whole.shape, variance=Fraction(str(variance)) * GRID**2)
-    return torch.as_tensor((whole + torch.from_numpy(drawn)).double() / GRID).float()
-
-
-def proved_of_clipped_noisy(*, norm: float, variance: float, pixels: int) -> Guarantee:
-    """What is proved of numbers that `clipped_noisy` made: ρ-zCDP, ρ = 2·norm² / variance, of any two images.
-
-    The middle of the ball is half as far from each image as two may be from each other, and noise around it
-    is the reference for `naming`.
-
-    Args:
-        norm, variance: of `clipped_noisy`.
-        pixels: how many may differ. The number does not depend on it.
-    """
-    rho = float(2 * Fraction(str(norm)) ** 2 / Fraction(str(variance)))
-    return Guarantee(
-        definition="concentrated",
-        value=rho,
-        pixels=pixels,
-        whole_image=rho,
-        source="discrete Gaussian: Canonne, Kamath & Steinke 2020, Thm. 4",
-        centre=discrete_mu(radius=norm, variance=variance, step=1 / GRID),
-    )
 
 
 @dataclass(frozen=True)
@@ -352,7 +257,7 @@ class Feature:
             values = numbers * (self.norm / numbers.norm(dim=1, keepdim=True)).clamp(max=1.0)
         else:
             values = clipped_noisy(numbers, noise, norm=self.norm, variance=self.noise)
-        return FeatureRelease(values, self.spec)
+        return FeatureRelease(values.numpy(), self.spec)
 
     def guarantee(self, shape: tuple[int, int, int], pixels: int | None = None) -> Guarantee | None:
         """See proved_of_clipped_noisy; None without `norm` or without noise.

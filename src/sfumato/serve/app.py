@@ -16,6 +16,7 @@ from sfumato.serve import bodies, description, problems
 from sfumato.serve.config import ServiceConfig
 from sfumato.serve.models import Served
 from sfumato.serve.routes import RESOURCES, health
+from sfumato.serve.routes.direct import Direct
 from sfumato.serve.service import Service, in_thread
 from sfumato.serve.store import Store
 from sfumato.serve.watch import Watched
@@ -74,6 +75,7 @@ def create(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = service
+    app.add_middleware(Direct)
     app.add_middleware(Watched, counted=service.metrics, traces=traces)
     if config.allow_origins:
         app.add_middleware(

@@ -2,11 +2,11 @@
 
 import asyncio
 import math
+from collections.abc import Awaitable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from sfumato import wire
 from sfumato.dp.mechanisms import seeded_noise
@@ -22,6 +22,7 @@ from sfumato.wire import labelled
 with needs_extra("the server", "serve"):
     from fastapi import Request
     from pydantic import BaseModel, ValidationError
+    from starlette.types import Message
 
 PNG = "image/png"
 
@@ -50,7 +51,7 @@ class Received:
     release: wire.AnyRelease
     demand: Demand
     made_of: str | None
-    inputs: Tensor
+    inputs: np.ndarray
     labels: list[str] | None = None
 
 
@@ -80,9 +81,10 @@ async def received(
         DataError: no release; NotProtectedError where the guard refuses it.
         BusyError: there is no room for it.
     """
-    if request.headers.get("content-encoding", "identity") != "identity":
+    headers = _headers(request)
+    if headers.get(b"content-encoding", b"identity") != b"identity":
         raise Problem(415, "a compressed body: send it as it is")
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
     if kind not in ((labelled.MEDIA_TYPE,) if with_labels else (wire.MEDIA_TYPE, PNG)):
         raise Problem(415, _NEEDED[with_labels])
     name = await service.model_name(tenant, classifier)
@@ -127,24 +129,33 @@ async def body(request: Request, share: Share, *, most: int, seconds: float) -> 
         seconds: within which all of it must have come.
     """
     too_long = Problem(413, f"a body of more than {most} bytes: send fewer images at once")
-    announced = request.headers.get("content-length", "0")
+    announced = _headers(request).get(b"content-length", b"0").decode("latin-1")
     if not announced.isdecimal() or len(announced) > 15 or int(announced) > most:
         raise too_long
     share.take(int(announced))
     data = bytearray()
+
+    def add(message: Message) -> bool:
+        """Whether there is more to come."""
+        if message["type"] == "http.disconnect":
+            raise Problem(400, "the connection ended within the body")
+        part = message.get("body", b"")
+        if len(data) + len(part) > most:
+            raise too_long
+        if share.bytes < len(data) + len(part):  # its length was not announced
+            share.take(len(data) + len(part) - share.bytes)
+        data.extend(part)
+        return bool(message.get("more_body", False))
+
     try:
-        async with asyncio.timeout(seconds) as share.coming:
-            more = True
-            while more:  # as request.stream does, in half the time
-                message = await request.receive()
-                if message["type"] == "http.disconnect":
-                    raise Problem(400, "the connection ended within the body")
-                part, more = message.get("body", b""), message.get("more_body", False)
-                if len(data) + len(part) > most:
-                    raise too_long
-                if share.bytes < len(data) + len(part):  # its length was not announced
-                    share.take(len(data) + len(part) - share.bytes)
-                data += part
+        first = _Begun(request.receive())
+        more = not first.ended or add(first.result)  # most bodies are there already: no clock is set for them
+        if more:
+            async with asyncio.timeout(seconds) as share.coming:
+                if not first.ended:
+                    more = add(await first)
+                while more:  # as request.stream does, in half the time
+                    more = add(await request.receive())
         return bytes(data)
     except TimeoutError:
         if share.lost:
@@ -153,6 +164,32 @@ async def body(request: Request, share: Share, *, most: int, seconds: float) -> 
     finally:
         share.coming = None
         data.clear()  # a refusal holds this frame until it is sent
+
+
+def _headers(request: Request) -> dict[bytes, bytes]:
+    """The headers of a request, of those of one name the first; starlette looks through all for each."""
+    return dict(reversed(request.scope["headers"]))
+
+
+class _Begun:
+    """What is run at once, up to where it waits, and to its end when it is awaited. State: how far it is."""
+
+    def __init__(self, awaitable: Awaitable[Message]) -> None:
+        self._steps = awaitable.__await__()
+        self.ended = False
+        self.result: Message = {}
+        try:
+            self._waits_for = next(self._steps)
+        except StopIteration as end:
+            self.ended, self.result = True, end.value
+
+    def __await__(self) -> Generator[Any, Any, Message]:
+        try:
+            yield self._waits_for
+        except BaseException:  # the request is over
+            self._steps.close()
+            raise
+        return (yield from self._steps)
 
 
 def _read(
@@ -169,8 +206,8 @@ def _read(
         head = wire.header(data)
         demand, made_of = tripwire.demand_of(model, head), head.made_of
         release = wire.decode(data, most_images=config.most_images, most_pixels=config.most_pixels)
-    if labels is not None and len(labels) != len(release.values):
-        raise DataError(f"{len(labels)} labels for {len(release.values)} images: send one for each")
+    if labels is not None and len(labels) != len(release.array):
+        raise DataError(f"{len(labels)} labels for {len(release.array)} images: send one for each")
     tripwire.check(release, demand)
     return Received(model, release, demand, made_of, model.prepare(release, demand), labels)
 
@@ -179,5 +216,5 @@ def warm(model: Served) -> None:
     """Do once what the first request of a model would wait for: the tables of the guard."""
     for demand in model.demands:
         if demand.protection is not None and demand.made_of is None and demand.protection.draws_noise:
-            image = torch.zeros(1, *model.shape, dtype=torch.uint8)
+            image = np.zeros((1, *model.shape), np.uint8)
             tripwire.check(demand.protection.release(image, seeded_noise(0)), demand)

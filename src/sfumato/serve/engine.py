@@ -1,28 +1,36 @@
 """One forward pass for the requests that come together: a bounded queue, and a thread that empties it."""
 
+import asyncio
+import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from sfumato.errors import BusyError, ConfigError
 from sfumato.serve.models import Served
 
+_Result = np.ndarray | Exception
+
 
 @dataclass(frozen=True)
 class _Job:
-    """What one request wants embedded; `count` images."""
+    """What one request wants embedded; `count` images.
+
+    `waits` is the request: where it is of an event loop, `loop`, that is woken once for all of a batch.
+    """
 
     model: Served
-    inputs: Tensor
+    inputs: np.ndarray
     count: int
+    waits: "Future[np.ndarray] | asyncio.Future[np.ndarray]"
+    loop: asyncio.AbstractEventLoop | None = None
     arrived: float = field(default_factory=time.monotonic)
-    future: Future[Tensor] = field(default_factory=Future)
 
 
 class Engine:
@@ -76,13 +84,24 @@ class Engine:
         """Whether jobs are accepted and done."""
         return self._thread.is_alive() and not self._closed
 
-    def submit(self, model: Served, inputs: Tensor) -> Future[Tensor]:
+    def submit(self, model: Served, inputs: np.ndarray) -> Future[np.ndarray]:
         """Embed what `model.prepare` gave: (N, ...) -> (N, D), some time later.
 
         Raises:
             BusyError: the queue is full, or the server is closing.
         """
-        job = _Job(model, inputs, len(inputs))
+        future: Future[np.ndarray] = Future()
+        self._accept(_Job(model, inputs, len(inputs), future))
+        return future
+
+    async def embed(self, model: Served, inputs: np.ndarray) -> np.ndarray:
+        """As submit, within an event loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[np.ndarray] = loop.create_future()
+        self._accept(_Job(model, inputs, len(inputs), future, loop))
+        return await future
+
+    def _accept(self, job: _Job) -> None:
         with self._changed:
             waiting = self._waiting
             if self._closed:
@@ -95,12 +114,11 @@ class Engine:
                 )
             self._jobs.append(job)
             self._waiting += job.count
-            if model is self._jobs[0].model:
+            if job.model is self._jobs[0].model:
                 self._company += job.count
             # In between the thread waits for company, and by the clock: to wake it would hold up others.
             if len(self._jobs) == 1 or self._company >= self._most_batch:
                 self._changed.notify()
-        return job.future
 
     def close(self) -> None:
         """Accept nothing more, do what was accepted, and stop."""
@@ -111,21 +129,27 @@ class Engine:
 
     def _work(self) -> None:
         while jobs := self._next():
-            model, counts = jobs[0].model, [job.count for job in jobs]
+            model = jobs[0].model
             start = time.perf_counter()
             try:
-                inputs = torch.cat([job.inputs for job in jobs])
-                embeddings = torch.cat([model.run(part) for part in inputs.split(self._most_batch)])
+                embeddings = self._embedded(model, [job.inputs for job in jobs])
             except Exception as error:  # whatever it is, it is those requests' alone, and the next are done
-                for job in jobs:
-                    job.future.set_exception(error)
+                _settle(jobs, [error] * len(jobs))
                 continue
             taken = time.perf_counter() - start
-            self._seconds_an_image += 0.1 * (taken / len(inputs) - self._seconds_an_image)
-            for job, part in zip(jobs, embeddings.split(counts), strict=True):
-                job.future.set_result(part)
+            self._seconds_an_image += 0.1 * (taken / len(embeddings) - self._seconds_an_image)
+            ends = itertools.accumulate(job.count for job in jobs)
+            _settle(jobs, [embeddings[end - job.count : end] for job, end in zip(jobs, ends, strict=True)])
             if self._observe is not None:
-                self._observe(len(inputs), taken)
+                self._observe(len(embeddings), taken)
+
+    def _embedded(self, model: Served, inputs: list[np.ndarray]) -> np.ndarray:
+        """By passes of no more images than a batch."""
+        rows = inputs[0] if len(inputs) == 1 else np.concatenate(inputs)
+        if len(rows) <= self._most_batch:
+            return model.run(rows)
+        parts = range(0, len(rows), self._most_batch)
+        return np.concatenate([model.run(rows[start : start + self._most_batch]) for start in parts])
 
     def _next(self) -> list[_Job]:
         """The jobs of the next forward pass, all for one model; none where the engine is closed."""
@@ -147,5 +171,35 @@ class Engine:
                 self._jobs.remove(job)
             self._waiting = sum(job.count for job in self._jobs)
             self._company = sum(job.count for job in self._jobs if job.model is self._jobs[0].model)
-        running = [job for job in chosen if job.future.set_running_or_notify_cancel()]
+        running = [job for job in chosen if _is_wanted(job)]
         return running or (self._next() if chosen else [])
+
+
+def _is_wanted(job: _Job) -> bool:
+    """Whether who asked still waits, as far as this thread can tell."""
+    if isinstance(job.waits, Future):
+        return job.waits.set_running_or_notify_cancel()
+    return not job.waits.cancelled()
+
+
+def _settle(jobs: Sequence[_Job], results: Sequence[_Result]) -> None:
+    """Give each job its result, and wake each event loop once."""
+    by_loop: dict[asyncio.AbstractEventLoop | None, list[tuple[_Job, _Result]]] = {}
+    for job, result in zip(jobs, results, strict=True):
+        by_loop.setdefault(job.loop, []).append((job, result))
+    for loop, pairs in by_loop.items():
+        if loop is None:
+            _give(pairs)
+            continue
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(_give, pairs)
+
+
+def _give(pairs: Sequence[tuple[_Job, _Result]]) -> None:
+    for job, result in pairs:
+        if job.waits.cancelled():  # who asked is gone
+            continue
+        if isinstance(result, Exception):
+            job.waits.set_exception(result)
+        else:
+            job.waits.set_result(result)

@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from sfumato.errors import needs_extra
 from sfumato.learn.code_prototypes import CodePrototypes
-from sfumato.learn.prototypes import Refusal, prototype_logits
+from sfumato.learn.refusal import Refusal
 from sfumato.serve.store import NotFoundError, Prototypes, Store
 from sfumato.wire.messages import GuessedClass, ImageAnswer
 
@@ -50,8 +48,8 @@ class _Gallery:
     """
 
     stored: Prototypes
-    vectors: Tensor
-    squares: Tensor
+    vectors: np.ndarray
+    squares: np.ndarray
     shots: Sequence[float]
     hashes: np.ndarray
 
@@ -66,22 +64,21 @@ class _Gallery:
             codes: how prototypes are made; None for means.
             before: the same classifier at another moment, some of whose labels may stand in their places.
         """
-        vectors = torch.from_numpy(stored.vectors)
+        vectors = stored.vectors
         shots: Sequence[float] = stored.examples
         if codes is not None and stored.labels:
-            weights, examples = torch.from_numpy(stored.weights), torch.tensor(stored.examples)
-            vectors, counted = codes.posterior(vectors, weights, examples)
+            vectors, counted = codes.posterior(vectors, stored.weights, np.array(stored.examples))
             shots = counted.tolist()
         labels, hashes = stored.labels, np.zeros(0, np.uint64)
         if before is not None and labels[: len(before.hashes)] == before.stored.labels:
             hashes = before.hashes
         hashes = np.concatenate([hashes, _hashes(labels[len(hashes) :])])
-        return cls(stored, vectors, vectors.square().sum(-1), shots, hashes)
+        return cls(stored, vectors, np.einsum("kd,kd->k", vectors, vectors), shots, hashes)
 
     @property
     def bytes(self) -> int:
         """What its numbers take."""
-        of_means = 0 if self.vectors.data_ptr() == self.stored.vectors.ctypes.data else self.vectors.nbytes
+        of_means = 0 if self.vectors is self.stored.vectors else self.vectors.nbytes
         return _bytes_of(*self.stored.vectors.shape) + of_means
 
 
@@ -106,7 +103,7 @@ class Galleries:
         self,
         tenant: str,
         classifier: str,
-        queries: Tensor,
+        queries: np.ndarray,
         *,
         top: int,
         refusal: Refusal | None,
@@ -135,12 +132,12 @@ class Galleries:
             return self._from_store(tenant, classifier, queries, top, of_store)
         if not gallery.stored.labels:
             return [_answer([], None)] * len(queries)
-        vectors = gallery.vectors
-        logits = prototype_logits(queries, vectors, squares=gallery.squares)
-        rows = _nearest(queries, gallery, logits, min(top, len(gallery.stored.labels)))
-        shares = logits.softmax(1).gather(1, rows)
-        # Not from the logits, whose large terms cancel.
-        squared = (queries[:, None] - vectors[rows]).square().sum(-1)
+        with np.errstate(over="ignore", invalid="ignore"):  # of numbers too large to compare
+            logits = _logits(queries, gallery)
+            rows, shares = _nearest(queries, gallery, logits, min(top, len(gallery.stored.labels)))
+            # Not from the logits, whose large terms cancel.
+            away = queries[:, None] - gallery.vectors[rows]
+            squared = np.einsum("qkd,qkd->qk", away, away)
         answers = []
         for nearest, *numbers in zip(rows.tolist(), shares.tolist(), squared.tolist(), strict=True):
             guesses = [
@@ -189,11 +186,11 @@ class Galleries:
         threading.Thread(target=self._store.index, args=key, daemon=True).start()
 
     def _from_store(
-        self, tenant: str, classifier: str, queries: Tensor, top: int, refusal: Refusal | None
+        self, tenant: str, classifier: str, queries: np.ndarray, top: int, refusal: Refusal | None
     ) -> list[ImageAnswer]:
         answers = []
-        found = self._store.nearest(tenant, classifier, queries.numpy(), count=max(top, _LOOKED_AT))
-        for query, neighbours in zip(queries.numpy(), found, strict=True):
+        found = self._store.nearest(tenant, classifier, queries, count=max(top, _LOOKED_AT))
+        for query, neighbours in zip(queries, found, strict=True):
             distances = np.array([neighbour.squared_euclidean for neighbour in neighbours])
             order = _order(query, _hashes([neighbour.label for neighbour in neighbours]), distances)
             near, distances = [neighbours[row] for row in order], distances[order]
@@ -212,22 +209,45 @@ class Galleries:
         return answers
 
 
-@np.errstate(over="ignore", invalid="ignore")  # infinite numbers are looked at again, too
-def _nearest(queries: Tensor, gallery: _Gallery, logits: Tensor, count: int) -> Tensor:
-    """The rows of the nearest prototypes: (Q, D) queries, (Q, K) logits -> (Q, count)."""
-    values, rows = (part.numpy() for part in logits.topk(min(count + 1, logits.shape[1])))
-    chosen, asked, scores, vectors = rows[:, :count], queries.numpy(), logits.numpy(), gallery.vectors.numpy()
+def _logits(queries: np.ndarray, gallery: _Gallery) -> np.ndarray:
+    """Minus the squared distances: (Q, D) queries -> (Q, K). Source: Snell et al. 2017, Eq. (2)."""
+    logits: np.ndarray = queries @ gallery.vectors.T
+    logits *= 2
+    logits -= np.einsum("qd,qd->q", queries, queries)[:, None]
+    logits -= gallery.squares
+    return logits
+
+
+def _nearest(
+    queries: np.ndarray, gallery: _Gallery, logits: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of the nearest prototypes, and their shares of the softmax over all: each (Q, count)."""
+    rows, values = _largest(logits, min(count + 1, logits.shape[1]))
+    chosen, vectors, each = rows[:, :count], gallery.vectors, np.arange(len(rows))[:, None]
     # What is nearly as far by the logits, whose terms may be infinite, is looked at again.
-    slack = _ROUNDING * (np.einsum("qd,qd->q", asked, asked) - values[:, -1])
+    slack = _ROUNDING * (np.einsum("qd,qd->q", queries, queries) - values[:, -1])
     clear = values[:, :-1] - values[:, 1:] > slack[:, None]
-    for number in (~clear.all(1)).nonzero()[0].tolist():
-        near = rows[number]
-        if not clear[number, -1]:  # others may tie with the last
-            near = (~(scores[number] < values[number, count - 1] - slack[number])).nonzero()[0]
-        away = vectors[near] - asked[number]
-        order = _order(asked[number], gallery.hashes[near], np.einsum("kd,kd->k", away, away))
-        chosen[number] = near[order[:count]]
-    return torch.from_numpy(chosen)
+    if not clear.all():
+        for number in (~clear.all(1)).nonzero()[0].tolist():
+            near = rows[number]
+            if not clear[number, -1]:  # others may tie with the last
+                near = (~(logits[number] < values[number, count - 1] - slack[number])).nonzero()[0]
+            away = vectors[near] - queries[number]
+            order = _order(queries[number], gallery.hashes[near], np.einsum("kd,kd->k", away, away))
+            chosen[number] = near[order[:count]]
+    powers = np.exp(logits - values[:, :1])
+    return chosen, powers[each, chosen] / powers.sum(1, keepdims=True)
+
+
+def _largest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The places of the largest of (Q, K) logits, the largest first, and these: (Q, count) each."""
+    each = np.arange(len(logits))[:, None]
+    if count < logits.shape[1]:
+        rows = np.argpartition(logits, -count, 1)[:, -count:]
+        rows = rows[each, np.argsort(-logits[each, rows], 1)]
+    else:
+        rows = np.argsort(-logits, 1)
+    return rows, logits[each, rows]
 
 
 def _order(query: np.ndarray, hashes: np.ndarray, squared: np.ndarray) -> np.ndarray:
@@ -273,7 +293,7 @@ def _answer(guesses: list[GuessedClass], none_of_these: bool | None) -> ImageAns
 class _Question:
     """What one request asks of a classifier."""
 
-    queries: Tensor  # (Q, D)
+    queries: np.ndarray  # (Q, D) float32
     top: int
     refusal: Refusal | None
     codes: CodePrototypes | None
@@ -297,7 +317,7 @@ class Together:
         self,
         tenant: str,
         classifier: str,
-        queries: Tensor,
+        queries: np.ndarray,
         *,
         top: int,
         refusal: Refusal | None,
@@ -333,7 +353,7 @@ class Together:
     async def _answer(self, key: tuple[str, str], questions: list[_Question]) -> None:
         top, first = max(question.top for question in questions), questions[0]
         try:
-            queries = torch.cat([question.queries for question in questions])
+            queries = np.concatenate([question.queries for question in questions])
             answers = await anyio.to_thread.run_sync(
                 lambda: self._galleries.answer(
                     *key, queries, top=top, refusal=first.refusal, codes=first.codes

@@ -1,15 +1,16 @@
-"""The network of a served artefact as a graph of ONNX, made by a process of its own.
+"""Whether a model runs faster as a graph of ONNX, found out by a process of its own.
 
-What exports is far larger than what runs: PyTorch's exporter brings some 170 MB into a process, which would
-stay in each server. So another process reads the artefact, exports it, and ends.
+What exports is far larger than what runs: PyTorch and its exporter bring some 400 MB into a process, which
+would stay in each server. So another process reads the artefact, exports it, measures, and ends.
 """
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,36 +20,30 @@ from sfumato.errors import ArtefactError, MissingExtraError
 if TYPE_CHECKING:
     from sfumato.serve.models import Served
 
-_COMMAND = "from sfumato.serve import graphs; graphs.export()"
-_EXTRA = ("onnx", "onnxscript", "onnxruntime")
+_COMMAND = "from sfumato.serve import graphs; graphs.measure()"
+_LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime")
+_RUNS = 5
 
 
-@dataclass(frozen=True)
-class Origin:
-    """What a served model was read from: the arguments of models.load, and the SHA-256 of the file."""
+def faster(path: str, reference: str | None, size: tuple[int, int] | None) -> bytes | None:
+    """A model as serve.exported writes it, where ONNX Runtime is faster here, now; None where PyTorch is.
 
-    path: str
-    reference: str | None
-    size: tuple[int, int] | None
-    digest: str
-
-
-def exported(origin: Origin) -> bytes:
-    """The graph: `images`, what Served.prepare gives, (N, ...) float32 -> `embeddings`, (N, D) float32.
+    Args:
+        path, reference, size: see models.load.
 
     Raises:
-        MissingExtraError: the extra `edge` is not installed.
-        ArtefactError: the other process failed, or the file has changed.
+        MissingExtraError: what exports is not installed.
+        ArtefactError: the other process failed.
     """
-    for library in _EXTRA:
+    for library in _LIBRARIES:
         if find_spec(library) is None:
             raise MissingExtraError(
-                f"ONNX Runtime needs {library}: run pip install 'sfumato[edge]'", name=library
+                f"exporting {path} needs {library}: run pip install 'sfumato[edge]'", name=library
             )
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "graph.onnx"
+        graph = Path(folder) / "model.onnx"
         done = subprocess.run(
-            [sys.executable, "-c", _COMMAND, json.dumps(asdict(origin)), str(path)],
+            [sys.executable, "-c", _COMMAND, json.dumps([path, reference, size]), str(graph)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -58,20 +53,33 @@ def exported(origin: Origin) -> bytes:
         )
         if done.returncode:
             last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-            raise ArtefactError(f"{origin.path}: its network cannot be exported: {last}")
-        return path.read_bytes()
+            raise ArtefactError(f"{path}: its network cannot be exported: {last}")
+        return graph.read_bytes() if graph.exists() else None
 
 
-def export() -> None:
-    """In that process: read an artefact, and write its graph to the file that the last argument names."""
-    from sfumato.edge.graphs import to_onnx
+def measure() -> None:
+    """In that process: read an artefact, and write its graph where that is faster."""
+    from sfumato.serve import exported, models
+
+    path, reference, size = json.loads(sys.argv[1])
+    served = models.load(path, name="model", reference=reference, size=None if size is None else tuple(size))
+    if exported.obstacle(served) is not None:
+        return
+    graph = exported.bytes_of(served)
+    if _is_faster(exported.of_bytes(graph, path, "model"), served):
+        Path(sys.argv[2]).write_bytes(graph)
+
+
+def _is_faster(one: "Served", other: "Served") -> bool:
+    """Whether one runs a batch in less time than another."""
     from sfumato.serve import models
 
-    told = json.loads(sys.argv[1])
-    size = None if told["size"] is None else (told["size"][0], told["size"][1])
-    served: Served = models.load(told["path"], name="model", reference=told["reference"], size=size)
-    if served.digest != told["digest"]:
-        raise ArtefactError(f"{told['path']}: it has changed since it was read: start the server again")
-    assert served.network is not None
-    graph = to_onnx(served.network, models.example(served), "images", ["embeddings"], any_batch=True)
-    Path(sys.argv[2]).write_bytes(graph.SerializeToString())
+    inputs = models.example(other)
+    times: tuple[list[float], list[float]] = ([], [])
+    for number in range(_RUNS + 1):
+        for served, taken in zip((one, other), times, strict=True):
+            start = time.perf_counter()
+            served.run(inputs)
+            if number:  # the first call does more
+                taken.append(time.perf_counter() - start)
+    return statistics.median(times[0]) < statistics.median(times[1])

@@ -6,14 +6,10 @@ import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from sfumato.dp.clipping import clip_rows, fresh_gaussian
-from sfumato.dp.clipping.noise import noised
 from sfumato.dp.guarantee import rounded_up
-from sfumato.dp.private_mean import sigma_for
-from sfumato.errors import ConfigError
+from sfumato.errors import ConfigError, needs_extra
 
 _LEAST_KEY = 16  # characters
 
@@ -56,11 +52,16 @@ class Hiding:
         """The deviation of the noise on each value."""
         return _sigma(self.clipping_norm, self.epsilon, self.delta)
 
-    def embeddings(self, embeddings: Tensor) -> Tensor:
+    def embeddings(self, embeddings: np.ndarray) -> np.ndarray:
         """(N, D) -> (N, D) float32, clipped and with noise of the operating system's entropy."""
-        clipped = clip_rows(embeddings, clipping_norm=self.clipping_norm)
-        hidden = [noised(row[None], self.sigma, fresh_gaussian) for row in clipped]
-        return torch.stack(hidden).float() if hidden else embeddings.float()
+        import torch
+
+        from sfumato.dp.clipping import clip_rows, fresh_gaussian
+        from sfumato.dp.clipping.noise import noised
+
+        clipped = clip_rows(torch.from_numpy(embeddings), clipping_norm=self.clipping_norm)
+        hidden = [noised(row[None], self.sigma, fresh_gaussian).numpy() for row in clipped]
+        return np.stack(hidden).astype(np.float32) if hidden else embeddings.astype(np.float32)
 
     def digest(self, digest: str) -> str:
         """Of a release, as it is stored: HMAC-SHA256 under the key, in hexadecimal."""
@@ -75,4 +76,6 @@ class Hiding:
 
 @lru_cache(maxsize=16)
 def _sigma(clipping_norm: float, epsilon: float, delta: float) -> float:
+    with needs_extra("noise on enrolled examples", "torch"):
+        from sfumato.dp.private_mean import sigma_for
     return sigma_for(1, clipping_norm=clipping_norm, epsilon=epsilon, delta=delta)

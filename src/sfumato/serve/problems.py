@@ -76,11 +76,13 @@ def first(errors: Sequence[Any]) -> str:
     return f"{where}: {errors[0]['msg']}"
 
 
-async def _of_problem(request: Request, problem: Problem) -> Response:
+async def of_problem(request: Request, problem: Problem) -> Response:
+    """What a problem is over HTTP."""
     return answer(problem.status, problem.detail, wait=problem.wait)
 
 
-async def _of_ours(request: Request, error: SfumatoError) -> Response:
+async def of_ours(request: Request, error: SfumatoError) -> Response:
+    """What an error of ours is over HTTP; bodies that were evidently not protected are counted."""
     if isinstance(error, NotProtectedError):
         request.app.state.service.metrics.not_protected()
     return of_error(error)
@@ -117,8 +119,8 @@ def _allowed(app: FastAPI, scope: Scope) -> set[str]:
 
 
 HANDLERS: dict[int | type[Exception], Any] = {
-    Problem: _of_problem,
-    SfumatoError: _of_ours,
+    Problem: of_problem,
+    SfumatoError: of_ours,
     RequestValidationError: _of_parameter,
     HTTPException: _of_address,
 }

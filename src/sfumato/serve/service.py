@@ -1,11 +1,10 @@
 """What the routes of one server share: its models, its store, and the parts that answer."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
-from torch import Tensor
+import numpy as np
 
 from sfumato import logs
 from sfumato.errors import ConfigError, needs_extra
@@ -79,11 +78,11 @@ class Service:
             self._model_names[tenant, classifier] = name
         return name
 
-    async def embed(self, model: Served, inputs: Tensor) -> Tensor:
+    async def embed(self, model: Served, inputs: np.ndarray) -> np.ndarray:
         """Embed what a model takes, together with what else waits: see Engine.submit."""
         if model.digest is not None:
             logs.tell(**{"model.digest": model.digest})
-        return await asyncio.wrap_future(self.engine.submit(model, inputs))
+        return await self.engine.embed(model, inputs)
 
 
 async def in_thread(function: Callable[..., _Result], *arguments: Any) -> _Result:

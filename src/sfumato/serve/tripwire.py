@@ -8,8 +8,10 @@ Nothing here refuses a release that is what its spec says, but for noise: there 
 most FALSE_ALARM to be refused, whatever it shows. studies/guard.py measures it.
 """
 
+import numpy as np
+
 from sfumato.errors import DataError
-from sfumato.images import read, stored_size
+from sfumato.images import read_array, stored_size
 from sfumato.protect import Protection
 from sfumato.protect.code import KIND as CODE
 from sfumato.protect.parameters import cell_in_pixels
@@ -98,12 +100,12 @@ def read_png(data: bytes, served: Served, demand: Demand) -> Release:
             f"a PNG of {size[0]}x{size[1]} pixels, and the model's images are {height}x{width}: resize "
             "before protecting"
         )
-    image = read(data, channels=channels)[None]
+    image = read_array(data, channels=channels)[None]
     if image.shape[2:] != (height, width):
         raise NotProtectedError("a PNG that is turned by its metadata: write it upright")
     cell = cell_in_pixels(protection, height, width)
-    release = Release(image[:, :, ::cell, ::cell].contiguous().numpy(), demand.spec, (height, width), cell)
-    if cell > 1 and not (release.images() == image).all():
+    release = Release(np.ascontiguousarray(image[:, :, ::cell, ::cell]), demand.spec, (height, width), cell)
+    if cell > 1 and not np.array_equal(release.pictures(), image):
         raise NotProtectedError(
             f"an image that is not constant in cells of {cell}x{cell} pixels is not a release "
             f"of {demand.spec}: "

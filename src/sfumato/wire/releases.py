@@ -19,10 +19,9 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from sfumato.errors import DataError
 from sfumato.files import portable
-from sfumato.protect import code, feature, release
-from sfumato.protect.code import MOST_BITS, BitsRelease
-from sfumato.protect.feature import FeatureRelease
+from sfumato.protect import release
 from sfumato.protect.release import Release
+from sfumato.protect.vectors import MOST_BITS, BitsRelease, FeatureRelease, unpack_bits, unpack_numbers
 
 MEDIA_TYPE = "application/vnd.sfumato.release"
 
@@ -106,7 +105,7 @@ def encode(sent: AnyRelease, *, made_of: str | None = None) -> bytes:
     Raises:
         DataError: no image.
     """
-    if not len(sent.values):
+    if not len(sent.array):
         raise DataError("a release of no image: release at least one")
     text = _header(sent, made_of).model_dump_json().encode()
     return b"".join([_PREFIX.pack(_MAGIC, _VERSION, len(text)), text, *sent.packed()])
@@ -117,7 +116,7 @@ def digests(sent: AnyRelease, *, made_of: str | None = None) -> list[str]:
 
     Two are equal where protection, size and every released value are.
     """
-    if not len(sent.values):
+    if not len(sent.array):
         return []
     alone = _header(sent.rows([0]), made_of).model_dump_json().encode()
     head = hashlib.sha256(_PREFIX.pack(_MAGIC, _VERSION, len(alone)) + alone)
@@ -159,11 +158,11 @@ def decode(data: bytes, *, most_images: int, most_pixels: int) -> AnyRelease:
         )
     if isinstance(head, BitsHeader):
         cut = _cut(packets, [-(-head.bits // 8)] * head.count)
-        return code.unpack(cut, spec=head.spec, bits=head.bits)
+        return unpack_bits(cut, spec=head.spec, bits=head.bits)
     if isinstance(head, FeatureHeader):
         cut = _cut(packets, [4 * head.dimension] * head.count)
-        found = feature.unpack(cut, spec=head.spec, dimension=head.dimension)
-        if not found.values.isfinite().all():
+        found = unpack_numbers(cut, spec=head.spec, dimension=head.dimension)
+        if not np.isfinite(found.array).all():
             raise DataError("a feature has numbers that are not finite: release it again")
         return found
     height, width = head.size
@@ -182,11 +181,11 @@ def decode(data: bytes, *, most_images: int, most_pixels: int) -> AnyRelease:
 
 
 def _header(sent: AnyRelease, made_of: str | None) -> Header:
-    spec, count = portable(sent.spec), len(sent.values)
+    spec, count = portable(sent.spec), len(sent.array)
     if isinstance(sent, BitsRelease):
-        return BitsHeader(kind="bits", spec=spec, made_of=made_of, count=count, bits=sent.values.shape[1])
+        return BitsHeader(kind="bits", spec=spec, made_of=made_of, count=count, bits=sent.array.shape[1])
     if isinstance(sent, FeatureRelease):
-        dimension = sent.values.shape[1]
+        dimension = sent.array.shape[1]
         return FeatureHeader(
             kind="feature", spec=spec, made_of=made_of, count=count, dimension=dimension, dtype="float32"
         )
@@ -195,7 +194,7 @@ def _header(sent: AnyRelease, made_of: str | None) -> Header:
         spec=spec,
         made_of=made_of,
         count=count,
-        channels=sent.values.shape[1],  # type: ignore[arg-type]  # pydantic checks it
+        channels=sent.array.shape[1],
         size=sent.size,
         cell=sent.cell,
     )

@@ -130,6 +130,7 @@ def _demanded(
     model: str, spec: str | None, reference: str | None, shot: int
 ) -> "tuple[Embed, Estimate | None, tuple[int, int, int], str]":
     """What device and service make of images; of codes what makes prototypes; (C, H, W); and all in words."""
+    import numpy as np
     import torch
 
     from sfumato import protect
@@ -156,15 +157,15 @@ def _demanded(
 
     def embed(images: "Tensor") -> "Tensor":
         release = protection.release(images, fresh_noise())
-        return served.run(served.prepare(release, demand))
+        return torch.from_numpy(served.run(served.prepare(release, demand)))
 
     estimate: Estimate | None = None
     if served.codes is not None:
         codes, weight = served.codes, served.codes.weight(code_of(protection.spec))
 
         def estimate(means: "Tensor") -> "Tensor":
-            examples = torch.full((len(means),), shot)
-            return codes.posterior(means, examples * weight, examples)[0]
+            examples = np.full(len(means), shot)
+            return torch.from_numpy(codes.posterior(means.numpy(), examples * weight, examples)[0])
 
     note(f"released by {protection.spec}")
     return embed, estimate, served.shape, f"A gallery of {served.name}, released by {protection.spec}"

@@ -20,7 +20,7 @@ from sfumato.learn.cards import Precision, Spec, describing, protection_of, publ
 from sfumato.learn.conditions import Conditions
 from sfumato.learn.few_shot.config import FewShotConfig
 from sfumato.learn.inputs import device_of
-from sfumato.learn.prototypes import RefusalCard
+from sfumato.learn.refusal import RefusalCard
 from sfumato.networks import DnCNN
 from sfumato.networks.classifiers import make_encoder
 from sfumato.networks.onnx_network import OnnxNetwork

@@ -8,7 +8,6 @@ from sfumato.serve.access import Reader
 from sfumato.serve.bodies import received
 from sfumato.serve.confidence import as_told
 from sfumato.serve.problems import Problem
-from sfumato.serve.routes.direct import Direct
 from sfumato.serve.routes.parameters import DIGITS, RELEASE_BODY, Id, Spec
 from sfumato.serve.service import Serving
 from sfumato.wire.messages import Answers
@@ -17,10 +16,12 @@ with needs_extra("the server", "serve"):
     from fastapi import APIRouter, Query, Request, Response
     from pydantic_core import to_json
 
-router = APIRouter(responses=problems.RESPONSES, route_class=Direct)
+PATH = "/v1/classifiers/{classifier}/classify"
+
+router = APIRouter(responses=problems.RESPONSES)
 
 
-@router.post("/v1/classifiers/{classifier}/classify", openapi_extra=RELEASE_BODY, response_model=Answers)
+@router.post(PATH, openapi_extra=RELEASE_BODY, response_model=Answers)
 async def classify(
     key: Reader,
     service: Serving,

@@ -1,50 +1,66 @@
-"""A route that is asked thousands of times a second, without a look at its declaration each time.
+"""Plain questions, which are asked thousands of times a second, without the framework between.
 
-FastAPI resolves the dependencies and parameters of every request anew, which takes longer than an answer of
-a small model. A plain request, whose few parameters are as most are, is understood here; every other one is
-left to FastAPI, with all its refusals. Both end in the same function, by the same check of the key.
+FastAPI resolves the route, the dependencies and the parameters of every request anew, which takes longer than
+an answer of a small model. A plain question, whose few parameters are as most are, is understood here; every
+other one is left to FastAPI, with all its refusals. Both end in the same function, by the same check of the
+key.
 """
 
 import re
-from collections.abc import Callable, Coroutine
 from typing import Any
 
-from sfumato.errors import needs_extra
+from sfumato.errors import SfumatoError, needs_extra
+from sfumato.serve import problems
 from sfumato.serve.access import HEADER, Needs
+from sfumato.serve.problems import Problem
+from sfumato.serve.routes import answers
 from sfumato.serve.routes.parameters import ID
 from sfumato.serve.service import Service
 
 with needs_extra("the server", "serve"):
-    from fastapi import Request, Response
-    from fastapi.routing import APIRoute
+    from fastapi import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 _TOP = re.compile(rb"top=([1-9][0-9]?|100)")
-_PLAIN_ID = re.compile(ID)
+_PATH = re.compile(answers.PATH.replace("{classifier}", f"({ID.strip('^$')})"))
 
 
-class Direct(APIRoute):
-    """A route of (key of a reader, service, classifier, request, top), which gives a response itself."""
+class Direct:
+    """The application, before which plain questions are answered."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """What answers a request of this route."""
-        declared, answer, needs = super().get_route_handler(), self.endpoint, Needs("read")
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._reads = Needs("read")
+        (self._route,) = answers.router.routes
 
-        async def handle(request: Request) -> Response:
-            parameters, classifier = plain(request), request.path_params.get("classifier", "")
-            if parameters is None or not _PLAIN_ID.fullmatch(classifier):
-                return await declared(request)
-            service: Service = request.app.state.service
-            key = await needs(service, request.headers.get(HEADER))
-            response: Response = await answer(key, service, classifier, request, **parameters)
-            return response
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        question = plain(scope)
+        if question is None:
+            await self._app(scope, receive, send)
+            return
+        scope["route"] = self._route
+        request = Request(scope, receive)
+        service: Service = request.app.state.service
+        try:
+            key = await self._reads(service, request.headers.get(HEADER))
+            response = await answers.classify(key, service, request=request, **question)
+        except Problem as problem:
+            response = await problems.of_problem(request, problem)
+        except SfumatoError as error:
+            response = await problems.of_ours(request, error)
+        await response(scope, receive, send)
 
-        return handle
 
-
-def plain(request: Request) -> dict[str, int] | None:
-    """What the query of a plain request says: nothing, or how many classes are wanted; None of any other."""
-    query = request.scope["query_string"]
+def plain(scope: Scope) -> dict[str, Any] | None:
+    """What a plain question asks for: a classifier, and maybe how many classes; None of others."""
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return None
+    path = _PATH.fullmatch(scope["path"])
+    if path is None or scope.get("root_path"):
+        return None
+    query = scope["query_string"]
     if not query:
-        return {}
-    match = _TOP.fullmatch(query)
-    return None if match is None else {"top": int(match[1])}
+        return {"classifier": path[1]}
+    top = _TOP.fullmatch(query)
+    return None if top is None else {"classifier": path[1], "top": int(top[1])}

@@ -1,6 +1,6 @@
 """The examples of classes: enrolled as releases, kept as embeddings."""
 
-from torch import Tensor
+import numpy as np
 
 from sfumato import wire
 from sfumato.errors import needs_extra
@@ -25,7 +25,7 @@ router = APIRouter(responses=problems.RESPONSES)
 async def enrol(
     key: Writer, service: Serving, classifier: Id, label: Label, request: Request, spec: Spec = None
 ) -> EnrolledExamples:
-    def keep(body: Received, embeddings: Tensor) -> EnrolledExamples:
+    def keep(body: Received, embeddings: np.ndarray) -> EnrolledExamples:
         examples = _examples(body, embeddings, service.config.hiding)
         return service.store.enrol(key.tenant, classifier, label, examples, by=key)
 
@@ -38,7 +38,7 @@ async def enrol(
 async def enrol_many(key: Writer, service: Serving, classifier: Id, request: Request) -> EnrolledClasses:
     """Enrol images of many classes: all of them, or none."""
 
-    def keep(body: Received, embeddings: Tensor) -> EnrolledClasses:
+    def keep(body: Received, embeddings: np.ndarray) -> EnrolledClasses:
         assert body.labels is not None
         given: dict[str, list[Example]] = {}
         examples = _examples(body, embeddings, service.config.hiding)
@@ -62,12 +62,9 @@ async def forget_example(key: Writer, service: Serving, classifier: Id, example:
     return Forgotten(forgotten=count)
 
 
-def _examples(body: Received, embeddings: Tensor, hiding: Hiding | None) -> list[Example]:
+def _examples(body: Received, embeddings: np.ndarray, hiding: Hiding | None) -> list[Example]:
     digests = wire.digests(body.release, made_of=body.made_of)
     if hiding is not None:
         digests, embeddings = [hiding.digest(digest) for digest in digests], hiding.embeddings(embeddings)
     weight = body.model.weight(body.release, body.demand)
-    return [
-        Example(digest, embedding, weight)
-        for digest, embedding in zip(digests, embeddings.numpy(), strict=True)
-    ]
+    return [Example(digest, embedding, weight) for digest, embedding in zip(digests, embeddings, strict=True)]

@@ -1,0 +1,203 @@
+"""Releases that are no image: the numbers of a feature or a code, with their noise, and the bits of a code.
+
+They travel, are stored and compared without PyTorch; who computes with them asks for tensors.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sfumato.dp.guarantee import Guarantee
+from sfumato.dp.mechanisms import Noise
+from sfumato.dp.naming import discrete_mu
+from sfumato.errors import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+GRID = 1024  # steps of a released number in a unit, where something is proved
+MOST_BITS = 64  # of a code
+FEATURE = "private feature"  # the kind of artefact whose numbers are features
+
+
+def _array(values: "Tensor | np.ndarray") -> np.ndarray:
+    return values if isinstance(values, np.ndarray) else values.detach().numpy()
+
+
+@dataclass(frozen=True)
+class FeatureRelease:
+    """Private features, or codes of numbers, as they leave a device.
+
+    Attributes:
+        array: (N, d) float32. A tensor becomes the array of its memory.
+        spec: the protection that made them.
+    """
+
+    array: np.ndarray
+    spec: str
+
+    kind = "numbers"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "array", _array(self.array))
+
+    @property
+    def values(self) -> "Tensor":
+        """The numbers as a tensor, in the same memory."""
+        import torch
+
+        return torch.from_numpy(self.array)
+
+    def numbers(self) -> np.ndarray:
+        """What travelled as numbers: (N, d) float32."""
+        return self.array
+
+    def vectors(self) -> "Tensor":
+        """See `numbers`; the same as a tensor."""
+        return self.values
+
+    def rows(self, rows: list[int]) -> "FeatureRelease":
+        """The release of some of the images."""
+        return replace(self, array=self.array[rows])
+
+    @property
+    def bytes_per_image(self) -> int:
+        """How many bytes travel for one image."""
+        return 4 * int(self.array.shape[1])
+
+    def packed(self) -> list[bytes]:
+        """What travels of each image: its numbers, little-endian."""
+        return [row.astype("<f4").tobytes() for row in self.array]
+
+
+@dataclass(frozen=True)
+class BitsRelease:
+    """Codes of bits as they leave a device.
+
+    Attributes:
+        array: (N, b) bool. A tensor becomes the array of its memory.
+        spec: the protection that made them.
+    """
+
+    array: np.ndarray
+    spec: str
+
+    kind = "bits"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "array", _array(self.array))
+
+    @property
+    def values(self) -> "Tensor":
+        """The bits as a tensor, in the same memory."""
+        import torch
+
+        return torch.from_numpy(self.array)
+
+    def numbers(self) -> np.ndarray:
+        """What travelled as numbers: (N, b) float32, 1 and -1."""
+        return 2 * self.array.astype(np.float32) - 1
+
+    def vectors(self) -> "Tensor":
+        """See `numbers`; the same as a tensor."""
+        import torch
+
+        return torch.from_numpy(self.numbers())
+
+    def rows(self, rows: list[int]) -> "BitsRelease":
+        """The release of some of the images."""
+        return replace(self, array=self.array[rows])
+
+    @property
+    def bytes_per_image(self) -> int:
+        """How many bytes travel for one image."""
+        return -(-int(self.array.shape[1]) // 8)
+
+    def packed(self) -> list[bytes]:
+        """What travels of each image: its bits, eight a byte, the first the highest, and 0s at the end."""
+        return [np.packbits(row).tobytes() for row in self.array]
+
+
+def unpack_numbers(packets: Sequence[bytes], *, spec: str, dimension: int) -> FeatureRelease:
+    """The release that `FeatureRelease.packed` made packets of. Raises DataError for other lengths."""
+    wrong = [len(packet) for packet in packets if len(packet) != 4 * dimension]
+    if wrong:
+        raise DataError(
+            f"a packet of {wrong[0]} bytes is not a feature of {dimension} numbers, which has "
+            f"{4 * dimension}: "
+            "pass the dimension that was released, and whole packets"
+        )
+    numbers = np.frombuffer(b"".join(packets), "<f4").astype(np.float32)
+    return FeatureRelease(numbers.reshape(len(packets), dimension), spec)
+
+
+def unpack_bits(packets: Sequence[bytes], *, spec: str, bits: int) -> BitsRelease:
+    """The release that `BitsRelease.packed` made packets of.
+
+    Raises:
+        DataError: a packet of another length, or with bits beyond the last.
+    """
+    length = -(-bits // 8)
+    for packet in packets:
+        if len(packet) != length:
+            raise DataError(
+                f"a packet of {len(packet)} bytes is not a code of {bits} bits, which has {length}: pass the "
+                "number of bits that was released, and whole packets"
+            )
+    read = np.frombuffer(b"".join(packets), np.uint8).reshape(len(packets), length)
+    flags = np.unpackbits(read, axis=1).astype(bool)
+    if flags[:, bits:].any():
+        raise DataError(f"a code of {bits} bits has bits beyond the last: damaged")
+    return BitsRelease(flags[:, :bits].copy(), spec)
+
+
+def clipped_noisy(features: "Tensor", noise: Noise, *, norm: float, variance: float) -> "Tensor":
+    """Clip to an L2 norm, and add Gaussian noise of variance s to each number. (N, d) -> (N, d) float32.
+
+    Guarantees ρ-zCDP between any two features, with ρ = (2·norm)² / 2s (Canonne, Kamath & Steinke 2020,
+    Theorem 4): a clipped feature is rounded towards 0 to multiples of 1/GRID, which makes no norm larger, and
+    the noise is the discrete Gaussian on the same grid, exact in integers.
+
+    Args:
+        features: (N, d), finite.
+        noise: draws the numbers.
+        norm: above 0.
+        variance: s, above 0.
+
+    Raises:
+        DataError: features that are no finite numbers, which have no norm to clip.
+    """
+    import torch
+
+    if not features.isfinite().all():
+        raise DataError("features that are not finite cannot be clipped: the extractor returned NaN")
+    exact = features.double()
+    # A hair below the norm: rounding in the product must not lead beyond it.
+    scale = (norm * (1 - 1e-9) / exact.norm(dim=1, keepdim=True)).clamp(max=1.0)
+    whole = (exact * scale * GRID).trunc().long()
+    drawn = noise.discrete_gaussian(whole.shape, variance=Fraction(str(variance)) * GRID**2)
+    return torch.as_tensor((whole + torch.from_numpy(drawn)).double() / GRID).float()
+
+
+def proved_of_clipped_noisy(*, norm: float, variance: float, pixels: int) -> Guarantee:
+    """What is proved of numbers that `clipped_noisy` made: ρ-zCDP, ρ = 2·norm² / variance, of any two images.
+
+    The middle of the ball is half as far from each image as two may be from each other, and noise around it
+    is the reference for `naming`.
+
+    Args:
+        norm, variance: of `clipped_noisy`.
+        pixels: how many may differ. The number does not depend on it.
+    """
+    rho = float(2 * Fraction(str(norm)) ** 2 / Fraction(str(variance)))
+    return Guarantee(
+        definition="concentrated",
+        value=rho,
+        pixels=pixels,
+        whole_image=rho,
+        source="discrete Gaussian: Canonne, Kamath & Steinke 2020, Thm. 4",
+        centre=discrete_mu(radius=norm, variance=variance, step=1 / GRID),
+    )

@@ -1,0 +1,189 @@
+"""Few-shot and meta models, read by PyTorch for a server that runs them or exports them."""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sfumato import data
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ArtefactError, ConfigError
+from sfumato.images import to_float
+from sfumato.learn import few_shot, meta
+from sfumato.learn.few_shot import FewShotModel
+from sfumato.learn.refusal import Refusal
+from sfumato.networks import Convolutional, FullyConnected, Linear, Strided
+from sfumato.networks.weights import initial_weights
+from sfumato.protect import Protection, parse
+from sfumato.protect.release import made_of
+from sfumato.serve.models import Demand, Served, example, seen
+from sfumato.wire import portable
+
+MOST_REFERENCE = 512  # reference images that statistics are taken from
+
+
+def _by_torch(network: nn.Module) -> Callable[[np.ndarray], np.ndarray]:
+    network.eval()
+
+    @torch.inference_mode()
+    def run(inputs: np.ndarray) -> np.ndarray:
+        given = torch.from_numpy(inputs)
+        if given.ndim == 4:
+            given = given.contiguous(memory_format=torch.channels_last)
+        found: np.ndarray = network(given).numpy()
+        return found
+
+    return run
+
+
+class _Conditioned(nn.Module):
+    """Denoiser and encoder of a few-shot model, as a function of one tensor. State: theirs.
+
+    (N, C + K, h, w): the image as the networks see it, and a plane for each number that they are told.
+    """
+
+    def __init__(self, model: FewShotModel, channels: int) -> None:
+        super().__init__()
+        self.encoder = model.encoder
+        self.denoiser = model.denoiser
+        self.channels = channels
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.denoiser is None:
+            return torch.as_tensor(self.encoder(inputs))
+        denoised = self.denoiser(inputs)
+        planes = inputs[:, self.channels :]
+        return torch.as_tensor(
+            self.encoder(torch.cat([denoised, planes], 1) if planes.shape[1] else denoised)
+        )
+
+
+def of_few_shot(path: str | os.PathLike[str], name: str, size: tuple[int, int] | None) -> Served:
+    """See models.load, also for the errors."""
+    model = few_shot.load(path)
+    card = model.card
+    if card.get("shape"):
+        channels, height, width = card["shape"]
+    elif size is not None:
+        channels, (height, width) = card["channels"], size
+    else:
+        raise ArtefactError(
+            f"{path}: of an earlier version, whose card does not tell the size of its images: say it with "
+            "--size, such as 84x84, or train it again"
+        )
+    conditions = model.conditions
+    weights: dict[str, float] = card.get("weights") or {}
+    known = card.get("made_of") or [_made_of(protection) for protection in conditions.protections]
+    demands = tuple(
+        Demand(portable(protection.spec), digest, protection, weights.get(protection.spec, 1.0))
+        for protection, digest in zip(conditions.protections, known, strict=True)
+    )
+    positions = {
+        demand.spec: conditions.position(protection).tolist()
+        for demand, protection in zip(demands, conditions.protections, strict=True)
+    }
+    refusal = Refusal(**card["refusal"]) if card.get("refusal") else None
+    told = positions if conditions.keys else None
+    return _measured(
+        _Conditioned(model, channels),
+        path,
+        Served(
+            *(name, "few-shot", demands, (channels, height, width), 0, refusal, seen(model.cell, told)),
+            run=lambda inputs: inputs,
+            cell=model.cell,
+            positions=told,
+        ),
+    )
+
+
+def of_meta(path: str | os.PathLike[str], name: str, reference: str | None) -> Served:
+    """See models.load, also for the errors."""
+    model = meta.load(path)
+    if reference is None:
+        raise ConfigError(
+            f"{path}: a meta model, whose networks normalise a batch of images together: name public images "
+            "to take the statistics from, by --reference"
+        )
+    channels, height, width = model.card["image"]
+    # Other sources have the channels that they have.
+    own = {"channels": channels} if reference.partition(":")[0] in ("folder", "table") else {}
+    images = data.load(reference, size=height, **own).images
+    if tuple(images.shape[1:]) != (channels, height, width):
+        size = "x".join(map(str, images.shape[1:]))
+        raise ConfigError(
+            f"{reference}: images of {size} for a model of {channels}x{height}x{width}: name others"
+        )
+    if len(images) < 2:
+        raise ConfigError(f"{reference}: {len(images)} images have no statistics: name a few hundred")
+    protection = parse(model.card["spec"])
+    # Equally spaced, since classes follow each other; by seeded noise, so that all servers have the same.
+    chosen = torch.linspace(0, len(images) - 1, min(len(images), MOST_REFERENCE)).long()
+    released = protection.release(images[chosen], seeded_noise(0)).images()
+    network = frozen(model, to_float(released))
+
+    made = model.card.get("made_of") or _made_of(protection)
+    demand = Demand(portable(protection.spec), made, protection)
+    shape = (channels, height, width)
+    served = Served(name, "meta", (demand,), shape, 0, None, seen(1, None), run=lambda inputs: inputs)
+    return _measured(network, path, served)
+
+
+@torch.no_grad()
+def frozen(model: meta.MetaModel, reference: Tensor) -> nn.Module:
+    """The network of a meta model up to its last layer, with the statistics of reference images.
+
+    Source: Raghu et al. 2020 (ANIL), Sec. 4: what comes before the last layer hardly changes when a task is
+    learned. There the last layer is learned from the support. Prototypes take its place here: they need no
+    fixed number of classes, and name more queries rightly (5-way, Omniglot, 150 tasks of 75 queries: 96.1%
+    against 45.9% with the learning steps of the model, 5-shot, strided; 92.8% against 89.2%, 1-shot, fully
+    connected. Transductive, which a server must not be: 98.6% and 88.5%).
+
+    Args:
+        model: from learn.meta.
+        reference: (n, C, H, W) float released images.
+    """
+    config = meta.config_of(model.card["config"])
+    with initial_weights():
+        network = meta.NETWORKS[config.network](
+            tuple(model.card["image"]),
+            config.way,
+            **({} if config.width is None else {"width": config.width}),
+        )
+    start = model.start[: model.learner.size]
+    nn.utils.vector_to_parameters(start, network.parameters())
+    for module in list(network.modules()):
+        for name, norm in list(module.named_children()):
+            if isinstance(norm, nn.BatchNorm1d | nn.BatchNorm2d):
+                # A momentum of 1: what it keeps are the statistics of one batch, the reference.
+                kept = type(norm)(norm.num_features, eps=norm.eps, momentum=1.0)
+                kept.load_state_dict(norm.state_dict(), strict=False)
+                setattr(module, name, kept)
+    if isinstance(network, FullyConnected | Linear):
+        network[-1] = nn.Identity()
+    elif isinstance(network, Convolutional | Strided):
+        network.head = nn.Identity()  # type: ignore[assignment]
+    network.train()(reference)
+    return network.eval().requires_grad_(False)
+
+
+def _made_of(protection: Protection) -> str | None:
+    """The digest of what a protection names, where it lies here too."""
+    try:
+        return made_of(protection)
+    except ArtefactError:
+        return None
+
+
+def _measured(network: nn.Module, path: str | os.PathLike[str], served: Served) -> Served:
+    """Run by a network, and with the dimension that it gives."""
+    run = _by_torch(network)
+    try:
+        embedding = run(example(served)[:1])
+    except (RuntimeError, ValueError) as error:
+        size = "x".join(map(str, served.shape))
+        raise ArtefactError(f"{path}: its networks take no images of {size}: check --size") from error
+    return replace(served, run=run, network=network, dimension=math.prod(embedding.shape[1:]))

@@ -1,0 +1,245 @@
+"""A service that answers without PyTorch, as one that has it does."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from cloud import SIDE, encoder, untrained
+
+from sfumato import wire
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.protect import parse
+from sfumato.protect.code import Code
+from sfumato.serve import exported, models
+from sfumato.serve.app import create
+from sfumato.serve.store import Store
+
+SPEC = "dp-pix:cell=4,epsilon=3"
+SHAPE = (3, SIDE, SIDE)
+# Every import of PyTorch fails, as where it is not installed; then the service is asked within the process.
+ALONE = """
+import asyncio, json, sys
+
+for name in ("torch", "onnx"):
+    sys.modules[name] = None
+
+import httpx
+from sfumato.serve import models
+from sfumato.serve.app import create
+from sfumato.serve.store import Store
+
+async def asked(app, requests):
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://cloud") as client:
+        replies = [
+            await client.request(method, address, headers=headers, content=bytes.fromhex(content))
+            for method, address, headers, content in requests
+        ]
+    return [[reply.status_code, reply.json()] for reply in replies]
+
+paths, url, requests = json.loads(sys.stdin.read())
+with Store(url) as store:
+    app = create(store, [models.fastest(path) for path in paths])
+    print(json.dumps(asyncio.run(asked(app, requests))))
+assert sys.modules["torch"] is sys.modules["onnx"] is None
+"""
+
+
+def pictures(count: int, *shape: int) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, *(shape or SHAPE)), generator=draw).to(torch.uint8)
+
+
+def run(paths: list[Path], url: str, requests: list[Any]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", ALONE],
+        input=json.dumps([[str(path) for path in paths], url, requests]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def alone(paths: list[Path], url: str, requests: list[Any]) -> list[Any]:
+    done = run(paths, url, requests)
+    assert done.returncode == 0, done.stderr
+    found: list[Any] = json.loads(done.stdout)
+    return found
+
+
+def here(paths: list[Path], url: str, requests: list[Any]) -> list[Any]:
+    async def asked() -> list[Any]:
+        with Store(url) as store:
+            transport = httpx.ASGITransport(create(store, [models.load(path) for path in paths]))
+            async with httpx.AsyncClient(transport=transport, base_url="http://cloud") as client:
+                replies = [
+                    await client.request(method, address, headers=headers, content=bytes.fromhex(content))
+                    for method, address, headers, content in requests
+                ]
+        return [[reply.status_code, reply.json()] for reply in replies]
+
+    return asyncio.run(asked())
+
+
+def questions(url: str, model: str, releases: dict[str, bytes], asked: bytes) -> list[Any]:
+    """Enrol classes, list and classify by a key of a new tenant."""
+    with Store(url) as store:
+        store.create_tenant("museum")
+        key, secret = store.create_key("museum", role="write", name="camera")
+        place = store.create_classifier("museum", name="vases", model=model, by=key).id
+    headers = {"x-api-key": secret, "content-type": wire.MEDIA_TYPE}
+    root = f"/v1/classifiers/{place}"
+    enrolling = [
+        ["POST", f"{root}/classes/{label}/examples", headers, sent.hex()] for label, sent in releases.items()
+    ]
+    return [
+        *enrolling,
+        ["GET", "/v1/models", headers, ""],
+        ["GET", f"{root}/classes", headers, ""],
+        ["POST", f"{root}/classify?top=2", headers, asked.hex()],
+        ["POST", f"{root}/classify", headers | {"x-api-key": "guessed"}, asked.hex()],
+    ]
+
+
+def check_same(found: list[Any], expected: list[Any]) -> None:
+    assert (
+        [status for status, _ in found]
+        == [status for status, _ in expected]
+        == [201, 201, 200, 200, 200, 401]
+    )
+    assert found[2] == expected[2]
+    for ours, theirs in zip(found[4][1]["images"], expected[4][1]["images"], strict=True):
+        assert ours["none_of_these"] == theirs["none_of_these"]
+        for one, other in zip(ours["guesses"], theirs["guesses"], strict=True):
+            assert one["label"] == other["label"]
+            assert one["distance"] == pytest.approx(other["distance"], rel=1e-3, abs=1e-4)
+            assert one["probability"] == pytest.approx(other["probability"], abs=1e-3)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that is told which of two protections it sees, exported beside its artefact."""
+    folder, refusal = (
+        tmp_path_factory.mktemp("exported"),
+        {"threshold": 3.0, "accepted": 0.95, "refused": 0.4},
+    )
+    served = untrained(folder, "vases", "dp-pix:cell=4,epsilon=1", SPEC, refusal=refusal)
+    written = exported.export(served, folder / "vases.onnx", check=pictures(4))
+    assert written.difference < exported.MOST_DIFFERENCE
+    assert (written.images, written.bytes) == (4, written.path.stat().st_size)
+    return written.path
+
+
+def released(spec: str, *numbers: int) -> bytes:
+    images = pictures(8)[list(numbers)]
+    return wire.encode(parse(spec).release(images, seeded_noise(3)))
+
+
+def test_an_exported_model_is_served_without_pytorch_and_answers_as_with_it(file: Path, tmp_path: Path):
+    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("ours", "theirs")]
+    releases = {"cup": released(SPEC, 0, 1), "jug": released(SPEC, 2, 3)}
+    ours, theirs = (questions(url, "vases", releases, released(SPEC, 0, 3, 5)) for url in urls)
+    check_same(alone([file], urls[0], ours), here([file.with_suffix(".safetensors")], urls[1], theirs))
+
+
+def test_codes_are_served_without_pytorch_and_without_export(tmp_path: Path):
+    path = encoder(tmp_path / "hats.safetensors", bits=8)
+    code = Code(str(path), flip=0.1)
+    images = pictures(6)
+    sent = [
+        wire.encode(code.release(part, seeded_noise(1)), made_of=code.made_of()) for part in images.split(2)
+    ]
+    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("ours", "theirs")]
+    releases = {"cap": sent[0], "hat": sent[1]}
+    ours, theirs = (questions(url, "hats", releases, sent[2]) for url in urls)
+    check_same(alone([path], urls[0], ours), here([path], urls[1], theirs))
+
+
+# What cannot be, and what to do.
+
+
+def test_without_pytorch_a_model_that_needs_it_says_how_to_export_it(tmp_path: Path):
+    untrained(tmp_path, "m", SPEC)
+    done = run([tmp_path / "m.safetensors"], f"sqlite:///{tmp_path}/store.db", [])
+    path = f"{tmp_path}/m.safetensors"
+    assert done.stderr.splitlines()[-1] == (
+        f"sfumato.errors.MissingExtraError: {path}: its network is run by PyTorch, which is not installed: "
+        f"run `sfumato export {path}` where it is, and serve the .onnx file that this writes; or install the "
+        "extra torch here"
+    )
+
+
+def test_a_model_for_masks_or_of_another_kind_is_not_exported_for_a_service(tmp_path: Path):
+    masks = untrained(tmp_path, "m", "mask:artefact=k.safetensors,keep=0.3")
+    with pytest.raises(ArtefactError, match="for masks, whose releases PyTorch reads: serve the artefact"):
+        exported.export(masks, tmp_path / "m.onnx", check=pictures(1))
+    code = models.load(encoder(tmp_path / "c.safetensors", bits=3))
+    with pytest.raises(ArtefactError, match="is a 'code', of which a server computes nothing: serve it as"):
+        exported.export(code, tmp_path / "c.onnx", check=pictures(1))
+    assert not list(tmp_path.glob("*.onnx"))
+
+
+@pytest.mark.parametrize("where", ["graph", "card"])
+def test_a_damaged_or_edited_file_is_refused(file: Path, tmp_path: Path, where: str):
+    content = file.read_bytes()
+    if where == "graph":  # a weight
+        place = content.index(b"encoder") + 20_000
+        damaged = content[:place] + bytes([content[place] ^ 64]) + content[place + 1 :]
+    else:
+        damaged = content.replace(b'"epsilon=3', b'"epsilon=9').replace(b'"weight": 1.0', b'"weight": 9.0')
+    assert damaged != content
+    (tmp_path / "m.onnx").write_bytes(damaged)
+    with pytest.raises(ArtefactError, match=r"m\.onnx: damaged"):
+        models.load(tmp_path / "m.onnx")
+
+
+def test_what_is_no_exported_model_is_refused_with_what_to_do(file: Path, tmp_path: Path):
+    (tmp_path / "none.onnx").write_bytes(b"not a graph")
+    with pytest.raises(ArtefactError, match=r"none\.onnx: damaged, or not a graph of ONNX"):
+        models.load(tmp_path / "none.onnx")
+    with pytest.raises(ArtefactError, match=r"gone\.onnx: cannot be read"):
+        models.load(tmp_path / "gone.onnx")
+    graph = file.read_bytes()
+    card = json.loads(graph[graph.index(b'{"artefact"') :].decode())
+    (tmp_path / "bare.onnx").write_bytes(graph[: card["graph_bytes"]])
+    with pytest.raises(ArtefactError, match=r"bare\.onnx: has no card of sfumato"):
+        models.load(tmp_path / "bare.onnx")
+
+
+def test_a_destination_and_check_images_must_fit(tmp_path: Path):
+    served = untrained(tmp_path, "m", SPEC)
+    with pytest.raises(ConfigError, match=r"a file whose name ends with \.onnx"):
+        exported.export(served, tmp_path / "m.graph", check=pictures(1))
+    for wrong in (pictures(0), pictures(1, 3, 8, 8)):
+        with pytest.raises(DataError, match="give at least one, of 3x16x16"):
+            exported.export(served, tmp_path / "m.onnx", check=wrong)
+
+
+# What a network sees.
+
+
+@pytest.mark.parametrize(("cell", "side"), [(1, 7), (2, 7), (3, 8), (4, 8), (5, 3)])
+def test_cells_are_means_of_their_pixels_as_pooling_has_them(cell: int, side: int):
+    images = pictures(2, 3, side, side + 1)
+    floats = images.double() / 255
+    expected = torch.nn.functional.avg_pool2d(floats, cell, ceil_mode=True, count_include_pad=False)
+    np.testing.assert_allclose(models._means(images.numpy(), cell), expected.numpy(), rtol=0, atol=1e-6)
+
+
+def test_a_release_of_the_same_cells_is_what_the_network_sees():
+    release = parse("pixelize:cell=4").release(pictures(2, 1, 18, 20), seeded_noise(0))
+    demand = models.Demand("pixelize:cell=4", None, None)
+    assert release.cell == 4
+    as_it_is, by_pixels = (
+        models.seen(4, None)(each, demand)
+        for each in (release, type(release)(release.pictures(), release.spec, release.size))
+    )
+    np.testing.assert_allclose(as_it_is, by_pixels, rtol=0, atol=1e-6)
