@@ -10,6 +10,7 @@ from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ConfigError, DataError
 from sfumato.images import to_float
+from sfumato.learn import adversarial_mask
 from sfumato.learn.adversarial_mask import (
     Adversary,
     MaskConfig,
@@ -199,6 +200,13 @@ def test_a_stopped_run_goes_on_exactly(tmp_path):
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name])
     assert resumed.card == whole.card
+
+
+def test_the_best_epoch_is_chosen_once_the_adversary_had_time(monkeypatch: pytest.MonkeyPatch):
+    accuracies = iter([0.7, 0.6])
+    monkeypatch.setattr(adversarial_mask.training, "evaluate", lambda model, data: next(accuracies))
+    assert trained(replace(TINY, epochs=4), validation=world()).card["validation_accuracy"] == 0.7
+    assert next(accuracies, None) is None  # of four epochs two were judged
 
 
 # People

@@ -6,7 +6,6 @@ Where a mask is trained against telling who is shown, an adversary's reversed gr
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +55,7 @@ def train(
         people: images with that label, from which the adversary learns, and of which the mask learns to tell
             less; they need not have the target. None for `data`.
         validation: other images of the same classes, by whose accuracy under the mask of `keep` the best
-            epoch is chosen; None for the last epoch.
+            epoch is chosen, with an adversary of those of the second half; None for the last epoch.
         seed: decides weights and order. The same seed, machine and thread count repeat a run.
         checkpoint, progress, losses: see fit.fit.
         devices: where this is one of several processes, see `devices.launch`, that share the images of a
@@ -115,13 +114,18 @@ def train(
         shown = augmented(people.images[rows.flatten()], of_people, flips=config.flips)
         return training.predictor_step(images, wanted, shown, way=len(rows))
 
+    def judge() -> float:
+        # An early epoch is as accurate, and the adversary had no time yet: it would be the least private.
+        early = sampler is not None and training.run.epoch < config.epochs // 2
+        return 0.0 if early or validation is None else evaluate(model, validation)
+
     fit(
         training.run,
         batches,
         step,
         epochs=config.epochs,
         steps=steps,
-        judge=None if validation is None else partial(evaluate, model, validation),
+        judge=None if validation is None else judge,
         checkpoint=checkpoint,
         progress=progress,
         losses=losses,
