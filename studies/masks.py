@@ -283,6 +283,7 @@ def study(
         classifier: {{network: conv4, {"epochs: 1" if part.small else part.task.classifier}}}
         restoration: {{network: unet, steps: {2 if part.small else 200}, batch: 16}}
         seeds: [{part.seed}]
+        tells: false
         embeddings: false
     """
     if world.adversary:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from matplotlib.figure import Figure
+from pydantic import Field
 
 from results_page.reading import RESULTS, ROOT, Record, read, read_all
 from sfumato.assess.log_rank import normal_anonymity, superior
@@ -67,6 +68,23 @@ class Point(Record):
     def worst(self) -> Beyond:
         """Against the strongest adversary."""
         return self.adversaries[self.strongest]
+
+
+class Bounded(Record):
+    """The same of a feature that is clipped to a norm, with noise: what it keeps, and what is proved of it."""
+
+    norm: float
+    noise: float
+    rho: float
+    proved: dict[str, float]
+    accuracies: dict[str, float]
+    adversaries: dict[str, Beyond]
+    strongest: str
+
+    @property
+    def first(self) -> float:
+        """How often the adversary who names most is right at once."""
+        return max(each.first for each in self.adversaries.values())
 
 
 class Cost(Record):
@@ -130,6 +148,7 @@ class Run(Record):
     asked: int
     network: dict[str, float]
     curve: list[Point]
+    bounded: list[Bounded] = Field(default_factory=list)
     seconds: dict[str, float]
     device: Device | None = None
     inversion: Inversion | None = None
@@ -241,6 +260,11 @@ class Model:
             )
             for points in zip(*(run.curve for run in self.runs), strict=True)
         ]
+
+    @property
+    def bounded(self) -> list[list[Bounded]]:
+        """With a proof: of each amount of noise, seed by seed."""
+        return [list(points) for points in zip(*(run.bounded for run in self.runs), strict=True)]
 
     @property
     def ranks(self) -> list[Ranks]:

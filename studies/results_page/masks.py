@@ -2,10 +2,12 @@
 
 import statistics
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from pydantic import Field
 
+from results_page.engine import Study, begun
 from results_page.reading import Record, read_all
 
 TASKS = (
@@ -264,6 +266,62 @@ class Held:
         return sum(pairs), len(pairs)
 
 
+@dataclass(frozen=True)
+class Family:
+    """One kind of obfuscation at several strengths: what each lets be named, and how accurate it is."""
+
+    kind: str
+    specs: list[str]
+    points: list[tuple[float, float]]  # (named, accuracy)
+
+    def accuracy_at(self, named: float) -> float | None:
+        """The accuracy at so much naming, between two strengths on the straight line; None below the strongest.
+
+        Whoever may be named more than by the weakest has its accuracy.
+        """
+        points = sorted(self.points)
+        if named < points[0][0]:
+            return None
+        best = max(accuracy for name, accuracy in points if name <= named)
+        for (less, low), (more, high) in pairwise(points):
+            if less <= named < more:
+                return max(best, low + (high - low) * (named - less) / (more - less))
+        return best
+
+
+@dataclass(frozen=True)
+class Strengths:
+    """Masks beside several strengths of each classical obfuscation, in one study of the engine."""
+
+    studied: Study
+    masks: dict[str, tuple[float, float]]  # spec -> (named, accuracy)
+    families: list[Family]
+
+    def leads(self, mask: str) -> dict[str, float | None]:
+        """Kind -> how far the mask's accuracy is above it at the mask's naming; None where it names more."""
+        named, accuracy = self.masks[mask]
+        found = {family.kind: family.accuracy_at(named) for family in self.families}
+        return {kind: None if other is None else accuracy - other for kind, other in found.items()}
+
+
+def strengths(name: str = "lfw-smile-strengths") -> Strengths | None:
+    """Of the settings that are wholly measured; None where no mask, or no obfuscation, is."""
+    studied = begun(name)
+    if studied is None:
+        return None
+    points = {
+        row.protection: (row.risk.top1.value, row.accuracy.value)
+        for row in studied.settings
+        if row.protection != "none" and row.complete and row.risk and row.accuracy
+    }
+    kinds: dict[str, list[str]] = {}
+    for spec in points:
+        kinds.setdefault(spec.partition(":")[0], []).append(spec)
+    masks = {spec: points[spec] for spec in kinds.pop("mask", [])}
+    families = [Family(kind, specs, [points[spec] for spec in specs]) for kind, specs in kinds.items()]
+    return Strengths(studied, masks, families) if masks and families else None
+
+
 class Trained(Measured):
     """The record of masks with an adversary who is after the person, and without, of a task and a seed."""
 
@@ -339,5 +397,6 @@ def values() -> dict[str, Any]:
         "learned_masks": learned,
         "stand_ins": [task for task in of_tasks("stand-ins") if task.records],
         "masks_against": against(),
+        "mask_strengths": strengths(),
         "masks_held": {keep: Held(learned, keep) for keep in ("0.25", "0.1")},
     }
