@@ -97,9 +97,7 @@ def train(
         """The number of a step over all epochs, its images and their codes."""
         training.start_epoch()
         order = torch.Generator().manual_seed(seed_of(seed, epoch))
-        of_people.manual_seed(
-            seed_of(seed, epoch, 1)
-        )  # of its own: without an adversary the order is the same
+        of_people.manual_seed(seed_of(seed, epoch, 1))  # the order is the same without an adversary
         rows = torch.randperm(len(data), generator=order).tensor_split(steps)
         for number, batch in enumerate(rows, epoch * steps):
             yield number, augmented(data.images[batch], order, flips=config.flips), codes[batch]
