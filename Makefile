@@ -118,7 +118,11 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer
 	for world in faces lfw cmu fer; do $(BIN)/python studies/masks.py $$world || exit 1; done
 	$(BIN)/python studies/stand_ins.py
-	for world in faces lfw; do $(BIN)/python studies/features.py $$world || exit 1; done
+	for target in smile gender; do $(BIN)/python studies/masks_against.py $$target || exit 1; done
+	$(BIN)/python studies/masks_against.py smile --shape
+	$(BIN)/sfumato study run studies/lfw-smile-strengths.yaml
+	for world in faces lfw lfw-both cmu; do $(BIN)/python studies/features.py $$world || exit 1; done
+	OMP_NUM_THREADS=1 $(BIN)/python studies/cuts.py
 	$(BIN)/python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
 	$(BIN)/python studies/inversion.py
 	$(BIN)/python studies/updates.py

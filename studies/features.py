@@ -2,6 +2,8 @@
 
     python studies/features.py faces          # about an hour on one core; stopped, it goes on
     python studies/features.py lfw            # the same on photographs, for gender
+    python studies/features.py lfw-both       # gender and smile, each alone and both: sets of real attributes (Fig. 8)
+    python studies/features.py cmu            # the same of pose and sunglasses, of 20 people
     python studies/features.py celeba         # the paper's attributes, where runs/data/celeba has its files
     python studies/features.py faces --small  # settings too small to learn, to try it out: a minute
 
@@ -20,7 +22,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,7 @@ from sfumato.learn import private_feature
 from sfumato.learn.private_feature import FeatureConfig, FeatureModel
 from sfumato.networks import MTCNN, align
 from sfumato.proportions import wilson
-from sfumato.protect.feature import noisy
+from sfumato.protect.feature import clipped_noisy, noisy, proved_of_clipped_noisy
 from sfumato.study.records import write_json
 
 RECORDS = Path(__file__).parent / "results" / "features"
@@ -56,6 +58,11 @@ SEEDS = (0, 1, 2)
 CUTS = ("conv4_2", "conv5_1", "conv6_1", "conv7")  # the paper's
 LAST = "conv7"
 RATIOS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
+NORM, VARIANCES = (
+    3.0,
+    (1.0, 4.0, 9.0, 36.0),
+)  # of clipped features, and of the noise of each number, with a proof
+AMONG = (100, 10_000)  # equally likely people, of whom it is said what is proved of naming one
 BETAS = {
     "dpfe": (0.1, 0.3, 1.0, 3.0),
     "adversarial": (0.3, 1.0, 3.0, 10.0),
@@ -76,11 +83,17 @@ class World:
         load: all of them.
         sets: of attributes, under the name that tables give them; the first is that of the cuts.
         faces: whether a public network recognises these people; else one is trained on other drawn ones.
+        known: attribute -> the classes that count. Images of other classes are in no training and no accuracy, and
+            adversaries look for those who are on them all the same.
+        in_full: whether cuts and variants are compared, images restored and costs measured; else there are
+            "simple" and "dpfe" of each set alone.
     """
 
     load: Callable[[], LabelledImages]
     sets: dict[str, tuple[str, ...]]
     faces: bool
+    known: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    in_full: bool = True
 
 
 WORLDS = {
@@ -98,6 +111,19 @@ WORLDS = {
         lambda: data.load("table:runs/data/lfw/attributes.csv", size=64),
         {"G": ("gender",)},
         faces=True,
+    ),
+    "lfw-both": World(
+        lambda: data.load("table:runs/data/lfw/attributes.csv", size=64),
+        {"G": ("gender",), "S": ("smile",), "GS": ("gender", "smile")},
+        faces=True,
+        known={"gender": ("female", "male"), "smile": ("no", "yes")},
+        in_full=False,
+    ),
+    "cmu": World(
+        lambda: data.load("table:runs/data/cmu/table.csv", size=32),
+        {"P": ("pose",), "S": ("sunglasses",), "PS": ("pose", "sunglasses")},
+        faces=True,
+        in_full=False,
     ),
     # The paper's, for whoever has the files under runs/data/celeba.
     "celeba": World(
@@ -155,6 +181,8 @@ class Part:
 def parts(world: World) -> list[Part]:
     """All models of one seed."""
     first, *larger = world.sets
+    if not world.in_full:
+        return [Part(name, LAST, variant) for name in world.sets for variant in ("simple", "dpfe")]
     return [
         *(Part(first, cut, variant) for cut in CUTS for variant in ("simple", "dpfe")),
         *(Part(first, LAST, variant) for variant in BETAS if variant != "dpfe"),
@@ -172,12 +200,24 @@ class Study:
         self.train, self.validation, self._test = (
             loaded.split(split) for split in ("train", "validation", "test")
         )
+        self.train, self.validation = (self.labelled(split) for split in (self.train, self.validation))
         codes = self._test.label("identity").codes
         self._known, self._asked = reidentify.split_gallery(codes, gallery=10, probes=10, seed=seed)
         # A density needs several photographs of a person.
         several = codes[self._known].bincount(minlength=int(codes.max()) + 1) >= DENSE
         self._known, self._asked = (rows[several[codes[rows]]] for rows in (self._known, self._asked))
         self._models: dict[tuple[str, str, str, float], FeatureModel] = {}
+
+    def labelled(self, images: LabelledImages) -> LabelledImages:
+        """Those whose attributes are all known."""
+        return images.rows(self._rows(images))
+
+    def _rows(self, images: LabelledImages) -> Tensor:
+        known = torch.ones(len(images), dtype=torch.bool)
+        for target, classes in self.world.known.items():
+            label = images.label(target)
+            known &= torch.tensor([label.names[code] in classes for code in label.codes.tolist()])
+        return known.nonzero().flatten()
 
     def run(self) -> None:
         """Measure what has no record yet."""
@@ -190,7 +230,7 @@ class Study:
             model = self.model(part, betas.get(part.variant, 0.0))
             trained = time.perf_counter()
             found = self.measure(model)
-            if part.attributes == next(iter(self.world.sets)):
+            if self.world.in_full and part.attributes == next(iter(self.world.sets)):
                 found |= {"inversion": self.invert(model, part), "device": self.device_side(model, part)}
             write_json(
                 record,
@@ -199,7 +239,9 @@ class Study:
                     "seed": self._seed,
                     "part": asdict(part),
                     "beta": betas.get(part.variant),
-                    "network": private_feature.evaluate(self.network(part.attributes), self._test),
+                    "network": private_feature.evaluate(
+                        self.network(part.attributes), self.labelled(self._test)
+                    ),
                     "seconds": {
                         "training": round(trained - started, 1),
                         "measuring": round(time.perf_counter() - trained, 1),
@@ -246,6 +288,8 @@ class Study:
             simple = _mean(self.model(Part(first, LAST, "simple"), 0.0).card["accuracies"])
             tried, chosen = {}, {}
             for variant, betas in BETAS.items():
+                if not self.world.in_full and variant != "dpfe":
+                    continue
                 accuracies = [
                     _mean(self.model(Part(first, LAST, variant), beta).card["accuracies"]) for beta in betas
                 ]
@@ -260,38 +304,57 @@ class Study:
     # Measures
 
     def measure(self, model: FeatureModel) -> dict[str, Any]:
-        """The curve of accuracy and privacy on test people."""
-        codes = self._test.label("identity").codes
-        asked = codes[self._asked]
+        """The curve of accuracy and privacy on test people, and the same of clipped features with a proof."""
+        people = len(self._test.label("identity").codes[self._known].unique())
         features = model.features(self._test.images)
-        curve = []
+        curve, bounded = [], []
         for ratio in RATIOS:
             copies = COPIES if ratio else 1  # without noise they would be the same
-            known = codes[self._known].repeat(copies)
-            everyone = self._test.rows(torch.arange(len(self._test)).repeat(copies))
             released = torch.stack([self._noisy(model, features, ratio, copy) for copy in range(copies)])
-            ours, theirs = released[:, self._known].flatten(0, 1), released[0, self._asked]
-            columns = torch.searchsorted(known.unique(), asked)
-            adversaries = {"density": log_rank.judge_features(ours, known, theirs, asked)}
-            for adversary in feature_identity.ADVERSARIES:
-                guesses = feature_identity.log_posteriors(
-                    ours, known, theirs, adversary=adversary, seed=self._seed
-                )
-                adversaries[adversary] = log_rank.judge(guesses, columns)
-            strongest = min(adversaries, key=lambda each: adversaries[each].lrp)
-            curve.append(
+            curve.append({"ratio": ratio, **self._judged(model, released)})
+        for variance in VARIANCES:
+            draws = seeded_noise(seed_of(self._seed, round(1000 * variance)))
+            released = torch.stack(
+                [clipped_noisy(features, draws, norm=NORM, variance=variance) for _ in range(COPIES)]
+            )
+            proved = proved_of_clipped_noisy(norm=NORM, variance=variance, pixels=1)
+            bounded.append(
                 {
-                    "ratio": ratio,
-                    "accuracies": private_feature.evaluate(model, everyone, released.flatten(0, 1)),
-                    "strongest": strongest,
-                    "adversaries": {name: asdict(found) for name, found in adversaries.items()},
+                    "norm": NORM,
+                    "noise": variance,
+                    "rho": proved.value,
+                    "proved": {str(n): proved.naming(candidates=n).chance for n in (people, *AMONG)},
+                    **self._judged(model, released),
                 }
             )
         return {
             "curve": curve,
-            "people": len(known.unique()),
+            "bounded": bounded,
+            "people": people,
+            "labelled": len(self._rows(self._test)),
             "known": len(self._known),
             "asked": len(self._asked),
+        }
+
+    def _judged(self, model: FeatureModel, released: Tensor) -> dict[str, Any]:
+        """What (R, N, d) releases of the test images keep, and what each adversary makes of them."""
+        codes = self._test.label("identity").codes
+        copies, asked = len(released), codes[self._asked]
+        known = codes[self._known].repeat(copies)
+        labelled = self._rows(self._test)
+        everyone = self._test.rows(labelled.repeat(copies))
+        ours, theirs = released[:, self._known].flatten(0, 1), released[0, self._asked]
+        columns = torch.searchsorted(known.unique(), asked)
+        adversaries = {"density": log_rank.judge_features(ours, known, theirs, asked)}
+        for adversary in feature_identity.ADVERSARIES:
+            guesses = feature_identity.log_posteriors(
+                ours, known, theirs, adversary=adversary, seed=self._seed
+            )
+            adversaries[adversary] = log_rank.judge(guesses, columns)
+        return {
+            "accuracies": private_feature.evaluate(model, everyone, released[:, labelled].flatten(0, 1)),
+            "strongest": min(adversaries, key=lambda each: adversaries[each].lrp),
+            "adversaries": {name: asdict(found) for name, found in adversaries.items()},
         }
 
     def _noisy(self, model: FeatureModel, features: Tensor, ratio: float, copy: int) -> Tensor:
@@ -409,13 +472,16 @@ def main() -> None:
     """Measure all seeds of a world."""
     asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     asked.add_argument("world", choices=list(WORLDS))
+    asked.add_argument(
+        "--seed", type=int, choices=SEEDS, help="this seed alone; of a world, seed 0 comes first"
+    )
     asked.add_argument("--small", action="store_true", help="settings too small to learn, to try it out")
     options = asked.parse_args()
     scale, records = (SMALL, RUNS / "small") if options.small else (FULL, RECORDS)
     records.mkdir(parents=True, exist_ok=True)
-    for seed in scale.seeds:
+    for seed in scale.seeds if options.seed is None else (options.seed,):
         Study(options.world, scale, seed, records).run()
-    if not options.small:
+    if not options.small and WORLDS[options.world].in_full:
         draw(options.world)
 
 

@@ -59,6 +59,7 @@ CLASSICAL = [
     "gaussian:sigma=160",
     "dp-pix:cell=8,epsilon=3",
 ]
+LEARNERS = ["classifier-clean", "classifier-protected", "classifier-shape"]
 ATTACKS = ["reidentify-static", "reidentify-adaptive", "reidentify-shape", "reidentify-restored-adaptive"]
 # Not trained further: it takes half of his time, and he who restores, mostly the strongest, named fewer people after it
 # at each of nine settings (studies/lfw-models.yaml).
@@ -117,6 +118,24 @@ WORLDS = {
             "gender": Task(
                 MaskConfig(epochs=5, flips=True),
                 "epochs: 5, patience: 3, flips: true, shifts: 4",
+                ("female", "male"),
+            ),
+        },
+        "identity",
+        PUBLIC,
+    ),
+    # Small, for studies that train many masks (masks_against.py): on LFW networks of 32 pixels tell a smile as well.
+    "lfw-32": World(
+        {"source": "table:runs/data/lfw/attributes.csv", "size": 32},
+        {
+            "smile": Task(
+                MaskConfig(epochs=20, flips=True, masker_width=8),
+                "epochs: 40, patience: 10, flips: true, shifts: 2",
+                ("no", "yes"),
+            ),
+            "gender": Task(
+                MaskConfig(epochs=5, flips=True, masker_width=8),
+                "epochs: 5, patience: 3, flips: true, shifts: 2",
                 ("female", "male"),
             ),
         },
@@ -183,11 +202,11 @@ class Part:
                 yield f"{kind} {keep:g}", replace(base, keep=keep, **changes), path
 
     def load(self) -> dict[str, LabelledImages]:
-        """The splits, of images whose class is known."""
+        """The splits, of images whose class is known; and "people", all training images."""
         world = WORLDS[self.world]
         source = {key: each for key, each in world.source.items() if key != "source"}
         loaded = data.load(world.source["source"], **source)
-        splits = {}
+        splits = {"people": loaded.split("train")}
         for name in ("train", "validation", "test"):
             part = loaded.split(name)
             label = part.label(self.target)
@@ -201,7 +220,7 @@ def train(part: Part, splits: dict[str, LabelledImages], config: MaskConfig, pat
     """Train a mask where it is not there yet, and return its card."""
     if path.exists():
         _, card = artefacts.load(path, kind=KIND)
-        if (card["config"], card["data"]["digest"]) != (asdict(config), splits["train"].digest):
+        if (MaskConfig(**card["config"]), card["data"]["digest"]) != (config, splits["train"].digest):
             raise ArtefactError(f"{path}: trained with other settings, or on other data: delete it")
         return card
     started, checkpoint = time.perf_counter(), path.with_suffix(".checkpoint")
@@ -209,6 +228,8 @@ def train(part: Part, splits: dict[str, LabelledImages], config: MaskConfig, pat
         splits["train"],
         config,
         target=part.target,
+        sensitive=WORLDS[part.world].sensitive if config.against else None,
+        people=splits["people"] if config.against else None,
         validation=splits["validation"],
         seed=part.seed,
         checkpoint=checkpoint,
@@ -227,13 +248,21 @@ def with_masks(part: Part) -> dict[str, str]:
     return {spec: spec for spec in CLASSICAL} | masks | shapes
 
 
-def study(part: Part, named: dict[str, str], beside: str = "") -> dict[str, Any]:
+def study(
+    part: Part,
+    named: dict[str, str],
+    beside: str = "",
+    *,
+    learners: list[str] = LEARNERS,
+    attacks: list[str] = ATTACKS,
+) -> dict[str, Any]:
     """Run a study of one target and seed, and return what it found of each setting, by its name.
 
     Args:
         part: see Part.
         named: its protections: spec -> name.
         beside: what tells its folder from that of the study of the masks.
+        learners, attacks: of the study.
     """
     world = WORLDS[part.world]
     task: dict[str, Any] = {"target": part.target}
@@ -248,12 +277,13 @@ def study(part: Part, named: dict[str, str], beside: str = "") -> dict[str, Any]
         data: {json.dumps(world.source)}
         task: {json.dumps(task)}
         protections: {json.dumps(list(named))}
-        learners: [classifier-clean, classifier-protected, classifier-shape]
-        attacks: {json.dumps(ATTACKS if world.sensitive else [])}
+        learners: {json.dumps(learners)}
+        attacks: {json.dumps(attacks if world.sensitive else [])}
         measures: {json.dumps(measures)}
         classifier: {{network: conv4, {"epochs: 1" if part.small else part.task.classifier}}}
         restoration: {{network: unet, steps: {2 if part.small else 200}, batch: 16}}
         seeds: [{part.seed}]
+        tells: false
         embeddings: false
     """
     if world.adversary:
@@ -328,7 +358,7 @@ def measure(part: Part) -> dict[str, Any]:
         "world": part.world,
         "target": part.target,
         "seed": part.seed,
-        "images": {name: len(split) for name, split in splits.items()},
+        "images": {name: len(splits[name]) for name in ("train", "validation", "test")},
         "version": sfumato.__version__,
         "threads": torch.get_num_threads(),
     }
@@ -370,7 +400,7 @@ def measured(part: Part) -> dict[str, Any] | None:
     if not part.record.exists():
         return None
     record: dict[str, Any] = json.loads(part.record.read_text())
-    return record if "unlearned" in record or record["mask"] == asdict(part.task.mask) else None
+    return record if "unlearned" in record or MaskConfig(**record["mask"]) == part.task.mask else None
 
 
 def unlearned(part: Part) -> bool:

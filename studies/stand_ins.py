@@ -191,7 +191,7 @@ def main() -> None:
             "world": part.world,
             "target": target,
             "seed": SEED,
-            "images": {name: len(split) for name, split in splits.items()},
+            "images": {name: len(splits[name]) for name in ("train", "validation", "test")},
             "settings": study(part, named, "-stand-ins"),
             "version": sfumato.__version__,
             "threads": torch.get_num_threads(),

@@ -183,6 +183,11 @@ class Study:
         found.sort(key=lambda record: record.cell.seed)
         return [self._checked(record, Accuracy) for record in found]
 
+    def ssims(self, protection: str) -> list[float]:
+        """Of what is released to the original, of each seed that was measured."""
+        found = self._records("similarity", {"protection": protection, "view": "released"})
+        return [self._checked(record, Similarity).ssim for record in found]
+
     def similarity(self, protection: str, view: str = "released") -> Similarity:
         """Of what is seen of an image."""
         return self._result("similarity", Similarity, protection=protection, view=view)
@@ -228,6 +233,12 @@ def said(record: records.Record) -> dict[str, Any]:
 def load(folder: Path) -> Study:
     """A study and its records."""
     return Study(folder, *report.load(folder))
+
+
+@cache
+def begun(name: str) -> Study | None:
+    """A study under studies/results, of which records may be missing; None where it is not there."""
+    return load(RESULTS / name) if (RESULTS / name / "study.json").exists() else None
 
 
 @cache

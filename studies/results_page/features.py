@@ -7,11 +7,16 @@ from itertools import pairwise
 from typing import Any
 
 from matplotlib.figure import Figure
+from pydantic import Field
 
-from results_page.reading import ROOT, Record, read, read_all
+from results_page.reading import RESULTS, ROOT, Record, read, read_all
 from sfumato.assess.log_rank import normal_anonymity, superior
 
 WORLDS = ("faces", "lfw", "celeba")
+OF_SETS = {
+    "lfw-both": "LFW",
+    "cmu": "CMU Face Images",
+}  # whose sets of attributes are compared, and nothing else
 CUTS = ("conv4_2", "conv5_1", "conv6_1", "conv7")
 LAST = CUTS[-1]
 VARIANTS = ("simple", "dpfe", "adversarial", "information")
@@ -63,6 +68,23 @@ class Point(Record):
     def worst(self) -> Beyond:
         """Against the strongest adversary."""
         return self.adversaries[self.strongest]
+
+
+class Bounded(Record):
+    """The same of a feature that is clipped to a norm, with noise: what it keeps, and what is proved of it."""
+
+    norm: float
+    noise: float
+    rho: float
+    proved: dict[str, float]
+    accuracies: dict[str, float]
+    adversaries: dict[str, Beyond]
+    strongest: str
+
+    @property
+    def first(self) -> float:
+        """How often the adversary who names most is right at once."""
+        return max(each.first for each in self.adversaries.values())
 
 
 class Cost(Record):
@@ -126,6 +148,7 @@ class Run(Record):
     asked: int
     network: dict[str, float]
     curve: list[Point]
+    bounded: list[Bounded] = Field(default_factory=list)
     seconds: dict[str, float]
     device: Device | None = None
     inversion: Inversion | None = None
@@ -237,6 +260,11 @@ class Model:
             )
             for points in zip(*(run.curve for run in self.runs), strict=True)
         ]
+
+    @property
+    def bounded(self) -> list[list[Bounded]]:
+        """With a proof: of each amount of noise, seed by seed."""
+        return [list(points) for points in zip(*(run.bounded for run in self.runs), strict=True)]
 
     @property
     def ranks(self) -> list[Ranks]:
@@ -372,6 +400,50 @@ class World:
 
 
 @dataclass(frozen=True)
+class Sets:
+    """Sets of real attributes of one world (Fig. 8), each by the plain feature and by DPFE."""
+
+    name: str
+    data: str
+    models: dict[str, Model]
+
+    @property
+    def any(self) -> Run:
+        """A run, for what all have in common."""
+        return next(iter(self.models.values())).runs[0]
+
+    @property
+    def sets(self) -> list[str]:
+        """Their names, the smallest first."""
+        return list(dict.fromkeys(model.part.attributes for model in self.models.values()))
+
+    def model(self, attributes: str, variant: str) -> Model:
+        """Of a set."""
+        return self.models[f"{attributes}-{LAST}-{variant}"]
+
+    @property
+    def guessing(self) -> float:
+        """Log-rank privacy against who guesses blindly."""
+        return self.any.curve[0].adversaries["density"].guessing
+
+    @property
+    def falls(self) -> bool:
+        """Whether DPFE of both attributes is less private than of each alone."""
+        *alone, both = [statistics.mean(self.model(name, "dpfe").privacy) for name in self.sets]
+        return all(privacy > both for privacy in alone)
+
+    @property
+    def over_simple(self) -> list[bool]:
+        """Of each set and seed, whether DPFE's curve is above that of the plain feature."""
+        held = []
+        for name in self.sets:
+            ours, theirs = self.model(name, "dpfe"), self.model(name, "simple")
+            others = {run.seed: run.pairs for run in theirs.runs}
+            held += [bool(superior(run.pairs, others[run.seed])) for run in ours.runs if run.seed in others]
+        return held
+
+
+@dataclass(frozen=True)
 class Statement:
     """The paper's statement from mean and deviation, beside what is counted, where somebody counted."""
 
@@ -397,18 +469,58 @@ def statement(worlds: list[World]) -> Statement:
     return Statement([stated for stated, _ in pairs], [counted for _, counted in pairs])
 
 
+class CutCost(Cost):
+    """Of the layers of the paper's network up to a cut."""
+
+    part: str
+
+
+class Cuts(Record):
+    """The record of studies/cuts.py."""
+
+    shape: tuple[int, int, int]
+    costs: list[CutCost]
+
+    def cost(self, part: str) -> CutCost:
+        """Of the layers up to a cut, or of all."""
+        (found,) = (cost for cost in self.costs if cost.part == part)
+        return found
+
+    def beyond(self, part: str, of: str) -> float:
+        """How much more a cut costs than the lowest of the paper's four, which it compares with."""
+        return float(getattr(self.cost(part), of) / getattr(self.cost(CUTS[0]), of) - 1)
+
+    @property
+    def rises(self) -> bool:
+        """Whether each of the paper's cuts, and all layers, take longer than the cut before."""
+        times = [self.cost(part).milliseconds for part in (*CUTS, "all")]
+        return all(less < more for less, more in pairwise(times))
+
+
+def cut_costs() -> Cuts | None:
+    """The record; None where it is not there."""
+    return read("cuts.json", Cuts) if (RESULTS / "cuts.json").exists() else None
+
+
+def models_of(name: str) -> dict[str, Model]:
+    """All models of a world over seeds, by their names."""
+    models: dict[str, list[Run]] = {}
+    for run in sorted(read_all(f"features/{name}-[0-9]*.json", Run), key=lambda run: run.part.order):
+        models.setdefault(run.part.name, []).append(run)
+    return {part: Model(runs) for part, runs in models.items()}
+
+
 def values() -> dict[str, Any]:
     """What templates may use."""
     worlds = []
     for name in WORLDS:
-        models: dict[str, list[Run]] = {}
-        for run in sorted(read_all(f"features/{name}-[0-9]*.json", Run), key=lambda run: run.part.order):
-            models.setdefault(run.part.name, []).append(run)
-        if models:
-            betas = read(f"features/{name}-betas.json", Betas)
-            worlds.append(World(name, {part: Model(runs) for part, runs in models.items()}, betas))
+        if models := models_of(name):
+            worlds.append(World(name, models, read(f"features/{name}-betas.json", Betas)))
+    sets = [Sets(name, data, models) for name, data in OF_SETS.items() if (models := models_of(name))]
     return {
         "feature_worlds": worlds,
+        "feature_sets": sets,
+        "cut_costs": cut_costs(),
         "feature_statement": statement(worlds),
         "cuts": CUTS,
         "variants": VARIANTS,

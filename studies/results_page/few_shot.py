@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from results_page.engine import Accuracy, Similarity, Study, rises, study
+from results_page.engine import Accuracy, Similarity, Study, begun, rises, study
 from results_page.reading import RESULTS, Record, read
 from sfumato import protect
 from sfumato.learn import few_shot
@@ -125,6 +125,99 @@ def sizes(kind: str) -> dict[str, Sizes]:
         for data, studied in done.items()
         if studied is not None and (found := Sizes(studied, kind)).rows
     }
+
+
+LEARNERS = ("clean", "protected", "denoised")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One value of one obfuscation: accuracies of each model and SSIM, seed by seed, as far as they are known."""
+
+    spec: str
+    accuracies: dict[str, list[Accuracy]]
+    ssim: list[float]
+
+    @property
+    def value(self) -> str:
+        """The parameter that the paper varies."""
+        return self.spec.partition("=")[2].partition(",")[0]
+
+    def values(self, learner: str) -> list[float]:
+        """The accuracies alone."""
+        return [each.accuracy for each in self.accuracies[learner]]
+
+    def ahead(self, ours: str, theirs: str) -> float | None:
+        """How far the mean of one model is above that of another; None where one of them is missing."""
+        if not self.values(ours) or not self.values(theirs):
+            return None
+        return statistics.mean(self.values(ours)) - statistics.mean(self.values(theirs))
+
+
+@dataclass(frozen=True)
+class Full:
+    """A study of all values of all obfuscations (Fig. 3 and 4), as far as it has run."""
+
+    studied: Study
+
+    @property
+    def done(self) -> tuple[int, int]:
+        """How many of its accuracies have a record; of how many."""
+        cells = [cell for cell in self.studied.file["cells"] if cell["kind"] == "accuracy"]
+        return sum(cell["digest"] not in self.studied.missing for cell in cells), len(cells)
+
+    @property
+    def clear(self) -> list[float]:
+        """Accuracy of the model of clean images on clean images, seed by seed."""
+        return [each.accuracy for each in self.studied.accuracies("clean")]
+
+    @cached_property
+    def kinds(self) -> dict[str, list[Row]]:
+        """Obfuscation -> its values, in the order of the study."""
+        found: dict[str, list[Row]] = {}
+        for spec in self.studied.specs:
+            of = {learner: self.studied.accuracies(learner, spec) for learner in LEARNERS}
+            row = Row(spec, of, self.studied.ssims(spec))
+            found.setdefault(spec.partition(":")[0], []).append(row)
+        return found
+
+    @property
+    def rows(self) -> list[Row]:
+        """Of all obfuscations."""
+        return [row for rows in self.kinds.values() for row in rows]
+
+    @property
+    def learners(self) -> list[str]:
+        """The models of which something is known."""
+        return [learner for learner in LEARNERS if any(row.values(learner) for row in self.rows)]
+
+    def ahead(self, ours: str, theirs: str) -> list[float]:
+        """By how much one model's mean is above another's, of each value of which both are known."""
+        return [gap for row in self.rows if (gap := row.ahead(ours, theirs)) is not None]
+
+    def falls(self, kind: str, learner: str) -> bool | None:
+        """Whether the mean falls with each stronger value; None where a value is not known."""
+        means = [statistics.mean(values) for row in self.kinds[kind] if (values := row.values(learner))]
+        if len(means) < len(self.kinds[kind]):
+            return None
+        return all(higher > lower for higher, lower in pairwise(means))
+
+    @property
+    def rising(self) -> tuple[int, int]:
+        """How many trainings ended while validation still rose, and of how many the curve was kept."""
+        every = [each for row in self.rows for found in row.accuracies.values() for each in found]
+        known = [each.rises for each in every if each.rises is not None]
+        return sum(known), len(known)
+
+
+FULL = {"Omniglot": "omniglot-full"}
+
+
+def full() -> dict[str, Full]:
+    """Of each data set whose study has begun: one value of one obfuscation, at least."""
+    started = {data: begun(name) for data, name in FULL.items()}
+    found = {data: Full(studied) for data, studied in started.items() if studied is not None}
+    return {data: each for data, each in found.items() if each.learners}
 
 
 @dataclass(frozen=True)
@@ -377,6 +470,7 @@ def values() -> dict[str, Any]:
         "three_models": three_models,
         "resolutions": resolutions,
         "sizes": sizes,
+        "full": full(),
         "lowest_ssim": lowest_ssim,
         "adversaries": adversaries,
         "transferred": transferred,

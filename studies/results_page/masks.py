@@ -2,10 +2,12 @@
 
 import statistics
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from pydantic import Field
 
+from results_page.engine import Study, begun
 from results_page.reading import Record, read_all
 
 TASKS = (
@@ -19,7 +21,8 @@ TASKS = (
 )
 LEARNED = ("adversarial", "plain", "published", "shape")
 SHAPE = "shape of adversarial 0.1"
-ATTACKS = ("static", "adaptive", "restored", "shape_alone")
+ATTACKS = ("static", "adaptive", "restored", "shape_alone", "by_values")
+WITHOUT, AGAINST = "without", "against"  # masks of studies/masks_against.py
 
 
 class Accuracy(Record):
@@ -62,6 +65,7 @@ class Setting(Record):
     adaptive: Names | None = Field(None, alias="reidentify-adaptive")
     restored: Names | None = Field(None, alias="reidentify-restored-adaptive")
     shape_alone: Names | None = Field(None, alias="reidentify-shape")
+    by_values: Names | None = Field(None, alias="reidentify-values")
     similarity: float | None = Field(None, alias="face-similarity")
     strangers: float | None = Field(None, alias="face-similarity_of_two")
     training: Training | None = None
@@ -103,6 +107,7 @@ COLUMNS = {
     "adaptive": ("adaptive", "top1"),
     "restored, adaptive": ("restored", "top1"),
     "shape alone": ("shape_alone", "top1"),
+    "by values": ("by_values", "top1"),
     "face similarity": ("similarity",),
 }
 
@@ -261,6 +266,119 @@ class Held:
         return sum(pairs), len(pairs)
 
 
+@dataclass(frozen=True)
+class Family:
+    """One kind of obfuscation at several strengths: what each lets be named, and how accurate it is."""
+
+    kind: str
+    specs: list[str]
+    points: list[tuple[float, float]]  # (named, accuracy)
+
+    def accuracy_at(self, named: float) -> float | None:
+        """The accuracy at so much naming, between two strengths on the straight line; None below the strongest.
+
+        Whoever may be named more than by the weakest has its accuracy.
+        """
+        points = sorted(self.points)
+        if named < points[0][0]:
+            return None
+        best = max(accuracy for name, accuracy in points if name <= named)
+        for (less, low), (more, high) in pairwise(points):
+            if less <= named < more:
+                return max(best, low + (high - low) * (named - less) / (more - less))
+        return best
+
+
+@dataclass(frozen=True)
+class Strengths:
+    """Masks beside several strengths of each classical obfuscation, in one study of the engine."""
+
+    studied: Study
+    masks: dict[str, tuple[float, float]]  # spec -> (named, accuracy)
+    families: list[Family]
+
+    def leads(self, mask: str) -> dict[str, float | None]:
+        """Kind -> how far the mask's accuracy is above it at the mask's naming; None where it names more."""
+        named, accuracy = self.masks[mask]
+        found = {family.kind: family.accuracy_at(named) for family in self.families}
+        return {kind: None if other is None else accuracy - other for kind, other in found.items()}
+
+
+def strengths(name: str = "lfw-smile-strengths") -> Strengths | None:
+    """Of the settings that are wholly measured; None where no mask, or no obfuscation, is."""
+    studied = begun(name)
+    if studied is None:
+        return None
+    points = {
+        row.protection: (row.risk.top1.value, row.accuracy.value)
+        for row in studied.settings
+        if row.protection != "none" and row.complete and row.risk and row.accuracy
+    }
+    kinds: dict[str, list[str]] = {}
+    for spec in points:
+        kinds.setdefault(spec.partition(":")[0], []).append(spec)
+    masks = {spec: points[spec] for spec in kinds.pop("mask", [])}
+    families = [Family(kind, specs, [points[spec] for spec in specs]) for kind, specs in kinds.items()]
+    return Strengths(studied, masks, families) if masks and families else None
+
+
+class Trained(Measured):
+    """The record of masks with an adversary who is after the person, and without, of a task and a seed."""
+
+    released: str
+
+
+@dataclass(frozen=True)
+class Against:
+    """The same masks without and with an adversary who is after the person, over seeds."""
+
+    task: Task
+    released: str
+
+    def accuracy(self, name: str) -> list[float]:
+        """Of a classifier trained on releases."""
+        return self.task.accuracy(name)
+
+    def strongest(self, name: str) -> list[float]:
+        """The first guesses of the strongest adversary."""
+        return self.task.strongest(name)
+
+    @property
+    def chance(self) -> float:
+        """Of naming the commonest person."""
+        return statistics.mean(self.task.figures(AGAINST, "by_values", "chance"))
+
+    @property
+    def lost(self) -> list[float]:
+        """How much accuracy the adversary costs, seed by seed."""
+        pairs = zip(self.accuracy(WITHOUT), self.accuracy(AGAINST), strict=True)
+        return [without - against for without, against in pairs]
+
+    @property
+    def shares(self) -> list[float]:
+        """What the strongest adversary names of what they name without, seed by seed."""
+        pairs = zip(self.strongest(WITHOUT), self.strongest(AGAINST), strict=True)
+        return [against / without for without, against in pairs]
+
+    @property
+    def halved(self) -> int:
+        """In how many seeds the strongest adversary names at most half."""
+        return sum(share <= 0.5 for share in self.shares)
+
+
+def against() -> list[Against]:
+    """The records of studies/masks_against.py, by task and by what is released."""
+    groups: dict[tuple[str, str], list[Trained]] = {}
+    for record in read_all("masks-against/*.json", Trained):
+        groups.setdefault((record.target, record.released), []).append(record)
+    return [
+        Against(Task(records[0].world, target, list(records)), released)
+        for (target, released), records in sorted(
+            groups.items(), key=lambda item: (item[0][0] != "smile", item[0])
+        )
+    ]
+
+
 def of_tasks(folder: str) -> list[Task]:
     """The records of a folder, task by task; a task may have none."""
     records = read_all(f"{folder}/*.json", Measured)
@@ -278,5 +396,7 @@ def values() -> dict[str, Any]:
         "mask_tasks": tasks,
         "learned_masks": learned,
         "stand_ins": [task for task in of_tasks("stand-ins") if task.records],
+        "masks_against": against(),
+        "mask_strengths": strengths(),
         "masks_held": {keep: Held(learned, keep) for keep in ("0.25", "0.1")},
     }

@@ -24,12 +24,13 @@ def table(tmp_path: Path) -> Path:
     (tmp_path / "photos").mkdir()
     with (tmp_path / "photos" / "table.csv").open("w", newline="") as file:
         out = csv.writer(file)
-        out.writerow(["file", "colour", "split"])
+        out.writerow(["file", "colour", "split", "person"])
         for i in range(24):
             image = torch.randint(0, 100, (3, 16, 16), generator=generator).to(torch.uint8)
             image[i % 2, :4, :4] = 255
             images.write(tmp_path / "photos" / f"{i}.png", image)
-            out.writerow([f"{i}.png", ("red", "green")[i % 2], ("train", "train", "val", "test")[i // 6]])
+            split = ("train", "train", "val", "test")[i // 6]
+            out.writerow([f"{i}.png", ("red", "green")[i % 2], split, f"{split}-{i % 3}"])
     return tmp_path / "photos" / "table.csv"
 
 
@@ -81,6 +82,20 @@ def test_a_folder_of_a_mask_that_was_trained_again_is_another_run(
     assert f"holds a run with files of the protection {digest}, not " in said.err
 
 
+def test_a_mask_against_telling_a_label_says_so_on_its_card(command: Command, table: Path, tmp_path: Path):
+    assert train(command, "--sensitive", "person").code == 0
+    model = adversarial_mask.load(tmp_path / "m.safetensors")
+    assert (model.card["sensitive"], model.card["config"]["against"]) == ("person", 3.0)
+    assert "Trained against telling: person." in command("show", "m.safetensors").out
+
+
+def test_a_mask_trained_for_its_shape_is_named_with_it(command: Command, table: Path, tmp_path: Path):
+    said = train(command, "--set", "values=shape", "--set", "adversarial=false")
+    assert said.out.splitlines()[2] == "mask:artefact=m.safetensors,values=shape: nothing is proved"
+    spec = "mask:artefact=m.safetensors,values=shape"
+    assert command("protect", "photos", "out", "--with", spec, "--workers", "1").code == 0
+
+
 def test_jpeg_is_refused_with_the_cure(command: Command, table: Path, tmp_path: Path):
     train(command)
     spec = ["--with", "mask:artefact=m.safetensors", "--format", "jpeg"]
@@ -98,6 +113,13 @@ def test_jpeg_is_refused_with_the_cure(command: Command, table: Path, tmp_path: 
     [
         ([], {"target": "color"}, "no label 'color': did you mean 'colour'"),
         ([], {"size": 8}, "images of 8x8: "),
+        (
+            ["--sensitive", "colour"],
+            {},
+            "'colour' is target and sensitive: a mask cannot both show and hide it",
+        ),
+        (["--set", "against=2"], {}, "against=2 and sensitive=None: give both, a weight and the label that"),
+        (["--set", "values=shape"], {}, "set adversarial=false and selection=straight-through"),
         (["--set", "keep=2"], {}, "keep=2: a share of the pixels, above 0 and below 1"),
         (["--set", "keep=0.001"], {}, "keep=0.001 of 16x16 pixels is less than one: choose at least"),
         (["--set", "kept=0.5"], {}, "no key 'kept': did you mean 'keep'"),

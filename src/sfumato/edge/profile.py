@@ -84,16 +84,24 @@ def profile(artefacts: Sequence[str | os.PathLike[str]], *, images: int = 200) -
     for artefact in [os.fspath(each) for each in artefacts]:
         side = sides.read(artefact)
         graph = graphs.without(side.graph(), SCORES)
-        costs.append(_cost(artefact, side.part, graph, side.network, sent=side.bytes, images=images))
+        costs.append(cost_of(artefact, side.part, graph, side.network, sent=side.bytes, images=images))
         if side.kind == FEATURE:
             model = private_feature.load(artefact)
-            costs.append(_cost(artefact, "whole", graphs.whole_graph(model), model, sent=0, images=images))
+            costs.append(cost_of(artefact, "whole", graphs.whole_graph(model), model, sent=0, images=images))
     return costs
 
 
-def _cost(
+def cost_of(
     artefact: str, part: str, graph: "ModelProto", network: nn.Module, *, sent: int, images: int
 ) -> Cost:
+    """What one graph costs, in a fresh child process; see profile.
+
+    Args:
+        artefact, part, sent: what Cost says of it.
+        graph: of one input, uint8 images.
+        network: that it was made of, whose parameters are counted.
+        images: to time.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph.onnx"
         path.write_bytes(graph.SerializeToString())

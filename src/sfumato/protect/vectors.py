@@ -168,7 +168,7 @@ def clipped_noisy(features: "Tensor", noise: Noise, *, norm: float, variance: fl
         variance: s, above 0.
 
     Raises:
-        DataError: features that are no finite numbers, which have no norm to clip.
+        DataError: features that are not finite, which have no norm to clip.
     """
     import torch
 

@@ -151,7 +151,8 @@ class StudyConfig:
         adversary: how strong the adversaries are.
         restoration: how the adversary of "reidentify-restored" undoes a protection of images.
         inversion: how they, and "invert-feature", draw images from numbers.
-        masks: how masks are trained that the study trains; `keep` is that of their spec.
+        masks: how masks are trained that the study trains; `keep` is that of their spec. `against` is against
+            the sensitive label, by the adversaries' training people.
         features: how private features are, for the target and against the sensitive label; `dimension` is
             that of their spec, where it has one.
         codes: how codes are trained; their size and noise are those of their spec. `against` is against the

@@ -26,12 +26,18 @@ from sfumato.files import check_new
 if TYPE_CHECKING:
     from sfumato.learn.devices import Devices
 
+_AGAINST = 3.0  # the weight of the adversary, where --sensitive is given and no --set against=
+
 
 @app.command("mask")
 def mask(
     data: Annotated[str, typer.Option(help="faces, celeba:DIR, fer:FILE, folder:DIR or table:FILE.")],
     target: Annotated[str, typer.Option(help="The label that must stay readable.")],
     out: Out,
+    sensitive: Annotated[
+        str | None,
+        typer.Option(help="The label that says who is shown, for example identity: it is to be told less."),
+    ] = None,
     size: Size = None,
     split_by: SplitBy = None,
     strict: Strict = False,
@@ -53,13 +59,15 @@ def mask(
     """Train a mask: which pixels a task needs, so that a device shows no others.
 
     The splits of the data must have the same classes. `sfumato protect --with mask:artefact=OUT` applies the
-    mask, to images of the size it was trained on. If you stop it, run the same command again to resume.
+    mask, to images of the size it was trained on. With --sensitive, an adversary learns who is shown, and the
+    mask learns to tell them less; nothing is proved by that. If you stop it, run the same command again to
+    resume.
     """
     if printing:
         from sfumato.learn.adversarial_mask import MaskConfig
         from sfumato.settings import configured
 
-        print_config(configured(MaskConfig, overrides or []))
+        print_config(configured(MaskConfig, [*_against(sensitive), *(overrides or [])]))
         return
     check_new(out, force=force)
     on_devices(
@@ -68,6 +76,7 @@ def mask(
         accelerator,
         data=data,
         target=target,
+        sensitive=sensitive,
         out=out,
         size=size,
         split_by=split_by,
@@ -79,11 +88,16 @@ def mask(
     )
 
 
+def _against(sensitive: str | None) -> list[str]:
+    return [] if sensitive is None else [f"against={_AGAINST:g}"]
+
+
 def _mask(
     devices: "Devices | None",
     *,
     data: str,
     target: str,
+    sensitive: str | None,
     out: Path,
     size: int | None,
     split_by: str | None,
@@ -98,9 +112,11 @@ def _mask(
     from sfumato.protect.mask import Mask
     from sfumato.settings import configured
 
-    config = configured(method.MaskConfig, overrides or [])
-    protection = Mask(str(out))
-    training, validation, test = splits(data, size, target=target, split_by=split_by, strict=strict)
+    config = configured(method.MaskConfig, [*_against(sensitive), *(overrides or [])])
+    protection = Mask(str(out), values=config.values)
+    training, validation, test = splits(
+        data, size, target=target, sensitive=sensitive, split_by=split_by, strict=strict
+    )
     # Fails now, not after training.
     classes.codes_of(test, target, method.trainable(training, config, target), "mask")
     with checkpointed(out, "steps", devices=devices) as (checkpoint, progress):
@@ -108,6 +124,7 @@ def _mask(
             training,
             config,
             target=target,
+            sensitive=sensitive,
             validation=validation,
             seed=seed,
             checkpoint=checkpoint,

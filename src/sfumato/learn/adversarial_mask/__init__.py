@@ -2,7 +2,7 @@
 
 Source: the mask paper (docs/papers.md, "Mask"), Sec. II. A masker scores every pixel; the highest scores
 are revealed to one classifier, which must name the class, and the rest is shown to the same classifier,
-which must not. Only labels of the task are used: nobody says who is in a picture.
+which must not. Only labels of the task are used: nobody says who is in a picture, but where `against` is set.
 
 Where the paper is silent: one Adam for both kinds of steps, so that the masker weighs the two losses by the
 size of their gradients; in the adversarial step the classifier normalises by its running statistics; and the
@@ -10,9 +10,11 @@ best epoch is chosen by images under the mask that a device would apply.
 
 Other than the paper: masks are trained as a device applies them, by a straight-through gradient. As published
 (`selection="soft"`) a hidden pixel that tells the class is darkened, not revealed; docs/results.md has both.
-Beyond the paper: `anneal_from`.
+Beyond the paper: `anneal_from`; `against`, an adversary who names people by what is shown (adversary.py); and
+`values="shape"`, masks that are trained for what their shape alone tells.
 """
 
+from sfumato.learn.adversarial_mask.adversary import Adversary, episodes_of_people
 from sfumato.learn.adversarial_mask.config import SELECTIONS, MaskConfig, adversarial_at, keep_at
 from sfumato.learn.adversarial_mask.model import MaskModel, evaluate, load, untrained
 from sfumato.learn.adversarial_mask.training import (
@@ -25,10 +27,12 @@ from sfumato.learn.adversarial_mask.training import (
 
 __all__ = [
     "SELECTIONS",
+    "Adversary",
     "MaskConfig",
     "MaskModel",
     "Training",
     "adversarial_at",
+    "episodes_of_people",
     "evaluate",
     "keep_at",
     "load",

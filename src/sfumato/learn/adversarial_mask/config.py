@@ -7,6 +7,7 @@ from sfumato.errors import ConfigError
 from sfumato.precision import resolve
 
 SELECTIONS = ("straight-through", "soft")
+RELEASES = ("hard", "shape")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,11 @@ class MaskConfig:
         anneal_from: the share revealed in the first epoch; it falls to `keep` over the first half of the
             epochs. None: `keep` from the start.
         flips: whether every other training image is mirrored left to right, by chance.
+        against: the weight with which the gradient of an adversary is reversed, who tells from what is shown
+            which images are of the same person; 0 for none. Not in the paper. See adversary.Adversary.
+        values: what a device will send, and the networks are trained on: "hard", the pixels that are shown;
+            or "shape", which pixels they are, for releases of `values=shape`. The hidden part of a shape says
+            the same as the shown one, so that there are no adversarial steps of the paper.
         precision: see `sfumato.precision`.
     """
 
@@ -43,6 +49,8 @@ class MaskConfig:
     selection: str = "straight-through"
     anneal_from: float | None = None
     flips: bool = False
+    against: float = 0.0
+    values: str = "hard"
     precision: str = "auto"
 
     def __post_init__(self) -> None:
@@ -61,8 +69,16 @@ class MaskConfig:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least 1")
         if not 0 < self.learning_rate < math.inf:
             raise ConfigError(f"learning_rate={self.learning_rate:g}: above 0 (such as 0.001)")
-        if self.selection not in SELECTIONS:
-            raise ConfigError(f"selection={self.selection}: choose {' or '.join(SELECTIONS)}")
+        if not 0 <= self.against < math.inf:
+            raise ConfigError(f"against={self.against:g}: at least 0, for none")
+        for name, known in (("selection", SELECTIONS), ("values", RELEASES)):
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name}={getattr(self, name)}: choose {' or '.join(known)}")
+        if self.values == "shape" and (self.adversarial or self.selection == "soft"):
+            raise ConfigError(
+                "values=shape: the hidden part of a shape says the same as the shown one, and it has no soft "
+                "values: set adversarial=false and selection=straight-through"
+            )
         resolve(self.precision)
 
 

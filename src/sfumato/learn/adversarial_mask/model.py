@@ -56,9 +56,18 @@ class MaskModel(nn.Module):
         return pixel_scores(self.masker, images.to(device_of(self))).to(images.device)
 
     def masked(self, images: Tensor) -> Tensor:
-        """(N, C, H, W) uint8 -> what a device would show of them: `keep` of the pixels, the others 0."""
+        """(N, C, H, W) uint8 -> what a device would send of them: `keep` of the pixels, the others 0.
+
+        Of a mask that was trained for its shape, 255 for each pixel that it shows.
+        """
         count = pixels_shown(self.keep, (images.shape[2], images.shape[3]))
-        return reveal(images, self.scores(images), count=count)[0]
+        values, shown = reveal(images, self.scores(images), count=count)
+        return shown.expand_as(images).byte() * 255 if self.sends_shape else values
+
+    @property
+    def sends_shape(self) -> bool:
+        """Whether it was trained for releases of `values=shape`."""
+        return bool(self.card["config"].get("values") == "shape")  # earlier versions had no such masks
 
     @torch.no_grad()
     def classify(self, released: Tensor) -> Tensor:

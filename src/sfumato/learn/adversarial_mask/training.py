@@ -1,17 +1,20 @@
-"""The training of masks: two kinds of steps in turn, by what is revealed and by what is hidden."""
+"""The training of masks: two kinds of steps in turn, by what is revealed and by what is hidden.
+
+Where a mask is trained against telling who is shown, an adversary's reversed gradient joins the first kind.
+"""
 
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.data.labelled import LabelledImages
-from sfumato.episodes import seed_of
+from sfumato.episodes import Sampler, seed_of
 from sfumato.errors import ConfigError, DataError
+from sfumato.learn.adversarial_mask.adversary import Adversary, episodes_of_people
 from sfumato.learn.adversarial_mask.config import MaskConfig, adversarial_at, keep_at
 from sfumato.learn.adversarial_mask.model import MaskModel, evaluate, untrained
 from sfumato.learn.augmentation import augmented
@@ -20,7 +23,8 @@ from sfumato.learn.cards import training_card
 from sfumato.learn.classes import classes_of, codes_of
 from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.fit import Progress, Run, adam, fit
-from sfumato.learn.inputs import as_input
+from sfumato.learn.inputs import as_input, check_shape
+from sfumato.learn.private_feature import reversed_gradient
 from sfumato.precision import autocast
 from sfumato.protect.mask import pixels_shown, top_pixels
 
@@ -32,6 +36,8 @@ def train(
     config: MaskConfig,
     *,
     target: str,
+    sensitive: str | None = None,
+    people: LabelledImages | None = None,
     validation: LabelledImages | None = None,
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -45,8 +51,11 @@ def train(
         data: clean images to train on.
         config: see MaskConfig.
         target: the label that the task needs.
+        sensitive: the label that says who is shown, where `config.against` is above 0.
+        people: images with that label, from which the adversary learns, and of which the mask learns to tell
+            less; they need not have the target. None for `data`.
         validation: other images of the same classes, by whose accuracy under the mask of `keep` the best
-            epoch is chosen; None for the last epoch.
+            epoch is chosen, with an adversary of those of the second half; None for the last epoch.
         seed: decides weights and order. The same seed, machine and thread count repeat a run.
         checkpoint, progress, losses: see fit.fit.
         devices: where this is one of several processes, see `devices.launch`, that share the images of a
@@ -55,15 +64,18 @@ def train(
             whole batches: they do not depend on how many processes there are, but for rounding.
 
     Raises:
-        DataError: fewer than two classes, images that are too small, or classes that are in `validation`
-            alone.
-        ConfigError: `keep` is less than a pixel of these images, or a step has fewer images than processes.
+        DataError: fewer than two classes, images that are too small, classes that are in `validation` alone,
+            people of another size than the images, or fewer than two people with two images.
+        ConfigError: `keep` is less than a pixel of these images, a step has fewer images than processes, or
+            one of `config.against` and `sensitive` is given without the other.
         ArtefactError: the checkpoint belongs to another run.
     """
     classes = trainable(data, config, target)
     codes = codes_of(data, target, classes, "mask")
     if validation is not None:
         codes_of(validation, target, classes, "mask")  # fails now, not after an epoch
+    people = data if people is None else people
+    sampler = _sampler(people, config, target=target, sensitive=sensitive, shape=data.images.shape[1:])
     card = training_card(
         data,
         asdict(config),
@@ -72,16 +84,20 @@ def train(
         shape=list(data.images.shape[1:]),
         classes=list(classes),
         target=target,
+        sensitive=sensitive,
+        people=None if sampler is None else people.digest,
         validation=None if validation is None else validation.digest,
     )
     model = untrained(card, config, seed=seed)
     training = Training(model, config, devices=devices or ALONE)
     steps = -(-len(data) // config.batch)  # of an epoch
+    of_people = torch.Generator()
 
     def batches(epoch: int) -> Iterator[tuple[int, Tensor, Tensor]]:
         """The number of a step over all epochs, its images and their codes."""
         training.start_epoch()
         order = torch.Generator().manual_seed(seed_of(seed, epoch))
+        of_people.manual_seed(seed_of(seed, epoch, 1))  # the order is the same without an adversary
         rows = torch.randperm(len(data), generator=order).tensor_split(steps)
         for number, batch in enumerate(rows, epoch * steps):
             yield number, augmented(data.images[batch], order, flips=config.flips), codes[batch]
@@ -90,7 +106,16 @@ def train(
         number, images, wanted = batch
         if adversarial_at(config, number):
             return training.obfuscator_step(images)
-        return training.predictor_step(images, wanted)
+        if sampler is None:
+            return training.predictor_step(images, wanted)
+        rows = sampler.draw(1, of_people)[0]  # (N, 1 + Q)
+        shown = augmented(people.images[rows.flatten()], of_people, flips=config.flips)
+        return training.predictor_step(images, wanted, shown, way=len(rows))
+
+    def judge() -> float:
+        # An early epoch is as accurate, and the adversary had no time yet: it would be the least private.
+        early = sampler is not None and training.run.epoch < config.epochs // 2
+        return 0.0 if early or validation is None else evaluate(model, validation)
 
     fit(
         training.run,
@@ -98,13 +123,30 @@ def train(
         step,
         epochs=config.epochs,
         steps=steps,
-        judge=None if validation is None else partial(evaluate, model, validation),
+        judge=None if validation is None else judge,
         checkpoint=checkpoint,
         progress=progress,
         losses=losses,
     )
     card |= training.run.outcome
     return model
+
+
+def _sampler(
+    people: LabelledImages, config: MaskConfig, *, target: str, sensitive: str | None, shape: torch.Size
+) -> Sampler | None:
+    """The adversary's episodes; None without an adversary. Raises DataError and ConfigError: see train."""
+    if (config.against > 0) != (sensitive is not None):
+        raise ConfigError(
+            f"against={config.against:g} and sensitive={sensitive}: give both, a weight and the label that "
+            "says who is shown, or neither"
+        )
+    if sensitive is None:
+        return None
+    if sensitive == target:
+        raise DataError(f"{target!r} is target and sensitive: a mask cannot both show and hide it")
+    check_shape(people.images, shape, "mask", f"{people.name}: ")
+    return episodes_of_people(people, sensitive, batch=config.batch)
 
 
 def trainable(data: LabelledImages, config: MaskConfig, target: str) -> tuple[str, ...]:
@@ -179,10 +221,19 @@ class Training:
 
     def __init__(self, model: MaskModel, config: MaskConfig, *, devices: Devices = ALONE) -> None:
         self.model = model
+        beside = nn.ModuleDict()
+        if config.against > 0:
+            beside["adversary"] = Adversary(model.card["shape"][0], seed=model.card["seed"])
         self.run = Run(
-            model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, devices=devices
+            model,
+            adam(config.learning_rate),
+            kind=_CHECKPOINT,
+            identity=model.card,
+            beside=beside,
+            devices=devices,
         )
         self._config = config
+        self._beside = beside
         self._count = 0
 
     def start_epoch(self) -> None:
@@ -191,12 +242,18 @@ class Training:
         self._count = pixels_shown(keep_at(self._config, self.run.epoch), (height, width))
         self.model.train()
 
-    def predictor_step(self, images: Tensor, codes: Tensor) -> Tensor:
+    def predictor_step(
+        self, images: Tensor, codes: Tensor, people: Tensor | None = None, *, way: int = 0
+    ) -> Tensor:
         """Update Φ and masker to minimise the cross-entropy of Φ(x_p), which is returned.
+
+        With an adversary, their loss is added to it: they minimise it, and the masker does the opposite.
 
         Args:
             images: (B, C, H, W) uint8, the whole batch, of which this process takes its share.
             codes: (B,) int64.
+            people: (N * (1 + Q), C, H, W) uint8, the adversary's episode; None without an adversary.
+            way: N.
         """
         mine = self._share(images)
         with of_whole_batches(self.model, self.run.devices):
@@ -204,9 +261,26 @@ class Training:
             with self._autocast():
                 logits = self.model.predictor(revealed)
         wanted = codes[mine].to(self.run.device)
-        return self.run.minimise(
-            functional.cross_entropy(logits.float(), wanted) * (len(wanted) / len(codes))
-        )
+        loss = functional.cross_entropy(logits.float(), wanted) * (len(wanted) / len(codes))
+        return self.run.minimise(loss if people is None else loss + self._adversarys_loss(people, way))
+
+    def _adversarys_loss(self, people: Tensor, way: int) -> Tensor:
+        """What the adversary minimises; its gradient reaches the masker reversed.
+
+        Of several processes, the losses add up to that of the whole episode.
+        """
+        devices, adversary = self.run.devices, self._beside["adversary"]
+        assert isinstance(adversary, Adversary)
+        mine = self._share(people)
+        with of_whole_batches(self.model, devices), of_whole_batches(adversary, devices):
+            revealed, _ = self._masked(people[mine])
+            with self._autocast():
+                restored, embedded = adversary(reversed_gradient(revealed, self._config.against))
+        originals = as_input(people[mine], self.run.device)
+        restoring = functional.mse_loss(restored, originals) * (len(originals) / len(people))
+        # Each process has an equal part in what is of pairs of images.
+        embedded = devices.gathered(embedded, mine, len(people))
+        return restoring + adversary.naming_loss(embedded, way) / devices.count
 
     def obfuscator_step(self, images: Tensor) -> Tensor:
         """Update the masker alone to minimise the cross-entropy of Φ(x_o) with the uniform distribution.
@@ -235,12 +309,14 @@ class Training:
         return self.run.devices.share(len(images), what="images", setting="batch")
 
     def _masked(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, C, H, W) uint8 -> x_p and x_o, float32."""
+        """(B, C, H, W) uint8 -> x_p and x_o, float32; for a shape, the masks themselves."""
         ready = as_input(images, self.run.device)
         with self._autocast():
             unbounded = self.model.masker(ready)
         scores = unbounded.float().sigmoid()
         revealed, hidden = split(scores, count=self._count, selection=self._config.selection)
+        if self._config.values == "shape":
+            return revealed.expand_as(ready), hidden.expand_as(ready)
         return revealed * ready, hidden * ready
 
     def _autocast(self) -> torch.autocast:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sfumato.errors import SpecError
 from sfumato.learn import adversarial_mask
 from sfumato.protect.mask import Mask
 from sfumato.protect.parameters import canonical
@@ -41,21 +42,29 @@ class MaskRecipe:
 
     def settings(self, config: "StudyConfig") -> dict[str, Any]:
         """See Recipe."""
-        return {"masks": changed(replace(config.masks, keep=self.keep)), **task_settings(config)}
+        masks = self._config(config)
+        against = {"sensitive": self._sensitive(config)} if masks.against else {}
+        return {"masks": changed(masks), **against, **task_settings(config)}
 
     def check(self, lab: "Lab") -> None:
         """See Recipe."""
-        config = replace(lab.config.masks, keep=self.keep)
-        adversarial_mask.trainable(lab.train, config, lab.config.task.target)
+        adversarial_mask.trainable(lab.train, self._config(lab.config), lab.config.task.target)
+        if sensitive := self._sensitive(lab.config):
+            adversarial_mask.episodes_of_people(
+                lab.adversaries.others, sensitive, batch=lab.config.masks.batch
+            )
 
     def train(self, lab: "Lab", seed: int, path: Path) -> None:
         """See Recipe."""
         training, validation = same_classes(lab)
+        sensitive = self._sensitive(lab.config)
         with_checkpoint(
             lambda checkpoint: adversarial_mask.train(
                 training,
-                replace(lab.config.masks, keep=self.keep),
+                self._config(lab.config),
                 target=lab.config.task.target,
+                sensitive=sensitive,
+                people=lab.adversaries.others if sensitive else None,
                 validation=validation,
                 seed=seed,
                 checkpoint=checkpoint,
@@ -66,3 +75,17 @@ class MaskRecipe:
     def with_artefact(self, path: str) -> str:
         """See Recipe."""
         return Mask(path, keep=self.keep, values=self.values).spec
+
+    def _config(self, config: "StudyConfig") -> adversarial_mask.MaskConfig:
+        return replace(config.masks, keep=self.keep)
+
+    def _sensitive(self, config: "StudyConfig") -> str | None:
+        task = config.task
+        if not config.masks.against:
+            return None
+        if task.sensitive is None or task.sensitive == task.target:
+            raise SpecError(
+                f"{self.spec}: masks.against={config.masks.against:g} is against telling a label: name one "
+                "as task.sensitive, not the target"
+            )
+        return task.sensitive

@@ -1,0 +1,94 @@
+"""What the pages say of a study of every value of every obfuscation, finished or not."""
+
+from pathlib import Path
+
+import pytest
+from results_page import engine, few_shot, wording
+
+from sfumato.study.records import parse
+
+SPECS = ("blur:radius=1", "blur:radius=2", "dp-pix:cell=2,epsilon=3")
+
+
+def accuracy(spec: str, learner: str, seed: int, value: float) -> dict:
+    return {
+        "kind": "accuracy",
+        "digest": f"{spec}-{learner}-{seed}",
+        "cell": {"protection": spec, "seed": seed, "learner": learner},
+        "seconds": 1.0,
+        "result": {"accuracy": value, "half_width": 0.01, "episodes": 100, "curve": (0.5, 0.6, 0.7, 0.7)},
+    }
+
+
+def study(known: dict[tuple[str, str], list[float]]) -> few_shot.Full:
+    """A study of (protection, model) -> accuracy, seed by seed; two seeds of three specs are planned."""
+    raw = [
+        accuracy(spec, learner, seed, value)
+        for (spec, learner), values in known.items()
+        for seed, value in enumerate(values)
+    ]
+    planned = [
+        {"kind": "accuracy", "digest": f"{spec}-{learner}-{seed}"}
+        for spec in SPECS
+        for learner in ("clean", "protected")
+        for seed in (0, 1)
+    ]
+    cells = planned + [each for each in raw if each["cell"]["learner"] == "denoised"]
+    file = {"name": "study", "protections": ["none", *SPECS], "cells": cells}
+    return few_shot.Full(engine.Study(Path("omniglot-full"), file, [parse(each) for each in raw]))
+
+
+HALF = {
+    ("blur:radius=1", "clean"): [0.8, 0.9],
+    ("blur:radius=1", "protected"): [0.9, 0.9],
+    ("blur:radius=2", "protected"): [0.7],
+}
+
+
+def test_a_study_that_is_not_finished_says_how_far_it_is():
+    assert study(HALF).done == (5, 12)
+
+
+def test_what_is_missing_has_no_figures_and_no_verdict():
+    found = study(HALF)
+    assert [row.value for row in found.kinds["blur"]] == ["1", "2"]
+    assert found.kinds["blur"][1].values("clean") == []
+    assert found.learners == ["clean", "protected"]
+    assert found.falls("blur", "clean") is None
+    assert found.falls("blur", "protected") is True
+    assert found.falls("dp-pix", "protected") is None
+
+
+def test_models_are_compared_where_both_are_known():
+    assert study(HALF).ahead("protected", "clean") == pytest.approx([0.05])
+    assert study(HALF).ahead("denoised", "protected") == []
+
+
+def test_training_that_still_rose_is_counted_in_all_models():
+    assert study(HALF).rising == (0, 5)
+
+
+@pytest.mark.parametrize("denoised", [[], [0.95, 0.93]])
+def test_the_page_is_made_of_what_there_is(monkeypatch: pytest.MonkeyPatch, denoised: list[float]):
+    known = HALF | {("none", "clean"): [0.99, 0.98]}
+    if denoised:
+        known[("blur:radius=1", "denoised")] = denoised
+    templates = wording.environment(
+        {"full": {"Omniglot": study(known)}, "study": lambda name: None, "sizes": lambda kind: {}}
+    )
+    text = templates.from_string(SECTION).render()
+    assert "| protected | 90.0 | 70.0 | yes |" in text
+    assert "| clean-trained | 85.0 |  |  |" in text
+    assert "On clean images the clean-trained model has 98.5%." in text
+    assert ("| gain of the denoiser, points | +4.0 |" in text) == bool(denoised)
+
+
+def _section() -> str:
+    """The part of the page's template that is about this study, without the sentence of its settings."""
+    page = Path(few_shot.__file__).parents[2] / "docs" / "templates" / "results" / "three-models.md.jinja"
+    text = page.read_text(encoding="utf-8")
+    begin = text.index("{% set words =")
+    return text[begin : text.index("{% for kind in (", begin)].replace("{{ setting(every.studied) }}", "")
+
+
+SECTION = _section()

@@ -1,0 +1,55 @@
+"""What the pages say of masks beside several strengths of an obfuscation, at equal naming."""
+
+from pathlib import Path
+
+import pytest
+from results_page import engine, masks
+
+BLUR = masks.Family("blur", ["blur:radius=4", "blur:radius=1"], [(0.1, 0.6), (0.5, 0.9)])
+
+
+@pytest.mark.parametrize(
+    ("named", "accuracy"),
+    [(0.05, None), (0.1, 0.6), (0.3, 0.75), (0.5, 0.9), (0.8, 0.9)],
+    ids=["less", "strongest", "between", "weakest", "more"],
+)
+def test_between_two_strengths_accuracy_is_on_the_straight_line(named: float, accuracy: float | None):
+    assert BLUR.accuracy_at(named) == (None if accuracy is None else pytest.approx(accuracy))
+
+
+def test_a_weaker_setting_that_is_less_accurate_takes_nothing_away():
+    family = masks.Family("noise", ["a", "b", "c"], [(0.1, 0.8), (0.2, 0.7), (0.3, 0.9)])
+    assert family.accuracy_at(0.2) == 0.8
+    assert family.accuracy_at(0.25) == 0.8
+
+
+def test_a_mask_leads_by_its_accuracy_beyond_that_at_its_own_naming():
+    noise = masks.Family("noise", ["n"], [(0.4, 0.99)])
+    study = engine.Study(Path("study"), {}, [])
+    found = masks.Strengths(study, {"mask": (0.3, 0.8)}, [BLUR, noise])
+    assert found.leads("mask") == {"blur": pytest.approx(0.05), "noise": None}
+
+
+def test_masks_against_a_person_are_held_against_those_without_seed_by_seed():
+    def setting(accuracy: float, *named: float) -> dict:
+        attacks = ("reidentify-adaptive", "reidentify-values")
+        return {"classifier-protected": {"accuracy": accuracy, "chance": 0.5}} | {
+            attack: {"top1": top1, "chance": 0.02} for attack, top1 in zip(attacks, named, strict=True)
+        }
+
+    records = [
+        masks.Trained.model_validate(
+            {
+                "world": "lfw-32",
+                "target": "smile",
+                "seed": seed,
+                "released": "pixels",
+                "images": {"train": 1, "test": 1},
+                "settings": {"without": setting(0.9, 0.1, 0.2), "against": setting(0.9, *named)},
+            }
+        )
+        for seed, named in enumerate([(0.1, 0.05), (0.05, 0.12)])
+    ]
+    found = masks.Against(masks.Task("lfw-32", "smile", records), "pixels")
+    assert found.shares == pytest.approx([0.5, 0.6])
+    assert (found.halved, found.lost, found.chance) == (1, [0.0, 0.0], pytest.approx(0.02))
