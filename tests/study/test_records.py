@@ -81,3 +81,9 @@ def test_a_list_is_refused_as_no_object(record: Path):
 )
 def test_the_folders_of_a_machine_are_no_part_of_a_source(name: str, source: str):
     assert source_of(name) == source
+
+
+def test_what_was_written_with_numbers_as_keys_is_read(tmp_path):
+    path = tmp_path / "record.json"
+    write_json(path, {"beyond": {1: 0.5, 5: 0.3, 10: 0.1}})
+    assert read_json(path, "cure") == {"beyond": {"1": 0.5, "5": 0.3, "10": 0.1}}

@@ -36,7 +36,7 @@ def mask(
     out: Out,
     sensitive: Annotated[
         str | None,
-        typer.Option(help="The label that says who is shown, for example identity: it is to be told less."),
+        typer.Option(help="The label that says who is shown, such as identity: trains against telling it."),
     ] = None,
     size: Size = None,
     split_by: SplitBy = None,
@@ -60,8 +60,8 @@ def mask(
 
     The splits of the data must have the same classes. `sfumato protect --with mask:artefact=OUT` applies the
     mask, to images of the size it was trained on. With --sensitive, an adversary learns who is shown, and the
-    mask learns to tell them less; nothing is proved by that. If you stop it, run the same command again to
-    resume.
+    mask is trained against them; a study's adversaries measure what that hides, and nothing is proved. If you
+    stop it, run the same command again to resume.
     """
     if printing:
         from sfumato.learn.adversarial_mask import MaskConfig
