@@ -126,10 +126,10 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/unpack.py cifar10 ../shared/data runs/data/cifar10
 	$(BIN)/python studies/inversion.py
 	$(BIN)/python studies/updates.py
+	$(BIN)/python studies/judges.py
 	$(BIN)/python studies/reconstruction.py
 	$(BIN)/python studies/people.py
 	$(BIN)/python studies/people_learned.py
-	$(BIN)/python studies/judges.py
 	$(BIN)/sfumato demo
 	$(BIN)/python studies/saturation.py faces steps copies gallery
 	$(BIN)/python studies/saturation.py lfw copies gallery

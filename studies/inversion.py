@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from reconstructed.sources import NARROW
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
@@ -47,17 +48,13 @@ from sfumato.errors import DataError
 from sfumato.learn import classifier
 from sfumato.learn.augmentation import mixup
 from sfumato.learn.classifier import ClassifierConfig
-from sfumato.networks import ConvNet8
-from sfumato.networks.classifiers import CLASSIFIERS
 from sfumato.protect.gradients import add_gaussian, add_laplacian, clip_and_noise, dp_sgd_epsilon, prune
-from sfumato.study.records import write_json
+from sfumato.study.records import read_json, write_json
 
 RECORDS = Path(__file__).parent / "results" / "inversion"
 RUNS = Path("runs/inversion")
 SEED = 0
 SHAPE = (3, 32, 32)
-NARROW = "convnet8-16"  # of 64 filters it takes 20 minutes an image
-CLASSIFIERS[NARROW] = partial(ConvNet8, width=16)
 VICTIMS = {
     "lenet": ClassifierConfig(network="lenet", epochs=20),
     NARROW: ClassifierConfig(network=NARROW, epochs=15, flips=True, shifts=2),
@@ -87,11 +84,13 @@ class Scale:
     batches: int
     vertical: int  # images of CAFE
     vertical_steps: int
+    on_curve: int  # images whose curve by steps is drawn
+    curve_steps: tuple[int, ...]
     epochs: int | None  # of victims; None for those of VICTIMS
 
 
-FULL = Scale(20, 10, 3, 2, 3000, 2000, 1000, 4800, 800, 20, 80, 1000, None)
-SMALL = Scale(2, 1, 1, 1, 20, 10, 4, 2, 2, 1, 4, 5, 1)
+FULL = Scale(20, 10, 3, 2, 3000, 2000, 1000, 4800, 800, 20, 80, 1000, 2, (50, 100, 200, 400), None)
+SMALL = Scale(2, 1, 1, 1, 20, 10, 4, 2, 2, 1, 4, 5, 1, (1, 2), 1)
 
 
 # Images and victims
@@ -261,6 +260,23 @@ def on_deep(network: str, state: str, scale: Scale) -> dict[str, Any]:
         "chosen": chosen,
         **judged(pictures, found, labels),
     }
+
+
+def curve(network: str, scale: Scale) -> dict[str, Any]:
+    """What a deep untrained network gives away by how many steps an adversary pays: each number a search of its own.
+
+    The weight of total variation is the one that was chosen for the search of all steps.
+    """
+    model, facts = victim(network, "untrained", scale)
+    chosen = read_json(RECORDS / f"{network}-untrained.json", "run it first")["chosen"]
+    pictures, labels = attacked(scale.on_curve)
+    shared = one_by_one(model, pictures, labels)
+    points = {}
+    for steps in scale.curve_steps:
+        config = replace(INVERTING_GRADIENTS, steps=steps, total_variation=chosen["total_variation"])
+        found = judged(pictures, rebuild(model, shared, config, at_once=1), labels)
+        points[str(steps)] = {"psnr": found["psnr"], "ssim": found["ssim"], "costs": found["costs"]}
+    return {"victim": facts, "images": len(pictures), "chosen": chosen, "points": points}
 
 
 def labels_read(scale: Scale) -> dict[str, Any]:
@@ -548,6 +564,7 @@ PARTS: dict[str, Callable[[Scale], dict[str, Any]]] = {
     "first-layer": inverted_first_layer,
     "cafe": in_vertical,
     "labels": labels_read,
+    **{f"curve-{network}": partial(curve, network) for network in (NARROW, "resnet20")},
     "lenet-1": partial(on_lenet, 1),
     "batch": in_batches,
     **{f"defence-{each.name.replace(' ', '-')}": partial(defended, each) for each in DEFENCES},

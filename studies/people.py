@@ -4,9 +4,10 @@
     python studies/people.py --semsim FILE.safetensors  # with a SemSim that `sfumato.learn.semsim` trained
     python studies/people.py --small                    # a few images, to try it out: a minute
 
-The SemSim of docs/results.md never saw Caltech-101; after studies/reconstruction.py:
+The SemSim of docs/results.md never saw Caltech-101. It was trained on what earlier and weaker proxies recognised of
+reconstructions of CIFAR-10, LFW, FER2013 and Omniglot; after studies/reconstruction.py one of its judges is had by
 
-    sfumato train semsim --judgements runs/reconstruction/cifar10/inverting-gradients.csv  (and of lfw, fer, omniglot) \\
+    sfumato train semsim --judgements runs/reconstruction/lfw/closed-form.csv  (and of fer, omniglot) \\
         --out runs/people/semsim.safetensors --set network=lenet --set size=32 --set epochs=100 \\
         --set learning_rate=0.05 --set momentum=0.9
 

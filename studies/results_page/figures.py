@@ -28,3 +28,10 @@ def half_width(values: Sequence[float]) -> float:
 def differences(values: dict[int, float], others: dict[int, float]) -> list[float]:
     """By seed, where both have it: how much the first is above the second."""
     return [value - others[seed] for seed, value in values.items() if seed in others]
+
+
+def mean_of(intervals: Sequence[Interval]) -> Interval:
+    """Each end by itself, on average, as over seeds of the same data."""
+    return Interval(
+        *(statistics.mean(getattr(each, end) for each in intervals) for end in ("value", "low", "high"))
+    )

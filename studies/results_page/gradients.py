@@ -1,28 +1,14 @@
-"""What is rebuilt of gradients, and whether metrics agree with those who look at it."""
+"""What is rebuilt of gradients."""
 
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-from results_page.figures import Interval
 from results_page.reading import Record, read, read_all
 from sfumato.dp.guarantee import rounded_up
 
 NETWORKS = {"lenet": "LeNet", "convnet8-16": "ConvNet8 of width 16", "resnet20": "ResNet-20"}
-METRICS = {
-    "psnr": "PSNR",
-    "mse": "MSE",
-    "ssim": "SSIM",
-    "squeezenet": "SqueezeNet distance",
-    "frechet": "Fréchet distance",
-    "semsim": "SemSim",
-}
-ATTACKS = ("inverting-gradients", "idlg")
-SETS = ("cifar10", "caltech101", "lfw", "fer", "omniglot")
 DEFENCES = ("none", "pruning", "gaussian", "laplacian", "dp-sgd", "mixup")
-ABLATED = "cifar10"
 
 
 class Seconds(Record):
@@ -204,154 +190,73 @@ def _amount(defence: str) -> float:
     return float(amount) if amount else 0.0
 
 
-class Proxy(Record):
-    """A recogniser that answers instead of a person."""
+class CurvePoint(Record):
+    """Images rebuilt by so many steps."""
 
-    accuracy: float
-
-
-class Images(Record):
-    """How many of each split."""
-
-    training: int
-    test: int
+    psnr: list[float]
+    ssim: list[float]
 
 
-class Source(Timed):
-    """A data set: its proxies and its victims."""
+class Curve(Timed):
+    """What is rebuilt of a deep untrained network by steps."""
 
-    data: Images
-    classes: list[str]
-    proxies: dict[str, Proxy]
-    victims: dict[str, float]
-    recognised_before: float
-
-
-class Attacked(Record):
-    """One victim: what proxies recognise of it, and what metrics say."""
-
-    recognised: int
-    items: int
-    failed: int
-    scores: dict[str, float]
+    images: int
+    victim: Victim
+    chosen: Chosen
+    points: dict[str, CurvePoint]
 
     @property
-    def share(self) -> float:
-        """That is recognised."""
-        return self.recognised / self.items
-
-
-class Reconstructions(Timed):
-    """One attack on one data set."""
-
-    krippendorff_alpha: float | None
-    victims: dict[str, Attacked]
-
-
-class Correlation(Record):
-    """Of a metric with proxies, by two coefficients."""
-
-    kendall: Interval
-    spearman: Interval
-
-
-class Compared(Record):
-    """Metrics with each other."""
-
-    kendall: list[list[float]]
-    names: list[str]
-
-
-Row = dict[str, Correlation | list[Correlation | None] | None]
-
-
-class Agreement(Timed):
-    """Of metrics with proxies: attack -> data set -> metric; SemSim has a list over seeds."""
-
-    tables: dict[str, dict[str, Row]]
-    matrices: dict[str, Compared]
-    ablations: dict[str, Correlation | None]
-
-    def correlation(self, attack: str, source: str, metric: str, coefficient: str) -> Interval | None:
-        """The mean over seeds; None where the proxies recognised as much of every victim."""
-        cell = self.tables[attack][source][metric]
-        runs = [run for run in (cell if isinstance(cell, list) else [cell]) if run is not None]
-        if not runs:
-            return None
-        intervals: Sequence[Interval] = [getattr(run, coefficient) for run in runs]
-        return Interval(
-            *(statistics.mean(getattr(each, end) for each in intervals) for end in ("value", "low", "high"))
-        )
-
-    def means(
-        self, attack: str, metric: str, coefficient: str, sources: Sequence[str] | None = None
-    ) -> list[float]:
-        """Of each data set where there is one; of all, or of some."""
-        asked = self.tables[attack] if sources is None else sources
-        found = [self.correlation(attack, source, metric, coefficient) for source in asked]
-        return [each.value for each in found if each]
-
-    def best(self, attack: str, coefficient: str = "kendall") -> str:
-        """The metric whose mean over data sets is highest."""
-        return max(METRICS, key=lambda metric: statistics.mean(self.means(attack, metric, coefficient)))
-
-    @property
-    def matrix(self) -> dict[str, list[float]]:
-        """Metrics with each other, in the mean over data sets."""
-        matrices = list(self.matrices.values())
-        return {
-            name: [
-                statistics.mean(matrix.kendall[row][column] for matrix in matrices)
-                for column in range(len(matrices[0].names))
-            ]
-            for row, name in enumerate(matrices[0].names)
-        }
-
-    @property
-    def variants(self) -> dict[str, Correlation | None]:
-        """Of SemSim: as it is, and with one thing changed at a time."""
-        whole = self.tables[ATTACKS[0]][ABLATED]["semsim"]
-        assert isinstance(whole, list)
-        return {"all originals, LeNet, triplets": whole[0], **self.ablations}
+    def best(self) -> float:
+        """The highest mean PSNR of all points, in dB."""
+        return max(statistics.mean(each.psnr) for each in self.points.values())
 
 
 @dataclass(frozen=True)
-class Metrics:
-    """All records of studies/reconstruction.py."""
+class Published:
+    """A figure of a paper, and the record of the same here.
 
-    sources: dict[str, Source]
-    attacks: dict[str, dict[str, Reconstructions]]
-    agreement: Agreement
-    semsim: list[Timed]
+    Attributes:
+        paper: authors and year.
+        what: attack and victim.
+        figure: as the paper has it.
+        ours: of the records of studies/inversion.py.
+        differs: what is not the same.
+    """
 
-    @property
-    def proxies(self) -> list[str]:
-        """Their names, in the order in which records have their accuracies."""
-        return list(next(iter(self.sources.values())).proxies)
-
-    def victims(self, attack: str) -> dict[str, list[Attacked]]:
-        """Each victim of an attack, over data sets."""
-        records = list(self.attacks[attack].values())
-        return {name: [record.victims[name] for record in records] for name in records[0].victims}
-
-    @cached_property
-    def seconds(self) -> list[Seconds]:
-        """Of all records but the agreement, which is computed from them."""
-        reconstructions = [each for records in self.attacks.values() for each in records.values()]
-        return [each.seconds for each in (*self.sources.values(), *reconstructions, *self.semsim)]
+    paper: str
+    what: str
+    figure: str
+    ours: str
+    differs: str
 
 
-def metrics() -> Metrics:
-    """The records."""
-    folder = "reconstruction"
-    return Metrics(
-        {name: read(f"{folder}/{name}.json", Source) for name in SETS},
-        {a: {name: read(f"{folder}/{name}-{a}.json", Reconstructions) for name in SETS} for a in ATTACKS},
-        read(f"{folder}/agreement.json", Agreement),
-        [*read_all(f"{folder}/semsim-*.json", Timed), *read_all(f"{folder}/ablation-*.json", Timed)],
-    )
+def published(found: Inversion) -> list[Published]:
+    """Figures of papers beside ours: Geiping et al. 2020, Table 1, and Zhao et al. 2020, Table 1."""
+
+    def mean(name: str) -> str:
+        each = found.rebuilt[name]
+        return f"{each.mean_psnr:.1f} dB, mean of {each.images}"
+
+    deep = "20 images instead of 100, of a part of CIFAR-10"
+    few = f"{found.rebuilt['resnet20-untrained'].images} images instead of 100; ResNet-20 of 16 channels, not 64; 1 start"
+    single = [each for each in found.labels.victims if each.state == "untrained"]
+    right, asked = sum(each.single_right for each in single), sum(each.single for each in single)
+    geiping = "Geiping et al. 2020"
+    return [
+        Published(geiping, "Euclidean loss, L-BFGS, untrained LeNet", "46.25 ± 12.66 dB", mean("idlg"),
+                  f"labels inferred (iDLG); a start that runs off is taken anew; {deep}"),
+        Published(geiping, "inverting gradients, untrained LeNet", "18.00 ± 3.33 dB", mean("lenet-1"),
+                  f"total variation chosen on other images; 2,000 steps; {deep}"),
+        Published(geiping, "inverting gradients, untrained ResNet-20", "19.83 ± 2.96 dB", mean("resnet20-untrained"), few),
+        Published(geiping, "inverting gradients, trained ResNet-20", "13.95 ± 3.38 dB", mean("resnet20-trained"),
+                  f"{few}; trained on 1,500 images"),
+        Published("Zhao et al. 2020", "iDLG, labels of single images", "100%", f"{100 * right / asked:.1f}%",
+                  "CIFAR-10 for MNIST, CIFAR-100 and LFW; three untrained networks"),
+    ]  # fmt: skip
 
 
 def values() -> dict[str, Any]:
     """What templates may use."""
-    return {"inversion": inversion(), "metrics": metrics(), "metric_names": METRICS}
+    found = inversion()
+    curves = {each.victim.network: each for each in read_all("inversion/curve-*.json", Curve)}
+    return {"inversion": found, "curves": curves, "papers_figures": published(found)}

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from results_page.figures import Interval
+from results_page.figures import Interval, mean_of
 from results_page.reading import Record, read, read_all
 from sfumato.proportions import wilson
 
@@ -199,13 +199,6 @@ class LearnedMeasure(Record):
         return statistics.mean(run.settings[setting].off for run in self.runs)
 
 
-def mean_of(intervals: list[Interval]) -> Interval:
-    """Each end by itself."""
-    return Interval(
-        *(statistics.mean(getattr(each, end) for each in intervals) for end in ("value", "low", "high"))
-    )
-
-
 class Asked(Record):
     """A judge on clean images."""
 
@@ -228,12 +221,6 @@ class Judges(Record):
     tests: dict[str, list[Asked]]
     judges: dict[str, list[str]]
     left_out: list[str]
-    reliability: dict[str, dict[str, Agreed | None]]
-
-    def mean_reliability(self, attack: str, sources: list[str]) -> float:
-        """Kendall of the ranking of victims with another by as many images, on average over data sets."""
-        found = [self.reliability[source][attack] for source in sources]
-        return statistics.mean(each.kendall.value for each in found if each is not None)
 
 
 class Point(Record):

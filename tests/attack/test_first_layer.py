@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.assess.similarity import psnr
-from sfumato.attack.first_layer import first_linear, recover
+from sfumato.attack.first_layer import first_linear, nearest, recover
 from sfumato.attack.gradient_inversion import share
 from sfumato.errors import ConfigError, DataError
 from sfumato.networks import LeNet
@@ -128,6 +128,28 @@ def test_a_gradient_that_does_not_fit_is_refused(change: Callable, message: str)
     change(shared)
     with pytest.raises(DataError, match=message):
         recover(perceptron(), shared, SHAPE)
+
+
+def test_the_nearest_image_is_the_image_where_one_is_behind_the_gradient():
+    model = perceptron()
+    assert torch.equal(nearest(model, gradient(model), SHAPE), recover(model, gradient(model), SHAPE))
+
+
+def test_the_nearest_image_of_a_batch_is_a_mixture_of_its_images():
+    model = perceptron()
+    found = nearest(model, gradient(model, 3), SHAPE).flatten()
+    images = photographs(3).flatten(1)
+    shares = torch.linalg.lstsq(images.T, found[:, None]).solution[:, 0]
+    torch.testing.assert_close(images.T @ shares, found, rtol=0, atol=1e-4)
+
+
+def test_the_nearest_image_of_a_noisy_gradient_is_least_squares_by_numpy():
+    model, shared = perceptron(), gradient(perceptron())
+    noise = torch.Generator().manual_seed(2)
+    noisy = {name: each + 0.01 * torch.randn(each.shape, generator=noise) for name, each in shared.items()}
+    weight, bias = noisy["1.weight"].double().numpy(), noisy["1.bias"].double().numpy()
+    expected = np.linalg.lstsq(bias[:, None], weight, rcond=None)[0][0]
+    np.testing.assert_allclose(nearest(model, noisy, SHAPE).flatten(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_several_images_behind_a_gradient_are_noticed():

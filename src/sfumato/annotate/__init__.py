@@ -1,6 +1,6 @@
 """The page on which people say what they recognise in reconstructions, and what their answers say."""
 
-from sfumato.annotate.campaign import CampaignConfig, Pair, read_pairs
+from sfumato.annotate.campaign import CampaignConfig, Pair, balanced, read_pairs
 from sfumato.annotate.store import Store, create
 
-__all__ = ["CampaignConfig", "Pair", "Store", "create", "read_pairs"]
+__all__ = ["CampaignConfig", "Pair", "Store", "balanced", "create", "read_pairs"]

@@ -6,8 +6,8 @@ and say whether both show the same, and some of these pairs, the decoys, do not 
 """
 
 import os
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,7 @@ COLUMNS = ("original", "reconstruction", "class", "model", "source")
 # Each class has a key: the digits, then letters up to the one that undoes.
 MOST_OPTIONS = len("1234567890abcdefghijklmnopqrst")
 
-_OPTIONS_STREAM, _DECOYS_STREAM, _ORDER_STREAM = range(3)
+_OPTIONS_STREAM, _DECOYS_STREAM, _ORDER_STREAM, _BALANCE_STREAM = range(4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +127,55 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
             )
         )
     return pairs
+
+
+def balanced(pairs: Sequence[Pair], count: int, *, seed: int) -> list[Pair]:
+    """So many pairs, of every source and model about equally many, and of many originals.
+
+    What people can be asked in an hour is less than what attacks rebuild. Sources and models take turns, each
+    with the pair whose original has been drawn least so far, ties by chance; so counts of two models of one
+    source differ by one at most as long as both have pairs left.
+
+    Args:
+        pairs: all there are.
+        count: how many are asked about.
+        seed: of the draw.
+
+    Raises:
+        ConfigError: fewer than one is asked for.
+        DataError: there are fewer pairs than that.
+    """
+    if count < 1:
+        raise ConfigError(f"a campaign of {count} pairs: ask about at least 1 (such as 200)")
+    if len(pairs) < count:
+        raise DataError(f"{count} pairs are to be drawn, and there are {len(pairs)}: ask about fewer")
+    order = torch.randperm(len(pairs), generator=_generator(seed, _BALANCE_STREAM)).tolist()
+    left: dict[str, dict[str, list[Pair]]] = defaultdict(lambda: defaultdict(list))  # source -> model
+    for place in order:
+        left[pairs[place].source][pairs[place].model].append(pairs[place])
+    turns = {source: _in_turn(models) for source, models in sorted(left.items())}
+    drawn: list[Pair] = []
+    while len(drawn) < count:
+        for source in list(turns):
+            pair = next(turns[source], None)
+            if pair is None:
+                del turns[source]
+            elif len(drawn) < count:
+                drawn.append(pair)
+    return drawn
+
+
+def _in_turn(models: dict[str, list[Pair]]) -> Iterator[Pair]:
+    """A pair of each model in turn, of the original that was drawn least."""
+    times: Counter[Path] = Counter()
+    while models:
+        for model in sorted(models):
+            pair = min(models[model], key=lambda each: times[each.original])
+            models[model].remove(pair)
+            times[pair.original] += 1
+            if not models[model]:
+                del models[model]
+            yield pair
 
 
 def items(pairs: Sequence[Pair], config: CampaignConfig) -> list[Item]:

@@ -135,6 +135,57 @@ def paired_difference(
     Raises:
         DataError: as rank_correlations.
     """
+    value, resampled = _differences(scores, others, people, generator)
+    return _with_interval(value, resampled)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The models of one data set, ranked by people and by two metrics that rise with what is recognised.
+
+    Attributes:
+        scores, others: (n,) of the metrics.
+        people: (n,) the share of its reconstructions that people recognise.
+    """
+
+    scores: Sequence[float] | Tensor
+    others: Sequence[float] | Tensor
+    people: Sequence[float] | Tensor
+
+
+def mean_difference(sets: Sequence[Ranked], *, generator: torch.Generator) -> Correlation:
+    """By how much Kendall's tau-b of a metric exceeds that of another, on average over data sets.
+
+    The models of each data set are drawn anew by themselves (a stratified bootstrap), the same ones for both
+    metrics; see paired_difference. The interval is over models: data sets are those that are given.
+
+    Args:
+        sets: one or more data sets.
+        generator: draws the models of the 10,000 resamples of each.
+
+    Raises:
+        DataError: no data set, or one as paired_difference refuses it.
+    """
+    if not sets:
+        raise DataError("no data set to average over: give the models of one or more")
+    values, resampled = zip(
+        *(_differences(each.scores, each.others, each.people, generator) for each in sets), strict=True
+    )
+    return _with_interval(sum(values) / len(values), torch.stack(resampled).mean(0))
+
+
+def _with_interval(value: float, resampled: Tensor) -> Correlation:
+    low, high = _ends(resampled[resampled.isfinite()])
+    return Correlation(value, low.item(), high.item())
+
+
+def _differences(
+    scores: Sequence[float] | Tensor,
+    others: Sequence[float] | Tensor,
+    people: Sequence[float] | Tensor,
+    generator: torch.Generator,
+) -> tuple[float, Tensor]:
+    """The difference of two taus with people, and that of (R,) resamples, NaN where one ranks nothing."""
     orders = [_orders(*each) for each in (("scores", scores), ("others", others), ("people", people))]
     if len({len(order) for order in orders}) > 1:
         raise DataError(
@@ -142,15 +193,12 @@ def paired_difference(
             "each for every model"
         )
     ours, theirs, judged = orders
-    times = _drawn(len(ours), _RESAMPLES, generator)
     whole = torch.ones(1, len(ours), dtype=torch.float64)
 
     def taus(times: Tensor) -> Tensor:
         return _correlations(ours, judged, times)[1] - _correlations(theirs, judged, times)[1]
 
-    resampled = taus(times)
-    low, high = _ends(resampled[resampled.isfinite()])
-    return Correlation(taus(whole).item(), low.item(), high.item())
+    return taus(whole).item(), taus(_drawn(len(ours), _RESAMPLES, generator))
 
 
 def split_half_reliability(judged: Tensor, *, generator: torch.Generator) -> RankCorrelations:

@@ -29,6 +29,31 @@ def recover(model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, in
         ConfigError: the first layer with parameters is not such a one, or of another shape of images.
         DataError: the gradient does not fit, has no number but 0 for the biases, or is of several images.
     """
+    name, weight, bias = _gradient(model, shared, shape)
+    image = _least_squares(name, weight, bias)
+    scale = weight.norm().clamp(min=bias.norm())
+    apart = ((weight - torch.outer(bias, image)).norm() / scale).item()
+    if apart > _PARALLEL:
+        raise DataError(
+            f"the rows of the gradient of {name}.weight are not parallel, {100 * apart:.1f}% of it lies "
+            "apart: more than one image is behind it, or noise, take sfumato.attack.gradient_inversion"
+        )
+    return image.reshape(1, *shape).float().cpu()
+
+
+def nearest(model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, int, int]) -> Tensor:
+    """What `recover` would give if the gradient were of one image. -> (1, C, H, W) float, of any values.
+
+    Behind a gradient of several images it is their mixture, by how much of the biases' gradient each has; of
+    one with noise it is the image with noise. Arguments and errors: see recover, which refuses both.
+    """
+    return _least_squares(*_gradient(model, shared, shape)).reshape(1, *shape).float().cpu()
+
+
+def _gradient(
+    model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, int, int]
+) -> tuple[str, Tensor, Tensor]:
+    """Name of the first layer, and the gradients of its weight and bias."""
     name, first = first_linear(model)
     pixels = shape[0] * shape[1] * shape[2]
     if first.in_features != pixels:
@@ -36,21 +61,18 @@ def recover(model: nn.Module, shared: Mapping[str, Tensor], shape: tuple[int, in
             f"images of shape {tuple(shape)} are {pixels} numbers, and {name} takes {first.in_features}: "
             "give the shape (C, H, W) of what the model was shown"
         )
-    weight, bias = checked(shared, name, first)
+    return name, *checked(shared, name, first)
+
+
+def _least_squares(name: str, weight: Tensor, bias: Tensor) -> Tensor:
+    """The x of dW = db x', (pixels,)."""
     energy = bias.square().sum()
     if not bool(energy):
         raise DataError(
             f"the gradient of {name}.bias is 0 everywhere: no unit of this layer passed anything on, and the "
             "image is not in the gradient"
         )
-    image = weight.T @ bias / energy  # (pixels,)
-    apart = ((weight - torch.outer(bias, image)).norm() / weight.norm().clamp(min=energy.sqrt())).item()
-    if apart > _PARALLEL:
-        raise DataError(
-            f"the rows of the gradient of {name}.weight are not parallel, {100 * apart:.1f}% of it lies "
-            "apart: more than one image is behind it, or noise, take sfumato.attack.gradient_inversion"
-        )
-    return image.reshape(1, *shape).float().cpu()
+    return weight.T @ bias / energy
 
 
 def first_linear(model: nn.Module) -> tuple[str, nn.Linear]:

@@ -28,13 +28,21 @@ def new(
     decoys: Annotated[
         float, typer.Option(help="For same: share of pairs that do not belong together.")
     ] = 0.2,
-    seed: Annotated[int, typer.Option(help="Seed of options, decoys and orders.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of pairs, options, decoys and orders.")] = 0,
+    most: Annotated[
+        int | None,
+        typer.Option(
+            help="Ask about so many pairs, of every source and model about equally many, such as 200; "
+            "without it about all."
+        ),
+    ] = None,
 ) -> None:
     """Begin a campaign: read the images, draw the questions, make a link for each annotator."""
-    from sfumato.annotate import CampaignConfig, Store, create, read_pairs
+    from sfumato.annotate import CampaignConfig, Store, balanced, create, read_pairs
 
     config = CampaignConfig(task=task, annotators=annotators, options=options, decoys=decoys, seed=seed)
-    create(store, read_pairs(pairs), config)
+    asked = read_pairs(pairs)
+    create(store, asked if most is None else balanced(asked, most, seed=seed), config)
     with Store(store) as campaign:
         items = campaign.items().values()
     decoyed = sum(item.decoy for item in items)

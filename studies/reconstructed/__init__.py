@@ -1,0 +1,1 @@
+"""Whether measures of reconstructions agree with judges: the parts of studies/reconstruction.py."""

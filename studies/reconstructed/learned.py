@@ -1,0 +1,260 @@
+"""Measures that are learned: SemSim as published, and semsim-perceptual, on data sets that they were not trained on."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from reconstructed.judged import PROXY, read_pairs
+from reconstructed.sources import SIZE, SQUEEZENET
+from reconstructed.victims import ATTACKS, READ
+from sfumato.assess import agreement
+from sfumato.assess.semsim import SemSim
+from sfumato.learn import semsim
+from sfumato.learn.semsim import SemSimConfig, perceptual
+from sfumato.learn.semsim.perceptual import Foretold, Looked, PerceptualConfig
+from sfumato.networks import SqueezeNet
+from sfumato.networks.squeeze_net import WIDTHS
+from sfumato.networks.stage_distance import KINDS, StageDistance, averaged, placed_terms, relative_terms
+
+SEEDS = (0, 1, 2)
+PUBLISHED = SemSimConfig(network="lenet", epochs=100, learning_rate=0.05, momentum=0.9)
+STAGES = len(WIDTHS)
+RELATIVE = PerceptualConfig(stages=STAGES)
+SETTINGS = {
+    "relative, last 3 stages": PerceptualConfig(),
+    "relative": RELATIVE,
+    "placed": replace(RELATIVE, terms="placed"),
+    "both": replace(RELATIVE, terms="both"),
+    "relative, last 3 stages, equal weights": PerceptualConfig(epochs=0),
+    "relative, equal weights": replace(RELATIVE, epochs=0),
+}
+CHOSEN = "chosen"
+MARGINS = (0.1, 0.3, 1.0, 3.0, 10.0)
+FEW_EPOCHS, FEW_ORIGINALS = 20, 12  # of each backbone beside the others
+
+Scores = dict[str, dict[str, list[float]]]  # attack -> victim -> of each image
+
+
+def record_of(name: str, attack: str, records: Path) -> dict[str, Any]:
+    """The record of an attack on a data set."""
+    return dict(json.loads((records / f"{name}-{attack}.json").read_text()))
+
+
+def present(names: Sequence[str], records: Path) -> tuple[str, ...]:
+    """The attacks that all of these data sets have a record of."""
+    return tuple(
+        attack for attack in ATTACKS if all((records / f"{name}-{attack}.json").exists() for name in names)
+    )
+
+
+def complete(record: Path, name: str, records: Path) -> bool:
+    """Whether a record of a learned measure has every attack that there is by now."""
+    return json.loads(record.read_text())["attacks"] == list(present([name], records))
+
+
+def shares_of(record: dict[str, Any]) -> list[float]:
+    """What judges recognise of each victim."""
+    return [each["recognised"] / each["items"] for each in record["victims"].values()]
+
+
+def tau(distances: Sequence[float], shares: Sequence[float]) -> float:
+    """Kendall's tau-b of distances, turned, with what is recognised."""
+    generator = torch.Generator().manual_seed(0)
+    return -agreement.rank_correlations(distances, shares, generator=generator).kendall.value
+
+
+# SemSim as published
+
+
+def judgements(names: Sequence[str], runs: Path) -> semsim.Judgements:
+    """What judges recognised of data sets, by the first attack."""
+    sets = [each for name in names for each in semsim.read(runs / name / f"{READ}.csv", size=SIZE).values()]
+    return semsim.combine(sets, size=SIZE)
+
+
+def published(
+    known: semsim.Judgements, config: SemSimConfig, name: str, seed: int, records: Path, runs: Path
+) -> dict[str, Any]:
+    """Train SemSim on judgements, and measure the victims of a data set that is not among them."""
+    trained = semsim.train(known, config, seed=seed)
+    model = SemSim(trained.embedding, card=trained.card)
+    scores: Scores = {}
+    for attack in present([name], records):
+        found = record_of(name, attack, records)["victims"]
+        scores[attack] = {
+            victim: _rounded(model.distance(*read_pairs(name, attack, victim, each["items"], runs)))
+            for victim, each in found.items()
+        }
+    return {
+        "annotators": PROXY,
+        "data": name,
+        "seed": seed,
+        "card": trained.card,
+        "attacks": list(scores),
+        "images": scores,
+    }
+
+
+def _rounded(values: Tensor) -> list[float]:
+    return [round(value, 4) for value in values.tolist()]
+
+
+# semsim-perceptual
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the network sees of all victims of one attack on one data set, before any weight.
+
+    Attributes:
+        victims: their names.
+        originals: (N, 2656) averages, see networks.stage_distance.
+        averages: (victims, N, 2656) of reconstructions.
+        placed: (victims, N, 9) terms.
+        who: (victims, N) bool, what most judges recognise.
+        shares: what is recognised of each victim.
+    """
+
+    victims: tuple[str, ...]
+    originals: Tensor
+    averages: Tensor
+    placed: Tensor
+    who: Tensor
+    shares: tuple[float, ...]
+
+    def terms(self, config: PerceptualConfig, others: Tensor) -> Tensor:
+        """(victims, N, K) of a setting, relative to other originals (G, 2656)."""
+        made = []
+        for kind in perceptual.TERMS[config.terms]:
+            terms = self.placed
+            if kind != "placed":
+                terms = torch.stack([relative_terms(self.originals, each, others) for each in self.averages])
+            made.append(terms[..., -config.stages :])
+        return torch.cat(made, dim=-1)
+
+
+@cache
+def seen(name: str, attack: str, records: Path, runs: Path) -> Seen:
+    """What the network sees, or what it saw before."""
+    record = record_of(name, attack, records)
+    found = record["victims"]
+    path = runs / name / f"{attack}-seen.safetensors"
+    if not path.exists():
+        network = StageDistance(size=RELATIVE.size, kinds=KINDS, stages=STAGES, others=0).eval()
+        network.backbone = SqueezeNet.load(SQUEEZENET)
+        averages, placed = [], []
+        for victim, each in found.items():
+            originals, others = read_pairs(name, attack, victim, each["items"], runs)
+            stages, shown = network.stages(originals), network.stages(others)
+            averages.append(averaged(shown))
+            placed.append(placed_terms(stages, shown))
+        kept = {
+            "originals": averaged(stages),
+            "averages": torch.stack(averages),
+            "placed": torch.stack(placed),
+        }
+        save_file(kept, path)
+    kept = load_file(path)
+    who = torch.tensor([each["who"] for each in found.values()])
+    return Seen(
+        tuple(found), kept["originals"], kept["averages"], kept["placed"], who, tuple(shares_of(record))
+    )
+
+
+def learn(
+    known: Sequence[Seen], config: PerceptualConfig, seed: int
+) -> tuple[StageDistance, Tensor, Foretold]:
+    """The distance learned from data sets; the originals that it is relative to; how well it foretells."""
+    originals = torch.cat([each.originals for each in known])
+    order = torch.randperm(len(originals), generator=torch.Generator().manual_seed(seed))
+    others = originals[order[: config.others]]
+    terms, of, who, first = [], [], [], 0
+    for each in known:
+        terms.append(each.terms(config, others).flatten(0, 1))
+        of.append(first + torch.arange(len(each.originals)).repeat(len(each.victims)))
+        who.append(each.who.flatten().float())
+        first += len(each.originals)
+    looked = Looked(torch.cat(terms), torch.cat(of), torch.cat(who), range(first), PROXY)
+    kinds = perceptual.TERMS[config.terms]
+    distance = StageDistance(size=config.size, kinds=kinds, stages=config.stages, others=0)
+    foretold = perceptual.learn(distance, looked, config, seed=seed)
+    return distance, others, foretold
+
+
+@torch.no_grad()
+def distances(learned: tuple[StageDistance, Tensor, Foretold], of: Seen, config: PerceptualConfig) -> Tensor:
+    """(victims, N) by what was learned."""
+    distance, others, _ = learned
+    return of.terms(config, others) @ distance.weights
+
+
+@cache
+def chosen(names: tuple[str, ...], records: Path, runs: Path) -> str:
+    """The setting that does best on each of these data sets, trained on the others of them; by the first attack."""
+
+    def mean(config: PerceptualConfig) -> float:
+        found = []
+        for name in names:
+            known = [seen(other, READ, records, runs) for other in names if other != name]
+            of = seen(name, READ, records, runs)
+            found.append(tau(distances(learn(known, config, 0), of, config).mean(1).tolist(), of.shares))
+        return sum(found) / len(found)
+
+    return max(SETTINGS, key=lambda name: mean(SETTINGS[name]))
+
+
+def by_stages(name: str, names: Sequence[str], seed: int, records: Path, runs: Path) -> dict[str, Any]:
+    """All settings, learned from the other data sets, on this one; and which of them those others choose."""
+    rest = [other for other in names if other != name]
+    known = [seen(other, READ, records, runs) for other in rest]
+    found: dict[str, Any] = {}
+    for setting, config in SETTINGS.items():
+        learned = learn(known, config, seed)
+        by_attack = {}
+        for attack in present([name], records):
+            of = seen(name, attack, records, runs)
+            apart = distances(learned, of, config)
+            with torch.no_grad():
+                sure = learned[0].probability(apart)
+            by_attack[attack] = {
+                "scores": dict(zip(of.victims, _rounded(apart.mean(1)), strict=True)),
+                "probability": dict(zip(of.victims, _rounded(sure.mean(1)), strict=True)),
+                "foretold": asdict(
+                    Foretold.of(sure.flatten(), of.who.flatten().float(), originals=len(of.originals))
+                ),
+            }
+        found[setting] = {
+            "attacks": by_attack,
+            "weights": _rounded(learned[0].weights),
+            "held_out": asdict(learned[2]),
+        }
+    return {
+        "annotators": PROXY,
+        "data": name,
+        "seed": seed,
+        "attacks": list(present([name], records)),
+        "configs": {setting: asdict(config) for setting, config in SETTINGS.items()},
+        CHOSEN: chosen(tuple(rest), records, runs),
+        "settings": found,
+    }
+
+
+# Fig. 9, and backbones
+
+
+def variants(known: semsim.Judgements) -> dict[str, tuple[semsim.Judgements, SemSimConfig]]:
+    """SemSim as published with one thing changed at a time; every backbone with as many epochs."""
+    some = semsim.sample(known, FEW_ORIGINALS, torch.Generator().manual_seed(0))
+    short = replace(PUBLISHED, epochs=FEW_EPOCHS)
+    return (
+        {f"margin-{margin:g}": (known, replace(PUBLISHED, margin=margin)) for margin in MARGINS}
+        | {"loss-contrastive": (known, replace(PUBLISHED, loss="contrastive"))}
+        | {f"short-{network}": (some, replace(short, network=network)) for network in ("lenet", "resnet18")}
+    )

@@ -1,0 +1,111 @@
+"""studies/reconstruction.py: victims with names of their own, and tables of correlations from records."""
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+import torch
+from reconstructed import learned, tables, victims
+from scipy import stats
+
+SETS = ("cats", "dogs")
+VICTIMS = 7
+PERFECT, POOR = "squeezenet", "psnr"
+
+
+def drawn(*shape: int, seed: int) -> torch.Tensor:
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def leaks(seed: int) -> torch.Tensor:
+    """(victims, images) bool: each victim leaks more than the one before."""
+    return drawn(VICTIMS, 20, seed=seed) < torch.linspace(0, 1, VICTIMS)[:, None]
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of two data sets and both attacks: one measure ranks victims as judges do, others by chance."""
+    tmp_path = tmp_path_factory.mktemp("records")
+    for place, name in enumerate(SETS):
+        scores = {}
+        for number, attack in enumerate(victims.ATTACKS):
+            seed = 10 * place + number
+            who = leaks(seed)
+            chance = drawn(VICTIMS, seed=seed + 100)
+            found = {
+                f"v{row}": {
+                    "recognised": int(who[row].sum()),
+                    "items": 20,
+                    "who": who[row].tolist(),
+                    "scores": {
+                        "psnr": chance[row].item(),
+                        "mse": chance[row].item(),
+                        "ssim": chance.flip(0)[row].item(),
+                        "squeezenet": 1 - who[row].float().mean().item(),
+                        "frechet": None if attack == victims.SEARCHED else chance[row].item(),
+                    },
+                }
+                for row in range(VICTIMS)
+            }
+            write(tmp_path / f"{name}-{attack}.json", {"victims": found})
+            scores[attack] = {victim: 1 - each["recognised"] / 20 for victim, each in found.items()}
+        for seed in learned.SEEDS:
+            published = {
+                attack: {v: [value] * 3 for v, value in each.items()} for attack, each in scores.items()
+            }
+            write(tmp_path / f"semsim-{name}-{seed}.json", {"images": published})
+            settings = {
+                setting: {"attacks": {attack: {"scores": each} for attack, each in scores.items()}}
+                for setting in learned.SETTINGS
+            }
+            write(tmp_path / f"stages-{name}-{seed}.json", {"settings": settings, "chosen": "relative"})
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def found(records: Path) -> dict:
+    return tables.correlations(SETS, records)["tables"]
+
+
+def write(path: Path, found: dict) -> None:
+    path.write_text(json.dumps(found))
+
+
+def test_every_victim_has_a_name_of_its_own_under_its_attack():
+    for attack in victims.ATTACKS:
+        attacked = victims.attacked("lfw", attack)
+        assert all(each.attack == attack for each in attacked)
+        assert len({each.name for each in attacked}) == len(attacked) >= 10
+
+
+def test_a_correlation_is_kendalls_by_scipy_turned_so_that_1_is_agreement(records: Path, found: dict):
+    found = found[victims.READ]
+    for name in SETS:
+        record = json.loads((records / f"{name}-{victims.READ}.json").read_text())["victims"].values()
+        shares = [each["recognised"] / each["items"] for each in record]
+        expected = stats.kendalltau([each["scores"]["mse"] for each in record], shares).statistic
+        assert found["rows"][name]["mse"][0]["kendall"]["value"] == pytest.approx(-expected)
+        assert found["rows"][name][PERFECT][0]["kendall"]["value"] == pytest.approx(1)
+    values = [found["rows"][name][POOR][0]["kendall"]["value"] for name in SETS]
+    assert found["means"][POOR] == pytest.approx(statistics.mean(values))
+    assert found["best_hand_made"] == PERFECT
+
+
+def test_a_learned_measure_as_good_as_the_best_is_ahead_of_it_by_nothing(found: dict):
+    found = found[tables.POOLED]
+    assert len(found["rows"]["cats"]["semsim"]) == len(learned.SEEDS)
+    assert set(found["ahead"]) >= {"semsim", "semsim-perceptual, chosen"}
+    assert all(end == pytest.approx(0) for each in found["ahead"].values() for end in each.values())
+
+
+def test_all_victims_are_those_of_both_attacks_and_a_measure_that_one_lacks_is_left_out(found: dict):
+    assert found[tables.POOLED]["victims"]["cats"]["victims"] == 2 * VICTIMS
+    assert "frechet" in found[victims.READ]["means"]
+    assert "frechet" not in found[victims.SEARCHED]["means"]
+    assert "frechet" not in found[tables.POOLED]["means"]
+
+
+def test_the_judges_own_reliability_stands_beside_and_is_high_where_victims_differ(found: dict):
+    found = found[tables.POOLED]
+    assert all(each["kendall"]["value"] > 0.8 for each in found["reliability"].values())
