@@ -27,9 +27,19 @@ async def classify(
     service: Serving,
     classifier: Id,
     request: Request,
-    top: Annotated[int, DIGITS, Query(ge=1, le=100)] = 5,
+    top: Annotated[
+        int, DIGITS, Query(ge=1, le=100, description="How many classes to name for each image.")
+    ] = 5,
     spec: Spec = None,
 ) -> Response:
+    """Name what images show, by the nearest enrolled classes. The role `read` is enough.
+
+    The body is a release, or a PNG with `spec`. The answer has one entry for each image, the likeliest class
+    first; its class is null where the image is of no enrolled class. No image is kept.
+
+    Errors: 404 if you have no such classifier; 409 if it has no class, or if its model is not served; 413 if
+    the body is too large; 415 if it is of another type; 422 if it was not protected as the model demands.
+    """
     with service.room.share() as share:
         body = await received(service, request, share, tenant=key.tenant, classifier=classifier, spec=spec)
         embeddings = await service.embed(body.model, body.inputs)

@@ -16,11 +16,20 @@ router = APIRouter(responses=problems.RESPONSES)
 
 @router.get("/v1/classifiers/{classifier}/classes")
 async def list_classes(key: Reader, service: Serving, classifier: Id) -> list[ClassSummary]:
+    """List the classes of a classifier, and how many examples each has. The role `read` is enough.
+
+    Errors: 404 if you have no such classifier.
+    """
     return await in_thread(service.store.classes, key.tenant, classifier)
 
 
 @router.delete("/v1/classifiers/{classifier}/classes/{label}")
 async def forget_class(key: Writer, service: Serving, classifier: Id, label: AnyLabel) -> Forgotten:
+    """Forget a class with all its examples. Needs the role `write`.
+
+    The answer says how many examples were forgotten. Errors: 404 if you have no such class.
+    """
+
     def forget() -> int:
         kept = normal(label)
         try:

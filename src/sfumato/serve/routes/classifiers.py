@@ -17,6 +17,10 @@ router = APIRouter(responses=problems.RESPONSES)
 
 @router.post("/v1/classifiers", status_code=201, openapi_extra=of_json(NewClassifier))
 async def create_classifier(key: Writer, service: Serving, request: Request) -> ClassifierInfo:
+    """Create a classifier for one of the models. Needs the role `write`.
+
+    Errors: 409 if you have a classifier of this name; 422 if the server does not run the model.
+    """
     new = await wanted(NewClassifier, request, service)
     if new.model not in service.models:
         raise Problem(422, f"no such model: choose one of {', '.join(sorted(service.models))}")
@@ -27,15 +31,24 @@ async def create_classifier(key: Writer, service: Serving, request: Request) -> 
 
 @router.get("/v1/classifiers")
 async def list_classifiers(key: Reader, service: Serving) -> list[ClassifierInfo]:
+    """List your classifiers. The role `read` is enough."""
     return await in_thread(service.store.classifiers, key.tenant)
 
 
 @router.get("/v1/classifiers/{classifier}")
 async def show_classifier(key: Reader, service: Serving, classifier: Id) -> ClassifierInfo:
+    """Describe one classifier. The role `read` is enough.
+
+    Errors: 404 if you have no such classifier.
+    """
     return await in_thread(service.store.classifier, key.tenant, classifier)
 
 
 @router.delete("/v1/classifiers/{classifier}")
 async def delete_classifier(key: Writer, service: Serving, classifier: Id) -> Forgotten:
+    """Delete a classifier with all its classes and examples. Needs the role `write`.
+
+    The answer says how many examples were forgotten. Errors: 404 if you have no such classifier.
+    """
     count = await in_thread(lambda: service.store.delete_classifier(key.tenant, classifier, by=key))
     return Forgotten(forgotten=count)

@@ -25,6 +25,16 @@ router = APIRouter(responses=problems.RESPONSES)
 async def enrol(
     key: Writer, service: Serving, classifier: Id, label: Label, request: Request, spec: Spec = None
 ) -> EnrolledExamples:
+    """Enrol images as examples of one class, which is created if it is new. Needs the role `write`.
+
+    The body is a release, or a PNG with `spec`. The service keeps embeddings and digests, and no image. An
+    example that is enrolled already is not enrolled twice.
+
+    Errors: 403 beyond the quota of the key; 404 if you have no such classifier; 409 if its model is not
+    served; 413 if the body is too large; 415 if it is of another type; 422 if it was not protected as the
+    model demands.
+    """
+
     def keep(body: Received, embeddings: np.ndarray) -> EnrolledExamples:
         examples = _examples(body, embeddings, service.config.hiding)
         return service.store.enrol(key.tenant, classifier, label, examples, by=key)
@@ -36,7 +46,10 @@ async def enrol(
 
 @router.post("/v1/classifiers/{classifier}/examples", status_code=201, openapi_extra=LABELLED_BODY)
 async def enrol_many(key: Writer, service: Serving, classifier: Id, request: Request) -> EnrolledClasses:
-    """Enrol images of many classes: all of them, or none."""
+    """Enrol images of many classes: all of them, or none. Needs the role `write`.
+
+    The body is a release with a label for each image. Errors are those of enrolling one class.
+    """
 
     def keep(body: Received, embeddings: np.ndarray) -> EnrolledClasses:
         assert body.labels is not None
@@ -58,6 +71,10 @@ async def enrol_many(key: Writer, service: Serving, classifier: Id, request: Req
 
 @router.delete("/v1/classifiers/{classifier}/examples/{example}")
 async def forget_example(key: Writer, service: Serving, classifier: Id, example: Id) -> Forgotten:
+    """Forget one example, by the id that its enrolment returned. Needs the role `write`.
+
+    Errors: 404 if you have no such example.
+    """
     count = await in_thread(lambda: service.store.forget_example(key.tenant, classifier, example, by=key))
     return Forgotten(forgotten=count)
 

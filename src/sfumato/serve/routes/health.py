@@ -16,11 +16,16 @@ counts = APIRouter()  # for a server that has a key of its metrics
 
 @router.get("/health/live")
 async def live() -> dict[str, str]:
+    """Say that the process answers. Needs no key."""
     return {"status": "live"}
 
 
 @router.get("/health/ready")
 async def ready(service: Serving) -> dict[str, str]:
+    """Say that the database answers and that the server is not closing. Needs no key.
+
+    Errors: 503 otherwise; a load balancer then asks another server.
+    """
     if not service.engine.alive:
         raise Problem(503, "the server is closing", wait=5)
     await in_thread(service.store.ping)
@@ -29,6 +34,7 @@ async def ready(service: Serving) -> dict[str, str]:
 
 @counts.get("/metrics", include_in_schema=False)
 async def show_metrics(service: Serving, request: Request) -> Response:
+    """Counts and times for Prometheus, for whoever sends the key of the metrics as a bearer token."""
     key, sent = service.config.metrics_key, request.headers.get("authorization", "")
     if key is None or not hmac.compare_digest(sent.encode(), f"Bearer {key}".encode()):
         raise Problem(401, "metrics need their own key, as a bearer token")

@@ -18,11 +18,18 @@ router = APIRouter(responses=problems.RESPONSES)
 
 @router.get("/v1/keys")
 async def list_keys(key: Admin, service: Serving) -> list[KeyInfo]:
+    """List the keys of your tenant, without their secrets. Needs the role `admin`."""
     return [KeyInfo(**asdict(each)) for each in await in_thread(service.store.keys, key.tenant)]
 
 
 @router.post("/v1/keys", status_code=201, openapi_extra=of_json(NewKey))
 async def create_key(key: Admin, service: Serving, request: Request) -> MadeKey:
+    """Create a key of your tenant. Needs the role `admin`.
+
+    The answer has the secret, which is not shown again.
+
+    Errors: 403 if your own key has a rate or a quota, which a new key would lift.
+    """
     new = await wanted(NewKey, request, service)
     made, secret = await in_thread(lambda: service.store.create_key(key.tenant, **new.model_dump(), by=key))
     return MadeKey(**asdict(made), secret=secret)
@@ -30,4 +37,8 @@ async def create_key(key: Admin, service: Serving, request: Request) -> MadeKey:
 
 @router.delete("/v1/keys/{key_id}", status_code=204)
 async def revoke_key(key: Admin, service: Serving, key_id: Id) -> None:
+    """Revoke a key of your tenant; what it enrolled stays. Needs the role `admin`.
+
+    Errors: 404 if your tenant has no such key; 409 if it is the key of this request.
+    """
     await in_thread(lambda: service.store.revoke(key_id, by=key))

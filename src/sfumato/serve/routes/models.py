@@ -16,6 +16,10 @@ router = APIRouter(responses=problems.RESPONSES)
 
 @router.get("/v1/models")
 async def list_models(key: Reader, service: Serving) -> list[ModelInfo]:
+    """List the models of the server: which releases each takes, and what is proved about them.
+
+    The role `read` is enough.
+    """
     return [_describe(model) for model in service.models.values()]
 
 

@@ -30,12 +30,19 @@ def _digits(text: Any) -> Any:
 
 
 ID = "^[A-Za-z0-9_-]{1,64}$"
-Id = Annotated[str, Path(pattern=ID)]
-AnyLabel = Annotated[str, Path(pattern=LABEL), AfterValidator(no_step)]  # of an earlier version, too
+Id = Annotated[str, Path(pattern=ID, description="An id, as the list of such objects has it.")]
+AnyLabel = Annotated[
+    str,
+    Path(pattern=LABEL, description="The label of a class, 1 to 200 characters."),
+    AfterValidator(no_step),
+]  # of an earlier version, too
 Label = Annotated[AnyLabel, AfterValidator(as_kept)]
 DIGITS = BeforeValidator(_digits)
 Moment = Annotated[AwareDatetime | None, BeforeValidator(_moment)]
-Spec = Annotated[str | None, Query(max_length=1000, description="How a PNG was protected.")]
+Spec = Annotated[
+    str | None,
+    Query(max_length=1000, description="For a PNG only: how it was protected, as dp-pix:cell=4,epsilon=3."),
+]
 
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 RELEASE_BODY = {"requestBody": {"required": True, "content": {wire.MEDIA_TYPE: _BYTES, PNG: _BYTES}}}

@@ -17,6 +17,11 @@ router = APIRouter(responses=problems.RESPONSES)
 
 @router.delete("/v1/data")
 async def forget_everything(key: Admin, service: Serving) -> Forgotten:
+    """Forget every classifier and example of your tenant. Needs the role `admin`.
+
+    The answer says how many examples were forgotten. The keys and the audit log stay,
+    but the log names no class any more.
+    """
     count = await in_thread(lambda: service.store.forget_everything(key.tenant, by=key))
     return Forgotten(forgotten=count)
 
@@ -26,6 +31,7 @@ async def show_audit(
     key: Admin,
     service: Serving,
     since: Moment = None,
-    most: Annotated[int, DIGITS, Query(ge=1, le=10_000)] = 1000,
+    most: Annotated[int, DIGITS, Query(ge=1, le=10_000, description="How many changes to list.")] = 1000,
 ) -> list[AuditLine]:
+    """Say which key changed what, and when, the newest change first. Needs the role `admin`."""
     return await in_thread(lambda: service.store.audit(key.tenant, since=since, most=most))
