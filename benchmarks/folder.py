@@ -218,6 +218,41 @@ def memory_over_time(source: Path, target: Path, spec: str, workers: int) -> lis
     return samples
 
 
+def marginal(only: str, few: int = 4, many: int = 20, turns: int = 3) -> None:
+    """What one more photograph takes of the processor: two folders in turn, the least of each."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sources = {count: folder / str(count) for count in (few, many)}
+        for count, source in sources.items():
+            write_photographs(source, count, 1024)
+        for spec, format_name in CASES:
+            if not spec.startswith(only):
+                continue
+            taken: dict[tuple[int, str], list[float]] = {}
+            for _ in range(turns):
+                for count, source in sources.items():
+                    seconds = protected(source, folder / "ours", spec, format_name, 1)
+                    taken.setdefault((count, "ours"), []).append(seconds)
+                    sample = Path(
+                        shutil.copy(min((folder / "ours").glob("0*")), folder / f"{spec} {format_name}")
+                    )
+                    needs = needs_of(spec, images.read(min(source.iterdir())))
+                    seconds = bare(source, folder / "bare", format_name, 1, sample, needs)
+                    taken.setdefault((count, "bound"), []).append(seconds)
+                    for done in ("ours", "ours.ledger", "bare"):
+                        shutil.rmtree(folder / done)
+            ours, least = (
+                1000 * (min(taken[many, what]) - min(taken[few, what])) / (many - few)
+                for what in ("ours", "bound")
+            )
+            verdict = "kept" if ours <= MOST * least else "NOT kept"
+            print(
+                f"{spec:30} {format_name:4} {ours:6.1f} ms, bound {least:6.1f}: "
+                f"{ours / least:.2f} ({verdict})"
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--large", type=int, default=1000, help="JPEGs of 1024x1024; 0 for none")
@@ -225,9 +260,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cases whose spec begins so")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--marginal", action="store_true", help="what one more photograph takes, alone")
     options = parser.parse_args()
     if options.workers == 1:
         torch.set_num_threads(1)
+    if options.marginal:
+        marginal(options.only)
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         source = folder / "large"

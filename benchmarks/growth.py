@@ -202,8 +202,124 @@ def query(prototypes: int, folder: Path) -> Work:
     opened, key = _store(folder)
     vectors = np.random.default_rng(0).normal(size=(prototypes, 64)).astype(np.float32)
     classifier, galleries = fill(opened, key, vectors), Galleries(opened)
-    asked = torch.from_numpy(vectors[:20])
+    asked = vectors[:20]
     return lambda: galleries.answer("bench", classifier, asked, top=5, refusal=None)
+
+
+class _Known:
+    """A store whose one classifier does not change: what a question costs beside its look at the version."""
+
+    def __init__(self, vectors: Any) -> None:
+        import numpy as np
+
+        from sfumato.serve.store import Prototypes
+
+        count = len(vectors)
+        labels = tuple(f"class {number}" for number in range(count))
+        self._all = Prototypes(1, np.arange(count), labels, vectors, (1,) * count, np.ones(count))
+
+    def count(self, tenant: str, classifier: str) -> tuple[int, int]:
+        return self._all.vectors.shape
+
+    def prototypes(self, tenant: str, classifier: str, *, known: Any = None) -> Any:
+        return None if known is not None else self._all
+
+
+def gallery(prototypes: int, folder: Path) -> Work:
+    """One question a call, as a service of few clients gets them."""
+    import numpy as np
+
+    from sfumato.serve.gallery import Galleries
+
+    vectors = np.random.default_rng(0).standard_normal((prototypes, 64), np.float32)
+    galleries, asked = Galleries(_Known(vectors)), vectors[:1]  # type: ignore[arg-type]
+    galleries.answer("bench", "c", asked, top=5, refusal=None)
+    return lambda: galleries.answer("bench", "c", asked, top=5, refusal=None)
+
+
+def _charges(first: int, count: int, folder: Path) -> list[Any]:
+    from sfumato.device.charges import Charge
+    from sfumato.protect import parse
+
+    protection, shape = parse("dp-pix:cell=4,epsilon=0.01"), (3, 84, 84)
+    return [
+        Charge(
+            image=number.to_bytes(32, "big"),
+            spec=protection.spec,
+            shape=shape,
+            guarantee=lambda pixels: protection.guarantee(shape, pixels),
+            release=b"x" * 64,
+            folder=folder,
+        )
+        for number in range(first, first + count)
+    ]
+
+
+def ledger(releases: int, folder: Path) -> Work:
+    """512 charges, and as many questions for what was released, of a ledger that has so many releases."""
+    from sfumato.device.ledger import Ledger
+
+    opened, numbers = Ledger(folder / "ledger.db"), iter(range(releases, 1 << 60, 512))
+    opened.set_budget(None)
+    for first in range(0, releases, 512):
+        opened.charge(_charges(first, min(512, releases - first), folder))
+
+    def work() -> None:
+        charges = _charges(next(numbers), 512, folder)
+        opened.charge(charges)
+        opened.kept(
+            [(7919 * number % releases).to_bytes(32, "big") for number in range(512)], charges[0].spec
+        )
+
+    return work
+
+
+class _Simulated:
+    """A folder of so many files that are not there, listed as sfumato.device.local lists one."""
+
+    def __init__(self, files: int) -> None:
+        self._files = files
+
+    def entries(self, folder: str) -> Any:
+        bases = sorted(
+            (f"{7919 * n % self._files:08d}", f"{7919 * n % self._files:08d}.jpg") for n in range(self._files)
+        )
+        return ((base, self._look) for _, base in bases)
+
+    def _look(self) -> Any:
+        from sfumato.device.local import Entry
+
+        return Entry("file", 3000, "1")
+
+
+def listing(files: int, folder: Path) -> Work:
+    """The files of a folder, in tasks for workers."""
+    from sfumato.device.listing import chunks, walk
+    from sfumato.device.manifest import Outcome
+    from sfumato.device.worker import Item
+
+    def work() -> None:
+        found = walk(_Simulated(files), None, Outcome())  # type: ignore[arg-type]
+        items = (Item(name, stamp, size, name, ours=False) for name, size, stamp in found)
+        assert sum(len(chunk) for chunk in chunks(items)) == files
+
+    return work
+
+
+def study(seeds: int, folder: Path) -> Work:
+    """Planning and resuming a study whose records are all there: five cells a seed."""
+    from jobs import STUDY
+
+    from sfumato.study import grid, run
+    from sfumato.study.lab import Lab, Progress
+
+    config = grid.parse(STUDY | {"seeds": list(range(seeds))}, "benchmark")
+    loaded, _ = run._load(config)
+    lab = Lab(config, loaded, folder, Progress())
+    (folder / "records").mkdir()
+    for cell in grid.cells(config):
+        (folder / "records" / f"{lab.digest(cell)}.json").touch()
+    return lambda: run.run(config, folder)
 
 
 def report(seeds: int, folder: Path) -> Work:
@@ -235,6 +351,10 @@ JOBS = {
     "reidentify-people": Job(lambda n, _: reidentify(n, 10), 20, "people, 10 photographs each"),
     "enrol": Job(enrol, 50, "examples, a call each", waits=True),
     "query": Job(query, 2000, "prototypes, 20 queries a call"),
+    "gallery": Job(gallery, 62_500, "prototypes, one query a call"),
+    "ledger": Job(ledger, 4_096, "releases, 512 charges and questions", waits=True),
+    "listing": Job(listing, 62_500, "files of one folder"),
+    "study": Job(study, 15, "seeds of 5 cells, planned and resumed"),
     "report": Job(report, 2, "seeds of 38 records"),
 }
 

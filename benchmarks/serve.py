@@ -352,16 +352,16 @@ def handling(folder: Path, seconds: float) -> None:
             servers = ((bare, bare_port, read), (ours, port, always(sent)))
             for _, each, asked in servers:
                 load([each], asked, seconds=min(2, seconds), connections=32)
-            turns = []
+            turns: tuple[list[tuple[float, float]], ...] = ([], [])
             for _ in range(9):
-                for pid, each, asked in servers:
+                for (pid, each, asked), own in zip(servers, turns, strict=True):
                     before = processor_seconds(pid)
                     done = load([each], asked, seconds=seconds / 9, connections=32)
-                    turns.append((done.rate, 1e6 * (processor_seconds(pid) - before) / len(done.waits)))
+                    if done.waits:  # none where other work has all cores for so long
+                        own.append((done.rate, 1e6 * (processor_seconds(pid) - before) / len(done.waits)))
         # The quickest turns, in which other work on the machine had the least part.
         (bare_rate, bare_cost), (rate, cost) = (
-            (max(rates), min(costs))
-            for rates, costs in (zip(*turns[first::2], strict=True) for first in (0, 1))
+            (max(rates), min(costs)) for rates, costs in (zip(*own, strict=True) for own in turns)
         )
         print(
             f"{sort.name}: bare handler {bare_rate:.0f} requests/s, service {rate:.0f}, "

@@ -96,7 +96,7 @@ def test_codes_are_served_from_the_artefact_of_their_encoder(
     said = command("serve", path, "--store", "sqlite:///s.db", "--port", "0")
     assert (said.code, said.err) == (0, "")
     first, *_ = said.out.splitlines()
-    assert first == "model: hats (code, 3x16x16, by PyTorch; takes code:artefact=hats.safetensors)"
+    assert first == "model: hats (code, 3x16x16, by NumPy; takes code:artefact=hats.safetensors)"
 
 
 def test_weights_of_an_earlier_version_are_said_to_be_not_verified(

@@ -142,7 +142,8 @@ def load(
         from sfumato.serve import exported
 
         return exported.read(path, name)
-    return replace(_read(path, name, reference, size), digest=artefact_digest(os.fspath(path)))
+    digest = artefact_digest(os.fspath(path))  # which says best why a file cannot be read
+    return replace(_read(path, name, reference, size), digest=digest)
 
 
 def fastest(
@@ -159,6 +160,7 @@ def fastest(
     graph of ONNX itself.
     """
     name = _checked_name(path, name)
+    artefact_digest(os.fspath(path))  # as load does, before anything else is said of a file
     if Path(path).suffix != EXPORTED and artefacts.read_card(path).get("kind") in _TRAINED:
         from sfumato.serve import exported, graphs
 
