@@ -50,7 +50,6 @@ def _block(inputs: int, outputs: int, *, pool: bool, running: bool) -> nn.Sequen
         nn.BatchNorm2d(outputs, track_running_stats=running),
     ]
     if pool:
-        # Before the ReLU, which then has a quarter of the work. Both orders give the same outputs and gradients
-        # to the bit.
+        # Before the ReLU, which has a quarter of the work then; outputs and gradients are equal to the bit.
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(*layers, nn.ReLU())
