@@ -3,8 +3,8 @@
     python benchmarks/meta.py
 
 Wanted on two cores: at least twice as fast on the fully connected network, at least 1.5 times on the
-convolutional one, 1.2 times on the strided one. The plain loop has all of torch's threads for each task. Of the
-private step: a time of at most 1.1 of the 16 steps, and memory that does not grow.
+convolutional one, 1.2 times on the strided one. The plain loop has all of torch's threads for each task. Of
+the private step: a time of at most 1.1 of the 16 steps, and memory that does not grow.
 """
 
 import resource

@@ -10,7 +10,7 @@
 - opacus: a DP-SGD step of LeNet on 64 images of 32x32, noise included. Ours simulates it, with seeded noise,
   as audits and studies of gradients do.
 - deface: faces of a clip blurred, from file to file, each with its own detector and as its command has it:
-  deface looks at every frame, and we at every fifth. The file that SFUMATO_MTCNN names has the weights of ours.
+  deface looks at every frame, and we at every fifth. SFUMATO_MTCNN names the file with the weights of ours.
 
 breaching's loop is the bare loop of inversion.py, and torchmetrics and scikit-image are in metrics.py.
 """
@@ -157,7 +157,7 @@ def easyfsl(short: bool) -> Iterator[Line]:
 
 
 def cloned(module: nn.Module) -> nn.Module:
-    """learn2learn.clone_module, for modules without buffers: weights are clones, which gradients go through."""
+    """learn2learn.clone_module, for modules without buffers: its weights are clones, with gradients."""
     copy = module.__new__(type(module))
     copy.__dict__ = module.__dict__.copy()
     copy._parameters = {
