@@ -149,6 +149,7 @@ studies: $(VENV)/test.done
 # One table of ratios in some six minutes; what became slower since the last run is marked.
 bench: $(VENV)/test.done
 	$(PIP) -e '.[bench]'
+	$(PIP) --no-deps easyfsl
 	$(BIN)/python benchmarks/bench.py
 
 # How time and memory of each main job grow with its work.

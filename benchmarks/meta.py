@@ -2,9 +2,9 @@
 
     python benchmarks/meta.py
 
-Wanted on two cores: at least twice as fast on the fully connected network, at least 1.2 times on the
-convolutional one. The plain loop has all of torch's threads for each task. Of the private step: a time of at
-most 1.1 of the 16 steps, and memory that does not grow.
+Wanted on two cores: at least twice as fast on the fully connected network, at least 1.5 times on the
+convolutional one, 1.2 times on the strided one. The plain loop has all of torch's threads for each task. Of
+the private step: a time of at most 1.1 of the 16 steps, and memory that does not grow.
 """
 
 import resource
@@ -27,7 +27,7 @@ from sfumato.networks import Convolutional, FullyConnected, Strided
 from sfumato.precision import resolve
 
 TASKS, MANY, RATE = 16, 256, 0.4
-WANTED = {"fully-connected": 2.0, "convolutional": 1.2, "strided": 1.2}
+WANTED = {"fully-connected": 2.0, "convolutional": 1.5, "strided": 1.2}
 
 
 def plain(network: torch.nn.Module, tasks: Tasks, *, first_order: bool) -> Tensor:

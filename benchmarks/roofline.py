@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from sfumato import data, images
+from sfumato import data, images, memory
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.protect import parse
 
@@ -203,6 +203,7 @@ class Job:
         moved: bytes that go in and come out.
         decoded, encoded: bytes of pixels.
         waits: see timing.clock_for.
+        kept: whether freed memory is kept, as trainings do.
     """
 
     work: Work
@@ -210,6 +211,7 @@ class Job:
     decoded: int = 0
     encoded: int = 0
     waits: bool = False
+    kept: bool = False
 
 
 def _protection(spec: str) -> Callable[[Path], Job]:
@@ -258,7 +260,7 @@ def _few_shot(precision: str) -> Callable[[Path], Job]:
         rows = (torch.arange(60)[:, None] * 20 + torch.arange(10)).flatten()
         clean = glyphs.images[rows]
         released = protection.release(clean, fresh_noise()).images()
-        return Job(lambda: run.step([few_shot.Batch(clean, released)]))
+        return Job(lambda: run.step([few_shot.Batch(clean, released)]), kept=True)
 
     return make
 
@@ -280,7 +282,7 @@ def _meta(precision: str) -> Callable[[Path], Job]:
         learner = Learner(Convolutional((1, 28, 28), 5), precision=precision)
         tasks = tasks_of(torch.rand(4, 5, 10, 1, 28, 28), 5)
         inner, start = Inner(algorithm="maml", rate=0.4), learner.initial()
-        return Job(lambda: contributions(learner, start, tasks, inner))
+        return Job(lambda: contributions(learner, start, tasks, inner), kept=True)
 
     return make
 
@@ -297,7 +299,7 @@ def _mask(_: Path) -> Job:
     noise = LabelledImages("noise", batch, {"class": Label(codes, tuple("abcde"))})
     run = adversarial_mask.Training(model_of(config, noise), config)
     run.start_epoch()
-    return Job(lambda: run.predictor_step(batch, codes))
+    return Job(lambda: run.predictor_step(batch, codes), kept=True)
 
 
 def _inversion(_: Path) -> Job:
@@ -352,7 +354,8 @@ def fraction(machine: Machine, name: str) -> dict[str, Any]:
     """A job beside its bound."""
     with tempfile.TemporaryDirectory() as place:
         job = JOBS[name](Path(place))
-        seconds = best(job.work, waits=job.waits)
+        with memory.kept() if job.kept else nullcontext():
+            seconds = best(job.work, waits=job.waits)
         with random_bytes() as asked, Counted(machine) as counted:
             job.work()
     bounds = {

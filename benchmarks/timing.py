@@ -214,7 +214,8 @@ def machine() -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Of what is timed, and of what it is timed against, where it is there."""
     found = {"python": platform.python_version()}
-    for name in ("sfumato", "torch", "numpy", "pillow", "kornia", "torchmetrics", "scikit-image", "opendp"):
+    peers = ("kornia", "torchmetrics", "scikit-image", "opendp", "easyfsl", "opacus", "deface")
+    for name in ("sfumato", "torch", "numpy", "pillow", *peers):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -4,7 +4,6 @@ One small interface: an engine takes a function of a module with its arguments, 
 be such that doing one again does no harm: on a cluster, those of a lost worker are done again.
 """
 
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -41,9 +40,6 @@ class EngineConfig:
         cpus: cores of each task, and threads that it uses.
         gpus: of each task, on Ray, which shows it as many; may be a fraction.
         address: of a Ray cluster; None for the one that RAY_ADDRESS names, or else one that is started here.
-        keep_memory: whether processes of this machine keep what they free, for their next need. Giving it
-            back and taking it anew can take half of the time of small trainings; a process that goes on for
-            hours keeps up to three times the memory.
     """
 
     name: str = "local"
@@ -51,7 +47,6 @@ class EngineConfig:
     cpus: int = 1
     gpus: float = 0.0
     address: str | None = None
-    keep_memory: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in ENGINES:
@@ -159,8 +154,7 @@ def _processes(config: EngineConfig, preload: Sequence[str]) -> Iterator[_Proces
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
     workers = config.workers or os.cpu_count() or 1
-    given = (Path.cwd(), config.cpus, config.keep_memory)
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=given)
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(Path.cwd(), config.cpus))
     try:
         yield _Processes(pool, workers)
     except BaseException:
@@ -171,24 +165,11 @@ def _processes(config: EngineConfig, preload: Sequence[str]) -> Iterator[_Proces
         pool.shutdown(cancel_futures=True)
 
 
-def _begin(folder: Path, threads: int, keep_memory: bool) -> None:
+def _begin(folder: Path, threads: int) -> None:
     os.chdir(folder)
-    if keep_memory:
-        _keep_freed_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that was started
     threading.Thread(target=_end_with_parent, daemon=True).start()
     limit_threads(threads)
-
-
-def _keep_freed_memory() -> None:
-    """Let glibc keep what is freed; other C libraries have no such setting, and are left as they are."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        for setting, value in ((_MMAP_THRESHOLD, 1 << 30), (_TRIM_THRESHOLD, 1 << 30), (_TOP_PAD, 1 << 26)):
-            mallopt(setting, value)
-
-
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of malloc.h
 
 
 def _end_with_parent() -> None:

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 from sfumato.errors import DataError
@@ -51,7 +52,7 @@ def test_images_that_vanish_by_four_halvings_are_refused(network):
 @pytest.mark.parametrize("pools", range(5))
 def test_encoders_pool_as_often_as_they_are_told_in_their_last_blocks(pools):
     conv4 = Conv4(1, width=8, pools=pools)
-    assert [isinstance(block[-1], torch.nn.MaxPool2d) for block in conv4.blocks] == [
+    assert [any(isinstance(layer, nn.MaxPool2d) for layer in block) for block in conv4.blocks] == [
         n >= 4 - pools for n in range(4)
     ]
     assert conv4(torch.rand(2, 1, 37, 50)).shape == (2, 8 * (37 // 2**pools) * (50 // 2**pools))
@@ -135,3 +136,23 @@ def test_every_parameter_is_trained(network):
         network(torch.rand(4, 1, 16, 16)).square().mean().backward()
         optimiser.step()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
+
+
+def test_conv4_pools_before_its_relu_and_gives_the_outputs_and_gradients_of_the_published_order_to_the_bit():
+    torch.manual_seed(0)
+    images, slope = torch.randn(6, 3, 20, 20), torch.randn(6, 64)
+    ours, published = Conv4(3), Conv4(3)
+    published.load_state_dict(ours.state_dict())
+    for block in published.blocks:
+        # Scales of both signs, and windows of which all is below 0.
+        nn.init.normal_(block[1].weight, generator=torch.Generator().manual_seed(1))
+    ours.load_state_dict(published.state_dict())
+    published.blocks = nn.Sequential(
+        *(nn.Sequential(block[0], block[1], nn.ReLU(), nn.MaxPool2d(2)) for block in published.blocks)
+    )
+    found, wanted = ours(images), published(images)
+    assert torch.equal(found, wanted)
+    found.backward(slope)
+    wanted.backward(slope)
+    for mine, theirs in zip(ours.parameters(), published.parameters(), strict=True):
+        assert torch.equal(mine.grad, theirs.grad)

@@ -111,7 +111,7 @@ def demo(
         return
     # Processes of one thread each: threads that share a step wait for each other, and on a machine that does
     # other things as well they wait most of the time.
-    engine = EngineConfig(keep_memory=True)
+    engine = EngineConfig()
     run_study(config, out, fit=data != "faces", force=force, engine=engine, as_json=as_json)
 
 

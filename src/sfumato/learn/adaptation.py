@@ -23,7 +23,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from sfumato.errors import ConfigError, did_you_mean
-from sfumato.learn import factored
+from sfumato.learn import factored, second_order
 from sfumato.precision import autocast
 
 ALGORITHMS = ("maml", "fomaml", "reptile", "meta-sgd")
@@ -136,6 +136,7 @@ class _Own(threading.local):
 
     def __init__(self, network: nn.Module) -> None:
         self.network = copy.deepcopy(network).to("meta")
+        self.quick = second_order.with_quick_norms(copy.deepcopy(self.network))
 
 
 class Learner:
@@ -189,19 +190,36 @@ class Learner:
             )
         return torch.arange(self.size) >= (0 if layers is None else begins[-layers])
 
-    def logits(self, parameters: Tensor, images: Tensor) -> Tensor:
-        """(P,), (n, C, H, W) -> (n, way), of the precision of the parameters."""
+    def logits(self, parameters: Tensor, images: Tensor, *, quick: bool = False) -> Tensor:
+        """(P,), (n, C, H, W) -> (n, way), of the precision of the parameters.
+
+        `quick`: by what a processor is quick at and torch.func cannot take, the same but for rounding.
+        """
+        quick = quick and images.device.type == "cpu"
+        laid = _channels_last if quick else lambda tensor: tensor
         parts = parameters.split([shape.numel() for shape in self._shapes.values()])
         named = {
-            name: part.view(shape) for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)
+            name: laid(part.view(shape))
+            for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)
         }
+        network = self._own.quick if quick else self._own.network
         with autocast(self._precision, images.device):
-            found: Tensor = functional_call(self._own.network, named, (images,))
+            found: Tensor = functional_call(network, named, (laid(images),))
         return found.to(parameters.dtype)
 
-    def loss(self, parameters: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        """Mean cross-entropy."""
-        return functional.cross_entropy(self.logits(parameters, images), labels)
+    def loss(self, parameters: Tensor, images: Tensor, labels: Tensor, *, quick: bool = False) -> Tensor:
+        """Mean cross-entropy; `quick`: see logits."""
+        return functional.cross_entropy(self.logits(parameters, images, quick=quick), labels)
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    """The same numbers with the channels next to each other, where there are four axes."""
+    if tensor.dim() != 4:
+        return tensor
+    if tensor.shape[1] > 1:
+        return tensor.contiguous(memory_format=torch.channels_last)
+    # Of one channel both orders are the same memory, and the strides alone say which is meant.
+    return tensor.contiguous().view(*tensor.shape[:1], *tensor.shape[2:], 1).permute(0, 3, 1, 2)
 
 
 def fastest(learner: Learner, inner: Inner, device: torch.device) -> str:
@@ -276,7 +294,8 @@ def inner_gradients(learner: Learner, start: Tensor, tasks: Tasks, inner: Inner)
         if inner.algorithm == "reptile":
             support, labels = torch.cat([support, queries]), torch.cat([labels, asked])
         images, names = next(inner.parts(support, labels))
-        return _plain(partial(learner.loss, images=images, labels=names), vector[: learner.size])
+        loss = partial(learner.loss, images=images, labels=names, quick=True)
+        return _plain(loss, vector[: learner.size])
 
     return _of_each(one, start, tasks.parts, "loop") if len(tasks) else start.new_zeros(0, learner.size)
 
@@ -318,7 +337,7 @@ def adapt(
     """
     parameters, rates = _rates(learner, start, inner)
     for images, names in inner.parts(support, labels):
-        loss = partial(learner.loss, images=images, labels=names)
+        loss = partial(learner.loss, images=images, labels=names, quick=True)
         gradient = _plain(loss, parameters)
         if inner.clipping_norm is not None:
             noise = torch.randn(learner.size, generator=generator) if inner.noise_multiplier else gradient
@@ -343,11 +362,12 @@ def _contribution(
 
     `gradient`: function, point -> the gradient of the function there, itself differentiable inside another.
     """
+    loss_of = partial(learner.loss, quick=gradient is _plain)
 
     def learned(vector: Tensor, support: Tensor, labels: Tensor, noise: Tensor) -> Tensor:
         parameters, rates = _rates(learner, vector, inner)
         for (images, names), drawn in zip(inner.parts(support, labels), noise, strict=True):
-            found = gradient(partial(learner.loss, images=images, labels=names), parameters)
+            found = gradient(partial(loss_of, images=images, labels=names), parameters)
             if inner.algorithm == "fomaml":
                 found = found.detach()
             if inner.clipping_norm is not None:
@@ -359,7 +379,7 @@ def _contribution(
         vector: Tensor, support: Tensor, labels: Tensor, queries: Tensor, asked: Tensor, noise: Tensor
     ) -> Tensor:
         return gradient(
-            lambda point: learner.loss(learned(point, support, labels, noise), queries, asked), vector
+            lambda point: loss_of(learned(point, support, labels, noise), queries, asked), vector
         ).detach()
 
     def back(

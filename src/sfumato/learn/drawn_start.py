@@ -108,9 +108,9 @@ class Start(nn.Module):
         with autocast(self.card["precision"], images.device):
             maps = images.contiguous(memory_format=torch.channels_last)
             for number, block in enumerate(self.encoder.blocks):
-                convolution, norm, relu, pool = block.children()
-                maps = relu(norm(convolution(maps)))
-                maps = pool(maps) if number >= 4 - pools else maps
+                convolution, norm, pool, relu = block.children()
+                maps = norm(convolution(maps))
+                maps = relu(pool(maps) if number >= 4 - pools else maps)
         return functional.adaptive_avg_pool2d(maps.float(), _MAPS).flatten(1)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -6,6 +6,7 @@ A method brings its networks, the batches of an epoch, and a step: what follows 
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -15,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sfumato import artefacts
+from sfumato import artefacts, memory
 from sfumato.errors import ArtefactError
 from sfumato.learn.cards import Checkpoint
 from sfumato.learn.devices import ALONE, Devices
@@ -26,6 +27,10 @@ _Batch = TypeVar("_Batch")
 Progress = Callable[[int, int], None]
 StrPath = str | os.PathLike[str]
 Optimiser = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+_GIVEN_BACK = (
+    30.0  # seconds after which what a training keeps of freed memory is given back; it grows otherwise
+)
 
 
 def adam(rate: float) -> Optimiser:
@@ -252,15 +257,19 @@ def to_the_end(
     """
     if checkpoint is not None and devices.of_first(Path(checkpoint).exists):
         run.resume(checkpoint)
-    unsaved, more = 0, True
-    while more:
-        more = advance()
-        unsaved += more
-        if checkpoint is not None and devices.first and unsaved >= (every if more else 1):
-            run.save(checkpoint)
-            unsaved = 0
-        if more:
-            saved()
+    unsaved, more, given_back = 0, True, time.monotonic()
+    with memory.kept():
+        while more:
+            more = advance()
+            unsaved += more
+            if checkpoint is not None and devices.first and unsaved >= (every if more else 1):
+                run.save(checkpoint)
+                unsaved = 0
+            if more:
+                saved()
+            if time.monotonic() - given_back > _GIVEN_BACK:
+                memory.give_back()
+                given_back = time.monotonic()
 
 
 # Checkpoints

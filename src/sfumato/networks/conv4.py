@@ -48,6 +48,8 @@ def _block(inputs: int, outputs: int, *, pool: bool, running: bool) -> nn.Sequen
         # A bias would be undone by the batch norm.
         nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
         nn.BatchNorm2d(outputs, track_running_stats=running),
-        nn.ReLU(),
     ]
-    return nn.Sequential(*layers, nn.MaxPool2d(2)) if pool else nn.Sequential(*layers)
+    if pool:
+        # Before the ReLU, which has a quarter of the work then; outputs and gradients are equal to the bit.
+        layers.append(nn.MaxPool2d(2))
+    return nn.Sequential(*layers, nn.ReLU())

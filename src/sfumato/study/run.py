@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any
 
-from sfumato import data, engines, telemetry
+from sfumato import data, engines, memory, telemetry
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.splitting import suited
 from sfumato.engines import Engine, EngineConfig, lost_workers
@@ -193,9 +193,8 @@ def _measure(lab: Lab, directory: Path, cell: Cell, entry: dict[str, Any]) -> bo
             if path.exists():
                 return True
             start = time.perf_counter()
-            with telemetry.timed(
-                "study cell", {"sfumato.cell.kind": cell.kind, "sfumato.cell.digest": entry["digest"]}
-            ):
+            facts = {"sfumato.cell.kind": cell.kind, "sfumato.cell.digest": entry["digest"]}
+            with telemetry.timed("study cell", facts), memory.kept():
                 result = lab.measure(cell)
             seconds = round(time.perf_counter() - start, 2)
             write_json(path, {**entry, "result": result, "seconds": seconds, "versions": versions()})
