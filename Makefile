@@ -15,20 +15,21 @@ OUT ?= runs/demo
 demo: $(VENV)/study.done
 	$(BIN)/sfumato demo --data "$(DATA)" --at-most "$(AT_MOST)" --out "$(OUT)"
 
-# One thread a process: two test processes share the cores, and torch's threads would fight over them.
+# One thread a process: test processes share the cores, and torch's threads would fight over them. Three processes on
+# two cores, since a fifth of the time goes by waiting for browsers, clusters and services.
 # What is checked without running it is checked beside them.
 test: $(VENV)/test.done
 	@$(MAKE) --no-print-directory -j 2 pytest lint
 
 pytest: $(VENV)/test.done
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
 # Every test, with the installed wheel instead of src/.
 test-wheel: $(VENV)/test.done wheel
 	rm -rf build/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/installed build/wheels/*.whl
 	SFUMATO_INSTALLED=$(CURDIR)/build/installed PYTHONPATH=$(CURDIR)/build/installed OMP_NUM_THREADS=1 \
-		$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+		$(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
 lint: $(VENV)/test.done
 	$(BIN)/ruff check .

@@ -255,7 +255,7 @@ def test_a_file_that_could_run_code_is_damaged_or_says_nothing_is_refused(tmp_pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"head.weight": torch.zeros(2)}, "has head.weight, which the model has not"),
+        ({"head.weight": torch.zeros(2)}, "has head.weight, which the model does not have"),
         ({"0.bias": torch.zeros(5)}, r"has 0.bias of shape \(5,\) where the model has \(4,\)"),
         ({"0.bias": torch.full((4,), torch.nan)}, "numbers in 0.bias that are not finite"),
         ({"0.bias": torch.zeros(4)}, r"lacks 0.weight \(5 in all\)"),

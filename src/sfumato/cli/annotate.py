@@ -32,8 +32,8 @@ def new(
     most: Annotated[
         int | None,
         typer.Option(
-            help="Ask about so many pairs, of every source and model about equally many, such as 200; "
-            "without it about all."
+            help="How many pairs to ask about, such as 200, about equally many of every source and model "
+            "(default: all)."
         ),
     ] = None,
 ) -> None:

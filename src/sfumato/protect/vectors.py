@@ -1,4 +1,4 @@
-"""Releases that are no image: the numbers of a feature or a code, with their noise, and the bits of a code.
+"""Releases that are not images: the numbers of a feature or a code, with their noise, and the bits of a code.
 
 They travel, are stored and compared without PyTorch; who computes with them asks for tensors.
 """

@@ -2,7 +2,7 @@
 
 `inputs`, (N, C + K, h, w) float32 as models.seen makes them -> `embeddings`, (N, D) float32. The card is a
 JSON text in the metadata of the file, with a digest of itself and of the graph. It tells a damaged file from
-the one that was written; it is no signature. What runs it is ONNX Runtime, without PyTorch.
+the one that was written; it is not a signature. What runs it is ONNX Runtime, without PyTorch.
 """
 
 import hashlib
