@@ -40,7 +40,7 @@ def from_weights(name: str, train: LabelledImages, test: LabelledImages) -> Iter
             judges.ability(proxy, test.images, named(test)), name=f"SqueezeNet centroids at {side} pixels"
         )
     if name == "fer":
-        proxy = recognisers.emotion_network(0.0)
+        proxy = recognisers.emotion_network()
         yield replace(judges.ability(proxy, test.images, named(test)), name="emotion network")
     if name == "lfw":
         yield judges.ability_on_pairs(recognisers.mobile_face_net(train), *pairs(test))

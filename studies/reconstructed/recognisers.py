@@ -98,9 +98,9 @@ def mobile_face_net(train: LabelledImages) -> PairProxy:
     return proxies.by_embedding(f"MobileFaceNet from a cosine of {best:g}", embed, threshold=best)
 
 
-def emotion_network(threshold: float) -> Proxy:
+def emotion_network() -> Proxy:
     """Names one of the three expressions."""
-    return judges.by_emotion(EMOTION, threshold=threshold, names=EXPRESSIONS.get)
+    return judges.by_emotion(EMOTION, threshold=0.0, names=EXPRESSIONS.get)
 
 
 def centroids(train: LabelledImages, size: int) -> Proxy:
@@ -132,20 +132,17 @@ def _unlike(judges: list[str]) -> tuple[str, ...]:
 def panel(name: str, runs: Path) -> list[Proxy] | list[PairProxy]:
     """Those who judge reconstructions of a data set: each as the task asks it.
 
-    Where they choose among K classes, they cannot tell below a probability halfway from guessing, 1 / K, to
-    certainty. Where they compare, trained ones call the same what is of one class with probability a half or more.
+    Where they choose among classes, they name the likeliest, as in the test of clean images that admits them. Where
+    they compare, trained ones call the same what is of one class with probability a half or more.
     """
     train, _ = parts(name)
-    sure = (1 + 1 / len(train.label("class").names)) / 2
     made: list[Proxy | PairProxy] = []
     for judge in admitted()[name]:
         trained = judge.removesuffix(_WORD)
         if judge == trained:
-            made.append(
-                mobile_face_net(train) if judge.startswith("MobileFaceNet") else emotion_network(sure)
-            )
+            made.append(mobile_face_net(train) if judge.startswith("MobileFaceNet") else emotion_network())
         elif SOURCES[name].task == campaign.CHOOSE:
-            made.append(proxies.by_classifier(path_of(name, trained, runs), threshold=sure))
+            made.append(proxies.by_classifier(path_of(name, trained, runs), threshold=0.0))
         else:
             made.append(comparer(name, trained, runs))
     return made  # type: ignore[return-value]
