@@ -541,5 +541,6 @@ def test_without_pytorch_a_command_that_needs_it_names_the_extra(
     with pytest.raises(SystemExit):
         main()
     assert capsys.readouterr().err == (
-        "sfumato: this needs PyTorch, which is not installed: install sfumato with its extra torch\n"
+        "sfumato: this command needs PyTorch: in the clone of sfumato, run "
+        "pip install -c constraints.txt -e '.[study]'\n"
     )

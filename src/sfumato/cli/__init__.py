@@ -28,7 +28,10 @@ def main() -> None:
         if error.name != "torch":
             raise
         _trace()
-        _fail("this needs PyTorch, which is not installed: install sfumato with its extra torch")
+        _fail(
+            "this command needs PyTorch: in the clone of sfumato, run "
+            "pip install -c constraints.txt -e '.[study]'"
+        )
     except OSError as error:
         _trace()
         _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
