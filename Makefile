@@ -16,7 +16,7 @@ demo: $(VENV)/study.done
 	$(BIN)/sfumato demo --data "$(DATA)" --at-most "$(AT_MOST)" --out "$(OUT)"
 
 # One thread a process: test processes share the cores, and torch's threads would fight over them. Three processes on
-# two cores, since a fifth of the time goes by waiting for browsers, clusters and services.
+# two cores, since some of the time goes by waiting for browsers, clusters and services.
 # What is checked without running it is checked beside them.
 test: $(VENV)/test.done
 	@$(MAKE) --no-print-directory -j 2 pytest lint
