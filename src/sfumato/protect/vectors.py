@@ -6,7 +6,7 @@ They travel, are stored and compared without PyTorch; who computes with them ask
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -28,40 +28,51 @@ def _array(values: "Tensor | np.ndarray") -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class FeatureRelease:
-    """Private features, or codes of numbers, as they leave a device.
+class _VectorRelease:
+    """What leaves a device in place of images: a row for each.
 
     Attributes:
-        array: (N, d) float32. A tensor becomes the array of its memory.
+        array: (N, d). A tensor becomes the array of its memory.
         spec: the protection that made them.
     """
 
     array: np.ndarray
     spec: str
 
-    kind = "numbers"
-
     def __post_init__(self) -> None:
         object.__setattr__(self, "array", _array(self.array))
 
     @property
     def values(self) -> "Tensor":
-        """The numbers as a tensor, in the same memory."""
+        """What left as a tensor, in the same memory."""
         import torch
 
         return torch.from_numpy(self.array)
 
     def numbers(self) -> np.ndarray:
         """What travelled as numbers: (N, d) float32."""
-        return self.array
+        raise NotImplementedError
 
     def vectors(self) -> "Tensor":
         """See `numbers`; the same as a tensor."""
-        return self.values
+        import torch
 
-    def rows(self, rows: list[int]) -> "FeatureRelease":
+        return torch.from_numpy(self.numbers())
+
+    def rows(self, rows: list[int]) -> Self:
         """The release of some of the images."""
         return replace(self, array=self.array[rows])
+
+
+@dataclass(frozen=True)
+class FeatureRelease(_VectorRelease):
+    """Private features, or codes of numbers, as they leave a device: `array` is (N, d) float32."""
+
+    kind = "numbers"
+
+    def numbers(self) -> np.ndarray:
+        """What travelled as numbers: (N, d) float32."""
+        return self.array
 
     @property
     def bytes_per_image(self) -> int:
@@ -74,42 +85,14 @@ class FeatureRelease:
 
 
 @dataclass(frozen=True)
-class BitsRelease:
-    """Codes of bits as they leave a device.
-
-    Attributes:
-        array: (N, b) bool. A tensor becomes the array of its memory.
-        spec: the protection that made them.
-    """
-
-    array: np.ndarray
-    spec: str
+class BitsRelease(_VectorRelease):
+    """Codes of bits as they leave a device: `array` is (N, b) bool."""
 
     kind = "bits"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "array", _array(self.array))
-
-    @property
-    def values(self) -> "Tensor":
-        """The bits as a tensor, in the same memory."""
-        import torch
-
-        return torch.from_numpy(self.array)
 
     def numbers(self) -> np.ndarray:
         """What travelled as numbers: (N, b) float32, 1 and -1."""
         return 2 * self.array.astype(np.float32) - 1
-
-    def vectors(self) -> "Tensor":
-        """See `numbers`; the same as a tensor."""
-        import torch
-
-        return torch.from_numpy(self.numbers())
-
-    def rows(self, rows: list[int]) -> "BitsRelease":
-        """The release of some of the images."""
-        return replace(self, array=self.array[rows])
 
     @property
     def bytes_per_image(self) -> int:
