@@ -52,7 +52,8 @@ def pulled(*extras: str) -> dict[str, int]:
         name, extra = left.pop()
         package = metadata.distribution(name)
         if name != "sfumato":
-            sizes[name] = sum(file.size or 0 for file in package.files or ())
+            paths = (Path(str(file.locate())) for file in package.files or ())
+            sizes[name] = sum(path.stat().st_size for path in paths if path.is_file())  # bytecode included
         for text in package.requires or ():
             requirement = Requirement(text)
             if needed(requirement, extra):
@@ -103,6 +104,12 @@ def main() -> None:
     for extra in extras():
         more = {name: size for name, size in pulled(extra).items() if name not in base}
         print(f"  [{extra}] adds {len(more)} packages, {megabytes(sum(more.values()))}")
+    for words, some in {
+        "a cloud, [serve]": ("serve",),
+        "with PyTorch, [serve,edge]": ("serve", "edge"),
+    }.items():
+        whole = pulled(*some)
+        print(f"{words}: {len(whole)} packages, {megabytes(sum(whole.values()))}")
     python = sys.executable
     nothing, imported = (seconds(python, "-c", code) for code in ("", "import sfumato"))
     helped = seconds(str(Path(python).with_name("sfumato")), "--help")
