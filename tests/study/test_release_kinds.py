@@ -69,6 +69,7 @@ EPISODIC: dict[str, Any] = {
     "reconstructions": ["invert-feature"],
     "stored": True,
     "embeddings": False,
+    "tells": False,  # what releases tell is in the other study
     "pictures": 1,
 }
 KNOWN: dict[str, Any] = {
@@ -77,6 +78,7 @@ KNOWN: dict[str, Any] = {
     "learners": ["classifier-clean", "classifier-protected"],
     "classifier": {"epochs": 1},
     "stored": False,
+    "tells": True,
 }
 
 
