@@ -2,6 +2,8 @@
 
     python benchmarks/serve.py [--seconds 20] [--memory-seconds 600] [--only saturation ...]
 
+It says first how long it will take about. A part whose requests are all refused ends with their statuses.
+
 A real server process, asked over loopback by a generator that opens no more connections than it says. Where
 there are two cores or more, the server has the first half of them and the generator the others, so that
 neither takes the other's; what a server is compared with runs on the server's cores alone, with as many
@@ -44,6 +46,7 @@ SPEC = "pixelize:cell=4"
 CORES = sorted(os.sched_getaffinity(0))
 SERVER = CORES[: max(1, len(CORES) // 2)]
 GENERATOR = CORES[len(CORES) // 2 :]
+MOST_ENROLMENTS = 400  # a second, for which images are drawn beforehand; 280 were the most so far
 TOGETHER = 32  # images of a request, as a client sends
 METRICS_KEY = "key-of-the-benchmark"
 COMMAND = "import typer; from sfumato.cli.serve import serve; typer.run(serve)"
@@ -161,11 +164,15 @@ async def _load(
 ) -> Outcome:
     """Send requests until the time is over: each connection at once the next, or all of them at a rate."""
     outcome = Outcome()
+    # All are open before the clock starts: where other work has the cores, this alone takes a short turn.
+    opened = [
+        await asyncio.open_connection("127.0.0.1", ports[number % len(ports)])
+        for number in range(connections)
+    ]
     start = time.perf_counter()
     due = itertools.count() if rate is None else (number / rate for number in itertools.count())
 
-    async def connection(port: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async def connection(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             now = time.perf_counter() - start
             planned = now if rate is None else next(due)
@@ -184,8 +191,12 @@ async def _load(
                 outcome.waits.append(time.perf_counter() - start - planned)
         writer.close()
 
-    await asyncio.gather(*(connection(ports[number % len(ports)]) for number in range(connections)))
+    await asyncio.gather(
+        *(connection(ports[number % len(ports)], *streams) for number, streams in enumerate(opened))
+    )
     outcome.seconds = time.perf_counter() - start
+    if not outcome.waits:
+        raise SystemExit(f"no request succeeded in {seconds:g} s: {dict(outcome.statuses)}")
     return outcome
 
 
@@ -357,8 +368,7 @@ def handling(folder: Path, seconds: float) -> None:
                 for (pid, each, asked), own in zip(servers, turns, strict=True):
                     before = processor_seconds(pid)
                     done = load([each], asked, seconds=seconds / 9, connections=32)
-                    if done.waits:  # none where other work has all cores for so long
-                        own.append((done.rate, 1e6 * (processor_seconds(pid) - before) / len(done.waits)))
+                    own.append((done.rate, 1e6 * (processor_seconds(pid) - before) / len(done.waits)))
         # The quickest turns, in which other work on the machine had the least part.
         (bare_rate, bare_cost), (rate, cost) = (
             (max(rates), min(costs)) for rates, costs in (zip(*own, strict=True) for own in turns)
@@ -481,7 +491,9 @@ def enrolments(folder: Path, seconds: float) -> None:
             path = sort.save(folder)
             begun = begin(url, sort, path)
             for connections in (1, 16):
-                images = enrolling(begun, int(1000 * seconds), first=10**6 * connections, sort=sort)
+                images = enrolling(
+                    begun, int(MOST_ENROLMENTS * seconds), first=10**6 * connections, sort=sort
+                )
                 with service(url, path) as (_, port):
                     found = load([port], images, seconds=seconds, connections=connections)
                 print(
@@ -510,7 +522,7 @@ def processes(folder: Path, seconds: float) -> None:
             with ExitStack() as stack:
                 ports = [stack.enter_context(service(url, path, threads=1))[1] for _ in range(count)]
                 asked = load(ports, always(sent), seconds=seconds, connections=32)
-                images = enrolling(begun, int(1000 * seconds), first=10**6 * (100 + count))
+                images = enrolling(begun, int(MOST_ENROLMENTS * seconds), first=10**6 * (100 + count))
                 enrolled = load(ports, images, seconds=seconds, connections=32)
             print(
                 f"{count} processes: {asked.rate:.0f} answers/s, {enrolled.rate:.0f} enrolments/s; "
@@ -518,6 +530,16 @@ def processes(folder: Path, seconds: float) -> None:
             )
 
 
+# Of each part, how many times it takes `seconds`, and how many seconds its servers take to start.
+TAKES = {
+    "saturation": (2.1, 30),
+    "handling": (4.2, 30),
+    "waits": (4, 62),
+    "overload": (2.3, 20),
+    "enrolments": (12, 120),
+    "memory": (1, 20),
+    "processes": (6, 90),
+}
 PARTS: dict[str, Callable[[Path, float], object]] = {
     "saturation": saturation,
     "handling": handling,
@@ -536,11 +558,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     options = parser.parse_args()
     print(f"server on cores {SERVER}, generator on {GENERATOR}; batch of {Engine.__init__.__kwdefaults__}")
+    lengths = {name: options.memory_seconds if name == "memory" else options.seconds for name in options.only}
+    promised = sum(TAKES[name][0] * length + TAKES[name][1] for name, length in lengths.items())
+    print(f"some {promised / 60:.0f} minutes, more beside other work", flush=True)
     os.sched_setaffinity(0, GENERATOR)
     torch.set_num_threads(1)
-    for name in options.only:
+    for name, length in lengths.items():
+        began = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
-            PARTS[name](Path(folder), options.memory_seconds if name == "memory" else options.seconds)
+            PARTS[name](Path(folder), length)
+        print(f"{name}: {time.perf_counter() - began:.0f} s in all", flush=True)
 
 
 if __name__ == "__main__":

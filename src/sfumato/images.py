@@ -108,7 +108,10 @@ def map_batches(function: Callable[..., np.ndarray], images: np.ndarray, *others
     parts = [[array[i : i + step] for array in arrays] for i in range(0, len(images), step)]
     if len(parts) < 2:
         return function(*arrays)
-    with ThreadPoolExecutor(min(len(parts), thread_count())) as pool:
+    threads = min(len(parts), thread_count())
+    if threads < 2:
+        return np.concatenate([function(*part) for part in parts])
+    with ThreadPoolExecutor(threads) as pool:
         return np.concatenate(list(pool.map(lambda part: function(*part), parts)))
 
 

@@ -107,7 +107,11 @@ def average_key(key: str, images: Collection[bytes]) -> str:
 
 def digest_of_release(image: bytes, release: bytes | None) -> bytes | None:
     """By which a kept release is told from a damaged one: 16 bytes."""
-    return None if release is None else hashlib.sha256(image + release).digest()[:16]
+    if release is None:
+        return None
+    digested = hashlib.sha256(image)
+    digested.update(release)
+    return digested.digest()[:16]
 
 
 def fill(database: sqlite3.Connection) -> None:

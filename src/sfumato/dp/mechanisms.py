@@ -143,11 +143,12 @@ class Noise:
             fill(out[chunk * _CHUNK : (chunk + 1) * _CHUNK], self._stream(call, chunk))
 
         chunks = range(-(-out.size // _CHUNK))
-        if len(chunks) < 2:
+        threads = min(len(chunks), thread_count())
+        if threads < 2:
             for chunk in chunks:
                 work(chunk)
         else:
-            with ThreadPoolExecutor(min(len(chunks), thread_count())) as pool:
+            with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(work, chunks))
         return out.reshape(shape)
 
@@ -244,9 +245,11 @@ def _fill_laplace(out: np.ndarray, bits: Bits, coins: _LaplaceCoins) -> None:
     sign, digits, more = coins
     n = out.size
     words = np.frombuffer(bits(2 * n * (len(digits) + 2)), np.uint16).reshape(-1, n)
-    out[:] = 0
+    # Up to 15 digits fit 16 bits, which take a quarter of the time to add.
+    low: np.ndarray = np.zeros(n, np.int16 if len(digits) <= 15 else np.int64)
     for j, coin in enumerate(digits):
-        out += _toss_all(coin, words[j], bits).astype(np.int64) << j
+        low |= _toss_all(coin, words[j], bits).astype(low.dtype) << j
+    out[:] = low
     for i in _toss_all(more, words[-2], bits).nonzero()[0]:
         out[i] += 1 << len(digits)
         while more.toss_fresh(bits):
