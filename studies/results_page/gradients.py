@@ -203,7 +203,12 @@ class Curve(Timed):
     images: int
     victim: Victim
     chosen: Chosen
-    points: dict[str, CurvePoint]
+    points: dict[int, CurvePoint]
+
+    @property
+    def by_steps(self) -> list[tuple[int, CurvePoint]]:
+        """Each number of steps and what it gives, the fewest first."""
+        return sorted(self.points.items())
 
     @property
     def best(self) -> float:
