@@ -1,9 +1,11 @@
 """The code blocks of pages, and who runs them."""
 
+import contextlib
 import os
 import re
 import shlex
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -55,7 +57,7 @@ class Block:
     Attributes:
         page: from the root of the repository.
         line: where it begins, from 1.
-        language: of a fenced block; "sh" of an indented one.
+        language: what a fence names, which may be nothing; "sh" of an indented block.
         text: without fence and indentation.
         reason: why it is not run; None where it is.
     """
@@ -65,6 +67,11 @@ class Block:
     language: str
     text: str
     reason: str | None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is code that is run here."""
+        return self.reason is None and self.language not in NOT_CODE
 
 
 def blocks(page: str, text: str) -> Iterator[Block]:
@@ -79,7 +86,7 @@ def blocks(page: str, text: str) -> Iterator[Block]:
             row += 1
             while not lines[row].startswith("```"):
                 row += 1
-            yield Block(page, start + 1, fence[1] or "text", "\n".join(lines[start + 1 : row]), reason)
+            yield Block(page, start + 1, fence[1], "\n".join(lines[start + 1 : row]), reason)
             reason = None
         elif (
             lines[row].startswith("    ") and lines[row].strip() and (row == 0 or not lines[row - 1].strip())
@@ -104,8 +111,9 @@ def of(page: str) -> list[Block]:
 class Shell:
     """Runs the commands of shell blocks in this process. State: variables, and services that it started.
 
-    It knows what the pages use: `NAME=value` after export, `$NAME`, `$(command)`, `&&`, `#`, and a service
-    that is left in the background by `&`. The port 8000 of the pages becomes one that is free.
+    It knows what the pages use: `NAME=value` after export, `$NAME`, `$(command)`, `&&`, `#`, `date +%F`,
+    `sqlite3 FILE SQL`, and a service that is left in the background by `&`. The port 8000 of the pages becomes
+    one that is free, and /var a folder of the current one.
     """
 
     def __init__(self, smaller: Mapping[str, list[str]]) -> None:
@@ -121,8 +129,8 @@ class Shell:
             service.wait()
 
     def adapted(self, text: str) -> str:
-        """Text of a page with the port of this shell."""
-        return text.replace(":8000", f":{self._port}")
+        """Text of a page with the port and the folders of this shell."""
+        return text.replace(":8000", f":{self._port}").replace("/var/", f"{Path.cwd()}/var/")
 
     def run(self, text: str, capture) -> None:
         """Run the lines of a block; `capture()` gives what was printed since it was last asked."""
@@ -145,6 +153,12 @@ class Shell:
             os.environ.update(pair.split("=", 1) for pair in words[1:])
             return
         program, *arguments = words
+        if program == "date":
+            print(time.strftime(arguments[0].removeprefix("+")))
+            return
+        if program == "sqlite3":
+            query(*arguments)
+            return
         assert Path(program).name == "sfumato", f"a page may call sfumato alone, or say why not: {text}"
         for start, more in self._smaller.items():
             if " ".join(arguments).startswith(start):
@@ -169,6 +183,13 @@ class Shell:
                     return
             time.sleep(0.05)
         raise AssertionError("the service does not answer")
+
+
+def query(file: str, statement: str) -> None:
+    """What the program `sqlite3` does: run a statement on a database that is there, and print its rows."""
+    with contextlib.closing(sqlite3.connect(f"file:{file}?mode=rw", uri=True)) as database:
+        for row in database.execute(statement):
+            print(*row, sep="|")
 
 
 def call(arguments: list[str]) -> None:

@@ -1,14 +1,19 @@
-"""Every code block of the README and of the pages that teach: run here, or marked with why it is not."""
+"""Every code block of every page: run here, or marked with why it is not."""
+
+import re
 
 import pytest
 from blocks import NOT_CODE, REPOSITORY, blocks, of
 
 README = "README.md"  # is run against the wheel, away from the checkout: tests/test_package.py
-PAGES = [README, "docs/start.md"]
+CONTRIBUTING = "CONTRIBUTING.md"
+# Notebooks are run by tests/docs/test_notebooks.py; of the reference, all but its index is made by the build.
+ELSEWHERE = ("docs/notebooks/", "docs/reference/", "docs/_build/")
+PAGES = [README, CONTRIBUTING, "docs/reference/index.md"]
 PAGES += sorted(
-    str(path.relative_to(REPOSITORY))
-    for room in ("guides", "concepts")
-    for path in REPOSITORY.glob(f"docs/{room}/*.md")
+    page
+    for page in (path.relative_to(REPOSITORY).as_posix() for path in REPOSITORY.glob("docs/**/*.md"))
+    if not page.startswith(ELSEWHERE)
 )
 
 
@@ -31,8 +36,21 @@ def test_a_block_is_found_with_its_mark():
     ]
 
 
+def test_code_runs_unless_a_reason_stands_before_it_and_text_does_not():
+    text = "    first\n\n<!-- not run: it takes a week -->\n\n    second\n\n```text\nthird\n```\n"
+    assert [each.runs for each in blocks("page", text)] == [True, False, False]
+
+
+def test_every_page_of_the_site_is_held_here_or_is_a_notebook():
+    trees = [block.text for block in of("docs/index.md") if block.language == "{toctree}"]
+    entries = re.findall(r"^[a-z][\w/-]*$", "\n".join(trees), re.MULTILINE)
+    pages = {f"docs/{entry}.md" for entry in entries if not entry.startswith("notebooks/")}
+    assert len(pages) > 30
+    assert pages <= set(PAGES)
+
+
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page != README and any(block.reason is None for block in of(page))]
+    "page", [page for page in PAGES if page != README and any(block.runs for block in of(page))]
 )
 def test_a_page_runs_from_its_first_block_to_its_last(page, run_page):
     run_page(page)
