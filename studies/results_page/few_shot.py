@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from results_page.engine import Accuracy, Similarity, Study, begun, rises, study
-from results_page.reading import RESULTS, Record, read
+from results_page.reading import Record, read, read_all
 from sfumato import protect
 from sfumato.learn import few_shot
 from sfumato.study.estimates import Estimate
@@ -441,11 +441,12 @@ class LakeTraining(Record):
 
     pretraining_steps: int
     episodes: int
+    warps: float
     curve: tuple[float, ...]
 
 
 class Lake(Record):
-    """The record of studies/lake.py."""
+    """A record of studies/lake.py."""
 
     tasks: int
     training: LakeTraining
@@ -458,9 +459,9 @@ class Lake(Record):
         return bool(rises(self.training.curve))
 
 
-def lake() -> Lake | None:
-    """The record; None where it is not there."""
-    return read("lake.json", Lake) if (RESULTS / "lake.json").exists() else None
+def lake() -> list[Lake]:
+    """The records, drawings as they are first."""
+    return sorted(read_all("lake/*.json", Lake), key=lambda each: each.training.warps)
 
 
 def values() -> dict[str, Any]:

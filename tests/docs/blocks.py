@@ -112,8 +112,8 @@ class Shell:
     """Runs the commands of shell blocks in this process. State: variables, and services that it started.
 
     It knows what the pages use: `NAME=value` after export, `$NAME`, `$(command)`, `&&`, `#`, `date +%F`,
-    `sqlite3 FILE SQL`, and a service that is left in the background by `&`. The port 8000 of the pages becomes
-    one that is free, and /var a folder of the current one.
+    `sqlite3 FILE SQL`, and a service that is left in the background by `&`. The port 8000 of the pages
+    becomes one that is free, and /var a folder of the current one.
     """
 
     def __init__(self, smaller: Mapping[str, list[str]]) -> None:

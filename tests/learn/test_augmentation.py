@@ -61,6 +61,27 @@ def test_moves_and_mirrors_are_those_that_trained_models_were_made_with():
     assert augmented(images, seeded(1), flips=True, shifts=2).tolist() == [moved, mirrored_and_moved]
 
 
+def test_a_warp_is_a_linear_map_about_the_middle_of_entries_up_to_what_is_asked_for():
+    along = torch.arange(32) - 15.5
+    ramps = torch.stack([along.expand(32, 32), along[:, None].expand(32, 32)])  # across, and down
+    warped = augmented(ramps.expand(400, 2, 32, 32), seeded(), warps=0.2)
+    middle = warped[..., 8:24, 8:24].double()  # where no edge is repeated
+    down, across = torch.meshgrid(along[8:24].double(), along[8:24].double(), indexing="ij")
+    places = torch.stack([across.flatten(), down.flatten()], 1)  # (256, 2)
+    seen = middle.flatten(2).movedim(2, 1)  # (400, 256, 2)
+    maps = torch.linalg.pinv(places) @ seen  # (400, 2, 2)
+    assert torch.allclose(places @ maps, seen, atol=1e-3)
+    added = maps - torch.eye(2, dtype=torch.float64)
+    assert added.abs().max() <= 0.2 + 1e-4
+    assert (added.amax(0) > 0.19).all()
+    assert (added.amin(0) < -0.19).all()
+
+
+def test_a_warp_keeps_the_type_and_what_has_one_value():
+    images = torch.full((4, 3, 8, 10), 90, dtype=torch.uint8)
+    assert torch.equal(augmented(images, seeded(), warps=0.4), images)
+
+
 # Policies
 
 

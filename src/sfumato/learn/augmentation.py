@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from sfumato.errors import ConfigError, DataError, did_you_mean
 
@@ -15,14 +16,23 @@ _HEIGHT, _WIDTH = 2, 3  # axes of a batch
 _TRIES = 10  # rectangles drawn for a crop, the first of which that fits is taken
 
 
-def augmented(images: Tensor, generator: torch.Generator, *, flips: bool = False, shifts: int = 0) -> Tensor:
-    """Mirror and move images, each by itself. -> (N, C, H, W).
+def augmented(
+    images: Tensor,
+    generator: torch.Generator,
+    *,
+    flips: bool = False,
+    shifts: int = 0,
+    warps: float = 0,
+) -> Tensor:
+    """Mirror, move and warp images, each by itself. -> (N, C, H, W) of the same type.
 
     Args:
         images: (N, C, H, W); left as they are.
         generator: of the draws; none where nothing is asked for.
         flips: mirror every other image left to right, by chance.
         shifts: move each by up to so many pixels along each axis, edges repeated.
+        warps: turn, scale and shear each about its middle: up to so much is added to each entry of the
+            identity, 2 x 2; edges repeated.
     """
     if flips:
         mirrored = torch.rand(len(images), generator=generator) < 0.5
@@ -35,7 +45,15 @@ def augmented(images: Tensor, generator: torch.Generator, *, flips: bool = False
         every = torch.arange(count)[:, None, None]
         # Indices on both sides of the channels would put these last.
         images = images.movedim(1, 3)[every, rows[:, :, None], columns[:, None]].movedim(3, 1)
-    return images
+    return _warped(images, warps, generator) if warps else images
+
+
+def _warped(images: Tensor, warps: float, generator: torch.Generator) -> Tensor:
+    change = warps * (2 * torch.rand(len(images), 2, 2, generator=generator) - 1)
+    maps = torch.cat([torch.eye(2) + change, torch.zeros(len(images), 2, 1)], 2)  # (N, 2, 3)
+    grid = functional.affine_grid(maps, list(images.shape), align_corners=False)
+    warped = functional.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
+    return (warped if images.is_floating_point() else warped.round()).to(images.dtype)
 
 
 def apply(images: Tensor, policy: str, generator: torch.Generator) -> Tensor:

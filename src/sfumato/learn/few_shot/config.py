@@ -42,6 +42,9 @@ class FewShotConfig:
             protected: for photographs, not for characters.
         shifts: how many pixels every training image is moved by at most, up or down and left or right, before
             it is protected; its edges are repeated.
+        warps: how far every training image is turned, scaled and sheared at most, before it is protected:
+            what is added to each entry of the identity, 2 x 2, such as 0.2. Below 0.5, where no image is
+            turned over.
         precision: see `sfumato.precision`.
     """
 
@@ -66,6 +69,7 @@ class FewShotConfig:
     pretraining_epochs: int = 0
     flips: bool = False
     shifts: int = 0
+    warps: float = 0.0
     precision: str = "auto"
     widths: tuple[int, ...] | None = None
 
@@ -90,6 +94,8 @@ class FewShotConfig:
             raise ConfigError(f"cell={self.cell}: at least 1, for every pixel, or null for the protection's")
         if self.shifts < 0:
             raise ConfigError(f"shifts={self.shifts}: at least 0 pixels")
+        if not 0 <= self.warps < 0.5:
+            raise ConfigError(f"warps={self.warps:g}: from 0, for none, to below 0.5")
         if not 0 <= self.pretraining_epochs <= self.epochs:
             raise ConfigError(f"pretraining_epochs={self.pretraining_epochs}: from 0 to epochs={self.epochs}")
         if not 0 < self.learning_rate < math.inf:

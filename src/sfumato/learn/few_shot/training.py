@@ -290,7 +290,9 @@ class _Source:
 
     def _batch(self, rows: Tensor, order: torch.Generator, noise: Noise, *, pretraining: bool) -> Batch:
         config = self._config
-        images = augmented(self._data.images[rows], order, flips=config.flips, shifts=config.shifts)
+        images = augmented(
+            self._data.images[rows], order, flips=config.flips, shifts=config.shifts, warps=config.warps
+        )
         which = mixed.choose(len(images), len(self._protections), order)
         released = mixed.release(images, self._protections, which, noise)
         return Batch(images, released, which, self.codes[rows] if pretraining else None)
