@@ -53,7 +53,7 @@ def new(
 @app.command()
 def serve(
     store: Annotated[Path, _STORE],
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 for any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(help="The port to listen on, or 0 for any free one.")] = 8000,
     host: Annotated[
         str,
         typer.Option(
@@ -136,8 +136,8 @@ def proxies(
     threshold: Annotated[
         float,
         typer.Option(
-            help="For choose: below this confidence the answer is cannot-tell. For same: from this cosine on "
-            "it is same."
+            help="For choose: below this confidence the answer is cannot-tell. For same: from this cosine "
+            "on it is same."
         ),
     ] = 0.5,
 ) -> None:

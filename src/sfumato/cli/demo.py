@@ -54,7 +54,7 @@ def demo(
         int | None,
         typer.Option(
             min=16,
-            help="Side of the images in pixels (default: 32; 64 for a classifier). Twice as large takes "
+            help="Side of the images, in pixels (default: 32, or 64 for a classifier). Twice as large takes "
             "four times as long.",
         ),
     ] = None,
@@ -62,7 +62,7 @@ def demo(
     split_by: SplitBy = None,
     strict: Strict = False,
     printing: PrintConfig = False,
-    out: Annotated[Path, typer.Option(help="Where to keep the run.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="The folder to keep the run in.")] = Path("runs/demo"),
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run of other data in that folder.")
     ] = False,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfumato.cli.options import Address, LedgerFile
 from sfumato.cli.show import AsJson, print_json, stderr
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ def protect(
         str | None,
         typer.Option(
             "--no-face",
-            help="If no face is found: stop, to release nothing of the image (default), or all, to protect "
-            "all of it.",
+            help="What to do if no face is found: stop releases nothing of the image (default), all "
+            "protects all of it.",
         ),
     ] = None,
     preview: Annotated[
@@ -94,19 +95,14 @@ def protect(
         typer.Option("--people", help="Each sub-folder is one person: their images share a budget."),
     ] = False,
     engine: Annotated[
-        str, typer.Option(help="local (processes of this machine) or ray (tasks on a Ray cluster).")
+        str, typer.Option(help="Where files are protected: local, or ray for a cluster.")
     ] = "local",
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="How many processes or tasks run at the same time (default: one per core)."),
     ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(help="Address of a Ray cluster (default: RAY_ADDRESS, or a new one on this machine)."),
-    ] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="The ledger of this device (default: the user's own).")
-    ] = None,
+    address: Address = None,
+    ledger: LedgerFile = None,
     failures: Annotated[
         Path | None,
         typer.Option(

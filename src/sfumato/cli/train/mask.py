@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.options import Force, Size
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
-    Force,
     Licence,
     Out,
     Processes,
-    Size,
     app,
     checkpointed,
     on_devices,
@@ -36,7 +35,9 @@ def mask(
     out: Out,
     sensitive: Annotated[
         str | None,
-        typer.Option(help="The label that says who is shown, such as identity: trains against telling it."),
+        typer.Option(
+            help="The label that says who is shown, such as identity. The mask is trained to hide it."
+        ),
     ] = None,
     size: Size = None,
     split_by: SplitBy = None,
