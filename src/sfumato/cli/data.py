@@ -13,7 +13,7 @@ app = typer.Typer(
 )
 
 _SOURCE = typer.Argument(
-    help="faces, glyphs, scenes, folder:DIR, table:FILE, or a data set such as lfw:DIR; `sfumato data list` "
+    help="faces, glyphs, scenes, folder:DIR, table:FILE, or a data set such as lfw:DIR. `sfumato data list` "
     "shows all."
 )
 

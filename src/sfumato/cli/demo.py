@@ -46,8 +46,8 @@ def demo(
     learner: Annotated[
         Learner,
         typer.Option(
-            help="How images are classified: classifier, if training and test images have the same classes; "
-            "episodes (few-shot), if test classes are new; auto finds out."
+            help="How images are classified: classifier if training and test images have the same classes, "
+            "episodes (few-shot) if test classes are new. auto finds out."
         ),
     ] = Learner.auto,
     size: Annotated[

@@ -150,7 +150,7 @@ def budget(
     ] = None,
     person: Annotated[
         str | None,
-        typer.Option(help="For all images that are enrolled under this label; '' for every label."),
+        typer.Option(help="For all images that are enrolled under this label. '' is every label."),
     ] = None,
     path: LedgerFile = None,
 ) -> None:
@@ -159,7 +159,7 @@ def budget(
     releases=5 counts different releases of an image and its near copies. bits=10 is for codes and answers:
     two codes of 5 bits are 10, and after 10 bits in all nobody names the right one of N equally likely people
     with a chance above 1,024 / N. The other budgets are for what is proved, between neighbours that differ in
-    any 1 pixel; write epsilon=10,pixels=16 for any 16. "none" lifts the limits.
+    any 1 pixel. Write epsilon=10,pixels=16 for any 16. "none" lifts the limits.
     """
     import math
 

@@ -27,14 +27,15 @@ def protect(
     source: Annotated[
         str,
         typer.Argument(
-            help="A folder of any depth, a tar file, or the URL of one; an image or a video; or - for "
-            "standard input"
+            help="A folder of any depth, a tar file, or the URL of one. Or an image, a video, or - for "
+            "standard "
+            "input."
         ),
     ],
     target: Annotated[
         str,
         typer.Argument(
-            help="A new folder or its URL; for one image or video a new file; or - for standard output"
+            help="A new folder or its URL. For one image or video: a new file, or - for standard output."
         ),
     ],
     spec: Annotated[
@@ -49,7 +50,7 @@ def protect(
         ),
     ] = None,
     cells: Annotated[
-        bool, typer.Option("--cells", help="Write one pixel per cell; the receiver enlarges the image.")
+        bool, typer.Option("--cells", help="Write one pixel per cell. The receiver enlarges the image.")
     ] = False,
     rename: Annotated[
         bool,
@@ -65,8 +66,9 @@ def protect(
         str | None,
         typer.Option(
             metavar="PLACE",
-            help="Protect a part only, and show the rest unchanged: faces; background, which is all but the "
-            "faces; or box:FILE, a CSV with left,top,right,bottom.",
+            help="Protect only a part, and show the rest unchanged: faces, background (all but the faces), "
+            "or "
+            "box:FILE, a CSV with left,top,right,bottom.",
         ),
     ] = None,
     detector: Annotated[
@@ -117,7 +119,7 @@ def protect(
 ) -> None:
     """Protect images before they leave this device: one image, a video, or a folder of any size.
 
-    Every image is charged in the ledger before its release is written; the same image and spec give the
+    Every image is charged in the ledger before its release is written. The same image and spec give the
     same release again, at no cost. In a folder, files that fail are counted by cause, and the exit code is
     1.
 
@@ -125,7 +127,8 @@ def protect(
     faces are followed from frame to frame.
 
     A URL is anything that fsspec opens, such as s3://bucket/photos if s3fs is installed. Keys and passwords
-    come from the environment. On a Ray cluster, both are URLs, or folders that all machines share.
+    come from the environment. On a Ray cluster, source and target are URLs, or folders that all machines "
+    "share.
     """
     from sfumato import protect as protections
     from sfumato.device import video

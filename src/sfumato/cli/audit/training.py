@@ -49,7 +49,7 @@ def training(
         int, typer.Option(help="Canaries per training. A fair coin puts each one in or leaves it out.")
     ] = 200,
     runs: Annotated[
-        int, typer.Option(help="How many trainings. One finds a gross fault; more give a tighter bound.")
+        int, typer.Option(help="How many trainings. One finds a gross fault, more give a tighter bound.")
     ] = 4,
     steps: Annotated[int, typer.Option(help="Steps per training.")] = 4,
     confidence: Annotated[float, typer.Option(help="Each bound holds with this probability.")] = 0.99,

@@ -61,7 +61,7 @@ def mask(
 
     The splits of the data must have the same classes. `sfumato protect --with mask:artefact=OUT` applies the
     mask, to images of the size it was trained on. With --sensitive, an adversary learns who is shown, and the
-    mask is trained against them; a study's adversaries measure what that hides, and nothing is proved. If you
+    mask is trained against them. A study's adversaries measure what that hides. Nothing is proved. If you
     stop it, run the same command again to resume.
     """
     if printing:

@@ -71,7 +71,7 @@ def meta(
     licence: Licence = None,
     as_json: AsJson = False,
 ) -> None:
-    """Meta-learn a start for learning new tasks, by MAML, Reptile or Meta-SGD; with --epsilon, privately.
+    """Meta-learn a start for learning new tasks, by MAML, Reptile or Meta-SGD. With --epsilon, privately.
 
     With --epsilon, the promise covers each task of a pool whose tasks share no class, and --clipping says
     how contributions are bounded. Without it, nothing is promised. If you stop it, run the same command

@@ -60,7 +60,7 @@ def semsim_perceptual(
     out: Out,
     squeezenet: Annotated[
         Path,
-        typer.Option(help="Weights of SqueezeNet 1.0, whose stages are weighed; the artefact holds them."),
+        typer.Option(help="Weights of SqueezeNet 1.0, whose stages are weighed. The artefact holds them."),
     ],
     overrides: Annotated[
         list[str] | None,
