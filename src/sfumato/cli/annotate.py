@@ -18,15 +18,15 @@ def new(
     task: Annotated[
         str,
         typer.Option(
-            help="choose, to pick a class among several; or same, to say whether a reconstruction shows its "
-            "original."
+            help="What people do: choose picks a class among several, same says whether a reconstruction "
+            "shows its original."
         ),
     ],
     store: Annotated[Path, typer.Option(help="The campaign to write.")],
-    annotators: Annotated[int, typer.Option(help="How many people answer; each answers everything.")] = 5,
+    annotators: Annotated[int, typer.Option(help="How many people answer. Each answers everything.")] = 5,
     options: Annotated[int, typer.Option(help="For choose: how many classes to choose from.")] = 20,
     decoys: Annotated[
-        float, typer.Option(help="For same: share of pairs that do not belong together.")
+        float, typer.Option(help="For same: the share of pairs that do not belong together.")
     ] = 0.2,
     seed: Annotated[int, typer.Option(help="Seed of pairs, options, decoys and orders.")] = 0,
     most: Annotated[
@@ -53,12 +53,13 @@ def new(
 @app.command()
 def serve(
     store: Annotated[Path, _STORE],
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 for any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(help="The port to listen on, or 0 for any free one.")] = 8000,
     host: Annotated[
         str,
         typer.Option(
-            help="The address to listen on; 0.0.0.0 for other machines, over plain HTTP: only in a network "
-            "that you trust."
+            help="The address to listen on. 0.0.0.0 also takes requests from other machines, over plain "
+            "HTTP: "
+            "use it only in a network that you trust."
         ),
     ] = "127.0.0.1",
 ) -> None:
@@ -114,7 +115,8 @@ def export(
     table: Annotated[
         str,
         typer.Option(
-            help="results, with a row per item; semsim, to train SemSim; or answers, with every answer given."
+            help="What to write: results with a row per item, semsim to train SemSim, or answers with all "
+            "answers."
         ),
     ] = "results",
 ) -> None:
@@ -136,8 +138,8 @@ def proxies(
     threshold: Annotated[
         float,
         typer.Option(
-            help="For choose: below this confidence the answer is cannot-tell. For same: from this cosine on "
-            "it is same."
+            help="For choose: below this confidence the answer is cannot-tell. For same: from this cosine "
+            "on the answer is same."
         ),
     ] = 0.5,
 ) -> None:

@@ -5,20 +5,21 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.enrol import CLASSIFIER, INSECURE, KEY_FILE, LEDGER, SPEC, URL, connect
+from sfumato.cli.enrol import INSECURE, KEY_FILE, SPEC, URL, connect
+from sfumato.cli.options import LedgerFile
 
 
 def classify(
     url: Annotated[str, URL],
-    classifier: Annotated[str, CLASSIFIER],
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGES...", help="Files.")],
+    classifier: Annotated[str, typer.Argument(help="The name of the classifier.")],
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGES...", help="Image files.")],
     spec: Annotated[str | None, SPEC] = None,
     top: Annotated[int, typer.Option(min=1, max=100, help="How many classes to name for each image.")] = 1,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per image, with distances.")
+        bool, typer.Option("--json", help="Print one line of JSON per image, with distances.")
     ] = False,
     key_file: Annotated[Path | None, KEY_FILE] = None,
-    ledger: Annotated[Path | None, LEDGER] = None,
+    ledger: LedgerFile = None,
     insecure: Annotated[bool, INSECURE] = False,
 ) -> None:
     """Classify images: protect them here, charge the ledger, and send the releases.

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.options import Force
 from sfumato.files import check_new
 
 
@@ -13,19 +14,19 @@ def convert(
         str,
         typer.Argument(
             metavar="KIND",
-            help="mtcnn, facenet, mobile-face-net, squeeze-net, lpips-alex, lpips-vgg, lpips-squeeze or "
-            "lpips-heads.",
+            help="The network: mtcnn, facenet, mobile-face-net, squeeze-net, lpips-alex, lpips-vgg, "
+            "lpips-squeeze or lpips-heads.",
         ),
     ],
     files: Annotated[
         list[Path],
         typer.Argument(
             metavar="FILE... DST",
-            help="A checkpoint (.pt, .pth, .ckpt, .bin, .safetensors or .npz), of mtcnn pnet, rnet and onet; "
-            "and the .safetensors file to write.",
+            help="A checkpoint (.pt, .pth, .ckpt, .bin, .safetensors or .npz), or the three of mtcnn: pnet, "
+            "rnet and onet. Then the .safetensors file to write.",
         ),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    force: Force = False,
 ) -> None:
     """Convert weights of facenet-pytorch, torchvision or LPIPS into a file that is read here.
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.options import Size
 from sfumato.cli.sources import read
 
 app = typer.Typer(
@@ -12,7 +13,7 @@ app = typer.Typer(
 )
 
 _SOURCE = typer.Argument(
-    help="faces, glyphs, scenes, folder:DIR, table:FILE, or a data set such as lfw:DIR; `sfumato data list` "
+    help="faces, glyphs, scenes, folder:DIR, table:FILE, or a data set such as lfw:DIR. `sfumato data list` "
     "shows all."
 )
 
@@ -54,11 +55,11 @@ def sheet(
     source: Annotated[str, _SOURCE],
     out: Annotated[Path, typer.Argument(help="The picture to write.")],
     label: Annotated[
-        str | None, typer.Option(help="A row per value of this label (default: the first).")
+        str | None, typer.Option(help="The label whose values have a row each (default: the first).")
     ] = None,
-    rows: Annotated[int, typer.Option(min=1, help="How many values.")] = 10,
-    columns: Annotated[int, typer.Option(min=1, help="How many images of each.")] = 12,
-    size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
+    rows: Annotated[int, typer.Option(min=1, help="How many rows.")] = 10,
+    columns: Annotated[int, typer.Option(min=1, help="How many images per row.")] = 12,
+    size: Size = None,
 ) -> None:
     """Draw a contact sheet: one row of images for each value of a label."""
     from sfumato.data.labelled import contact_sheet
@@ -73,7 +74,7 @@ def sheet(
 def write(
     source: Annotated[str, _SOURCE],
     out: Annotated[Path, typer.Argument(help="A folder that does not exist yet.")],
-    size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
+    size: Size = None,
 ) -> None:
     """Write a source as PNG files and a table.csv with all labels and splits, which `table:` reads."""
     from sfumato.data.table import write as write_table

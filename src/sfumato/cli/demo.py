@@ -46,15 +46,15 @@ def demo(
     learner: Annotated[
         Learner,
         typer.Option(
-            help="How images are classified: classifier, if training and test images have the same classes; "
-            "episodes (few-shot), if test classes are new; auto finds out."
+            help="How images are classified: classifier if training and test images have the same classes, "
+            "episodes (few-shot) if test classes are new. auto finds out."
         ),
     ] = Learner.auto,
     size: Annotated[
         int | None,
         typer.Option(
             min=16,
-            help="Side of the images in pixels (default: 32; 64 for a classifier). Twice as large takes "
+            help="Side of the images, in pixels (default: 32, or 64 for a classifier). Twice as large takes "
             "four times as long.",
         ),
     ] = None,
@@ -62,7 +62,7 @@ def demo(
     split_by: SplitBy = None,
     strict: Strict = False,
     printing: PrintConfig = False,
-    out: Annotated[Path, typer.Option(help="Where to keep the run.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="The folder to keep the run in.")] = Path("runs/demo"),
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run of other data in that folder.")
     ] = False,

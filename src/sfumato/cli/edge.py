@@ -20,8 +20,10 @@ def profile(
     artefacts: Annotated[
         list[Path], typer.Argument(help="Masks, private features or codes, cut at any layer.")
     ],
-    images: Annotated[int, typer.Option(min=2, help="Images to time.")] = 200,
-    json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each row.")] = False,
+    images: Annotated[int, typer.Option(min=2, help="How many images to time.")] = 200,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one line of JSON per row instead of a table.")
+    ] = False,
 ) -> None:
     """Measure time, memory and bytes sent, for device sides and for whole models, on one core.
 

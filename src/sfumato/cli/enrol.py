@@ -7,30 +7,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.options import LedgerFile
+
 if TYPE_CHECKING:
     from sfumato.device.client import Client, Demanded
 
 _TOGETHER = 128  # images, four requests of them, between two lines of what was done
 
 URL = typer.Argument(help="Address of the service, such as https://cloud.example.")
-CLASSIFIER = typer.Argument(help="Its name.")
 SPEC = typer.Option(
     "--with",
     metavar="SPEC",
     help="The protection, such as dp-pix:cell=8,epsilon=3 or code:artefact=FILE (default: the one that you "
-    "accepted before; on a terminal you are asked).",
+    "accepted before, or are asked about on a terminal).",
 )
 KEY_FILE = typer.Option(help="A file with the key and nothing else (default: the variable SFUMATO_KEY).")
-LEDGER = typer.Option(help="The ledger of this device (default: the user's own).")
 INSECURE = typer.Option(
-    "--insecure", help="Allow an http address of another machine: the key is then sent unencrypted."
+    "--insecure", help="Allow an http address of another machine. The key is then sent unencrypted."
 )
 
 
 def enrol(
     url: Annotated[str, URL],
     classifier: Annotated[
-        str, typer.Argument(help="Name of the classifier; it is created if it does not exist.")
+        str, typer.Argument(help="The name of the classifier. It is created if it does not exist.")
     ],
     folder: Annotated[
         Path, typer.Argument(help="A folder with one sub-folder per class, named after the class.")
@@ -44,7 +44,7 @@ def enrol(
         str | None, typer.Option(help="The model of a new classifier, if several models fit.")
     ] = None,
     key_file: Annotated[Path | None, KEY_FILE] = None,
-    ledger: Annotated[Path | None, LEDGER] = None,
+    ledger: LedgerFile = None,
     insecure: Annotated[bool, INSECURE] = False,
 ) -> None:
     """Enrol the images of a folder: protect them here, charge the ledger, and send the releases.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.options import Force, Reference, SizeOfModel
 from sfumato.cli.show import AsJson, print_json
 from sfumato.cli.sources import read, read_size
 from sfumato.errors import ConfigError
@@ -23,7 +24,9 @@ _SOURCE = "faces, glyphs, omniglot:DIR, folder:DIR or table:FILE"
 def export(
     artefact: Annotated[
         Path,
-        typer.Argument(help="A mask, a private feature, a code; or a few-shot or meta model, for a service."),
+        typer.Argument(
+            help="A mask, a private feature or a code, or a few-shot or meta model for a service."
+        ),
     ],
     destination: Annotated[
         Path | None,
@@ -32,8 +35,8 @@ def export(
     side: Annotated[
         str | None,
         typer.Option(
-            help="device, or cloud, the network that reads a private feature (default: device; of a few-shot "
-            "or meta model, cloud)."
+            help="device, or cloud for the network that reads a private feature (default: device, or cloud "
+            "for a few-shot or meta model)."
         ),
     ] = None,
     check: Annotated[
@@ -44,15 +47,13 @@ def export(
     ] = False,
     calibrate: Annotated[
         str | None,
-        typer.Option(metavar="DATA", help="Data whose training split resembles what the device will see."),
+        typer.Option(
+            metavar="DATA", help="Data whose training split resembles the images that the device will see."
+        ),
     ] = None,
-    reference: Annotated[
-        str | None, typer.Option(help="For a meta model: public images, as for `sfumato serve`.")
-    ] = None,
-    size: Annotated[
-        str | None, typer.Option(help="For a few-shot model whose card does not state it, such as 84x84.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    reference: Reference = None,
+    size: SizeOfModel = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Export an artefact as ONNX, checked number by number against PyTorch.
@@ -61,7 +62,7 @@ def export(
 
     A feature or a code is exported WITHOUT its noise: the program that runs the file adds it on the device.
     The file of a code computes the numbers whose signs are its bits. If the file would compute anything
-    else than PyTorch does, it is not written; for --int8 the difference is printed. Without --check, it is
+    else than PyTorch does, it is not written. With --int8 the difference is printed. Without --check, it is
     checked on random images.
     """
     from sfumato.artefacts import read_card

@@ -4,22 +4,16 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.options import StoreAddress
 from sfumato.cli.show import VOLUME
 
 app = typer.Typer(help="The tenants of a service, and their API keys.", no_args_is_help=True)
 
-_STORE = typer.Option(
-    envvar="SFUMATO_STORE",
-    help="sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE; other users can see a password "
-    "that is given here, but not one in the environment.",
-)
-_TENANT = typer.Argument(help="The tenant that the keys belong to. Tenants see nothing of each other.")
-
 
 @app.command()
 def tenant(
-    name: Annotated[str, typer.Argument(help="Its name, 1 to 200 characters.")],
-    store: Annotated[str, _STORE] = "sqlite:///sfumato.db",
+    name: Annotated[str, typer.Argument(help="The name of the tenant, 1 to 200 characters.")],
+    store: StoreAddress = "sqlite:///sfumato.db",
 ) -> None:
     """Create a tenant, and the store if it is new."""
     from sfumato.serve.store import Store
@@ -32,14 +26,16 @@ def tenant(
 
 @app.command()
 def create(
-    tenant: Annotated[str, _TENANT],
-    name: Annotated[str, typer.Argument(help="Name of the device or person that uses the key.")],
-    store: Annotated[str, _STORE] = "sqlite:///sfumato.db",
+    tenant: Annotated[
+        str, typer.Argument(help="The tenant that the key belongs to. Tenants see nothing of each other.")
+    ],
+    name: Annotated[str, typer.Argument(help="The name of the device or person that uses the key.")],
+    store: StoreAddress = "sqlite:///sfumato.db",
     role: Annotated[
         str,
         typer.Option(
-            help="read, to classify; write, to enrol and forget as well; admin, to read the audit log as "
-            "well."
+            help="read lists and classifies. write also enrols and forgets. admin also reads the audit log, "
+            "and makes and revokes keys."
         ),
     ] = "write",
     rate: Annotated[int | None, typer.Option(help="How many requests a minute (default: no limit).")] = None,
@@ -50,9 +46,9 @@ def create(
         bool, typer.Option("--new-tenant", help="Create the tenant, and the store, if they are new.")
     ] = False,
 ) -> None:
-    """Create a key and print its secret once; the store keeps only a hash of it.
+    """Create a key and print its secret once. The store keeps only a hash of it.
 
-    `sfumato -q keys create ...` prints the secret alone, as for `export SFUMATO_KEY=$(...)`.
+    `sfumato -q keys create ...` prints the secret alone, for use in `export SFUMATO_KEY=$(...)`.
     """
     from sfumato.serve.store import Store
 
@@ -69,10 +65,10 @@ def create(
 
 @app.command("list")
 def show(
-    store: Annotated[str, _STORE] = "sqlite:///sfumato.db",
+    store: StoreAddress = "sqlite:///sfumato.db",
     tenant: Annotated[str | None, typer.Option(help="Show one tenant only.")] = None,
 ) -> None:
-    """List the tenants and their keys; secrets cannot be shown again."""
+    """List the tenants and their keys. Secrets cannot be shown again."""
     from sfumato.serve.store import NotFoundError, Store
 
     with Store(store) as opened:
@@ -91,8 +87,10 @@ def show(
 
 @app.command()
 def revoke(
-    key: Annotated[str, typer.Argument(help="Its id, from `sfumato keys list`; not the secret.")],
-    store: Annotated[str, _STORE] = "sqlite:///sfumato.db",
+    key: Annotated[
+        str, typer.Argument(help="The id of the key, from `sfumato keys list`. It is not the secret.")
+    ],
+    store: StoreAddress = "sqlite:///sfumato.db",
 ) -> None:
     """Revoke a key from now on. What it enrolled stays."""
     from sfumato.serve.store import Store

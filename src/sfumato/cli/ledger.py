@@ -6,15 +6,14 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.options import LedgerFile
 from sfumato.cli.show import AsJson, print_json
 
 app = typer.Typer(help="What this device has released, and its privacy budgets.", no_args_is_help=True)
 
-_PATH = typer.Option("--ledger", help="The ledger (default: the user's own).")
-
 
 @app.command()
-def show(path: Annotated[Path | None, _PATH] = None, as_json: AsJson = False) -> None:
+def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
     """Show what was released, of how many images, and how much of each budget is spent."""
     import math
     from datetime import UTC, datetime
@@ -94,17 +93,19 @@ def naming(
     among: Annotated[
         list[int] | None,
         typer.Option(
-            min=1, help="Number of equally likely people (default: 1,000 and 1,000,000); may be repeated."
+            min=1,
+            help="How many people are equally likely (default: 1,000 and 1,000,000). Repeat the option for "
+            "more.",
         ),
     ] = None,
-    path: Annotated[Path | None, _PATH] = None,
+    path: LedgerFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what is proved about naming a person from all their releases so far, whatever an adversary knows.
 
     A person is a label that images were enrolled under, or a sub-folder of `sfumato protect --people`.
     Images that were only classified count in their folders. Nothing is proved about pixels, as they are
-    usually released; something is about codes of few bits and answers.
+    usually released. Something is proved about codes of few bits, and about answers.
     """
     from sfumato.device.ledger import Ledger
     from sfumato.device.scopes import described, scope_of
@@ -145,20 +146,20 @@ def budget(
     ],
     folder: Annotated[
         str | None,
-        typer.Option(help="For all images below this folder, or URL, together (default: each image)."),
+        typer.Option(help="For all images below this folder or URL together (default: for each image)."),
     ] = None,
     person: Annotated[
         str | None,
-        typer.Option(help="For all images that are enrolled under this label; '' for every label."),
+        typer.Option(help="For all images that are enrolled under this label. '' is every label."),
     ] = None,
-    path: Annotated[Path | None, _PATH] = None,
+    path: LedgerFile = None,
 ) -> None:
     """Limit what releases may cost: of each image, of all images in a folder together, or of a person.
 
     releases=5 counts different releases of an image and its near copies. bits=10 is for codes and answers:
     two codes of 5 bits are 10, and after 10 bits in all nobody names the right one of N equally likely people
     with a chance above 1,024 / N. The other budgets are for what is proved, between neighbours that differ in
-    any 1 pixel; write epsilon=10,pixels=16 for any 16. "none" lifts the limits.
+    any 1 pixel. Write epsilon=10,pixels=16 for any 16. "none" lifts the limits.
     """
     import math
 
@@ -202,7 +203,7 @@ def budget(
 @app.command("near-copies")
 def near_copies(
     mode: Annotated[str, typer.Argument(metavar="MODE", help="charge, refuse or ignore.")],
-    path: Annotated[Path | None, _PATH] = None,
+    path: LedgerFile = None,
 ) -> None:
     """Say what happens to near copies of an image: flipped, cut, resized or recompressed ones.
 
@@ -219,11 +220,11 @@ def near_copies(
 @app.command()
 def unpin(
     service: Annotated[
-        str, typer.Argument(metavar="URL", help="Address of the service, as it was first given.")
+        str, typer.Argument(metavar="URL", help="Address of the service, as you gave it first.")
     ],
-    path: Annotated[Path | None, _PATH] = None,
+    path: LedgerFile = None,
 ) -> None:
-    """Forget which protection was accepted for a service; the next command asks again."""
+    """Forget which protection you accepted for a service. The next command asks again."""
     from sfumato.device.ledger import Ledger, default_path
     from sfumato.errors import LedgerError
 
@@ -236,8 +237,10 @@ def unpin(
 
 @app.command()
 def restore(
-    copy: Annotated[Path, typer.Argument(help="A copy of the ledger; or the ledger itself, to accept it.")],
-    path: Annotated[Path | None, _PATH] = None,
+    copy: Annotated[
+        Path, typer.Argument(help="A copy of the ledger, or the ledger itself, to accept it as it is.")
+    ],
+    path: LedgerFile = None,
 ) -> None:
     """Restore a lost ledger from a copy, or accept an older one that is already in its place."""
     from sfumato.device import recovery
@@ -254,7 +257,7 @@ def restore(
 
 
 @app.command()
-def forget(path: Annotated[Path | None, _PATH] = None) -> None:
+def forget(path: LedgerFile = None) -> None:
     """Accept that a ledger is lost, so that a new one may begin.
 
     Every image is then new to this device: its noise is drawn again and its budgets are whole, whatever was

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfumato.cli.options import Address, LedgerFile
 from sfumato.cli.show import AsJson, print_json, stderr
 
 if TYPE_CHECKING:
@@ -26,14 +27,15 @@ def protect(
     source: Annotated[
         str,
         typer.Argument(
-            help="A folder of any depth, a tar file, or the URL of one; an image or a video; or - for "
-            "standard input"
+            help="A folder of any depth, a tar file, or the URL of one. Or an image, a video, or - for "
+            "standard "
+            "input."
         ),
     ],
     target: Annotated[
         str,
         typer.Argument(
-            help="A new folder or its URL; for one image or video a new file; or - for standard output"
+            help="A new folder or its URL. For one image or video: a new file, or - for standard output."
         ),
     ],
     spec: Annotated[
@@ -48,7 +50,7 @@ def protect(
         ),
     ] = None,
     cells: Annotated[
-        bool, typer.Option("--cells", help="Write one pixel per cell; the receiver enlarges the image.")
+        bool, typer.Option("--cells", help="Write one pixel per cell. The receiver enlarges the image.")
     ] = False,
     rename: Annotated[
         bool,
@@ -64,8 +66,9 @@ def protect(
         str | None,
         typer.Option(
             metavar="PLACE",
-            help="Protect a part only, and show the rest unchanged: faces; background, which is all but the "
-            "faces; or box:FILE, a CSV with left,top,right,bottom.",
+            help="Protect only a part, and show the rest unchanged: faces, background (all but the faces), "
+            "or "
+            "box:FILE, a CSV with left,top,right,bottom.",
         ),
     ] = None,
     detector: Annotated[
@@ -79,8 +82,8 @@ def protect(
         str | None,
         typer.Option(
             "--no-face",
-            help="If no face is found: stop, to release nothing of the image (default), or all, to protect "
-            "all of it.",
+            help="What to do if no face is found: stop releases nothing of the image (default), all "
+            "protects all of it.",
         ),
     ] = None,
     preview: Annotated[
@@ -94,19 +97,14 @@ def protect(
         typer.Option("--people", help="Each sub-folder is one person: their images share a budget."),
     ] = False,
     engine: Annotated[
-        str, typer.Option(help="local (processes of this machine) or ray (tasks on a Ray cluster).")
+        str, typer.Option(help="Where files are protected: local, or ray for a cluster.")
     ] = "local",
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="How many processes or tasks run at the same time (default: one per core)."),
     ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(help="Address of a Ray cluster (default: RAY_ADDRESS, or a new one on this machine)."),
-    ] = None,
-    ledger: Annotated[
-        Path | None, typer.Option(help="The ledger of this device (default: the user's own).")
-    ] = None,
+    address: Address = None,
+    ledger: LedgerFile = None,
     failures: Annotated[
         Path | None,
         typer.Option(
@@ -121,7 +119,7 @@ def protect(
 ) -> None:
     """Protect images before they leave this device: one image, a video, or a folder of any size.
 
-    Every image is charged in the ledger before its release is written; the same image and spec give the
+    Every image is charged in the ledger before its release is written. The same image and spec give the
     same release again, at no cost. In a folder, files that fail are counted by cause, and the exit code is
     1.
 
@@ -129,7 +127,8 @@ def protect(
     faces are followed from frame to frame.
 
     A URL is anything that fsspec opens, such as s3://bucket/photos if s3fs is installed. Keys and passwords
-    come from the environment. On a Ray cluster, both are URLs, or folders that all machines share.
+    come from the environment. On a Ray cluster, source and target are URLs, or folders that all machines "
+    "share.
     """
     from sfumato import protect as protections
     from sfumato.device import video

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.options import Reference, SizeOfModel, StoreAddress
 from sfumato.cli.show import VOLUME
 from sfumato.cli.sources import read_size
 from sfumato.logs import LogFormat
@@ -18,20 +19,14 @@ def serve(
         list[str],
         typer.Argument(
             metavar="ARTEFACT...",
-            help="Few-shot, meta or private-feature models, or codes; or what `sfumato export` wrote of a "
-            "few-shot or meta model (.onnx). NAME=ARTEFACT gives a model its name for clients.",
+            help="Few-shot, meta or private-feature models, codes, or .onnx files that `sfumato export` "
+            "made of few-shot or meta models. NAME=ARTEFACT gives a model its name for clients.",
         ),
     ],
-    store: Annotated[
-        str,
-        typer.Option(
-            envvar="SFUMATO_STORE",
-            help="sqlite:///FILE, or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE.",
-        ),
-    ] = "sqlite:///sfumato.db",
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 for any that is free.")] = 8000,
+    store: StoreAddress = "sqlite:///sfumato.db",
+    port: Annotated[int, typer.Option(help="The port to listen on, or 0 for any free one.")] = 8000,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; 0.0.0.0 for requests from other machines.")
+        str, typer.Option(help="The address to listen on. 0.0.0.0 also takes requests from other machines.")
     ] = "127.0.0.1",
     web: Annotated[
         Path | None,
@@ -39,19 +34,8 @@ def serve(
             help="The folder of the web page (default: the one in the package, if `make web` built it)."
         ),
     ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            help="For a meta model: public images, such as glyphs or folder:DIR, for its batch-norm "
-            "statistics."
-        ),
-    ] = None,
-    size: Annotated[
-        str | None,
-        typer.Option(
-            help="For a few-shot model whose card does not state it: the size of images, such as 84x84."
-        ),
-    ] = None,
+    reference: Reference = None,
+    size: SizeOfModel = None,
     certificate: Annotated[
         Path | None, typer.Option(help="A certificate (PEM), to serve over TLS. Needs --private-key.")
     ] = None,
@@ -59,7 +43,10 @@ def serve(
         Path | None, typer.Option(help="The private key of the certificate (PEM).")
     ] = None,
     allow_origin: Annotated[
-        list[str] | None, typer.Option(help="A web site whose pages may call this service (default: none).")
+        list[str] | None,
+        typer.Option(
+            help="A web site whose pages may call this service (default: none). Repeat the option for more."
+        ),
     ] = None,
     metrics_key: Annotated[
         str | None,
@@ -77,16 +64,20 @@ def serve(
     ] = 0.1,
     example_epsilon: Annotated[
         float | None,
-        typer.Option(help="Noise on enrolled examples hides which images they are at this epsilon."),
+        typer.Option(
+            help="Add noise to enrolled examples, which hides at this epsilon which images they are."
+        ),
     ] = None,
-    example_delta: Annotated[float, typer.Option(help="Delta of that noise.")] = 1e-5,
+    example_delta: Annotated[float, typer.Option(help="The delta of that noise.")] = 1e-5,
     example_norm: Annotated[
-        float | None, typer.Option(help="Embeddings are clipped to it first; choose it on public images.")
+        float | None,
+        typer.Option(help="The norm to which embeddings are clipped first. Choose it on public images."),
     ] = None,
     example_key: Annotated[
         str | None,
         typer.Option(
-            envvar="SFUMATO_EXAMPLE_KEY", help="Hides the digests of examples; keep it off the database."
+            envvar="SFUMATO_EXAMPLE_KEY",
+            help="A key that hides the digests of examples. Keep it away from the database.",
         ),
     ] = None,
     log: Annotated[bool, typer.Option(help="Log one line per request, without image, key or label.")] = True,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.options import Address
 from sfumato.cli.show import AsJson, PrintConfig, conclude, print_config, run_study, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 
@@ -14,12 +15,14 @@ app = typer.Typer(help="Compare protections: run a study file, make its report."
 @app.command()
 def run(
     file: Annotated[Path, typer.Argument(help="A study file (YAML).")],
-    out: Annotated[Path | None, typer.Option(help="Where to keep the run (default: runs/NAME).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to keep the run in (default: runs/NAME).")
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting, such as task.shot=1."),
     ] = None,
-    engine: Annotated[str, typer.Option(help="Where cells run: local or ray.")] = "local",
+    engine: Annotated[str, typer.Option(help="Where cells run: local, or ray for a cluster.")] = "local",
     workers: Annotated[
         int | None,
         typer.Option(
@@ -29,11 +32,10 @@ def run(
     cpus: Annotated[
         int, typer.Option(min=1, help="Cores for each cell, if several run at the same time.")
     ] = 1,
-    gpus: Annotated[float, typer.Option(min=0, help="GPUs for each cell, with ray; may be a fraction.")] = 0,
-    address: Annotated[
-        str | None,
-        typer.Option(help="Address of a Ray cluster (default: RAY_ADDRESS, or a new one on this machine)."),
-    ] = None,
+    gpus: Annotated[
+        float, typer.Option(min=0, help="GPUs for each cell, with ray. A fraction is allowed.")
+    ] = 0,
+    address: Address = None,
     listing: Annotated[bool, settings_of("sfumato.study.grid:StudyConfig")] = False,
     printing: PrintConfig = False,
     split_by: SplitBy = None,
@@ -70,7 +72,7 @@ def report(
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what the report says as JSON, and nothing else.")
+        bool, typer.Option("--json", help="Print one line of JSON instead of text: what the report says.")
     ] = False,
 ) -> None:
     """Write the report of a run from its records, even if the run is not finished."""

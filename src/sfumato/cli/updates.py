@@ -16,46 +16,48 @@ if TYPE_CHECKING:
 Model = Annotated[
     str,
     typer.Option(
-        help="A classifier of sfumato (FILE.safetensors), a network by its name (lenet, with --classes), "
-        "or a function of your own that returns an nn.Module, as net.py:make: that runs your file."
+        help="A classifier of sfumato (FILE.safetensors), a network by its name (lenet, with --classes), or "
+        "your own function that returns an nn.Module, such as net.py:make. Your file is then run."
     ),
 ]
 Sent = Annotated[
     Path,
     typer.Option(
         "--update",
-        help="What the client sent, .safetensors or .npz: its gradient, or parameters before less after; "
-        "those after with --before.",
+        help="What the client sent, as .safetensors or .npz: its gradient, or its parameters before "
+        "training minus those after. With --before: its parameters after training.",
     ),
 ]
 Shape = Annotated[str, typer.Option(metavar="CxHxW", help="The shape of an image, such as 3x32x32.")]
 Weights = Annotated[
-    Path | None, typer.Option(help="Weights of --model, before training (default: those in --update).")
+    Path | None, typer.Option(help="The weights of --model before training (default: those in --update).")
 ]
 Classes = Annotated[int | None, typer.Option(min=1, help="The number of classes, for a network by its name.")]
 Before = Annotated[
-    Path | None, typer.Option(help="Parameters before training; then --update has those after.")
+    Path | None, typer.Option(help="A file with the parameters before training, if --update has those after.")
 ]
 Images = Annotated[
     int | None,
-    typer.Option(min=1, help="How many the client has (default: as the file says, or --batch)."),
+    typer.Option(min=1, help="How many images the client has (default: as the file says, or --batch)."),
 ]
 Steps = Annotated[int | None, typer.Option(min=1, help="Steps of the client's SGD (default: 1).")]
 Rate = Annotated[
     float | None,
     typer.Option(help="The learning rate of the client's SGD (default: 1, which sends a gradient)."),
 ]
-Batch = Annotated[int | None, typer.Option(min=1, help="Images of a step (default: all).")]
+Batch = Annotated[int | None, typer.Option(min=1, help="Images per step of the client's SGD (default: all).")]
 NoiseMultiplier = Annotated[
-    float | None, typer.Option(help="The noise multiplier of DP-SGD, in units of the norm.")
+    float | None, typer.Option(help="The noise multiplier of DP-SGD, in units of the clipping norm.")
 ]
 ClippingNorm = Annotated[float | None, typer.Option(help="The clipping norm of DP-SGD.")]
 Labels = Annotated[
-    str | None, typer.Option(metavar="0,3,...", help="The images' true classes, in their order.")
+    str | None, typer.Option(metavar="0,3,...", help="The true classes of the images, in their order.")
 ]
 Originals = Annotated[
     Path | None,
-    typer.Option("--truth", help="The images themselves, a file or a folder: how near did it come?"),
+    typer.Option(
+        "--truth", help="The client's images, a file or a folder, to measure how near the attack comes."
+    ),
 ]
 
 

@@ -46,8 +46,8 @@ def images(
     semsim: Annotated[
         Path | None,
         typer.Option(
-            help="An artefact of `sfumato train semsim`, or of `semsim-perceptual`: that one also says "
-            "with which probability a person recognises each."
+            help="An artefact of `sfumato train semsim` or `sfumato train semsim-perceptual`. The second "
+            "also gives the probability that people recognise each image."
         ),
     ] = None,
     resize: Annotated[
@@ -64,7 +64,7 @@ def images(
         ),
     ] = "ssim",
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to write pairs.csv and worst.png.")
+        Path | None, typer.Option(metavar="DIR", help="The folder to write pairs.csv and worst.png to.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfumato.cli.assess.family import app
+from sfumato.cli.options import Split
 from sfumato.cli.show import AsJson, bars, print_json, print_table, stderr
 from sfumato.cli.sources import SplitBy, Strict, of_split
 
@@ -24,27 +25,26 @@ def log_rank(
         typer.Option(
             "--with",
             metavar="SPEC",
-            help="A protection that releases numbers or bits, such as feature:artefact=FILE,noise=0,0.3,1; "
-            "lists of values, and several options, are a line each.",
+            help="A protection that releases numbers or bits, such as feature:artefact=FILE,noise=0,0.3,1. "
+            "Each value, and each further --with, has a line of its own.",
         ),
     ],
     label: Annotated[str, typer.Option(help="The label that says who is on a photograph.")] = "identity",
-    known: Annotated[int, typer.Option(help="Photographs of each person that the adversary has.")] = 10,
-    asked: Annotated[int, typer.Option(help="Photographs of each person that they are to name.")] = 10,
+    known: Annotated[int, typer.Option(help="How many photographs of each person the adversary has.")] = 10,
+    asked: Annotated[
+        int, typer.Option(help="How many other photographs of each person the adversary must name.")
+    ] = 10,
     least: Annotated[int, typer.Option(help="People with fewer known photographs are left out.")] = 4,
-    split: Annotated[
-        str,
-        typer.Option(help="Which part of the data; all: every image. The artefact must not have seen it."),
-    ] = "test",
+    split: Split = "test",
     split_by: SplitBy = None,
     seed: Annotated[int, typer.Option(help="Seed of the choice of known photographs, and of noise.")] = 0,
     strict: Strict = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say how private features are by the ranks of the right person among the adversary's guesses (DPFE).
+    """Measure how private features are, by the rank of the right person among an adversary's guesses (DPFE).
 
-    A line has the strongest of three adversaries: a kernel density, a linear discriminant and a small
-    network. All figures are averages: nothing follows from them for one person.
+    Each line shows the strongest of three adversaries: a kernel density, a linear discriminant and a small
+    network. All figures are averages. Nothing follows from them for one person.
     """
     from sfumato import artefacts
     from sfumato.audits.ranks import RankConfig, rank_privacy

@@ -11,19 +11,20 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 app = typer.Typer(
-    help="Attack a gradient or a model of yours once, and see what comes back. `sfumato audit` tries all "
-    "that fit, and says what to change.",
+    help="Attack your own model or what it sends, and see what comes back. `sfumato audit` tries all "
+    "attacks that fit, and says what to change.",
     no_args_is_help=True,
 )
 
 Out = Annotated[
     Path,
     typer.Option(
-        metavar="DIR", help="Where to write what came back: an image each, and all in came-back.png."
+        metavar="DIR",
+        help="The folder to write to: each image that came back, and all of them in came-back.png.",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace came-back.png if it exists.")]
-Seed = Annotated[int, typer.Option(help="Seed of the attack's draws.")]
+Seed = Annotated[int, typer.Option(help="Seed of what the attack draws at random.")]
 
 _GAP = 2  # pixels between images
 _ROW = 16  # images beside each other

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfumato.cli.attack.family import Force, Out, Seed, app, check_out, show
+from sfumato.cli.options import Size
 from sfumato.cli.show import AsJson, bars, settings_of, stderr
 from sfumato.cli.sources import Strict, read
 
@@ -16,24 +17,32 @@ if TYPE_CHECKING:
 @app.command("feature")
 def feature(
     protection: Annotated[
-        str, typer.Option(help="What devices release, as feature:artefact=feature.safetensors,noise=0.3.")
+        str,
+        typer.Option(
+            "--protection",
+            metavar="SPEC",
+            help="The protection that devices use, such as feature:artefact=feature.safetensors,noise=0.3.",
+        ),
     ],
     data: Annotated[
         str,
         typer.Option(
-            help="Images of the kind that it was made for, as folder:DIR or table:FILE (see `data`)."
+            help="Images of the kind that it was trained for: folder:DIR, table:FILE or a data set."
         ),
     ],
     out: Out,
     released: Annotated[
         Path | None,
         typer.Option(
-            help="Numbers that a device of yours released, .safetensors or .npz with `features`, a row an "
-            "image; without it, images of the data that the decoder never saw are released and drawn."
+            help="Numbers that a device of yours released: a .safetensors or .npz file with `features`, one "
+            "row per image (default: images of the data that the decoder never saw are released and "
+            "rebuilt)."
         ),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, help="How many of those, without --released.")] = 16,
-    size: Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")] = None,
+    count: Annotated[
+        int, typer.Option(min=1, help="How many images to rebuild, if there is no --released.")
+    ] = 16,
+    size: Size = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of the decoder, such as steps=500."),
@@ -44,7 +53,10 @@ def feature(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a decoder on releases of the adversary's own images, and draw those behind others' numbers."""
+    """Rebuild images from released private features, with a decoder.
+
+    The decoder is trained on releases of images that the adversary has.
+    """
     import torch
 
     from sfumato import protect

@@ -23,8 +23,8 @@ def first_layer(
 ) -> None:
     """Read images from the gradient of a first layer that is linear: exactly, and in a moment.
 
-    One image by division (Phong et al. 2017), a batch by SPEAR (Dimitrov et al. 2024), any of a model that a
-    server made for it (Fowl et al. 2021).
+    A single image comes back by division (Phong et al. 2017), a batch by SPEAR (Dimitrov et al. 2024). If a
+    server made the layer for this purpose, images of a large batch come back, too (Fowl et al. 2021).
     """
     from sfumato.attack import first_layer as method
     from sfumato.attack.updates import load

@@ -16,7 +16,10 @@ def invert(
     shape: updates.Shape,
     out: Out,
     attack: Annotated[
-        str, typer.Option(help="dlg, idlg, inverting-gradients or grad-attack: the settings of that paper.")
+        str,
+        typer.Option(
+            help="The method, with the settings of its paper: dlg, idlg, inverting-gradients or grad-attack."
+        ),
     ] = "inverting-gradients",
     overrides: Annotated[
         list[str] | None,

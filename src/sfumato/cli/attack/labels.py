@@ -23,7 +23,7 @@ def labels(
 ) -> None:
     """Read from the last layer how many images of each class a client trained on.
 
-    Exact for one image; for more, an estimate. --labels are the true ones, to count how many are right.
+    For one image it is exact, for more an estimate. With --labels, it counts how many are right.
     """
     from sfumato.attack.updates import load
     from sfumato.audits.update import Case, UpdateAuditConfig

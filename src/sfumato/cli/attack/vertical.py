@@ -19,19 +19,22 @@ def vertical(
         list[str],
         typer.Option(
             metavar="MODEL=CxHxW",
-            help="The network of a worker and the shape of the part of an image that it holds, as "
-            "net.py:left=1x28x14; give the option for each worker, in the order of the server.",
+            help="The network of a worker, and the shape of the part of an image that it holds, such as "
+            "net.py:left=1x28x14. Repeat the option for each worker, in the order of the server.",
         ),
     ],
     head: Annotated[
-        str, typer.Option(metavar="MODEL", help="What the server puts behind them, as net.py:head.")
+        str,
+        typer.Option(
+            metavar="MODEL", help="The network that the server puts behind them, such as net.py:head."
+        ),
     ],
     observed: Annotated[
         Path,
         typer.Option(
             metavar="DIR",
-            help="A file for each batch, .safetensors or .npz: the gradients of the head by the names of its "
-            "parameters, and `indices`, which images it had.",
+            help="A folder with one .safetensors or .npz file per batch. It has the gradients of the head, "
+            "by the names of its parameters, and `indices`: which images were in the batch.",
         ),
     ],
     out: Out,
@@ -49,7 +52,7 @@ def vertical(
 ) -> None:
     """Rebuild the parts of images that workers hold, from what the server of vertical learning sees (CAFE).
 
-    The folder of --out gets a folder for each worker.
+    The folder of --out gets one folder per worker.
     """
     from sfumato.attack import vertical as method
     from sfumato.settings import configured

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfumato.cli.audit.family import Html, app, say
+from sfumato.cli.options import Reference, Split
 from sfumato.cli.show import AsJson, bars, note, stderr
 from sfumato.cli.sources import SplitBy, Strict, of_shape, of_split
 
@@ -43,21 +44,17 @@ def gallery(
     shot: Annotated[int, typer.Option(help="How many photographs of each class are enrolled.")] = 5,
     photographs: Annotated[
         int,
-        typer.Option(help="How many photographs of each class are used; classes with fewer are left out."),
+        typer.Option(help="How many photographs of each class are used. Classes with fewer are left out."),
     ] = 8,
     known: Annotated[
         int,
         typer.Option(
-            help="How many of these the adversary has, and are never enrolled, to ask who is enrolled at all."
+            help="How many of these the adversary has. They are never enrolled, and show who is enrolled at "
+            "all."
         ),
     ] = 3,
-    people: Annotated[int, typer.Option(help="How many classes at most.")] = 100,
-    split: Annotated[
-        str,
-        typer.Option(
-            help="The split of the data to use, or all. The model must not have been trained on it."
-        ),
-    ] = "test",
+    people: Annotated[int, typer.Option(help="How many classes are used at most.")] = 100,
+    split: Split = "test",
     split_by: SplitBy = None,
     public: Annotated[
         str | None,
@@ -67,14 +64,11 @@ def gallery(
         ),
     ] = None,
     epsilon: Annotated[str, typer.Option(metavar="E,...", help="The epsilons of that noise.")] = "4,16,64",
-    reference: Annotated[
-        str | None,
-        typer.Option(metavar="DATA", help="For a meta model: public images, as for `sfumato serve`."),
-    ] = None,
+    reference: Reference = None,
     galleries: Annotated[
-        int, typer.Option(help="How many galleries are drawn; the others serve each as shadow galleries.")
+        int, typer.Option(help="How many galleries are drawn. For each, the others are shadow galleries.")
     ] = 64,
-    attacked: Annotated[int, typer.Option(help="How many of them are attacked.")] = 8,
+    attacked: Annotated[int, typer.Option(help="How many of the galleries are attacked.")] = 8,
     step: Annotated[float, typer.Option(help="The step to which probabilities are rounded.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of people, galleries and noise on prototypes.")] = 0,
     strict: Strict = False,

@@ -25,13 +25,14 @@ def protection(
         str,
         typer.Argument(
             metavar="SPEC",
-            help="The protection. Several values, as in dp-pix:cell=4,epsilon=1,3, give a finding each.",
+            help="The protection. Several values, such as dp-pix:cell=4,epsilon=1,3, give one finding each.",
         ),
     ],
     shape: Annotated[
         str | None,
         typer.Option(
-            metavar="CxHxW", help="Shape of the audited images (default: 3x28x28; 3x224x224 in one run)."
+            metavar="CxHxW",
+            help="The shape of the audited images (default: 3x28x28, or 3x224x224 with --one-run).",
         ),
     ] = None,
     pixels: Annotated[
@@ -40,11 +41,11 @@ def protection(
     one_run: Annotated[
         int | None,
         typer.Option(
-            "--one-run", metavar="N", min=1, help="Audit only N releases, and take every cell as a trial."
+            "--one-run", metavar="N", min=1, help="Audit N releases only, with every cell as a trial."
         ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(help="How many trials; more give a tighter bound (default: 100000).")
+        int | None, typer.Option(help="How many trials. More give a tighter bound (default: 100000).")
     ] = None,
     confidence: Annotated[float, typer.Option(help="The bound holds with this probability.")] = 0.99,
     releases: Annotated[
@@ -54,17 +55,17 @@ def protection(
         ),
     ] = 1,
     seed: Annotated[
-        int, typer.Option(help="Seed of the coins that choose between neighbours; the noise is always fresh.")
+        int, typer.Option(help="Seed of the coins that choose between neighbours. The noise is always fresh.")
     ] = 0,
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell neighbouring images apart by their releases, and prove a lower bound of eps, mu or rho.
 
-    With --one-run it takes seconds, and finds noise that is too small or used twice; without, it finds more.
+    With --one-run it takes seconds, and finds noise that is too small or used twice. Without, it finds more.
     It also says what is proved about naming the person on the released images, if anything.
 
-    The exit code is 1 if a bound is above the stated value. An audit can convict a protection; it cannot
+    The exit code is 1 if a bound is above the stated value. An audit can convict a protection. It cannot
     acquit one.
     """
     from sfumato import protect

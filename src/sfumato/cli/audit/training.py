@@ -23,13 +23,15 @@ def training(
             help="A model of `sfumato train meta --epsilon`, whose settings and card are audited.",
         ),
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Without a model: the budget.")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Without a model: the privacy budget, as an epsilon.")
+    ] = None,
     delta: Annotated[float, typer.Option(help="Without a model: the delta of the budget.")] = 1e-5,
     algorithm: Annotated[
-        str, typer.Option(help="Without a model: maml, fomaml, reptile or meta-sgd.")
+        str, typer.Option(help="Without a model, the method: maml, fomaml, reptile or meta-sgd.")
     ] = "maml",
     clipping: Annotated[
-        str, typer.Option(help="Without a model: fixed, automatic, quantile, adaclip or meta-clip.")
+        str, typer.Option(help="Without a model: how contributions are bounded, as for `sfumato train meta`.")
     ] = "quantile",
     clipping_settings: Annotated[
         list[str] | None,
@@ -44,23 +46,23 @@ def training(
         typer.Option("--set", metavar="KEY=VALUE", help="Without a model: a setting, such as inner_steps=3."),
     ] = None,
     canaries: Annotated[
-        int, typer.Option(help="Canaries of each training; a fair coin puts each in or leaves it out.")
+        int, typer.Option(help="Canaries per training. A fair coin puts each one in or leaves it out.")
     ] = 200,
     runs: Annotated[
-        int, typer.Option(help="How many trainings. One finds a gross fault; more give a tighter bound.")
+        int, typer.Option(help="How many trainings. One finds a gross fault, more give a tighter bound.")
     ] = 4,
-    steps: Annotated[int, typer.Option(help="Steps of each training.")] = 4,
+    steps: Annotated[int, typer.Option(help="Steps per training.")] = 4,
     confidence: Annotated[float, typer.Option(help="Each bound holds with this probability.")] = 0.99,
-    seed: Annotated[int, typer.Option(help="Seed of weights and coins; the noise is always fresh.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of weights and coins. The noise is always fresh.")] = 0,
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
-    """Prove how much a private meta-training gives away about a task, at least, by a few short trainings.
+    """Prove how much a private meta-training reveals about a task at least, by a few short trainings.
 
     Canaries stand in for the tasks, so none of your images is read. It takes seconds.
 
-    The exit code is 1 if more is given away than stated. An audit can convict a training; it cannot acquit
-    one.
+    The exit code is 1 if a bound is above the stated value. An audit can convict a training. It cannot
+    acquit one.
     """
     from sfumato.audits.training import TrainingAuditConfig, audit_training
     from sfumato.settings import parsed

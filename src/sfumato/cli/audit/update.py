@@ -26,7 +26,7 @@ def update(
     labels: updates.Labels = None,
     truth: updates.Originals = None,
     search_steps: Annotated[
-        int, typer.Option(min=0, help="Steps of the search for images; 0 for no search.")
+        int, typer.Option(min=0, help="Steps of the search for images, or 0 for no search.")
     ] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     html: Html = None,

@@ -5,14 +5,13 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.options import Force, Size
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Encoder,
-    Force,
     Licence,
     Out,
-    Size,
     Target,
     app,
     beside_guessing,

@@ -5,15 +5,18 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.options import Force, Size
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Encoder,
-    Force,
+    Episodes,
     Licence,
     Out,
-    Size,
+    Queries,
+    Shot,
     Target,
+    Way,
     app,
     beside_guessing,
     checkpointed,
@@ -38,7 +41,8 @@ def code(
     ] = None,
     numbers: Annotated[int | None, typer.Option(help="Numbers of the code, instead of bits.")] = None,
     sensitive: Annotated[
-        list[str] | None, typer.Option(help="A label that the code must not reveal; may be repeated.")
+        list[str] | None,
+        typer.Option(help="A label that the code must not reveal. Repeat the option for more."),
     ] = None,
     encoder: Encoder = None,
     size: Size = None,
@@ -52,10 +56,10 @@ def code(
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.code:CodeConfig")] = False,
     printing: PrintConfig = False,
-    way: Annotated[int, typer.Option(help="Classes of a test episode.")] = 5,
-    shot: Annotated[int, typer.Option(help="Support images of each.")] = 5,
-    queries: Annotated[int, typer.Option(help="Query images of each.")] = 15,
-    episodes: Annotated[int, typer.Option(min=2, help="Test episodes.")] = 600,
+    way: Way = 5,
+    shot: Shot = 5,
+    queries: Queries = 15,
+    episodes: Episodes = 600,
     seed: Annotated[int, typer.Option(help="Seed of weights, episodes and noise.")] = 0,
     force: Force = False,
     licence: Licence = None,
@@ -63,7 +67,7 @@ def code(
 ) -> None:
     """Train the encoder of a code: a few bits that keep a task, and prove how rarely they name the person.
 
-    It learns from episodes of the training classes; the task has other classes of the same kind.
+    It learns from episodes of the training classes. The task has other classes of the same kind.
     `sfumato enrol --with code:artefact=OUT` sends codes. If you stop the training, run the same command
     again to resume.
     """

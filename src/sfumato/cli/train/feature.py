@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.options import Force, Size
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
-    Force,
     Licence,
     Out,
     Processes,
-    Size,
     app,
     checkpointed,
     on_devices,
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
 def feature(
     data: Annotated[str, typer.Option(help="faces, celeba:DIR, folder:DIR or table:FILE.")],
     targets: Annotated[
-        list[str], typer.Option("--target", help="A label to keep; give the option again for another.")
+        list[str], typer.Option("--target", help="A label to keep. Repeat the option for more.")
     ],
-    sensitive: Annotated[str, typer.Option(help="The label to remove, for example identity.")],
+    sensitive: Annotated[str, typer.Option(help="The label to remove, such as identity.")],
     out: Out,
     size: Size = None,
     split_by: SplitBy = None,

@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.options import Force, Size
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
     Encoder,
-    Force,
+    Episodes,
     Licence,
     Out,
     Processes,
-    Size,
+    Queries,
+    Shot,
     Target,
+    Way,
     app,
     beside_guessing,
     checkpointed,
@@ -59,10 +62,10 @@ def few_shot(
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.few_shot:FewShotConfig")] = False,
     printing: PrintConfig = False,
-    way: Annotated[int, typer.Option(help="Classes of a test episode.")] = 5,
-    shot: Annotated[int, typer.Option(help="Support images of each.")] = 5,
-    queries: Annotated[int, typer.Option(help="Query images of each.")] = 15,
-    episodes: Annotated[int, typer.Option(min=2, help="Test episodes.")] = 600,
+    way: Way = 5,
+    shot: Shot = 5,
+    queries: Queries = 15,
+    episodes: Episodes = 600,
     seed: Annotated[int, typer.Option(help="Seed of weights, episodes and noise.")] = 0,
     processes: Processes = None,
     accelerator: Accelerator = None,

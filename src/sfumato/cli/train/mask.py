@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.options import Force, Size
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
     Accelerator,
-    Force,
     Licence,
     Out,
     Processes,
-    Size,
     app,
     checkpointed,
     on_devices,
@@ -36,7 +35,9 @@ def mask(
     out: Out,
     sensitive: Annotated[
         str | None,
-        typer.Option(help="The label that says who is shown, such as identity: trains against telling it."),
+        typer.Option(
+            help="The label that says who is shown, such as identity. The mask is trained to hide it."
+        ),
     ] = None,
     size: Size = None,
     split_by: SplitBy = None,
@@ -60,7 +61,7 @@ def mask(
 
     The splits of the data must have the same classes. `sfumato protect --with mask:artefact=OUT` applies the
     mask, to images of the size it was trained on. With --sensitive, an adversary learns who is shown, and the
-    mask is trained against them; a study's adversaries measure what that hides, and nothing is proved. If you
+    mask is trained against them. A study's adversaries measure what that hides. Nothing is proved. If you
     stop it, run the same command again to resume.
     """
     if printing:

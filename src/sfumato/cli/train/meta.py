@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfumato.cli.options import Force, Size
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of, stderr
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
-    Force,
+    Episodes,
     Licence,
     Out,
-    Size,
+    Queries,
     Target,
     app,
     beside_guessing,
@@ -38,20 +39,20 @@ def meta(
     size: Size = None,
     split_by: SplitBy = None,
     strict: Strict = False,
-    algorithm: Annotated[str, typer.Option(help="maml, fomaml, reptile or meta-sgd.")] = "maml",
+    algorithm: Annotated[str, typer.Option(help="The method: maml, fomaml, reptile or meta-sgd.")] = "maml",
     clipping: Annotated[
         str | None,
-        typer.Option(help="fixed, automatic, quantile, adaclip or meta-clip."),
+        typer.Option(help="How contributions are bounded: fixed, automatic, quantile, adaclip or meta-clip."),
     ] = None,
     clipping_settings: Annotated[
         list[str] | None,
         typer.Option("--clip", metavar="KEY=VALUE", help="A setting of the clipping, such as start=1."),
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="Epsilon: the privacy budget of the training, for each task.")
+        float | None, typer.Option(help="The privacy budget of the training for each task, as an epsilon.")
     ] = None,
     delta: Annotated[
-        float, typer.Option(help="Delta of the budget: less than 1 / (tasks of the pool).")
+        float, typer.Option(help="The delta of the budget: less than 1 / (tasks of the pool).")
     ] = 1e-5,
     source_settings: Annotated[
         list[str] | None,
@@ -63,14 +64,14 @@ def meta(
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.meta:MetaConfig")] = False,
     printing: PrintConfig = False,
-    queries: Annotated[int, typer.Option(help="Query images of each class of a test task.")] = 15,
-    episodes: Annotated[int, typer.Option(min=2, help="Test tasks.")] = 600,
+    queries: Queries = 15,
+    episodes: Episodes = 600,
     seed: Annotated[int, typer.Option(help="Seed of weights, tasks and test.")] = 0,
     force: Force = False,
     licence: Licence = None,
     as_json: AsJson = False,
 ) -> None:
-    """Meta-learn a start for learning new tasks, by MAML, Reptile or Meta-SGD; with --epsilon, privately.
+    """Meta-learn a start for learning new tasks, by MAML, Reptile or Meta-SGD. With --epsilon, privately.
 
     With --epsilon, the promise covers each task of a pool whose tasks share no class, and --clipping says
     how contributions are bounded. Without it, nothing is promised. If you stop it, run the same command

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfumato.cli.options import Force
 from sfumato.cli.show import AsJson, PrintConfig, bars, print_config, settings_of, stderr
-from sfumato.cli.train.shared import Force, Out, app, checkpointed, tell
+from sfumato.cli.train.shared import Out, app, checkpointed, tell
 from sfumato.files import check_new
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 Judged = Annotated[
     list[Path],
     typer.Option(
-        "--judgements", help="A CSV as `sfumato annotate` exports it; give the option again for another."
+        "--judgements", help="A CSV that `sfumato annotate export` wrote. Repeat the option for more."
     ),
 ]
 
@@ -59,7 +60,7 @@ def semsim_perceptual(
     out: Out,
     squeezenet: Annotated[
         Path,
-        typer.Option(help="Weights of SqueezeNet 1.0, whose stages are weighed; the artefact holds them."),
+        typer.Option(help="Weights of SqueezeNet 1.0, whose stages are weighed. The artefact holds them."),
     ],
     overrides: Annotated[
         list[str] | None,
@@ -71,7 +72,7 @@ def semsim_perceptual(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Learn which stages of SqueezeNet see what people see, and how likely a person recognises an image.
+    """Learn which stages of SqueezeNet see what people see, and how likely people recognise an image.
 
     It needs few judgements, and seconds. `sfumato assess A B --semsim OUT` gives the probability of each
     pair.

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from sfumato.learn.devices import Devices
 
 Out = Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 
 
 def _spdx(licence: str | None) -> str | None:
@@ -37,16 +36,21 @@ def _spdx(licence: str | None) -> str | None:
 Licence = Annotated[
     str | None,
     typer.Option(
-        callback=_spdx, help="The licence of the artefact, such as CC-BY-4.0 (SPDX); its card says it."
+        callback=_spdx,
+        help="The licence of the artefact, in SPDX, such as CC-BY-4.0. Its card states it.",
     ),
 ]
 Target = Annotated[str, typer.Option(help="The label to classify.")]
-Size = Annotated[int | None, typer.Option(help="Side of the images (default: the source's own).")]
+Way = Annotated[int, typer.Option(help="Classes in a test episode.")]
+Shot = Annotated[int, typer.Option(help="Support images per class in a test episode.")]
+Queries = Annotated[int, typer.Option(help="Query images per class in a test episode.")]
+Episodes = Annotated[int, typer.Option(min=2, help="How many test episodes.")]
 Encoder = Annotated[
     str | None,
     typer.Option(
-        help="An encoder of your own, which stays frozen: onnx:FILE,size=224,mean=0.485/0.456/0.406,"
-        "std=0.229/0.224/0.225, squeeze-net:FILE or mobile-face-net:FILE."
+        help="Your own encoder, which is not trained: "
+        "onnx:FILE,size=224,mean=0.485/0.456/0.406,std=0.229/0.224/0.225, squeeze-net:FILE or "
+        "mobile-face-net:FILE."
     ),
 ]
 Processes = Annotated[

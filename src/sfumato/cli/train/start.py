@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.options import Force
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
-from sfumato.cli.train.shared import Force, Out, app, checkpointed, tell
+from sfumato.cli.train.shared import Out, app, checkpointed, tell
 from sfumato.files import check_new
 
 

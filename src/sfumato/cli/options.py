@@ -1,0 +1,44 @@
+"""Options that commands of several families have, in the same words everywhere."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Address = Annotated[
+    str | None,
+    typer.Option(help="Address of a Ray cluster (default: RAY_ADDRESS, or a new one on this machine)."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
+LedgerFile = Annotated[
+    Path | None,
+    typer.Option("--ledger", help="The ledger of this device (default: the one in your data folder)."),
+]
+Reference = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DATA",
+        help="For a meta model: public images, such as glyphs or folder:DIR, for its batch-norm statistics.",
+    ),
+]
+Size = Annotated[
+    int | None, typer.Option(help="Side of the images, in pixels (default: the size that the data has).")
+]
+SizeOfModel = Annotated[
+    str | None,
+    typer.Option(
+        "--size",
+        help="For a few-shot model whose card does not state it: the size of its images, such as 84x84.",
+    ),
+]
+Split = Annotated[
+    str, typer.Option(help="The split of the data to use, or all. The model must not have seen it.")
+]
+StoreAddress = Annotated[
+    str,
+    typer.Option(
+        envvar="SFUMATO_STORE",
+        help="The store: sqlite:///FILE, or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE. Other users "
+        "can see a password in a command, but not one in the environment.",
+    ),
+]
