@@ -69,7 +69,7 @@ def measure(devices: Devices, name: str, seconds: float, out: Path) -> None:
     torch.set_num_threads(1)
     times: list[float] = []
 
-    def note(_: float) -> None:
+    def note(_: torch.Tensor) -> None:
         times.append(time.perf_counter())
         # All stop at the same step: that where the first one has had its time.
         if len(times) > 3 and devices.of_first(lambda: float(times[-1] - times[1] > seconds)):

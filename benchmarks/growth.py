@@ -1,6 +1,7 @@
 """How time and memory of the main jobs grow: at 1, 4 and 16 times the work, with the exponent.
 
     OMP_NUM_THREADS=1 python benchmarks/growth.py [--only NAME ...] [--out FILE]
+    OMP_NUM_THREADS=1 python benchmarks/growth.py --large index|ledger AMOUNT
 
 Time grows as work to the power of the exponent: 1 is linear, 2 four times the time for twice the work. It is
 the slope of a line through the three points, by least squares on logarithms; what a job costs before it does
@@ -9,16 +10,21 @@ point has a process of its own: after the least of jobs, which loads what is loa
 the processor where there is one thread and nothing to wait for, the best of a few where they are short.
 Memory is the most that the process held, less what it held after the least of jobs; the input of a job is
 part of it.
+
+What takes long is asked for by `--large`, one amount at a time: `index` holds HNSW against the exact search
+among so many prototypes of 64 numbers in PostgreSQL; `ledger` fills a ledger with so many releases. A folder
+of a million files is the last point of `listing`.
 """
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -359,6 +365,80 @@ JOBS = {
 }
 
 
+# What takes long, on the wall
+
+
+def large_index(prototypes: int) -> Iterator[str]:
+    """Recall at 10 and time of HNSW, as the service has it, against its exact search in memory."""
+    import numpy as np
+    from store import databases, drawn, fill
+
+    from sfumato.serve.gallery import Galleries
+    from sfumato.serve.store import search
+
+    vectors, queries = drawn(prototypes, centres=1000)
+    search.MANY = min(search.MANY, prototypes)
+    with databases(postgresql=True) as (_, database):
+        store = database.store
+        store.create_tenant("bench")
+        key, _ = store.create_key("bench", role="admin", name="benchmark")
+        start = time.perf_counter()
+        classifier = fill(store, key, vectors)
+        yield f"{prototypes:,} prototypes written in {time.perf_counter() - start:.0f} s"
+        start = time.perf_counter()
+        store.index("bench", classifier)
+        yield f"HNSW built in {time.perf_counter() - start:.0f} s"
+        store.nearest("bench", classifier, queries, count=10)
+        start = time.perf_counter()
+        found = store.nearest("bench", classifier, queries, count=10)
+        by_index = (time.perf_counter() - start) / len(queries)
+        galleries = Galleries(store)
+        start = time.perf_counter()
+        galleries.answer("bench", classifier, queries[:1], top=10, refusal=None)
+        read = time.perf_counter() - start
+        start = time.perf_counter()
+        for query in queries:
+            exact = galleries.answer("bench", classifier, query[None], top=10, refusal=None)
+        in_memory = (time.perf_counter() - start) / len(queries)
+        exact = galleries.answer("bench", classifier, queries, top=10, refusal=None)
+        pairs = zip(found, exact, strict=True)
+        recalls = [len({n.label for n in near} & {g.label for g in one.guesses}) / 10 for near, one in pairs]
+        yield (
+            f"one query a call: HNSW {1e3 * by_index:.1f} ms, exact in memory {1e3 * in_memory:.1f} ms after "
+            f"{read:.0f} s of reading; recall at 10 {np.mean(recalls):.3f}; {peak():,.0f} MiB held at most"
+        )
+
+
+def large_ledger(releases: int) -> Iterator[str]:
+    """Charges of 512 releases, each on the disk before the next, and questions for what was released."""
+    from sfumato.device.ledger import Ledger
+
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        opened = Ledger(folder / "ledger.db")
+        opened.set_budget(None)
+        for tenth in range(10):
+            first, last = releases * tenth // 10, releases * (tenth + 1) // 10
+            start = time.perf_counter()
+            for number in range(first, last, 512):
+                charges = _charges(number, min(512, last - number), folder)
+                opened.charge(charges)
+            rate = (last - first) / (time.perf_counter() - start)
+            images = [(7919 * number % last).to_bytes(32, "big") for number in range(512)]
+            start = time.perf_counter()
+            opened.kept(images, charges[0].spec)
+            asked = (time.perf_counter() - start) / len(images)
+            size = sum(file.stat().st_size for file in folder.glob("ledger.db*"))
+            yield (
+                f"{last:,} releases: {rate:,.0f} a second of the last tenth, {1e6 * asked:.0f} us a "
+                f"question, {size / 1e6:,.0f} MB on the disk ({size / last:.0f} bytes a release), "
+                f"{peak():,.0f} MiB held at most"
+            )
+
+
+LARGE = {"index": large_index, "ledger": large_ledger}
+
+
 def peak() -> float:
     """The most memory this process ever held, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -416,8 +496,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=JOBS, default=list(JOBS), metavar="NAME")
     parser.add_argument("--out", type=Path, default=RUNS, help="JSON")
+    parser.add_argument("--large", nargs=2, metavar=("NAME", "AMOUNT"), help=f"{' or '.join(LARGE)}")
     parser.add_argument("--point", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.large:
+        name, amount = options.large
+        print(f"load average {os.getloadavg()[0]:.1f}, {torch.get_num_threads()} threads", flush=True)
+        for line in LARGE[name](int(amount)):
+            print(line, flush=True)
+        return
     if options.point:
         print(json.dumps(point(options.point[0], int(options.point[1]))))
         return

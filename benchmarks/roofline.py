@@ -150,16 +150,16 @@ class Counted(TorchDispatchMode):
         if func.is_view or not made:
             return out
         # Several names of one memory are one; expanded tensors have the bytes that they stand on.
-        held = {each.untyped_storage().data_ptr(): _bytes(each) for each in [*read, *made]}
+        held = {each.untyped_storage().data_ptr(): bytes_of(each) for each in [*read, *made]}
         moved = float(sum(held.values()))
-        flops = _flops(func, args, kwargs or {}, out)
+        flops = flops_of(func, args, kwargs or {}, out)
         self.flops += flops
         self.moved += moved
         self.bound += self._machine.operation(made[0].dtype, flops, moved, moved)
         return out
 
 
-def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> float:
+def flops_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> float:
     """As torch.utils.flop_counter, but for grouped convolutions, whose backward pass that counts too high."""
     operation = func._overloadpacket
     if operation is torch.ops.aten.convolution:
@@ -173,7 +173,7 @@ def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -
     return float(counter(*args, **kwargs, out_val=out)) if counter else 0.0
 
 
-def _bytes(tensor: Tensor) -> int:
+def bytes_of(tensor: Tensor) -> int:
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
 
 

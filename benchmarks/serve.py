@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -446,8 +447,10 @@ def postgresql() -> Iterator[Callable[[str], str]]:
             started.psql(f"create database {name}")
             return str(started.get_uri(name, driver="psycopg"))
 
-        yield new
-        started.cleanup()
+        try:
+            yield new
+        finally:
+            started.cleanup()
 
 
 def enrolling(
@@ -551,12 +554,18 @@ PARTS: dict[str, Callable[[Path, float], object]] = {
 }
 
 
+def ended(number: int, _: object) -> None:
+    """Leave by an exception, so that the servers which were started here are stopped."""
+    raise SystemExit(128 + number)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=20, help="of each measurement")
     parser.add_argument("--memory-seconds", type=float, default=600)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, ended)
     print(f"server on cores {SERVER}, generator on {GENERATOR}; batch of {Engine.__init__.__kwdefaults__}")
     lengths = {name: options.memory_seconds if name == "memory" else options.seconds for name in options.only}
     promised = sum(TAKES[name][0] * length + TAKES[name][1] for name, length in lengths.items())

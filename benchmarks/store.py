@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from sqlalchemy import insert
 from timing import Line, in_turn, show
 
@@ -141,19 +140,19 @@ def searching(
     database: Database, classifier: str, vectors: np.ndarray, queries: np.ndarray, key: Key, seconds: float
 ) -> Iterator[Line]:
     store, name = database.store, f"search in {len(vectors):,}, {database.name}"
-    squares, galleries, asked = np.square(vectors).sum(1), Galleries(store), torch.from_numpy(queries)
+    squares, galleries = np.square(vectors).sum(1), Galleries(store)
     numbers = itertools.count()
 
-    def exact(part: torch.Tensor) -> list[str]:
+    def exact(part: np.ndarray) -> list[str]:
         answers = galleries.answer("bench", classifier, part, top=5, refusal=None)
         return [answer.guesses[0].label for answer in answers]
 
     def one_by_one() -> None:
-        for query in asked:
+        for query in queries:
             exact(query[None])
 
     def after_enrolments() -> None:
-        for query in asked[:ENROLMENTS]:
+        for query in queries[:ENROLMENTS]:
             one = Example(f"more {next(numbers)}", vectors[0])
             store.enrol("bench", classifier, "first", [one], by=key)
             exact(query[None])
@@ -171,15 +170,15 @@ def searching(
         rate = {"count": len(queries), "unit": "queries a second"}
         return turns.rates(name, **({"against": "a product for each"} | rate | more))
 
-    yield compared(f"{name}, exact, {len(queries)} in a call", product, lambda: exact(asked), bound=0.5)
+    yield compared(f"{name}, exact, {len(queries)} in a call", product, lambda: exact(queries), bound=0.5)
     yield compared(f"{name}, exact, one a call", product, one_by_one, bound=0.5)
     yield compared(
         f"{name}, an enrolment before each", product, after_enrolments, count=ENROLMENTS, other_count=QUERIES
     )
     if store.index("bench", classifier):
         yield compared(f"{name}, HNSW", product, by_index)
-        yield compared(f"{name}, HNSW", lambda: exact(asked), by_index, against="exact, in memory")
-        found = zip(exact(asked), by_index(), strict=True)
+        yield compared(f"{name}, HNSW", lambda: exact(queries), by_index, against="exact, in memory")
+        found = zip(exact(queries), by_index(), strict=True)
         recall = float(np.mean([one == other for one, other in found]))
         yield Line(
             **{"name": f"{name}, HNSW, recall@1", "ours": recall, "other": 1.0, "ratio": recall},
@@ -187,7 +186,8 @@ def searching(
         )
 
 
-def lines(short: bool, prototypes: int = 10_000, centres: int = 1000) -> Iterator[Line]:
+def drawn(prototypes: int, centres: int) -> tuple[np.ndarray, np.ndarray]:
+    """Prototypes around centres, and queries near some of them."""
     draw = np.random.default_rng(0)
     vectors = draw.normal(size=(prototypes, DIMENSION))
     if centres:
@@ -195,7 +195,11 @@ def lines(short: bool, prototypes: int = 10_000, centres: int = 1000) -> Iterato
         vectors += around[draw.integers(centres, size=prototypes)]
     vectors = vectors.astype(np.float32)
     chosen = draw.integers(prototypes, size=QUERIES)
-    queries = vectors[chosen] + 0.5 * draw.normal(size=(QUERIES, DIMENSION)).astype(np.float32)
+    return vectors, vectors[chosen] + 0.5 * draw.normal(size=(QUERIES, DIMENSION)).astype(np.float32)
+
+
+def lines(short: bool, prototypes: int = 10_000, centres: int = 1000) -> Iterator[Line]:
+    vectors, queries = drawn(prototypes, centres)
     search.MANY = min(search.MANY, prototypes)
     seconds = 2 if short else 10
     with databases(postgresql=not short) as found:

@@ -1,11 +1,15 @@
 """What benchmarks say of their times: lines, runs that are compared, and growth."""
 
 import json
+import math
 import platform
 from pathlib import Path
 
+import accelerator
 import pytest
 import timing
+import torch
+from accelerator import Card, Counted, EnoughError
 from timing import Line, Turns
 
 
@@ -146,3 +150,56 @@ def test_numbers_are_told_with_three_digits():
         "12.3",
         "1,234",
     ]
+
+
+# Accelerators. Tensors of the device "meta" have no numbers: whoever mixes them with others, copies them
+# back, or asks for a number of theirs fails. The search for an image checks numbers before its first step,
+# and the service's answers are copied back: these two are left out.
+
+
+@pytest.mark.parametrize("job", sorted({*accelerator.JOBS} - {"gradient inversion", "service, 32 queries"}))
+def test_a_step_stays_on_its_device_and_never_waits_for_it(job):
+    steps = []
+
+    def done(*_):
+        steps.append(1)
+        if len(steps) == 3:
+            raise EnoughError
+
+    with pytest.raises(EnoughError):
+        accelerator.JOBS[job](torch.device("meta"), "float32", done)
+
+
+def limit(*, product=1.0, convolution=1.0, copies=math.inf, brought=1.0):
+    return Card({"float32": product}, {"float32": convolution}, copies, brought)
+
+
+def counted(work, card):
+    with Counted(card, torch.device("cpu")) as seen:
+        work()
+    return seen.seconds
+
+
+def test_the_bound_of_a_product_is_its_arithmetic_at_the_measured_rate():
+    first, second = torch.ones(3, 4), torch.ones(4, 5)
+    assert counted(lambda: first @ second, limit(product=2.0)) == 2 * 3 * 4 * 5 / 2.0
+
+
+def test_a_convolution_has_a_rate_of_its_own():
+    images, filters = torch.ones(1, 2, 5, 5), torch.ones(3, 2, 3, 3)
+    seconds = counted(lambda: torch.conv2d(images, filters), limit(product=1.0, convolution=4.0))
+    assert seconds == 2 * (3 * 3 * 3) * (2 * 3 * 3) / 4.0
+
+
+def test_the_bound_of_what_has_no_arithmetic_is_its_bytes():
+    row = torch.ones(6)
+    assert counted(lambda: row + 1, limit(copies=8.0)) == 2 * 6 * 4 / 8.0
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="says what is said where there is none")
+def test_without_an_accelerator_the_processor_is_timed_and_it_is_said(tmp_path, capsys):
+    accelerator.main(["--only", "feature inversion", "--seconds", "0", "--out", str(tmp_path / "run.json")])
+    assert "no accelerator: only the processor was timed" in capsys.readouterr().out
+    (job,) = json.loads((tmp_path / "run.json").read_text())["jobs"]
+    assert job["processor"]["steps"] > 0
+    assert job["card"] is None

@@ -1,4 +1,6 @@
-"""Mixed precision: bfloat16 where the processor computes in it, and so gains (benchmarks/episode.py)."""
+"""Mixed precision: bfloat16 where the hardware computes in it, and so gains (benchmarks/episode.py)."""
+
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -7,19 +9,29 @@ from sfumato.errors import ConfigError
 CHOICES = ("auto", "float32", "bfloat16")
 
 
-def resolve(wanted: str) -> str:
+def resolve(wanted: str, device: torch.device | None = None) -> str:
     """ "auto" -> "bfloat16" where the hardware has it, else "float32"; the others as they are.
 
-    Where bfloat16 is only emulated it is slower than float32.
+    Where bfloat16 is only emulated it is slower than float32. `device`: where is computed; None for the
+    processor.
     """
     if wanted not in CHOICES:
         raise ConfigError(f"precision={wanted}: choose {', '.join(CHOICES)}")
     if wanted != "auto":
         return wanted
-    has = torch.cpu.get_capabilities()
-    return "bfloat16" if has.get("avx512_bf16") or has.get("amx_bf16") else "float32"
+    if device is not None and device.type != "cpu":
+        has = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        return "bfloat16" if has else "float32"
+    known = torch.cpu.get_capabilities()
+    return "bfloat16" if known.get("avx512_bf16") or known.get("amx_bf16") else "float32"
 
 
-def autocast(precision: str, device: torch.device) -> torch.autocast:
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[None]:
     """Mixed precision for a block of code, or none where `precision` is float32."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
+
+
+def float32(device: torch.device) -> AbstractContextManager[None]:
+    """Without mixed precision for a block of code, also within a block that has it."""
+    # Tensors without data, on which shapes and devices are checked, have no mixed precision.
+    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)

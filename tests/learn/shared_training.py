@@ -135,8 +135,12 @@ def nudged(train: Callable, name: str, *, size: float, seed: int) -> list[float]
     curve: list[float] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(method, "untrained", untrained)
-        train(losses=curve.append)
+        train(losses=noting(curve))
     return curve
+
+
+def noting(curve: list[float]) -> Callable[[Tensor], None]:
+    return lambda loss: curve.append(loss.item())
 
 
 def train_all(devices: Devices | None, folder: Path) -> None:
@@ -146,8 +150,8 @@ def train_all(devices: Devices | None, folder: Path) -> None:
         checkpoint, kept = folder / name, folder / f"{name}-1"
         curves[name] = []
 
-        def note(loss: float, curve=curves[name], checkpoint=checkpoint, kept=kept) -> None:
-            curve.append(loss)
+        def note(loss: Tensor, curve=curves[name], checkpoint=checkpoint, kept=kept) -> None:
+            curve.append(loss.item())
             if checkpoint.exists() and not kept.exists() and (devices is None or devices.first):
                 shutil.copy(checkpoint, kept)
 
@@ -156,7 +160,7 @@ def train_all(devices: Devices | None, folder: Path) -> None:
             model.save(folder / f"{name}.safetensors")
     for name, train in IN_BFLOAT16.items():
         curves[name] = []
-        train(losses=curves[name].append, devices=devices)
+        train(losses=noting(curves[name]), devices=devices)
     write(devices, folder / "curves.json", curves)
 
 
@@ -168,7 +172,7 @@ def go_on(devices: Devices | None, folder: Path) -> None:
         checkpoint = folder / f"{name}-gone-on"
         if devices is None or devices.first:
             shutil.copy(folder / f"{name}-1", checkpoint)
-        train(checkpoint=checkpoint, losses=curves[name].append, devices=devices)
+        train(checkpoint=checkpoint, losses=noting(curves[name]), devices=devices)
     write(devices, folder / "gone-on.json", curves)
 
 

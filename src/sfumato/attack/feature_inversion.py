@@ -20,6 +20,7 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch, to_float, to_uint8
 from sfumato.networks import UpConvolutional
 from sfumato.networks.weights import initial_weights
+from sfumato.placement import brought, device_of
 from sfumato.precision import autocast, resolve
 
 _RESTORE_BATCH = 64
@@ -70,7 +71,7 @@ class Inverter(nn.Module):
         """(N, D) float64 -> (N, C, H, W) float32, not clamped."""
         # Of every scale and place: the difference of large numbers would be nothing in float32.
         scaled = ((features - self.mean) / self.spread).float()
-        with autocast(resolve("auto"), features.device):
+        with autocast(resolve("auto", features.device), features.device):
             images: Tensor = self.decoder(scaled)
         return images.float()
 
@@ -88,7 +89,9 @@ class Inverter(nn.Module):
                 f"{len(self.mean)}: train one on features like these"
             )
         self.eval()
-        return torch.cat([to_uint8(self(part.double())) for part in features.split(_RESTORE_BATCH)])
+        device = device_of(self)
+        parts = [to_uint8(self(brought(part.double(), device))) for part in features.split(_RESTORE_BATCH)]
+        return torch.cat(parts).to(features.device)
 
 
 def train(
@@ -99,6 +102,7 @@ def train(
     people: Tensor | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    device: torch.device | None = None,
 ) -> Inverter:
     """Train a decoder of features, by mean squared error, on other people's images than those to restore.
 
@@ -113,6 +117,7 @@ def train(
             shows somebody else.
         seed: decides weights and order.
         progress: called after each step with the numbers done and planned.
+        device: where it is trained, and stays; None for the processor, which makes all draws.
 
     Raises:
         DataError: fewer than two pairs, numbers of features and images that differ, features that are not
@@ -133,16 +138,18 @@ def train(
     with initial_weights(seed):
         decoder = UpConvolutional(features.shape[1], (channels, height, width), width=config.width)
     # What differs in the last digit of float32 alone is rounding, and is not to be blown up.
-    inverter = Inverter(decoder, mean, torch.where(spread > 1e-7 * mean.abs(), spread, 1.0))
+    inverter = Inverter(decoder, mean, torch.where(spread > 1e-7 * mean.abs(), spread, 1.0)).to(device)
+    there = device_of(inverter)
 
     held = held_out(torch.arange(len(images)) if people is None else people, most=VALIDATED, seed=seed)
-    asked = exact[held][:VALIDATED]
+    asked = brought(exact[held][:VALIDATED], there)
     validation = psnr_of(lambda: inverter(asked), images[held][:VALIDATED]) if len(asked) else None
     exact, images = exact[~held], images[~held]
 
     def loss(step: int) -> Tensor:
         rows = torch.randint(len(images), (config.batch,), generator=generator)
-        return functional.mse_loss(inverter(exact[rows]), to_float(images[rows]))
+        wanted = to_float(brought(images[rows], there))
+        return functional.mse_loss(inverter(brought(exact[rows], there)), wanted)
 
     inverter.trained = saturation.train(
         loss,

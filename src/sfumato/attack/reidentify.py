@@ -24,6 +24,7 @@ from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
 from sfumato.images import to_float
 from sfumato.networks import Conv4, InceptionResnetV1, MobileFaceNet
 from sfumato.networks.weights import initial_weights
+from sfumato.placement import brought, device_of
 from sfumato.precision import autocast, resolve
 
 # Public face recognisers, and the (height, width) of the faces they read. Both are shown upright faces;
@@ -114,7 +115,7 @@ class Recogniser(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """(N, C, H, W) float -> (N, D) float32 of unit length."""
-        with autocast(resolve("auto"), images.device):
+        with autocast(resolve("auto", images.device), images.device):
             embeddings = self.encoder(images.contiguous(memory_format=torch.channels_last))
         return functional.normalize(embeddings.float(), dim=1)
 
@@ -122,7 +123,9 @@ class Recogniser(nn.Module):
     def embed(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, D) float32 of unit length."""
         self.eval()
-        return torch.cat([self(to_float(part)) for part in images.split(_EMBED_BATCH)])
+        device = device_of(self)
+        parts = [self(to_float(brought(part, device))) for part in images.split(_EMBED_BATCH)]
+        return torch.cat(parts).to(images.device)
 
 
 def split_gallery(codes: Tensor, *, gallery: int, probes: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -160,6 +163,7 @@ def train_recogniser(
     encoder: nn.Module | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    device: torch.device | None = None,
 ) -> Recogniser:
     """Train an encoder to tell people apart, on people who are not in the gallery.
 
@@ -175,6 +179,7 @@ def train_recogniser(
         encoder: any module from float images to (N, D); trained further in place. None starts a Conv-4.
         seed: decides weights and order.
         progress: called after each step with the numbers done and planned.
+        device: where it is trained, and stays; None for the processor, which makes all draws.
     """
     held = held_out(identities, most=_VALIDATED, seed=seed)
     codes, labels = identities[~held].unique(return_inverse=True)
@@ -186,7 +191,8 @@ def train_recogniser(
     with initial_weights(seed):
         recogniser = Recogniser(Conv4(images.shape[1]) if encoder is None else encoder)
         dimension = recogniser.embed(images[:1]).shape[1]
-        directions = nn.Parameter(torch.randn(len(codes), dimension) / math.sqrt(dimension))
+        directions = nn.Parameter((torch.randn(len(codes), dimension) / math.sqrt(dimension)).to(device))
+    recogniser.to(device)
     order = torch.empty(0, dtype=torch.int64)
 
     def loss(step: int) -> Tensor:
@@ -196,8 +202,10 @@ def train_recogniser(
                 images, passes = seen(passes)[~held], passes + 1
             order = torch.randperm(len(images), generator=generator)
         rows, order = order[: config.batch], order[config.batch :]
-        cosines = recogniser(_shifted(to_float(images[rows]), generator)) @ functional.normalize(directions).T
-        return functional.cross_entropy(_COSINE_SCALE * cosines, labels[rows], label_smoothing=0.1)
+        shown = to_float(brought(images[rows], directions.device))
+        cosines = recogniser(_shifted(shown, generator)) @ functional.normalize(directions).T
+        wanted = brought(labels[rows], directions.device)
+        return functional.cross_entropy(_COSINE_SCALE * cosines, wanted, label_smoothing=0.1)
 
     recogniser.trained = train(
         loss,

@@ -18,6 +18,7 @@ from sfumato.errors import ConfigError, DataError, did_you_mean
 from sfumato.images import check_batch, to_float, to_uint8
 from sfumato.networks import DnCNN, UNet
 from sfumato.networks.weights import initial_weights
+from sfumato.placement import brought, device_of
 from sfumato.precision import autocast, resolve
 
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {"dncnn": DnCNN, "unet": UNet}
@@ -65,7 +66,7 @@ class Restorer(nn.Module):
 
     def forward(self, released: Tensor) -> Tensor:
         """(N, C, H, W) float -> the same, float32, not clamped."""
-        with autocast(resolve("auto"), released.device):
+        with autocast(resolve("auto", released.device), released.device):
             guess: Tensor = self.network(released.contiguous(memory_format=torch.channels_last))
         return guess.float()
 
@@ -74,7 +75,9 @@ class Restorer(nn.Module):
         """(N, C, H, W) uint8 as the receiver sees them -> (N, C, H, W) uint8 guesses at the originals."""
         check_batch(released)
         self.eval()
-        return torch.cat([to_uint8(self(to_float(part))) for part in released.split(_RESTORE_BATCH)])
+        device = device_of(self)
+        parts = [to_uint8(self(to_float(brought(x, device)))) for x in released.split(_RESTORE_BATCH)]
+        return torch.cat(parts).to(released.device)
 
 
 def train_restorer(
@@ -85,6 +88,7 @@ def train_restorer(
     people: Tensor | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    device: torch.device | None = None,
 ) -> Restorer:
     """Train a network to undo a protection, by mean squared error, on other pictures than those to restore.
 
@@ -96,6 +100,7 @@ def train_restorer(
             each shows somebody else.
         seed: decides weights and order.
         progress: called after each step with the numbers done and planned.
+        device: where it is trained, and stays; None for the processor, which makes all draws.
 
     Raises:
         DataError: there are no photographs.
@@ -108,14 +113,16 @@ def train_restorer(
     validation = None
     generator = torch.Generator().manual_seed(seed)
     with initial_weights(seed):
-        restorer = Restorer(NETWORKS[config.network](clean.shape[1]))
+        restorer = Restorer(NETWORKS[config.network](clean.shape[1])).to(device)
+    there = device_of(restorer)
     if len(asked):
-        seen = to_float(protected(asked, config.steps))
+        seen = to_float(brought(protected(asked, config.steps), there))
         validation = psnr_of(lambda: restorer(seen), asked)
 
     def loss(step: int) -> Tensor:
         batch = clean[torch.randint(len(clean), (config.batch,), generator=generator)]
-        return functional.mse_loss(restorer(to_float(protected(batch, step))), to_float(batch))
+        released = brought(protected(batch, step), there)
+        return functional.mse_loss(restorer(to_float(released)), to_float(brought(batch, there)))
 
     restorer.trained = train(
         loss,
@@ -138,7 +145,7 @@ def psnr_of(guess: Callable[[], Tensor], images: Tensor) -> Validation:
     wanted = to_float(images)
 
     def judge() -> float:
-        error = functional.mse_loss(guess(), wanted).item()
+        error = functional.mse_loss(guess().to(wanted.device), wanted).item()
         return -10 * math.log10(max(error, 1e-10))
 
     return Validation(figure="PSNR in dB", judge=judge, gain=0.05)

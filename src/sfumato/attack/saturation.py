@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from sfumato.placement import fuses
+
 _COOLING = 1 / 3  # of all steps, at a falling rate
 _CHECKS = 20  # validations up to the ceiling
 _LEAST_BETWEEN = 25  # steps between two of them, but for the last
@@ -78,7 +80,8 @@ def train(
         validation: what says how good the model is; None where nobody could be held out.
         progress: called after each step with the numbers done and planned.
     """
-    optimiser = torch.optim.Adam([*model.parameters(), *beside], lr=learning_rate, fused=True)
+    parameters = [*model.parameters(), *beside]
+    optimiser = torch.optim.Adam(parameters, lr=learning_rate, fused=fuses(parameters))
     watch = None if validation is None else _Watch(validation, model)
     every = max(_LEAST_BETWEEN, -(-ceiling // _CHECKS))
     cooling_from, end = ceiling - int(_COOLING * ceiling), ceiling

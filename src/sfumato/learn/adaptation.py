@@ -121,7 +121,7 @@ class Tasks:
 def tasks_of(images: Tensor, shot: int) -> Tasks:
     """(T, N, K + Q, C, H, W) float images, the K of the support first -> Tasks."""
     count, way = images.shape[:2]
-    labels = torch.arange(way)[:, None].expand(way, images.shape[2])
+    labels = torch.arange(way, device=images.device)[:, None].expand(way, images.shape[2])
 
     def part(chosen: slice) -> tuple[Tensor, Tensor]:
         return images[:, :, chosen].flatten(1, 2), labels[:, chosen].flatten().expand(count, -1)

@@ -31,12 +31,14 @@ from sfumato.learn import fit
 from sfumato.learn.augmentation import apply, augmented, check_policy, mixup
 from sfumato.learn.cards import Names, Precision, Spec, load_model, protection_of, published, training_card
 from sfumato.learn.classes import classes_of, codes_of
+from sfumato.learn.devices import Devices
 from sfumato.learn.inputs import check_shape
 from sfumato.learn.linear import logistic_regression
 from sfumato.learn.start import START_FIELD, begin, check_start
 from sfumato.networks.classifiers import CLASSIFIERS, check_network, make_classifier
 from sfumato.networks.pretrained import PretrainedClassifier, check_card, on_card
 from sfumato.networks.weights import initial_weights
+from sfumato.placement import brought, device_of
 from sfumato.precision import autocast, resolve
 from sfumato.proportions import wilson
 from sfumato.protect import Protection, parse
@@ -172,7 +174,9 @@ class ClassifierModel(nn.Module):
     def classify(self, released: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N,) int64, places in `classes`."""
         self.eval()
-        return torch.cat([self(part).argmax(1) for part in released.split(_BATCH)])
+        device = device_of(self)
+        parts = [self(brought(part, device)).argmax(1) for part in released.split(_BATCH)]
+        return torch.cat(parts).to(released.device)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model as an artefact."""
@@ -220,6 +224,7 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    device: torch.device | None = None,
 ) -> ClassifierModel:
     """Train on released images and return the model as of the best epoch.
 
@@ -236,6 +241,7 @@ def train(
             chosen; None for the last epoch.
         seed: decides weights, order and noise. The same seed, machine and thread count repeat a run.
         checkpoint, progress: see fit.fit.
+        device: where the model is trained, and stays; None for the processor, which makes all draws.
 
     Raises:
         DataError: fewer than two classes, images that are too small, classes that are in `validation` alone,
@@ -265,7 +271,7 @@ def train(
         card |= _fit_head(model.network, data.images, codes, protection, config, judge, seed, shapes=shapes)
         if not model.network.encoder.rate:
             return model.eval()
-    run = fit.Run(model, _descent(config), kind=_CHECKPOINT, identity=card)
+    run = fit.Run(model, _descent(config), kind=_CHECKPOINT, identity=card, devices=Devices(device=device))
     steps = -(-len(data) // config.batch)  # of an epoch
     released: Tensor | None = None
 
@@ -278,10 +284,14 @@ def train(
             run.set_rate(_rate(config, (epoch * steps + step) / (config.epochs * steps)))
             yield _varied(released[rows], codes[rows], len(classes), config, order)
 
+    def step(batch: tuple[Tensor, Tensor]) -> Tensor:
+        images, wanted = (brought(part, run.device) for part in batch)
+        return run.minimise(functional.cross_entropy(model.logits(images), wanted))
+
     fit.fit(
         run,
         batches,
-        lambda batch: run.minimise(functional.cross_entropy(model.logits(batch[0]), batch[1])),
+        step,
         epochs=config.epochs,
         steps=steps,
         judge=None if judge is None else lambda: _share(model, *judge),

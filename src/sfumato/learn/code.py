@@ -28,8 +28,10 @@ from sfumato.learn.augmentation import augmented
 from sfumato.learn.cards import kind_of, published
 from sfumato.learn.classes import classes_of
 from sfumato.learn.code_prototypes import calibrated
+from sfumato.learn.devices import Devices
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.fit import Progress, Run, adam, fit
+from sfumato.learn.inputs import as_input
 from sfumato.learn.private_feature import reversed_gradient
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, prototypes
 from sfumato.learn.start import START_FIELD, begin, check_start
@@ -37,6 +39,7 @@ from sfumato.networks.classifiers import ENCODERS, check_network
 from sfumato.networks.code import CodeNetwork, untrained_code_network
 from sfumato.networks.pretrained import PretrainedEncoder, on_card
 from sfumato.networks.weights import initial_weights
+from sfumato.placement import brought, device_of
 from sfumato.protect.code import KIND, Code, CodeCard, check_noise, signs
 from sfumato.protect.vectors import MOST_BITS
 
@@ -188,18 +191,18 @@ class CodeModel(nn.Module):
 
     def numbers(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32 from -1 to 1, before signs and noise."""
-        numbers: Tensor = self.network(to_float(images).contiguous(memory_format=torch.channels_last))
+        numbers: Tensor = self.network(as_input(images, device_of(self)))
         return numbers
 
     def encoded(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, D) float32, what the encoder gives."""
-        return self.network.encode(to_float(images).contiguous(memory_format=torch.channels_last))
+        return self.network.encode(as_input(images, device_of(self)))
 
     @torch.no_grad()
     def codes(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> (N, d) float32 as a receiver computes with them, without noise."""
         self.eval()
-        numbers = torch.cat([self.numbers(part) for part in images.split(_BATCH)])
+        numbers = torch.cat([self.numbers(part) for part in images.split(_BATCH)]).to(images.device)
         if self.card["config"]["bits"] is not None:
             return 2 * signs(numbers).float() - 1
         norm = self.card["config"]["norm"]
@@ -225,6 +228,7 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    device: torch.device | None = None,
 ) -> CodeModel:
     """Train an encoder and return it as of the best epoch.
 
@@ -239,6 +243,7 @@ def train(
         checkpoint: a file written after each epoch. Where it exists, training resumes from it, exactly as
             if it had not stopped; it is removed by the caller when no longer needed.
         progress: called after each episode with the numbers done and planned.
+        device: where the model is trained, and stays; None for the processor, which makes all draws.
 
     Raises:
         DataError: too few classes or images for an episode, a label that is target and sensitive, or images
@@ -259,7 +264,14 @@ def train(
     classes, class_of = label.codes.unique(return_inverse=True)
     frozen = _fit_encoder(model, data, class_of, flips=config.flips)
     pretraining = _pretraining_head(model, data, len(classes), config)
-    run = Run(model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, beside=pretraining)
+    run = Run(
+        model,
+        adam(config.learning_rate),
+        kind=_CHECKPOINT,
+        identity=model.card,
+        beside=pretraining,
+        devices=Devices(device=device),
+    )
     judge = None if validation is None else _Judge(validation, config, target)
     secrets = {name: data.label(name).codes.unique(return_inverse=True)[1] for name in sensitive}
     draw = torch.Generator()
@@ -277,7 +289,7 @@ def train(
 
     def encoded(rows: Tensor) -> Tensor:
         if frozen is not None:
-            return frozen[torch.randint(len(frozen), rows.shape, generator=draw), rows]
+            return brought(frozen[torch.randint(len(frozen), rows.shape, generator=draw), rows], run.device)
         images = augmented(data.images[rows], draw, flips=config.flips, shifts=config.shifts)
         return model.encoded(images)
 
@@ -285,12 +297,13 @@ def train(
         outputs = encoded(rows.flatten())
         if rows.ndim == 1:
             guesses = outputs @ pretraining["classifier"].T
-            return run.minimise(functional.cross_entropy(guesses, class_of[rows], label_smoothing=0.1))
+            wanted = brought(class_of[rows], run.device)
+            return run.minimise(functional.cross_entropy(guesses, wanted, label_smoothing=0.1))
         numbers = model.network.code(outputs)
         loss = episode_loss(model, numbers, config, draw)
         for name, codes in secrets.items():
             guesses = model.adversaries[f"of {name}"](reversed_gradient(numbers, config.against))
-            loss = loss + functional.cross_entropy(guesses, codes[rows.flatten()])
+            loss = loss + functional.cross_entropy(guesses, brought(codes[rows.flatten()], run.device))
         return run.minimise(loss)
 
     fit(
@@ -330,7 +343,7 @@ def evaluate(
     rows = sampler.draw(episodes, torch.Generator().manual_seed(seed))
     config = CodeConfig(**model.card["config"])
     with torch.no_grad():
-        numbers = torch.cat([model.eval().numbers(part) for part in data.images.split(_BATCH)])
+        numbers = torch.cat([model.eval().numbers(part) for part in data.images.split(_BATCH)]).cpu()
         codes = coded(numbers, config, torch.Generator().manual_seed(seed))
     size = f"{config.bits} bits" if config.bits is not None else f"{config.numbers} numbers"
     return Accuracy.over(episode_accuracies(codes, rows, shot=shape.shot), shape, size)
@@ -349,7 +362,7 @@ def episode_loss(model: CodeModel, numbers: Tensor, config: CodeConfig, draw: to
     codes = coded(numbers, config, draw).unflatten(0, (shape.way, -1))  # (N, K + Q, d)
     means = prototypes(codes[:, : shape.shot])
     logits = prototype_logits(codes[:, shape.shot :].flatten(0, 1), means) * model.scale.exp()
-    places = torch.arange(shape.way).repeat_interleave(shape.queries)
+    places = torch.arange(shape.way, device=logits.device).repeat_interleave(shape.queries)
     loss = functional.cross_entropy(logits, places)
     if config.balance and config.bits is not None:
         loss = loss + config.balance * unbalanced(numbers)
@@ -391,12 +404,14 @@ def coded(numbers: Tensor, config: CodeConfig, draw: torch.Generator) -> Tensor:
     if config.bits is not None:
         bits = 2 * signs(numbers).float() - 1
         if config.flip is not None:
-            bits = bits * (1 - 2 * (torch.rand(bits.shape, generator=draw) < config.flip).float())
+            flips = torch.rand(bits.shape, generator=draw) < config.flip
+            bits = bits * (1 - 2 * brought(flips, bits.device).float())
         straight_through: Tensor = numbers + (bits - numbers).detach()
         return straight_through
     if config.norm is not None and config.noise is not None:
         deviation = math.sqrt(config.noise)
-        return clipped(numbers, config.norm) + deviation * torch.randn(numbers.shape, generator=draw)
+        noise = brought(torch.randn(numbers.shape, generator=draw), numbers.device)
+        return clipped(numbers, config.norm) + deviation * noise
     return numbers
 
 
@@ -416,7 +431,7 @@ def unbalanced(numbers: Tensor) -> Tensor:
     """
     mean = numbers.mean(0)
     about = functional.normalize(numbers - mean, dim=0)
-    correlations = about.T @ about - torch.eye(numbers.shape[1])
+    correlations = about.T @ about - torch.eye(numbers.shape[1], device=numbers.device)
     pairs = max(1, numbers.shape[1] * (numbers.shape[1] - 1))
     return mean.square().mean() + correlations.square().sum() / pairs
 
@@ -497,4 +512,4 @@ class _Judge:
             numbers = model.network.code(self._frozen)
         else:
             numbers = torch.cat([model.numbers(part) for part in self._images.split(_BATCH)])
-        return coded(numbers, self._config, torch.Generator().manual_seed(0))
+        return coded(numbers.cpu(), self._config, torch.Generator().manual_seed(0))

@@ -20,6 +20,7 @@ from sfumato import artefacts, memory
 from sfumato.errors import ArtefactError
 from sfumato.learn.cards import Checkpoint
 from sfumato.learn.devices import ALONE, Devices
+from sfumato.placement import fuses
 
 _Batch = TypeVar("_Batch")
 
@@ -41,7 +42,8 @@ def adam(rate: float) -> Optimiser:
         for parameter in parameters:
             groups.setdefault(getattr(parameter, "share_of_rate", 1.0), []).append(parameter)
         return torch.optim.Adam(
-            [{"params": own, "lr": rate * share, "share": share} for share, own in groups.items()], fused=True
+            [{"params": own, "lr": rate * share, "share": share} for share, own in groups.items()],
+            fused=fuses(parameters),
         )
 
     return make
@@ -176,7 +178,7 @@ def fit(
     patient_from: int = 0,
     checkpoint: StrPath | None = None,
     progress: Progress | None = None,
-    losses: Callable[[float], None] | None = None,
+    losses: Callable[[Tensor], None] | None = None,
 ) -> None:
     """Train to the end, and leave the model with its best weights, ready for use.
 
@@ -197,7 +199,8 @@ def fit(
             by the caller when no longer needed.
         progress: called after each step with the numbers done and planned; where epochs differ, after each
             epoch with those of epochs.
-        losses: called after each step with its loss.
+        losses: called after each step with its loss, where the model computes: to read its number waits for
+            the step.
 
     Raises:
         ArtefactError: the checkpoint belongs to another run.
@@ -212,7 +215,7 @@ def fit(
         for number, batch in enumerate(parts, 1):
             loss = step(batch)
             if losses is not None:
-                losses(loss.item())
+                losses(loss.detach())
             if progress is not None and steps is not None:
                 progress(run.epoch * steps + number, epochs * steps)
         run.finish(None if judge is None else run.devices.of_first(judge))

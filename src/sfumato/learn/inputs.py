@@ -1,23 +1,18 @@
 """Images as networks take them: of the size that a model is for, where it computes."""
 
 from collections.abc import Sequence
-from itertools import chain
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato.errors import DataError
 from sfumato.images import to_float
+from sfumato.placement import brought
 
 
 def as_input(images: Tensor, device: torch.device) -> Tensor:
     """(N, C, H, W) uint8 -> float32 on a device, in the order of memory that convolutions like best."""
-    return to_float(images.to(device)).contiguous(memory_format=torch.channels_last)
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where a model computes."""
-    return next(chain(model.parameters(), model.buffers())).device
+    return to_float(brought(images, device)).contiguous(memory_format=torch.channels_last)
 
 
 def check_shape(images: Tensor, shape: Sequence[int], learner: str, source: str = "") -> None:

@@ -7,6 +7,7 @@ from torch.nn import functional
 from sfumato.networks.classifiers import make_encoder
 from sfumato.networks.pretrained import PretrainedEncoder
 from sfumato.networks.weights import initial_weights
+from sfumato.precision import float32
 
 
 class CodeNetwork(nn.Module):
@@ -49,7 +50,7 @@ class CodeNetwork(nn.Module):
 
     def code(self, outputs: Tensor) -> Tensor:
         """The numbers of what `encode` gives."""
-        with torch.autocast(outputs.device.type, enabled=False):
+        with float32(outputs.device):
             return torch.tanh(self.norm(self.project(outputs)))
 
 

@@ -28,6 +28,7 @@ from sfumato.networks import drawn, embedding_cache
 from sfumato.networks.mobile_face_net import MobileFaceNet
 from sfumato.networks.onnx_network import OnnxNetwork, onnx_session
 from sfumato.networks.squeeze_net import SqueezeNet
+from sfumato.precision import float32
 
 KINDS = ("onnx", "squeeze-net", "mobile-face-net", "drawn")
 
@@ -230,7 +231,7 @@ class Pretrained(nn.Module):
         return (images.expand(-1, 3, -1, -1) - self.mean) / self.std
 
     def _run(self, images: Tensor) -> Tensor:
-        with torch.autocast(images.device.type, enabled=False):
+        with float32(images.device):
             outputs = torch.as_tensor(self.network(self.seen(images))).to(images.device).float()
         return outputs.mean((2, 3)) if outputs.ndim == 4 else outputs
 

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from sfumato.precision import float32
+
 
 class UNet(nn.Module):
     """U-Net: halve, double the filters, and climb back beside what was seen going down.
@@ -41,7 +43,7 @@ class UNet(nn.Module):
             residual: Tensor = self.last(features)
             return images + residual.to(images.dtype)
         # Planes may be ranked: of 4096 scores in bfloat16, many would be equal.
-        with torch.autocast(images.device.type, enabled=False):
+        with float32(images.device):
             planes: Tensor = self.last(features.float())
         return planes
 

@@ -23,6 +23,7 @@ from sfumato.errors import ArtefactError, DataError, SpecError
 from sfumato.images import Images, as_tensor, to_float
 from sfumato.networks import TinyDarknet, cut
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
+from sfumato.precision import float32
 from sfumato.protect.parameters import (
     artefact_digest,
     canonical,
@@ -62,7 +63,7 @@ class DeviceSide(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """The features of float images. The encoder computes in float32, whatever comes before it."""
         outputs = self.extractor(images).flatten(1).float()
-        with torch.autocast(outputs.device.type, enabled=False):
+        with float32(outputs.device):
             return torch.as_tensor(self.norm(self.encoder(outputs)))
 
 

@@ -12,9 +12,10 @@ from sfumato.images import check_batch
 from sfumato.learn.adversarial_mask.config import MaskConfig
 from sfumato.learn.cards import Names, Precision, load_model
 from sfumato.learn.classes import codes_of
-from sfumato.learn.inputs import as_input, check_shape, device_of
+from sfumato.learn.inputs import as_input, check_shape
 from sfumato.networks import Predictor, UNet
 from sfumato.networks.weights import initial_weights
+from sfumato.placement import device_of
 from sfumato.precision import autocast
 from sfumato.protect.mask import KIND, MaskCard, pixel_scores, pixels_shown, reveal, untrained_masker
 

@@ -5,6 +5,7 @@ Where a mask is trained against telling who is shown, an adversary's reversed gr
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 
 import torch
@@ -25,6 +26,7 @@ from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.inputs import as_input, check_shape
 from sfumato.learn.private_feature import reversed_gradient
+from sfumato.placement import brought
 from sfumato.precision import autocast
 from sfumato.protect.mask import pixels_shown, top_pixels
 
@@ -42,7 +44,7 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-    losses: Callable[[float], None] | None = None,
+    losses: Callable[[Tensor], None] | None = None,
     devices: Devices | None = None,
 ) -> MaskModel:
     """Train masker and predictor and return them as of the best epoch.
@@ -260,7 +262,7 @@ class Training:
             revealed, _ = self._masked(images[mine])
             with self._autocast():
                 logits = self.model.predictor(revealed)
-        wanted = codes[mine].to(self.run.device)
+        wanted = brought(codes[mine], self.run.device)
         loss = functional.cross_entropy(logits.float(), wanted) * (len(wanted) / len(codes))
         return self.run.minimise(loss if people is None else loss + self._adversarys_loss(people, way))
 
@@ -319,5 +321,5 @@ class Training:
             return revealed.expand_as(ready), hidden.expand_as(ready)
         return revealed * ready, hidden * ready
 
-    def _autocast(self) -> torch.autocast:
+    def _autocast(self) -> AbstractContextManager[None]:
         return autocast(self.model.card["precision"], self.run.device)

@@ -19,13 +19,13 @@ from sfumato.images import to_float, to_uint8
 from sfumato.learn.cards import Precision, Spec, describing, protection_of, published
 from sfumato.learn.conditions import Conditions
 from sfumato.learn.few_shot.config import FewShotConfig
-from sfumato.learn.inputs import device_of
 from sfumato.learn.refusal import RefusalCard
 from sfumato.networks import DnCNN
 from sfumato.networks.classifiers import make_encoder
 from sfumato.networks.onnx_network import OnnxNetwork
 from sfumato.networks.pretrained import PretrainedEncoder, check_card, is_pretrained
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
+from sfumato.placement import brought, device_of
 from sfumato.precision import autocast, resolve
 from sfumato.protect import Protection, enlarge
 from sfumato.protect.parameters import cell_in_pixels
@@ -169,7 +169,7 @@ class FewShotModel(nn.Module):
         position = self.conditions.position(self.conditions.nearest(protection)).to(device)
         parts = []
         for part in released.split(_EMBED_BATCH):
-            parts.append(function(self.seen(part.to(device)), position.expand(len(part), -1)).cpu())
+            parts.append(function(self.seen(brought(part, device)), position.expand(len(part), -1)).cpu())
         return torch.cat(parts)
 
     def save(self, path: str | os.PathLike[str]) -> None:

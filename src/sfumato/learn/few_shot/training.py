@@ -22,6 +22,7 @@ from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.prototypes import episode_accuracies, prototype_logits, refusal, support_weights
 from sfumato.learn.start import begin
 from sfumato.networks.pretrained import PretrainedEncoder, on_card
+from sfumato.placement import brought
 from sfumato.protect import Protection
 from sfumato.protect.release import made_of
 
@@ -39,7 +40,7 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-    losses: Callable[[float], None] | None = None,
+    losses: Callable[[Tensor], None] | None = None,
     devices: Devices | None = None,
 ) -> FewShotModel:
     """Train by Algorithm 1 and return the model of the epoch with the best validation accuracy.
@@ -240,16 +241,16 @@ class Training:
 
     def _loss(self, batch: Batch) -> Tensor:
         device = self.run.device
-        clean, released, which = batch.clean.to(device), batch.released.to(device), batch.which
+        clean, released, which = brought(batch.clean, device), brought(batch.released, device), batch.which
         conditions = self._model.conditions
         positions = torch.stack([conditions.position(each) for each in conditions.protections])  # (P, K)
         which = torch.zeros(len(clean), dtype=torch.int64) if which is None else which
-        positions = positions[which].to(device)
+        positions = brought(positions[which], device)
         if batch.codes is None:
             return fs_pic_loss(self._model, clean, released, self._config.episode, positions)
         denoised, embeddings = self._model(self._model.seen(released), positions)
         logits = embeddings @ self._pretraining["classifier"].T
-        loss = functional.cross_entropy(logits, batch.codes.to(device), label_smoothing=0.1)
+        loss = functional.cross_entropy(logits, brought(batch.codes, device), label_smoothing=0.1)
         return loss + _denoising_loss(self._model, denoised, clean)
 
 

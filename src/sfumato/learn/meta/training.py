@@ -32,6 +32,7 @@ from sfumato.learn.meta.inner_noise import TaskNoise
 from sfumato.learn.meta.model import MetaModel, inner_of_use, public_start, untrained
 from sfumato.learn.meta.promises import Promise, fresh_generator
 from sfumato.learn.task_pool import TaskPool, overlapping_pool
+from sfumato.placement import brought
 from sfumato.precision import resolve
 from sfumato.protect import Protection
 from sfumato.protect.release import made_of
@@ -52,6 +53,7 @@ def train(
     progress: Progress | None = None,
     observe: Callable[[Tensor, float | None], None] | None = None,
     note: Callable[[str], None] | None = None,
+    device: torch.device | None = None,
 ) -> MetaModel:
     """Meta-learn, and return the parameters after the last step: no step is chosen by looking at tasks.
 
@@ -70,13 +72,16 @@ def train(
             tasks: the promise covers who sees all of it, where it covers the policy.
         note: called at the end where contributions were not finite and counted as zero, with a sentence that
             tells neither which nor how many. No noise covers it: for a log that stays with the data.
+        device: where tasks are learned; None for the processor, which makes all draws, and adds the noise of
+            a private run.
 
     Raises:
         DataError: too few classes or images.
         ConfigError: a promise that cannot be kept, said before any image is looked at.
         ArtefactError: the checkpoint belongs to another run.
     """
-    training = Training(data, protection, config, target, seed, tuple(data.images.shape[1:]), observe)
+    image = tuple(data.images.shape[1:])
+    training = Training(data, protection, config, target, seed, image, observe, device=device)
 
     def advance() -> bool:
         if training.done >= config.steps or not training.step():
@@ -105,7 +110,6 @@ class Training:
 
     Attributes:
         done: how many steps are.
-        zeroed: whether contributions were not finite, and counted as zero.
     """
 
     def __init__(
@@ -117,6 +121,8 @@ class Training:
         seed: int,
         image: tuple[int, ...],
         observe: Callable[[Tensor, float | None], None] | None = None,
+        *,
+        device: torch.device | None = None,
     ) -> None:
         self._observe = observe
         self._data = data
@@ -128,9 +134,12 @@ class Training:
         if config.algorithm == "meta-sgd":
             start = torch.cat([start, torch.full_like(start, config.inner_rate)])
             trained = torch.cat([trained, trained])
-        self._trained = trained  # (D,) bool
+        self._device = torch.device("cpu") if device is None else device
+        self._trained = trained.to(self._device)  # (D,) bool
+        self._all_trained = bool(trained.all())
         if config.start is not None:
             start = public_start(config, image)
+        start = start.to(self._device)
         self._start = nn.Parameter(start)
         self._steady = config.private is not None and config.private.noise == "tree"
         self._optimiser: torch.optim.Optimizer = (
@@ -164,7 +173,12 @@ class Training:
             "transductive": config.norm == "batch",
         }
         self.done = 0
-        self.zeroed = False
+        self._zeroed = torch.zeros((), dtype=torch.bool, device=self._device)
+
+    @property
+    def zeroed(self) -> bool:
+        """Whether contributions were not finite, and counted as zero. To ask waits for the last step."""
+        return bool(self._zeroed)
 
     def step(self) -> bool:
         """One meta-step; in a private run the account is charged first. False: no room, the run is over."""
@@ -205,9 +219,9 @@ class Training:
             return None
         rows, norm = promise.draw(self._config.shape), promise.policy.norm
         outcome = promise.release(self._parts(promise, rows))
-        self.zeroed |= outcome.zeroed
+        self._zeroed |= outcome.zeroed
         direction = torch.zeros_like(self._start)
-        direction[self._trained] = outcome.update.to(direction.dtype)
+        direction[self._trained] = outcome.update.to(direction)
         return direction, norm
 
     def _parts(self, promise: Promise, rows: Tensor) -> Iterator[Tensor]:
@@ -216,11 +230,11 @@ class Training:
         for some in rows.split(_TOGETHER):  # one part where there are no tasks
             tasks = self._tasks(some, noise, promise.draws)
             # No name for what is large: it would be kept while the next part is computed.
-            yield self._cut(self._contributions(tasks, *self._inner(promise, len(tasks))))
+            yield self._cut(self._contributions(tasks, *self._inner(promise, len(tasks)))).cpu()
 
     def _cut(self, contributed: Tensor) -> Tensor:
         """Without the columns of parameters that are not trained."""
-        if self._trained.all():
+        if self._all_trained:
             return contributed
         size = len(self._trained)
         return torch.cat([contributed[:, :size][:, self._trained], contributed[:, size:]], 1)
@@ -239,28 +253,32 @@ class Training:
         rows = noise.draw(self._config.shape, order)
         tasks = self._tasks(rows, seeded_noise(self._seed, self.done), order)
         normal, norm = self._normal(len(tasks), order), noise.policy.norm
-        contributed = self._contributions(tasks, noise.inner, normal, noise.frame)
+        frame = noise.frame
+        if frame is not None:
+            frame = Frame(brought(frame.shift, self._device), brought(frame.scale, self._device))
+        contributed = self._contributions(tasks, noise.inner, normal, frame)
         gradients = contributed[:, :0]
         if noise.policy.follows_gradients:
             gradients = inner_gradients(self._learner, self._start.detach(), tasks, noise.inner)
-        noise.learn(gradients, normal[:, 0], contributed[:, -1])
+        noise.learn(gradients.cpu(), normal[:, 0].cpu(), contributed[:, -1].cpu())
         return self._sum(contributed[:, :-1]) / self._config.tasks, norm
 
     def _normal(self, tasks: int, generator: torch.Generator) -> Tensor:
         """(T, steps, P) of a standard normal distribution."""
-        return torch.randn(tasks, self._config.inner_steps, self._learner.size, generator=generator)
+        normal = torch.randn(tasks, self._config.inner_steps, self._learner.size, generator=generator)
+        return brought(normal, self._device)
 
     def _sum(self, contributed: Tensor) -> Tensor:
         """(T, P) -> (P,), of what is finite."""
         finite = contributed.isfinite().all(1)
-        self.zeroed |= not bool(finite.all())
+        self._zeroed |= ~finite.all()
         return torch.where(finite[:, None], contributed, 0.0).sum(0)
 
     def _tasks(self, rows: Tensor, noise: Noise, generator: torch.Generator) -> Tasks:
         """(T, N, K + Q) rows -> protected tasks."""
         images = augmented(self._data.images[rows.flatten()], generator, shifts=self._config.shifts)
         released = images if not len(images) else self._protection.release(images, noise).images()
-        return tasks_of(to_float(released).unflatten(0, rows.shape), self._config.shot)
+        return tasks_of(to_float(brought(released, self._device)).unflatten(0, rows.shape), self._config.shot)
 
     def _contributions(
         self, tasks: Tasks, inner: Inner, noise: Tensor | None = None, frame: Frame | None = None
@@ -273,13 +291,13 @@ class Training:
         if self._promise is not None and self._promise.follows_norm:
             return self._inner_norms(pool)
         parts = [self._contributions(tasks, self._config.inner) for tasks in self._all(pool)]
-        return torch.cat([part[:, self._trained].double().norm(dim=1) for part in parts])
+        return torch.cat([part[:, self._trained].double().norm(dim=1) for part in parts]).cpu()
 
     def _inner_norms(self, pool: TaskPool) -> Tensor:
         """(T,) of the first inner gradient of every task of the pool, before the first step."""
         start, inner = self._start.detach(), self._config.inner
         parts = [inner_gradients(self._learner, start, tasks, inner) for tasks in self._all(pool)]
-        return torch.cat([part.double().norm(dim=1) for part in parts])
+        return torch.cat([part.double().norm(dim=1) for part in parts]).cpu()
 
     def _all(self, pool: TaskPool) -> Iterator[Tasks]:
         """Every task of a pool once, some at a time."""
@@ -309,7 +327,7 @@ class Training:
             card["inner_norm"] = self._task_noise.policy.norm
             frame = self._task_noise.frame
         inner = inner_of_use(self._config, card.get("inner_norm"))
-        return MetaModel(self._learner, self._averaged(), inner, card, frame)
+        return MetaModel(self._learner, self._averaged().cpu(), inner, card, frame)
 
     def _averaged(self) -> Tensor:
         """The parameters, or their mean over steps where one is asked for."""
@@ -346,6 +364,8 @@ class Training:
         with resuming(path):
             self._start.copy_(tensors["start"])
             moments = {name: tensors[f"adam.{name}"] for name in self._moments}
+            # The number of steps stays on the processor.
+            moments = {k: v if k == "step" else v.to(self._device) for k, v in moments.items()}
             if self._config.average:
                 self._average.copy_(tensors["average"])
             self.done = card["done"]

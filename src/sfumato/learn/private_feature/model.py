@@ -12,9 +12,10 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.images import check_batch
 from sfumato.learn import classes
 from sfumato.learn.cards import Precision, load_model
-from sfumato.learn.inputs import as_input, check_shape, device_of
+from sfumato.learn.inputs import as_input, check_shape
 from sfumato.learn.private_feature.config import FeatureConfig
 from sfumato.networks.weights import initial_weights
+from sfumato.placement import device_of
 from sfumato.protect.feature import KIND, DeviceSide, FeatureCard, untrained_sides
 
 LEARNER = "private feature"

@@ -34,6 +34,7 @@ from sfumato.learn.private_feature.model import (
 )
 from sfumato.learn.private_feature.stages import begin_with, embed, measure, paired, settle
 from sfumato.networks.weights import initial_weights
+from sfumato.placement import brought
 from sfumato.precision import autocast
 
 _CHECKPOINT = "private feature checkpoint"
@@ -52,7 +53,7 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-    losses: Callable[[float], None] | None = None,
+    losses: Callable[[Tensor], None] | None = None,
     devices: Devices | None = None,
 ) -> FeatureModel:
     """Train by Procedure 1 and return the model of the last epoch.
@@ -182,7 +183,7 @@ class Training:
         """
         devices, device = self.run.devices, self.run.device
         mine = devices.share(len(images), what="images", setting="batch")
-        codes, identities = codes[mine].to(device), identities.to(device)
+        codes, identities = brought(codes[mine], device), brought(identities, device)
         stage, model = self._config.stage(self.run.epoch), self.model
         with (
             of_whole_batches(model, devices),
