@@ -12,14 +12,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import typer
 from commands import SCRIPT, Command
 
 import sfumato
 from sfumato import data, images
 from sfumato.cli import main
+from sfumato.cli.app import app
 from sfumato.study import grid
 
 SECONDS = 120  # a process that needs longer hangs
@@ -66,6 +69,17 @@ def test_every_command_has_help_that_shows_how_to_call_it(help_of_all: dict):
     assert {"", "demo", "study run", "study report", "train few-shot", "train meta", "data info"} <= set(said)
     assert {path: code for path, (code, _) in said.items() if code != 0} == {}
     assert [path for path, (_, text) in said.items() if f"sfumato {path}".strip() not in text] == []
+
+
+def test_every_argument_and_option_is_explained_in_sentences():
+    def of(command: Any) -> Iterator[str]:
+        yield from (f"{each.name}: {each.help or ''}" for each in command.params if each.name != "help")
+        for inner in getattr(command, "commands", {}).values():
+            yield from of(inner)
+
+    explained = list(of(typer.main.get_command(app)))
+    assert len(explained) > 300
+    assert [words for words in explained if not words.endswith(".")] == []
 
 
 def test_no_help_imports_what_is_slow_to_import(help_of_all: dict):

@@ -58,8 +58,7 @@ def serve(
         str,
         typer.Option(
             help="The address to listen on. 0.0.0.0 also takes requests from other machines, over plain "
-            "HTTP: "
-            "use it only in a network that you trust."
+            "HTTP: use it only in a network that you trust."
         ),
     ] = "127.0.0.1",
 ) -> None:

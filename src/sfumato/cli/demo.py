@@ -31,7 +31,7 @@ class Learner(StrEnum):
 
 def demo(
     data: Annotated[
-        str, typer.Option(help="faces, folder:DIR (a sub-folder per class), or table:FILE.")
+        str, typer.Option(help="The images: faces, folder:DIR (a sub-folder per class), or table:FILE.")
     ] = "faces",
     target: Annotated[
         str | None, typer.Option(help="The label to classify (default: headwear, or class).")

@@ -1,7 +1,7 @@
 """Options that commands of several families have, in the same words everywhere."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,3 +42,8 @@ StoreAddress = Annotated[
         "can see a password in a command, but not one in the environment.",
     ),
 ]
+
+
+def setting(words: str, *, option: str = "--set") -> Any:
+    """An option that sets keys of a configuration, and is given once for each."""
+    return typer.Option(option, metavar="KEY=VALUE", help=words)

@@ -28,8 +28,7 @@ def protect(
         str,
         typer.Argument(
             help="A folder of any depth, a tar file, or the URL of one. Or an image, a video, or - for "
-            "standard "
-            "input."
+            "standard input."
         ),
     ],
     target: Annotated[
@@ -67,8 +66,7 @@ def protect(
         typer.Option(
             metavar="PLACE",
             help="Protect only a part, and show the rest unchanged: faces, background (all but the faces), "
-            "or "
-            "box:FILE, a CSV with left,top,right,bottom.",
+            "or box:FILE, a CSV with left,top,right,bottom.",
         ),
     ] = None,
     detector: Annotated[
@@ -127,8 +125,8 @@ def protect(
     faces are followed from frame to frame.
 
     A URL is anything that fsspec opens, such as s3://bucket/photos if s3fs is installed. Keys and passwords
-    come from the environment. On a Ray cluster, source and target are URLs, or folders that all machines "
-    "share.
+    come from the environment. On a Ray cluster, source and target are URLs, or folders that all
+    machines share.
     """
     from sfumato import protect as protections
     from sfumato.device import video

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.options import Address
+from sfumato.cli.options import Address, setting
 from sfumato.cli.show import AsJson, PrintConfig, conclude, print_config, run_study, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 
@@ -18,10 +18,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="The folder to keep the run in (default: runs/NAME).")
     ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Replace a setting, such as task.shot=1."),
-    ] = None,
+    overrides: Annotated[list[str] | None, setting("Replace a setting, such as task.shot=1.")] = None,
     engine: Annotated[str, typer.Option(help="Where cells run: local, or ray for a cluster.")] = "local",
     workers: Annotated[
         int | None,

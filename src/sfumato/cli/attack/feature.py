@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfumato.cli.attack.family import Force, Out, Seed, app, check_out, show
-from sfumato.cli.options import Size
+from sfumato.cli.options import Size, setting
 from sfumato.cli.show import AsJson, bars, settings_of, stderr
 from sfumato.cli.sources import Strict, read
 
@@ -43,10 +43,7 @@ def feature(
         int, typer.Option(min=1, help="How many images to rebuild, if there is no --released.")
     ] = 16,
     size: Size = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the decoder, such as steps=500."),
-    ] = None,
+    overrides: Annotated[list[str] | None, setting("A setting of the decoder, such as steps=500.")] = None,
     listing: Annotated[bool, settings_of("sfumato.attack.feature_inversion:InversionConfig")] = False,
     seed: Seed = 0,
     strict: Strict = False,

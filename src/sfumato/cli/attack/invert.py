@@ -6,6 +6,7 @@ import typer
 
 from sfumato.cli import updates
 from sfumato.cli.attack.family import Force, Out, Seed, app, check_out, show
+from sfumato.cli.options import setting
 from sfumato.cli.show import AsJson, bars, settings_of, stderr
 
 
@@ -21,10 +22,7 @@ def invert(
             help="The method, with the settings of its paper: dlg, idlg, inverting-gradients or grad-attack."
         ),
     ] = "inverting-gradients",
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the search, such as steps=1000."),
-    ] = None,
+    overrides: Annotated[list[str] | None, setting("A setting of the search, such as steps=1000.")] = None,
     listing: Annotated[bool, settings_of("sfumato.attack.gradient_inversion:InversionConfig")] = False,
     weights: updates.Weights = None,
     classes: updates.Classes = None,

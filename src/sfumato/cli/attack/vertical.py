@@ -7,6 +7,7 @@ import typer
 
 from sfumato.cli import updates
 from sfumato.cli.attack.family import Force, Out, app, check_out, show
+from sfumato.cli.options import setting
 from sfumato.cli.show import AsJson, bars, settings_of, stderr
 
 if TYPE_CHECKING:
@@ -42,10 +43,7 @@ def vertical(
         list[Path] | None, typer.Option(help="The weights of each --part, in their order.")
     ] = None,
     head_weights: Annotated[Path | None, typer.Option(help="The weights of --head.")] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the search, such as steps=500."),
-    ] = None,
+    overrides: Annotated[list[str] | None, setting("A setting of the search, such as steps=500.")] = None,
     listing: Annotated[bool, settings_of("sfumato.attack.vertical:VerticalConfig")] = False,
     force: Force = False,
     as_json: AsJson = False,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfumato.cli.audit.family import Html, app, say
+from sfumato.cli.options import setting
 from sfumato.cli.show import AsJson, bars, stderr
 
 if TYPE_CHECKING:
@@ -24,26 +25,23 @@ def training(
         ),
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="Without a model: the privacy budget, as an epsilon.")
+        float | None, typer.Option(help="Without a model, the privacy budget: an epsilon.")
     ] = None,
-    delta: Annotated[float, typer.Option(help="Without a model: the delta of the budget.")] = 1e-5,
+    delta: Annotated[float, typer.Option(help="Without a model, the delta of the budget.")] = 1e-5,
     algorithm: Annotated[
         str, typer.Option(help="Without a model, the method: maml, fomaml, reptile or meta-sgd.")
     ] = "maml",
     clipping: Annotated[
-        str, typer.Option(help="Without a model: how contributions are bounded, as for `sfumato train meta`.")
+        str, typer.Option(help="Without a model, how contributions are bounded, as for `sfumato train meta`.")
     ] = "quantile",
     clipping_settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--clip",
-            metavar="KEY=VALUE",
-            help="A setting of the clipping (default: those under which a canary counts most).",
+        setting(
+            "A setting of the clipping (default: those under which a canary counts most).", option="--clip"
         ),
     ] = None,
     overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Without a model: a setting, such as inner_steps=3."),
+        list[str] | None, setting("Without a model, a setting, such as inner_steps=3.")
     ] = None,
     canaries: Annotated[
         int, typer.Option(help="Canaries per training. A fair coin puts each one in or leaves it out.")

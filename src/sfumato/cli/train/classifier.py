@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.options import Force, Size
+from sfumato.cli.options import Force, Size, setting
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
@@ -26,7 +26,9 @@ from sfumato.files import check_new
 
 @app.command("classifier")
 def classifier(
-    data: Annotated[str, typer.Option(help="faces, celeba:DIR, fer:FILE, folder:DIR or table:FILE.")],
+    data: Annotated[
+        str, typer.Option(help="The images: faces, celeba:DIR, fer:FILE, folder:DIR or table:FILE.")
+    ],
     target: Target,
     out: Out,
     spec: Annotated[
@@ -38,10 +40,7 @@ def classifier(
     split_by: SplitBy = None,
     strict: Strict = False,
     overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A training setting, such as epochs=40 or flips=true."
-        ),
+        list[str] | None, setting("A training setting, such as epochs=40 or flips=true.")
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.classifier:ClassifierConfig")] = False,
     printing: PrintConfig = False,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.options import Force, Size
+from sfumato.cli.options import Force, Size, setting
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
@@ -33,7 +33,9 @@ _CANDIDATES = (1_000, 1_000_000)
 
 @app.command("code")
 def code(
-    data: Annotated[str, typer.Option(help="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")],
+    data: Annotated[
+        str, typer.Option(help="The images: faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")
+    ],
     target: Target,
     out: Out,
     bits: Annotated[
@@ -49,10 +51,7 @@ def code(
     split_by: SplitBy = None,
     strict: Strict = False,
     overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A training setting, such as epochs=100 or flip=0.1."
-        ),
+        list[str] | None, setting("A training setting, such as epochs=100 or flip=0.1.")
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.code:CodeConfig")] = False,
     printing: PrintConfig = False,

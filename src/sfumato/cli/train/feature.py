@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.options import Force, Size
+from sfumato.cli.options import Force, Size, setting
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @app.command("feature")
 def feature(
-    data: Annotated[str, typer.Option(help="faces, celeba:DIR, folder:DIR or table:FILE.")],
+    data: Annotated[str, typer.Option(help="The images: faces, celeba:DIR, folder:DIR or table:FILE.")],
     targets: Annotated[
         list[str], typer.Option("--target", help="A label to keep. Repeat the option for more.")
     ],
@@ -38,14 +38,11 @@ def feature(
     split_by: SplitBy = None,
     strict: Strict = False,
     overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A training setting, such as cut=conv6_1 or beta=0.3."
-        ),
+        list[str] | None, setting("A training setting, such as cut=conv6_1 or beta=0.3.")
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.private_feature:FeatureConfig")] = False,
     printing: PrintConfig = False,
-    seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the order of images.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of weights and order of images.")] = 0,
     processes: Processes = None,
     accelerator: Accelerator = None,
     force: Force = False,

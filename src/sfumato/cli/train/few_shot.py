@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.options import Force, Size
+from sfumato.cli.options import Force, Size, setting
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 @app.command("few-shot")
 def few_shot(
-    data: Annotated[str, typer.Option(help="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")],
+    data: Annotated[
+        str, typer.Option(help="The images: faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")
+    ],
     out: Out,
     spec: Annotated[
         str,
@@ -55,10 +57,7 @@ def few_shot(
     split_by: SplitBy = None,
     strict: Strict = False,
     overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A training setting, such as way=20 or denoiser_depth=null."
-        ),
+        list[str] | None, setting("A training setting, such as way=20 or denoiser_depth=null.")
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.few_shot:FewShotConfig")] = False,
     printing: PrintConfig = False,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.options import Force, Size
+from sfumato.cli.options import Force, Size, setting
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
@@ -30,7 +30,9 @@ _AGAINST = 3.0  # the weight of the adversary, where --sensitive is given and no
 
 @app.command("mask")
 def mask(
-    data: Annotated[str, typer.Option(help="faces, celeba:DIR, fer:FILE, folder:DIR or table:FILE.")],
+    data: Annotated[
+        str, typer.Option(help="The images: faces, celeba:DIR, fer:FILE, folder:DIR or table:FILE.")
+    ],
     target: Annotated[str, typer.Option(help="The label that must stay readable.")],
     out: Out,
     sensitive: Annotated[
@@ -43,14 +45,11 @@ def mask(
     split_by: SplitBy = None,
     strict: Strict = False,
     overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A training setting, such as keep=0.25 or epochs=40."
-        ),
+        list[str] | None, setting("A training setting, such as keep=0.25 or epochs=40.")
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.adversarial_mask:MaskConfig")] = False,
     printing: PrintConfig = False,
-    seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the order of images.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of weights and order of images.")] = 0,
     processes: Processes = None,
     accelerator: Accelerator = None,
     force: Force = False,

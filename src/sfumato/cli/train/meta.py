@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.options import Force, Size
+from sfumato.cli.options import Force, Size, setting
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of, stderr
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 @app.command("meta")
 def meta(
-    data: Annotated[str, typer.Option(help="faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")],
+    data: Annotated[
+        str, typer.Option(help="The images: faces, glyphs, omniglot:DIR, folder:DIR or table:FILE.")
+    ],
     out: Out,
     spec: Annotated[
         str, typer.Option("--with", metavar="SPEC", help="The protection, such as blur:radius=3.")
@@ -45,22 +47,19 @@ def meta(
         typer.Option(help="How contributions are bounded: fixed, automatic, quantile, adaclip or meta-clip."),
     ] = None,
     clipping_settings: Annotated[
-        list[str] | None,
-        typer.Option("--clip", metavar="KEY=VALUE", help="A setting of the clipping, such as start=1."),
+        list[str] | None, setting("A setting of the clipping, such as start=1.", option="--clip")
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="The privacy budget of the training for each task, as an epsilon.")
+        float | None, typer.Option(help="The privacy budget for each task: an epsilon.")
     ] = None,
     delta: Annotated[
         float, typer.Option(help="The delta of the budget: less than 1 / (tasks of the pool).")
     ] = 1e-5,
     source_settings: Annotated[
-        list[str] | None,
-        typer.Option("--source", metavar="KEY=VALUE", help="A setting of the data, such as rotations=false."),
+        list[str] | None, setting("A setting of the data, such as rotations=false.", option="--source")
     ] = None,
     overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, such as shot=5 or steps=1000."),
+        list[str] | None, setting("A training setting, such as shot=5 or steps=1000.")
     ] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.meta:MetaConfig")] = False,
     printing: PrintConfig = False,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.options import Force
+from sfumato.cli.options import Force, setting
 from sfumato.cli.show import AsJson, PrintConfig, bars, print_config, settings_of, stderr
 from sfumato.cli.train.shared import Out, app, checkpointed, tell
 from sfumato.files import check_new
@@ -25,10 +25,7 @@ Judged = Annotated[
 def semsim(
     judgements: Judged,
     out: Out,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, such as network=resnet18."),
-    ] = None,
+    overrides: Annotated[list[str] | None, setting("A training setting, such as network=resnet18.")] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.semsim:SemSimConfig")] = False,
     printing: PrintConfig = False,
     seed: Annotated[int, typer.Option(help="Seed of weights, order of images, and triplets.")] = 0,
@@ -62,10 +59,7 @@ def semsim_perceptual(
         Path,
         typer.Option(help="Weights of SqueezeNet 1.0, whose stages are weighed. The artefact holds them."),
     ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, such as terms=both."),
-    ] = None,
+    overrides: Annotated[list[str] | None, setting("A training setting, such as terms=both.")] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.semsim.perceptual:PerceptualConfig")] = False,
     printing: PrintConfig = False,
     seed: Annotated[int, typer.Option(help="Seed of held-out originals, order, and triplets.")] = 0,

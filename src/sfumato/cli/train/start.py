@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.options import Force
+from sfumato.cli.options import Force, setting
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.train.shared import Out, app, checkpointed, tell
 from sfumato.files import check_new
@@ -13,13 +13,10 @@ from sfumato.files import check_new
 @app.command("start")
 def start(
     out: Out,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A training setting, such as epochs=10."),
-    ] = None,
+    overrides: Annotated[list[str] | None, setting("A training setting, such as epochs=10.")] = None,
     listing: Annotated[bool, settings_of("sfumato.learn.drawn_start:StartConfig")] = False,
     printing: PrintConfig = False,
-    seed: Annotated[int, typer.Option(help="Seed of the initial weights and of the order of images.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of weights and order of images.")] = 0,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
