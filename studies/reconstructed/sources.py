@@ -32,6 +32,7 @@ class Source:
     Attributes:
         load: all of them.
         label: what a victim classifies.
+        classes: those that are told apart; none for the CLASSES with most images.
         parts: splits that are trained on and tested on; None: a quarter of each class is tested.
         task: what annotators are asked.
         flips: whether a mirrored image is of the same class.
@@ -39,16 +40,32 @@ class Source:
 
     load: Callable[[], LabelledImages]
     label: str = "class"
+    classes: tuple[str, ...] = ()
     parts: tuple[str, str] | None = None
     task: str = campaign.CHOOSE
     flips: bool = True
 
 
+# Classes of objects are those that are told apart on TRAINING images, by `python studies/judges.py --classes`.
 SOURCES = {
     "cifar10": Source(
-        lambda: data.load("table:runs/data/cifar10/table.csv", size=SIZE), parts=("train", "test")
+        lambda: data.load("table:runs/data/cifar10/table.csv", size=SIZE),
+        classes=("automobile", "frog", "horse", "ship"),
+        parts=("train", "test"),
     ),
-    "caltech101": Source(lambda: data.load("table:runs/data/caltech101/table.csv", size=SIZE)),
+    "caltech101": Source(
+        lambda: data.load("table:runs/data/caltech101/table.csv", size=SIZE),
+        classes=(
+            "Faces",
+            "accordion",
+            "brain",
+            "buddha",
+            "camera",
+            "car_side",
+            "ceiling_fan",
+            "cellphone",
+        ),
+    ),
     "lfw": Source(
         lambda: data.load("table:runs/data/lfw/table.csv", size=SIZE), label="identity", task=campaign.SAME
     ),
@@ -64,13 +81,16 @@ SOURCES = {
 
 
 @cache
-def parts(name: str) -> tuple[LabelledImages, LabelledImages]:
+def parts(name: str, *, every_class: bool = False) -> tuple[LabelledImages, LabelledImages]:
     """Training and test images of the classes that are told apart, with the label "class"."""
     source = SOURCES[name]
     loaded = source.load()
     label = loaded.label(source.label)
-    counts = label.codes.bincount(minlength=len(label.names))
-    chosen = counts.argsort(descending=True, stable=True)[:CLASSES]
+    if source.classes and not every_class:
+        chosen = torch.tensor([label.names.index(each) for each in source.classes])
+    else:
+        counts = label.codes.bincount(minlength=len(label.names))
+        chosen = counts.argsort(descending=True, stable=True)[:CLASSES]
     generator = torch.Generator().manual_seed(SEED)
     order = torch.randperm(len(loaded), generator=generator)
     if source.parts is None:

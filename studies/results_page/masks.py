@@ -23,6 +23,7 @@ LEARNED = ("adversarial", "plain", "published", "shape")
 SHAPE = "shape of adversarial 0.1"
 ATTACKS = ("static", "adaptive", "restored", "shape_alone", "by_values")
 WITHOUT, AGAINST = "without", "against"  # masks of studies/masks_against.py
+EQUAL = 0.02  # accuracies that are no further apart are equal
 
 
 class Accuracy(Record):
@@ -362,8 +363,8 @@ class Against:
 
     @property
     def halved(self) -> int:
-        """In how many seeds the strongest adversary names at most half."""
-        return sum(share <= 0.5 for share in self.shares)
+        """In how many seeds the strongest adversary names at most half, at a loss of at most EQUAL in accuracy."""
+        return sum(share <= 0.5 and lost <= EQUAL for share, lost in zip(self.shares, self.lost, strict=True))
 
 
 def against() -> list[Against]:
