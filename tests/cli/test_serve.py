@@ -1,5 +1,6 @@
 """`sfumato serve`: what it prints and refuses, and that it answers over a real socket until stopped."""
 
+import gc
 import json
 import os
 import signal
@@ -56,6 +57,16 @@ def test_it_says_what_it_runs_and_where(command: Command, artefact: Path, monkey
     assert where.startswith("serving: http://127.0.0.1:")
     assert Path("s.db").exists()
     assert given[2] == service.ServiceConfig()
+
+
+def test_while_it_serves_what_it_began_with_is_not_looked_through_for_cycles(
+    command: Command, artefact: Path, monkeypatch: pytest.MonkeyPatch
+):
+    frozen: list[int] = []
+    monkeypatch.setattr(service, "run", lambda *_, **__: frozen.append(gc.get_freeze_count()))
+    assert command("serve", artefact, "--store", "sqlite:///s.db", "--port", "0").code == 0
+    assert frozen[0] > 10_000
+    assert gc.get_freeze_count() == 0
 
 
 def test_what_an_answer_says_of_its_confidence_is_set_by_two_options(

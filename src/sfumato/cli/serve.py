@@ -92,6 +92,7 @@ def serve(
 
     With the extra telemetry, OpenTelemetry's variables OTEL_* say where traces of requests are sent.
     """
+    import gc
     import logging
 
     from sfumato import logs, telemetry
@@ -131,9 +132,14 @@ def serve(
     with Store(store) as kept, listen(host, port) as listener:
         application = service.create(kept, loaded, config, traces=traces)
         print(f"serving: {address_of(listener, 'http' if certificate is None else 'https')}", flush=True)
+        # Nearly all objects of a server are there from the start. To look through them for cycles takes
+        # 0.15 s, in which nobody is answered (docs/speed.md).
+        gc.collect()
+        gc.freeze()
         try:
             service.run(application, listener, config, certificate=certificate, private_key=private_key)
         finally:
+            gc.unfreeze()
             if traces is not None:
                 traces.close()
 
