@@ -1,5 +1,6 @@
 """What the tests share: small worlds, where the real data lies, and a Ray cluster."""
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: that the garbage collector walks over it again and again costs time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 def pytest_sessionfinish() -> None:

@@ -13,8 +13,10 @@ class RayCluster:
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
 
-        self._node = {"num_cpus": 1, "object_store_memory": 80 << 20}
-        self._cluster = Cluster(initialize_head=True, head_node_args=self._node)
+        # Without what only shows or scales a cluster: its processes would cost more than the tasks.
+        self._node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_log_monitor": False}
+        head = {**self._node, "include_dashboard": False, "no_monitor": True}
+        self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self.address: str = self._cluster.address
         self.add_node()
 

@@ -82,17 +82,17 @@ def test_right_mechanisms_are_not_convicted(spec):
 
 
 @pytest.mark.parametrize(
-    ("spec", "share"),
+    ("spec", "share", "trials"),
     [
-        ("dp-pix:cell=2,epsilon=1", 0.8),
-        ("dp-pix:cell=4,epsilon=3", 0.85),
-        ("dp-pix:cell=3,epsilon=1,variant=published", 0.85),  # states 2.25, of a corner cell of 2 x 2
-        ("gaussian:sigma=120", 0.9),
-        ("dp-pix-gaussian:cell=4,rho=0.5", 0.7),
+        ("dp-pix:cell=2,epsilon=1", 0.8, 50_000),
+        ("dp-pix:cell=4,epsilon=3", 0.85, 50_000),
+        ("dp-pix:cell=3,epsilon=1,variant=published", 0.85, 50_000),  # states 2.25, of a corner cell of 2 x 2
+        ("gaussian:sigma=120", 0.9, 50_000),
+        ("dp-pix-gaussian:cell=4,rho=0.5", 0.7, 100_000),
     ],
 )
-def test_the_bound_comes_near_the_stated_value(spec, share):
-    result = audit_spec(spec, trials=100_000)
+def test_the_bound_comes_near_the_stated_value(spec, share, trials):
+    result = audit_spec(spec, trials=trials)
     assert result.stated is not None
     assert share * result.stated.value <= result.lower <= result.stated.value
 
@@ -136,28 +136,32 @@ def test_randomised_response_stays_below_its_epsilon_as_often_as_promised():
 
 def test_a_border_cell_noised_as_a_whole_one_is_convicted():
     # 28 = 4 * 6 + 4: the corner cell of 16 pixels gets the noise of one of 36.
-    result = audit_spec("dp-pix:cell=6,epsilon=1,variant=published", shape=(1, 28, 28), stated=1.0)
+    result = audit_spec(
+        "dp-pix:cell=6,epsilon=1,variant=published", shape=(1, 28, 28), stated=1.0, trials=20_000
+    )
     assert result.convicted
     assert "at the bottom right corner" in result.pair
 
 
 def test_channels_that_are_not_counted_are_convicted():
-    result = audit_spec("dp-pix:cell=7,epsilon=1,variant=published", shape=COLOUR, stated=1.0)  # whole cells
+    whole_cells = "dp-pix:cell=7,epsilon=1,variant=published"
+    result = audit_spec(whole_cells, shape=COLOUR, stated=1.0, trials=20_000)
     assert result.convicted
     assert "in the first channel" not in result.pair
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 @pytest.mark.parametrize(
-    ("axes", "shape", "words"),
+    ("axes", "shape", "words", "trials"),
     [
-        ((1,), COLOUR, "linear distinguisher"),  # channels
-        ((2, 3), GREY, "linear distinguisher"),  # cells
-        ((0,), GREY, "linear distinguisher that sees the next image of the batch"),
+        ((1,), COLOUR, "linear distinguisher", 20_000),  # channels
+        ((2, 3), GREY, "linear distinguisher", 20_000),  # cells
+        ((0,), GREY, "linear distinguisher that sees the next image of the batch", 60_000),
     ],
 )
-def test_shared_noise_is_convicted(axes, shape, words, epsilon):
-    result = audit_spec(f"dp-pix:cell=4,epsilon={epsilon}", shape=shape, noise=shared(axes))
+def test_shared_noise_is_convicted(axes, shape, words, trials, epsilon):
+    spec = f"dp-pix:cell=4,epsilon={epsilon}"
+    result = audit_spec(spec, shape=shape, noise=shared(axes), trials=trials)
     assert result.convicted
     assert result.lower > 10 * epsilon or result.lower > 3
     assert result.distinguisher == words
@@ -165,7 +169,7 @@ def test_shared_noise_is_convicted(axes, shape, words, epsilon):
 
 def test_noise_that_is_the_same_in_every_call_is_convicted():
     same = WrongNoise(lambda _, shape, scale: seeded_noise(7).laplace(shape, scale=scale))
-    result = audit_spec("dp-pix:cell=4,epsilon=1", shape=COLOUR, noise=same)
+    result = audit_spec("dp-pix:cell=4,epsilon=1", shape=COLOUR, noise=same, trials=20_000)
     assert result.convicted
     assert result.lower > 4
 

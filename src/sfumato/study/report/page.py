@@ -21,7 +21,7 @@ from sfumato.study.estimates import (
     percent,
     risks,
 )
-from sfumato.study.recommend import recommend
+from sfumato.study.recommend import Recommendation, recommend
 from sfumato.study.records import Record
 from sfumato.study.report.answers import answers
 from sfumato.study.report.reading import load
@@ -77,7 +77,8 @@ def render(study: Study, records: Sequence[Record], *, summary: bool = False) ->
         "learner": learner_in_words,
         "shown": shown,
     }
-    environment.globals |= _known_to_all(study, records)
+    advice = recommend(study, records)
+    environment.globals |= _known_to_all(study, records, advice)
     made = [] if summary else [module.section(study, records) for module in SECTIONS]
     sections = [
         (section, markupsafe.Markup(environment.get_template(f"{section.name}.html").render(section.values)))
@@ -87,28 +88,27 @@ def render(study: Study, records: Sequence[Record], *, summary: bool = False) ->
     return environment.get_template("page.html").render(
         sections=sections,
         summary=_summary(study, records),
-        answers=answers(study, records, recommend(study, records)),
-        examples=_examples(study, records),
+        answers=answers(study, records, advice),
+        examples=_examples(study, records, advice),
         absent=missing(study, records),
     )
 
 
-def _examples(study: Study, records: Sequence[Record]) -> Sequence[Any]:
+def _examples(study: Study, records: Sequence[Record], advice: Recommendation) -> Sequence[Any]:
     """Images and what leaves of them, by the setting that is recommended; none where none is."""
-    advice = recommend(study, records)
     made = {
         record.cell.protection: record.result.examples for record in belonging(study, records, "examples")
     }
     return made.get(advice.setting.protection, ()) if advice.setting else ()
 
 
-def _known_to_all(study: Study, records: Sequence[Record]) -> dict[str, Any]:
+def _known_to_all(study: Study, records: Sequence[Record], advice: Recommendation) -> dict[str, Any]:
     """What every template may show."""
     several = len(study["seeds"]) > 1
     return {
         "study": study,
         "task": study["task"],
-        "advice": recommend(study, records),
+        "advice": advice,
         "attacks": ATTACKS,
         "attacked": bool(belonging(study, records, "attack")),
         "apart": bool(study["task"].get("secret_is_task")),

@@ -29,7 +29,7 @@ def place_labels(
         lines: level or upright lines to keep clear of, from x, y to x, y.
     """
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()
+    figure.draw_without_rendering()
     figure.set_layout_engine("none")  # the axes stay where the labels were fitted to
     renderer = canvas.get_renderer()
     frame = axes.get_window_extent(renderer)
