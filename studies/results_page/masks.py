@@ -298,6 +298,21 @@ class Strengths:
     masks: dict[str, tuple[float, float]]  # spec -> (named, accuracy)
     families: list[Family]
 
+    @property
+    def quietest(self) -> tuple[str, float, float]:
+        """The obfuscation by which the fewest are named: its spec, how many are, and its accuracy."""
+        points = [
+            (spec, *point)
+            for family in self.families
+            for spec, point in zip(family.specs, family.points, strict=True)
+        ]
+        return min(points, key=lambda point: point[1])
+
+    @property
+    def quieter(self) -> bool:
+        """Whether every mask lets fewer be named than any obfuscation does, at any strength."""
+        return all(named < self.quietest[1] for named, _ in self.masks.values())
+
     def leads(self, mask: str) -> dict[str, float | None]:
         """Kind -> how far the mask's accuracy is above it at the mask's naming; None where it names more."""
         named, accuracy = self.masks[mask]

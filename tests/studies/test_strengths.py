@@ -30,6 +30,15 @@ def test_a_mask_leads_by_its_accuracy_beyond_that_at_its_own_naming():
     assert found.leads("mask") == {"blur": pytest.approx(0.05), "noise": None}
 
 
+def test_a_mask_may_let_fewer_be_named_than_any_obfuscation_at_any_strength():
+    noise = masks.Family("noise", ["n", "m"], [(0.4, 0.99), (0.2, 0.6)])
+    study = engine.Study(Path("study"), {}, [])
+    found = masks.Strengths(study, {"mask": (0.1, 0.8), "shape": (0.15, 0.8)}, [noise])
+    assert found.quietest == ("m", 0.2, 0.6)
+    assert found.quieter
+    assert not masks.Strengths(study, {"mask": (0.1, 0.8), "shape": (0.2, 0.8)}, [noise]).quieter
+
+
 def test_masks_against_a_person_are_held_against_those_without_seed_by_seed():
     def setting(accuracy: float, *named: float) -> dict:
         attacks = ("reidentify-adaptive", "reidentify-values")
@@ -45,11 +54,12 @@ def test_masks_against_a_person_are_held_against_those_without_seed_by_seed():
                 "seed": seed,
                 "released": "pixels",
                 "images": {"train": 1, "test": 1},
-                "settings": {"without": setting(0.9, 0.1, 0.2), "against": setting(0.9, *named)},
+                "settings": {"without": setting(0.9, 0.1, 0.2), "against": setting(accuracy, *named)},
             }
         )
-        for seed, named in enumerate([(0.1, 0.05), (0.05, 0.12)])
+        for seed, (accuracy, *named) in enumerate([(0.9, 0.1, 0.05), (0.9, 0.05, 0.12), (0.7, 0.05, 0.05)])
     ]
     found = masks.Against(masks.Task("lfw-32", "smile", records), "pixels")
-    assert found.shares == pytest.approx([0.5, 0.6])
-    assert (found.halved, found.lost, found.chance) == (1, [0.0, 0.0], pytest.approx(0.02))
+    assert found.shares == pytest.approx([0.5, 0.6, 0.25])
+    assert found.lost == pytest.approx([0.0, 0.0, 0.2])
+    assert (found.halved, found.chance) == (1, pytest.approx(0.02))  # not where it costs accuracy
