@@ -147,7 +147,7 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/faces_networks.py ../shared/data
 	$(BIN)/python studies/results.py --collect
 
-# One table of ratios in some six minutes; what became slower since the last run is marked.
+# One table of ratios in some eight minutes; what became slower since the last run is marked.
 bench: $(VENV)/test.done
 	$(PIP) -e '.[bench]'
 	$(PIP) --no-deps easyfsl
