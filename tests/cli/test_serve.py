@@ -56,7 +56,7 @@ def test_it_says_what_it_runs_and_where(command: Command, artefact: Path, monkey
     assert second.startswith("model: pots (")
     assert where.startswith("serving: http://127.0.0.1:")
     assert Path("s.db").exists()
-    assert given[2] == service.ServiceConfig()
+    assert given[2] == service.ServiceConfig(web=service.page_of_package())
 
 
 def test_while_it_serves_what_it_began_with_is_not_looked_through_for_cycles(
@@ -76,7 +76,9 @@ def test_what_an_answer_says_of_its_confidence_is_set_by_two_options(
     monkeypatch.setattr(service, "run", lambda *arguments, **_: given.extend(arguments))
     options = ["--confidence", "rounded", "--confidence-step", "0.25"]
     assert command("serve", artefact, "--store", "sqlite:///s.db", "--port", "0", *options).code == 0
-    assert given[2] == service.ServiceConfig(confidence="rounded", confidence_step=0.25)
+    assert given[2] == service.ServiceConfig(
+        web=service.page_of_package(), confidence="rounded", confidence_step=0.25
+    )
     wrong = command("serve", artefact, "--store", "sqlite:///s.db", "--confidence", "lable")
     assert wrong.code == 1
     assert "confidence='lable': did you mean" in wrong.err
@@ -96,7 +98,9 @@ def test_noise_on_examples_is_set_by_an_epsilon_a_norm_and_a_key_together(
     assert said.code == 0
     assert "hides which image it is at eps = 8" in said.out
     assert key not in said.out
-    assert given[2] == service.ServiceConfig(hiding=Hiding(epsilon=8.0, clipping_norm=2.0, key=key))
+    assert given[2] == service.ServiceConfig(
+        web=service.page_of_package(), hiding=Hiding(epsilon=8.0, clipping_norm=2.0, key=key)
+    )
 
 
 def test_codes_are_served_from_the_artefact_of_their_encoder(
