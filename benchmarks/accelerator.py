@@ -15,18 +15,16 @@ Where there is no accelerator the processor's column is printed, and that there 
 import argparse
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from roofline import TYPES, bytes_of, flops_of
+from roofline import TYPES, Watched, bytes_of
 from timing import record, short, write
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from sfumato import memory
 from sfumato.attack import feature_inversion, reidentify, restore
@@ -232,7 +230,7 @@ def measure(device: torch.device, *, size: int, seconds: float) -> Card:
     )
 
 
-class Counted(TorchDispatchMode):
+class Counted(Watched):
     """The bound of all that is done on a device within, by what its card can do. State: this, which grows."""
 
     def __init__(self, card: Card, device: torch.device) -> None:
@@ -240,25 +238,16 @@ class Counted(TorchDispatchMode):
         self._card, self._device = card, device
         self.seconds = 0.0
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        read = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
-        made = [each for each in tree_leaves(out) if isinstance(each, Tensor)]
-        if func.is_view or not made or made[0].device.type != self._device.type:
-            return out
-        held = {each.untyped_storage().data_ptr(): bytes_of(each) for each in [*read, *made]}
+    def count(
+        self, func: Any, read: Sequence[Tensor], made: Sequence[Tensor], *, flops: float, moved: float
+    ) -> None:
+        if made[0].device.type != self._device.type:
+            return
         if any(each.device.type != self._device.type and each.ndim for each in read):
             self.seconds += sum(map(bytes_of, made)) / self._card.brought
-            return out
-        self.seconds += self._card.bound(
-            made[0].dtype,
-            flops=flops_of(func, args, kwargs or {}, out),
-            convolves="convolution" in str(func),
-            moved=sum(held.values()),
-        )
-        return out
+        else:
+            convolves = "convolution" in str(func)
+            self.seconds += self._card.bound(made[0].dtype, flops=flops, convolves=convolves, moved=moved)
 
 
 # A job, measured

@@ -16,30 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from accelerator import EnoughError, noise
 
-from sfumato.data.labelled import Label, LabelledImages
 from sfumato.learn import adversarial_mask, few_shot, private_feature
 from sfumato.learn.devices import Devices, launch
 from sfumato.protect import parse
-
-SIDE = 64
-IMAGES = 512
-
-
-class EnoughError(Exception):
-    """The time is over."""
-
-
-def noise() -> LabelledImages:
-    """Images of noise, of 32 classes and of persons with 4 images each."""
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (IMAGES, 3, SIDE, SIDE), generator=generator).to(torch.uint8)
-    number = torch.arange(IMAGES)
-    labels = {
-        "class": Label(number % 32, tuple(map(str, range(32)))),
-        "identity": Label(number // 4, tuple(map(str, range(IMAGES // 4)))),
-    }
-    return LabelledImages("noise", images, labels)
 
 
 def few_shot_steps(**more: object) -> None:

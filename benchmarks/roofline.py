@@ -21,7 +21,7 @@ import io
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -133,13 +133,8 @@ def measure() -> Machine:
     )
 
 
-class Counted(TorchDispatchMode):
-    """Operations, bytes and the bound of all that PyTorch does within. State: these, which grow."""
-
-    def __init__(self, machine: Machine) -> None:
-        super().__init__()
-        self._machine = machine
-        self.flops, self.moved, self.bound = 0.0, 0.0, 0.0
+class Watched(TorchDispatchMode):
+    """Counts all that PyTorch does within, but views, one operation after the other."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -151,12 +146,31 @@ class Counted(TorchDispatchMode):
             return out
         # Several names of one memory are one; expanded tensors have the bytes that they stand on.
         held = {each.untyped_storage().data_ptr(): bytes_of(each) for each in [*read, *made]}
-        moved = float(sum(held.values()))
         flops = flops_of(func, args, kwargs or {}, out)
+        self.count(func, read, made, flops=flops, moved=float(sum(held.values())))
+        return out
+
+    def count(
+        self, func: Any, read: Sequence[Tensor], made: Sequence[Tensor], *, flops: float, moved: float
+    ) -> None:
+        """One operation, the tensors that it read and made, and the bytes of both."""
+        raise NotImplementedError
+
+
+class Counted(Watched):
+    """Operations, bytes and the bound of all that PyTorch does within. State: these, which grow."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__()
+        self._machine = machine
+        self.flops, self.moved, self.bound = 0.0, 0.0, 0.0
+
+    def count(
+        self, func: Any, read: Sequence[Tensor], made: Sequence[Tensor], *, flops: float, moved: float
+    ) -> None:
         self.flops += flops
         self.moved += moved
         self.bound += self._machine.operation(made[0].dtype, flops, moved, moved)
-        return out
 
 
 def flops_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> float:

@@ -28,7 +28,7 @@ def resolve(wanted: str, device: torch.device | None = None) -> str:
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[None]:
     """Mixed precision for a block of code, or none where `precision` is float32."""
-    return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else float32(device)
 
 
 def float32(device: torch.device) -> AbstractContextManager[None]:
