@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -376,6 +378,22 @@ def test_meta_sgd_learns_with_a_rate_for_every_parameter():
     inner = Inner(algorithm="meta-sgd", rate=9.0)  # of which nothing is left once the rates are learned
     found = adapt(learner, torch.cat([initial, rates]), tasks.support[0], tasks.support_labels[0], inner)
     assert (found != initial).nonzero().flatten().tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    "network", [FullyConnected, partial(Strided, width=16), partial(Convolutional, width=4)]
+)
+def test_mixed_precision_contributes_what_float32_does_but_for_its_rounding(network):
+    made_of = made(lambda: network((1, 16, 16), WAY), dtype=torch.float32)
+    exact, mixed = Learner(made_of), Learner(made_of, precision="bfloat16")
+    tasks, inner = some_tasks(dtype=torch.float32), Inner(algorithm="reptile", rate=0.1)
+    assert fastest(mixed, inner, torch.device("cpu")) == "loop"
+    wanted, found = (contributions(each, exact.initial(), tasks, inner) for each in (exact, mixed))
+    assert found.dtype == torch.float32
+    assert functional.cosine_similarity(wanted, found).min() > 0.97
+    assert not torch.equal(wanted, found)
+    with pytest.raises(ConfigError, match="way='vectorised' is for float32: take way='loop'"):
+        contributions(mixed, exact.initial(), tasks, inner, way="vectorised")
 
 
 def test_a_network_that_remembers_batches_is_refused():

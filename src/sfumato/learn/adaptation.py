@@ -145,6 +145,7 @@ class Learner:
     Attributes:
         size: P, how many parameters the network has.
         layers: after the images were flattened, where that is the network's first part; else None.
+        mixed: it computes in mixed precision.
     """
 
     def __init__(self, network: nn.Module, *, precision: str = "float32") -> None:
@@ -163,8 +164,9 @@ class Learner:
         self._own = _Own(network)
         self._shapes = {name: each.shape for name, each in network.named_parameters()}
         self._precision = precision
+        self.mixed = precision != "float32"
         flat = isinstance(network, nn.Sequential) and isinstance(network[0], nn.Flatten)
-        self.layers = list(network.children())[1:] if flat and precision == "float32" else None
+        self.layers = list(network.children())[1:] if flat and not self.mixed else None
         self.size = sum(shape.numel() for shape in self._shapes.values())
         self.convolutional = any(isinstance(module, nn.Conv2d) for module in network.modules())
 
@@ -227,11 +229,12 @@ def fastest(learner: Learner, inner: Inner, device: torch.device) -> str:
 
     A processor has no quick convolution whose weights differ from image to image: there tasks are computed
     one by one, and spread over its cores, but for networks so small that calls cost more than arithmetic.
-    Fully connected networks need no weights that differ.
+    Fully connected networks need no weights that differ. In mixed precision there is no way but the loop:
+    PyTorch's vmap cannot take a norm of bfloat16 maps with float32 weights.
     """
     if factored.applies(learner.layers, inner):
         return "factored"
-    slow = learner.convolutional and learner.size > _SMALL and device.type == "cpu"
+    slow = learner.mixed or (learner.convolutional and learner.size > _SMALL and device.type == "cpu")
     return "loop" if slow else "vectorised"
 
 
@@ -258,7 +261,7 @@ def contributions(
         inner: how a task is learned.
         way: "vectorised", one call for all tasks; "loop", a task a core; or "factored", one call that shares
             the weights, for fully connected networks without inner noise and any algorithm but Meta-SGD.
-            None for the fastest.
+            Mixed precision has the loop alone. None for the fastest.
         noise: (T, steps, P) of a standard normal distribution, for `inner.noise_multiplier`. The derivative
             by the norm goes through the scale of the noise as well.
         frame: None to clip gradients as they are.
@@ -283,6 +286,8 @@ def contributions(
                 "and not for meta-sgd"
             )
         return factored.contributions(learner.layers, vector, tasks, inner)
+    if way == "vectorised" and learner.mixed:
+        raise ConfigError("way='vectorised' is for float32: take way='loop' for mixed precision")
     one = _contribution(learner, inner, frame, _traced if way == "vectorised" else _plain)
     return _of_each(one, vector, (*tasks.parts, noise), way)
 

@@ -125,7 +125,7 @@ class MetaConfig:
         private: what is promised; None for a run without any promise, on endless fresh tasks.
         inner_noise: clipping and noise inside the learning of each task, as Meta-Clip was published, on the
             tasks of a pool; nothing is promised. None for neither.
-        precision: see `sfumato.precision`; bfloat16 is for the convolutional network.
+        precision: see `sfumato.precision`; bfloat16 gains with the wide convolutional network alone.
     """
 
     algorithm: str = "maml"
