@@ -44,7 +44,7 @@ from sfumato.study.streams import GALLERY, OTHERS, PROBES
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "studies" / "results" / "outsiders"
-NUMBERS = 4_096  # of an image at most; of larger ones means alone
+NUMBERS = 1_024  # of an image at most; of larger ones means alone
 LEARNED = 20_000  # releases of training people at most
 DIMENSIONS = (10, 30, 80)  # of what a discriminant analysis keeps
 

@@ -223,20 +223,63 @@ class Judges(Record):
     left_out: list[str]
 
 
-class Point(Record):
-    """How often the strongest classifier names people, at one value of what an adversary has."""
+class Score(Record):
+    """How often a classifier names people."""
 
-    at: int = Field(alias="value")
-    classifier: str
     top1: float
     low: float
     high: float
-    flat: bool | None = None
 
     @property
     def named(self) -> Interval:
         """The share with its interval."""
         return Interval(value=self.top1, low=self.low, high=self.high)
+
+
+class Point(Score):
+    """The strongest classifier, at one value of what an adversary has."""
+
+    at: int = Field(alias="value")
+    classifier: str
+    flat: bool | None = None
+
+
+class Ours(Score):
+    """The strongest of our adversaries on values."""
+
+    classifier: str
+
+
+class Compared(Record):
+    """Classifiers of scikit-learn on the releases of one protection, and ours."""
+
+    probes: int
+    outsiders: dict[str, Score]
+    ours: Ours
+
+    @property
+    def best(self) -> tuple[str, Score]:
+        """The strongest of scikit-learn, and its name."""
+        return max(self.outsiders.items(), key=lambda named: named[1].top1)
+
+
+class Outsiders(Record):
+    """A record of studies/outsiders.py."""
+
+    study: str
+    seed: int
+    protections: dict[str, Compared]
+    seconds: float
+
+    @property
+    def ahead(self) -> list[str]:
+        """The protections of which scikit-learn names more, intervals apart."""
+        return [spec for spec, each in self.protections.items() if each.best[1].low > each.ours.high]
+
+    @property
+    def most(self) -> int:
+        """How many classifiers and readings a protection has met, at most."""
+        return max(len(each.outsiders) for each in self.protections.values())
 
 
 class Saturation(Record):
@@ -267,6 +310,7 @@ def values() -> dict[str, Any]:
         "stored": [[record for record in stored if (record.world, record.spec) == pair] for pair in STORED],
         "pooled": pooled,
         "saturation": read_all("saturation/*.json", Saturation),
+        "outsiders": read_all("outsiders/*.json", Outsiders),
         "learned": read("people/learned.json", LearnedMeasure),
         "judges": read("judges.json", Judges),
         "people": {name: read(f"people/{name}.json", People) for name in MEASURES},
