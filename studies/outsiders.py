@@ -5,13 +5,15 @@
 
 Who doubts our adversaries would try these first. They have the same releases of the same people as the adversaries on
 values of that study (`reidentify-values`): a gallery of known people, probes to name, and training people from whom a
-discriminant analysis learns what differs between people. Values are read as they are, and as means over 4x4 of them.
+discriminant analysis learns what differs between people. Values are read as they are, or where they are many as means over
+small squares, and as means over 4x4.
 A protection that is trained is read from the study's run, or trained there.
 
 Records are studies/results/outsiders/STUDY-SEED.json; protections that have no figure yet are added.
 """
 
 import argparse
+import itertools
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -44,7 +46,8 @@ from sfumato.study.streams import GALLERY, OTHERS, PROBES
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "studies" / "results" / "outsiders"
-NUMBERS = 1_024  # of an image at most; of larger ones means alone
+NUMBERS = 1_024  # of an image at most; of larger ones means over squares
+SQUARE = 4  # whose means are looked at as well
 LEARNED = 20_000  # releases of training people at most
 DIMENSIONS = (10, 30, 80)  # of what a discriminant analysis keeps
 
@@ -97,17 +100,21 @@ def named(
 
 
 def readings(released: Any) -> dict[str, Tensor]:
-    """(N, D) what travelled as numbers, as it is and by means over 4x4 of it."""
-    whole = released.vectors()
-    found = {"": whole} if whole.shape[1] <= NUMBERS else {}
-    if (values := getattr(released, "values", whole)).dim() == 4 and min(values.shape[2:]) > 8:
-        planes = values.float() / 255
-        if released.shown is not None:
-            planes = torch.cat([planes, released.shown.float()], 1)
-        found[", 4x4 means"] = functional.avg_pool2d(
-            planes, 4, ceil_mode=True, count_include_pad=False
+    """(N, D) what travelled as numbers: as it is or by means over the smallest squares, and over 4x4 of it."""
+    values = getattr(released, "values", None)
+    if values is None or values.dim() < 4:
+        return {"": released.vectors()}
+    planes = values.float() / 255
+    if released.shown is not None:
+        planes = torch.cat([planes, released.shown.float()], 1)
+    least = next(side for side in itertools.count(1) if planes[0].numel() <= NUMBERS * side**2)
+    sides = {least, SQUARE} if least < SQUARE and min(planes.shape[2:]) > 2 * SQUARE else {least}
+    return {
+        "" if side == 1 else f", {side}x{side} means": functional.avg_pool2d(
+            planes, side, ceil_mode=True, count_include_pad=False
         ).flatten(1)
-    return found
+        for side in sorted(sides)
+    }
 
 
 def compared(lab: Lab, cell: Cell) -> dict[str, Any]:

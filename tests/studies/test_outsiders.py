@@ -39,7 +39,7 @@ def test_each_names_all_whose_values_lie_far_apart_and_nobody_by_values_of_other
     [
         ("pixelize:cell=2", {"": 3 * 16 * 16, ", 4x4 means": 3 * 4 * 4}),
         ("pixelize:cell=8", {"": 3 * 4 * 4}),
-        ("gaussian:sigma=40", {", 4x4 means": 3 * 8 * 8}),
+        ("gaussian:sigma=40", {", 2x2 means": 3 * 16 * 16, ", 4x4 means": 3 * 8 * 8}),
     ],
 )
 def test_few_values_are_read_as_they_are_and_many_by_means(spec: str, ways: dict[str, int]):
