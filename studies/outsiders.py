@@ -16,7 +16,7 @@ import argparse
 import itertools
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,28 +159,19 @@ def studied(path: Path, seed: int, only: list[str]) -> None:
     source = dict(config.data)
     lab = Lab(config, load(source.pop("source"), **source), ROOT / "runs" / config.name, Progress())
     record = RECORDS / f"{config.name}-{seed}.json"
-    made: Mapping[str, Any] = (
-        read_json(record, "remove it") if record.exists() else {"protections": {}, "seconds": 0.0}
-    )
-    protections, seconds = dict(made["protections"]), made["seconds"]
+    made = read_json(record, "remove it") if record.exists() else {}
+    protections, seconds = made.get("protections", {}), made.get("seconds", 0.0)
     for cell in grid.cells(config):
-        coordinates = cell.coordinates
-        if (
-            cell.seed != seed
-            or coordinates.get("attack") != "reidentify-values"
-            or cell.protection in protections
-        ):
+        if cell.seed != seed or cell.coordinates.get("attack") != "reidentify-values":
             continue
-        if cell.protection == "none" or (only and not any(part in cell.protection for part in only)):
+        spec = cell.protection
+        if spec in {"none", *protections} or (only and not any(part in spec for part in only)):
             continue
         started = time.perf_counter()
-        protections[cell.protection] = compared(lab, cell)
+        found = protections[spec] = compared(lab, cell)
         seconds += time.perf_counter() - started
-        best = max(protections[cell.protection]["outsiders"].values(), key=lambda each: each["top1"])
-        print(
-            f"{cell.protection}: {best['top1']:.1%}, ours {protections[cell.protection]['ours']['top1']:.1%}",
-            flush=True,
-        )
+        best = max(each["top1"] for each in found["outsiders"].values())
+        print(f"{spec}: {best:.1%}, ours {found['ours']['top1']:.1%}", flush=True)
         write_json(
             record,
             {

@@ -236,26 +236,24 @@ class Score(Record):
         return Interval(value=self.top1, low=self.low, high=self.high)
 
 
-class Point(Score):
-    """The strongest classifier, at one value of what an adversary has."""
+class Strongest(Score):
+    """The same of the strongest of several, which is named."""
+
+    classifier: str
+
+
+class Point(Strongest):
+    """At one value of what an adversary has."""
 
     at: int = Field(alias="value")
-    classifier: str
     flat: bool | None = None
 
 
-class Ours(Score):
-    """The strongest of our adversaries on values."""
-
-    classifier: str
-
-
 class Compared(Record):
-    """Classifiers of scikit-learn on the releases of one protection, and ours."""
+    """Classifiers of scikit-learn on the releases of one protection, and ours on their values."""
 
-    probes: int
     outsiders: dict[str, Score]
-    ours: Ours
+    ours: Strongest
 
     @property
     def best(self) -> tuple[str, Score]:

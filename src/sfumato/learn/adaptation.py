@@ -145,7 +145,6 @@ class Learner:
     Attributes:
         size: P, how many parameters the network has.
         layers: after the images were flattened, where that is the network's first part; else None.
-        mixed: it computes in mixed precision.
     """
 
     def __init__(self, network: nn.Module, *, precision: str = "float32") -> None:
@@ -164,11 +163,15 @@ class Learner:
         self._own = _Own(network)
         self._shapes = {name: each.shape for name, each in network.named_parameters()}
         self._precision = precision
-        self.mixed = precision != "float32"
         flat = isinstance(network, nn.Sequential) and isinstance(network[0], nn.Flatten)
         self.layers = list(network.children())[1:] if flat and not self.mixed else None
         self.size = sum(shape.numel() for shape in self._shapes.values())
         self.convolutional = any(isinstance(module, nn.Conv2d) for module in network.modules())
+
+    @property
+    def mixed(self) -> bool:
+        """Whether it computes in mixed precision."""
+        return self._precision != "float32"
 
     def initial(self) -> Tensor:
         """(P,) the parameters that the network was made with."""
