@@ -8,6 +8,7 @@ from pydantic import Field
 from results_page.figures import Interval, mean_of
 from results_page.reading import Record, read, read_all
 from sfumato.proportions import wilson
+from sfumato.study.estimates import classifier_in_words
 
 MEASURES = ("mse", "psnr", "ssim", "squeezenet", "semsim")
 STORED = tuple(
@@ -240,6 +241,11 @@ class Strongest(Score):
     """The same of the strongest of several, which is named."""
 
     classifier: str
+
+    @property
+    def words(self) -> str:
+        """The classifier, as reports call it."""
+        return classifier_in_words(self.classifier)
 
 
 class Point(Strongest):
