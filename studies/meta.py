@@ -120,15 +120,14 @@ def policies(norm: float, *, largest: float) -> dict[str, tuple[str, dict[str, f
 
 
 POLICIES = policies(10.0, largest=3e-3)
-NARROW = policies(1.0, largest=4e-4) | {
+AT_ONE = policies(1.0, largest=4e-4)
+NARROW = AT_ONE | {
     "fixed, C ten times too high": ("fixed", {"clipping_norm": 10.0}),
     "quantile, from ten times too high": ("quantile", {"start": 10.0}),
     "meta-clip, from ten times too high": ("meta-clip", {"start": 10.0, "bound": 1.0}),
 }
-OBJECTS = {
-    name: policy for name, policy in policies(1.0, largest=4e-4).items() if name in ("fixed", "quantile")
-}
-PUBLIC = policies(1.0, largest=4e-4) | {"automatic": ("automatic", {})}
+OBJECTS = {name: AT_ONE[name] for name in ("fixed", "quantile")}
+PUBLIC = AT_ONE | {"automatic": ("automatic", {})}
 INNER_NOISE = 0.02  # of sound Meta-Clip: the deviation of the mean update's noise, in units of C
 BUDGETS, DELTA = (9.02, 12.8), 1e-5
 SEEDS = (0, 1, 2)
@@ -143,7 +142,7 @@ class Regime:
         pool_tasks: of an overlapping pool; None for the 205 disjoint ones.
         policies: clipping and its settings, under the name that the docs give it.
         config: settings of MetaConfig.
-        budgets: at which MAML is trained with three seeds.
+        budgets, shots: at which MAML is trained with three seeds.
         side: of the images.
         open: settings of the run without a promise, on endless tasks, where they are others; None for the same.
         world: see Run.
@@ -153,6 +152,7 @@ class Regime:
     policies: dict[str, tuple[str, dict[str, float]]]
     config: dict[str, Any]
     budgets: tuple[float, ...] = (BUDGETS[0],)
+    shots: tuple[int, ...] = (1,)
     side: int = 14
     open: dict[str, Any] | None = None
     world: str = "omniglot"
@@ -191,7 +191,12 @@ REGIMES = {
         open={"steps": 3_000, "tasks": 16, "shifts": 2},
     ),
     "objects": Regime(
-        10_000, OBJECTS, NARROW_CONFIG | {"network": "convolutional"}, side=32, world="caltech101"
+        10_000,
+        OBJECTS,
+        NARROW_CONFIG | {"network": "convolutional"},
+        shots=(1, 5),
+        side=32,
+        world="caltech101",
     ),
 }
 START = Run(
@@ -247,8 +252,9 @@ def private(regime: str, algorithm: str, shot: int, epsilon: float, policy: str,
 def private_runs() -> list[Run]:
     """In the order of what matters: three seeds of MAML first, then the rest where something is learned."""
     listed = [
-        private(regime, "maml", 1, epsilon, policy, seed)
+        private(regime, "maml", shot, epsilon, policy, seed)
         for regime in REGIMES
+        for shot in REGIMES[regime].shots
         for epsilon in REGIMES[regime].budgets
         for seed in SEEDS
         for policy in ("untrained", "none", *REGIMES[regime].policies)

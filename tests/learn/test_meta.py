@@ -626,6 +626,13 @@ def test_an_image_of_a_pool_that_overlaps_has_an_epsilon_of_its_own(glyphs):
     assert "with all images of its classes" not in card["unit"]  # they stay in other tasks
 
 
+def test_a_model_is_saved_where_nothing_finite_is_proved_of_an_image(glyphs, tmp_path, monkeypatch):
+    monkeypatch.setattr(accounting, "image_epsilon", lambda *_: math.inf)
+    model = train(glyphs, replace(CLOSED, steps=1, private=replace(PROMISE, pool_tasks=8)))
+    model.save(tmp_path / "model.safetensors")
+    assert meta.load(tmp_path / "model.safetensors").card["privacy"]["image_epsilon"] is None
+
+
 def test_without_a_promise_none_is_stated(glyphs):
     assert train(glyphs).card["privacy"] is None
 

@@ -1,5 +1,6 @@
 """What a private run promises to the tasks of its pool, and how the promise is kept."""
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -167,7 +168,7 @@ class Promise:
                 f"one task of the pool, {changed}, with all images of its classes"
                 if overlap == 1
                 else f"one task of the pool, {changed}, while its images stay in up to {overlap - 1} "
-                "others; an image has a weaker bound of its own"
+                "others; see image_epsilon for an image, where null is no bound"
             ),
             "pool": len(self.pool),
             "clipping": self.policy.name,
@@ -192,7 +193,9 @@ class Promise:
             )
         if overlap > 1:
             stretches = self._account.stretches
-            card["image_epsilon"] = accounting.image_epsilon(overlap, stretches, spent.delta)
+            bound = accounting.image_epsilon(overlap, stretches, spent.delta)
+            # Files of cards hold finite numbers alone.
+            card["image_epsilon"] = bound if bound < math.inf else None
         return card
 
 
