@@ -168,7 +168,7 @@ class Promise:
                 f"one task of the pool, {changed}, with all images of its classes"
                 if overlap == 1
                 else f"one task of the pool, {changed}, while its images stay in up to {overlap - 1} "
-                "others; see image_epsilon for an image, where null is no bound"
+                "others; of an image see image_epsilon, null where nothing finite is proved"
             ),
             "pool": len(self.pool),
             "clipping": self.policy.name,
