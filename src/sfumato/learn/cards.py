@@ -5,6 +5,7 @@ and its digest. A model that needs another artefact finds it where it lies besid
 """
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -71,6 +72,11 @@ def training_card(
         "privacy_spent": None,  # of the TRAINING images: these methods protect those of users, not these
         **more,
     }
+
+
+def finite(number: float) -> float | None:
+    """A number as a card holds it, whose file has no infinity: None is one, or NaN."""
+    return number if math.isfinite(number) else None
 
 
 def published(card: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from sfumato.dp.clipping.rows import check_above_0, check_between_0_and_1, clip_
 from sfumato.episodes import Shape
 from sfumato.errors import ConfigError
 from sfumato.learn.adaptation import Frame, Inner
+from sfumato.learn.cards import finite
 from sfumato.learn.task_pool import TaskPool, poisson
 
 NOT_COVERED = (
@@ -301,12 +302,8 @@ class TaskNoise:
             "delta": delta,
             "epsilon": None,
             "conditional": {
-                "gdp": _finite(accounting.epsilon(stretches, delta, "gdp")),
-                "pld": _finite(accounting.epsilon(stretches, delta, "pld")),
+                "gdp": finite(accounting.epsilon(stretches, delta, "gdp")),
+                "pld": finite(accounting.epsilon(stretches, delta, "pld")),
             },
             "not_covered": [NOT_COVERED],
         }
-
-
-def _finite(epsilon: float) -> float | None:
-    return epsilon if math.isfinite(epsilon) else None

@@ -1,6 +1,5 @@
 """What a private run promises to the tasks of its pool, and how the promise is kept."""
 
-import math
 import os
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,6 +11,7 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.dp import accounting, clipping
 from sfumato.episodes import Shape
 from sfumato.errors import BudgetExceededError, ConfigError
+from sfumato.learn.cards import finite
 from sfumato.learn.meta.config import MetaConfig, Private
 from sfumato.learn.meta.model import class_digests
 from sfumato.learn.meta.turns import Turns
@@ -193,9 +193,7 @@ class Promise:
             )
         if overlap > 1:
             stretches = self._account.stretches
-            bound = accounting.image_epsilon(overlap, stretches, spent.delta)
-            # Files of cards hold finite numbers alone.
-            card["image_epsilon"] = bound if bound < math.inf else None
+            card["image_epsilon"] = finite(accounting.image_epsilon(overlap, stretches, spent.delta))
         return card
 
 
