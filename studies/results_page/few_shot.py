@@ -439,6 +439,7 @@ class Error(Record):
 class LakeTraining(Record):
     """Of the network."""
 
+    encoder: str = "conv4"
     pretraining_steps: int
     episodes: int
     warps: float
@@ -460,8 +461,9 @@ class Lake(Record):
 
 
 def lake() -> list[Lake]:
-    """The records, drawings as they are first."""
-    return sorted(read_all("lake/*.json", Lake), key=lambda each: each.training.warps)
+    """The records: by encoder, and drawings as they are first."""
+    found = read_all("lake/*.json", Lake)
+    return sorted(found, key=lambda each: (each.training.encoder, each.training.warps))
 
 
 def values() -> dict[str, Any]:
