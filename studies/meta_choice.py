@@ -1,6 +1,6 @@
 """Settings of private meta-training that validation classes decide: these are public, and cost no budget.
 
-    python studies/meta_choice.py                  # all of them: some 20 minutes on one core
+    python studies/meta_choice.py                  # all of them: some half an hour on one core
     python studies/meta_choice.py --only tree-rate
 
 MAML, 1-shot, seed 0, at the first budget of `studies/meta.py`; training and its noise are as there. Records are
@@ -37,15 +37,15 @@ class Choice:
     regime: str
     policy: str
     setting: str
-    values: tuple[float, ...]
+    values: tuple[float | str, ...]
 
-    def run(self, value: float) -> Run:
+    def run(self, value: float | str) -> Run:
         """With this value."""
         run = private(self.regime, "maml", 1, BUDGETS[0], self.policy, 0)
         promised = run.config.private
         assert promised is not None
         if self.setting in promised.settings:
-            changed: dict[str, Any] = {"private": replace(promised, settings={self.setting: value})}
+            changed: dict[str, Any] = {"private": replace(promised, settings={self.setting: float(value)})}
         else:
             changed = {self.setting: value}
         return replace(run, config=replace(run.config, **changed))
@@ -55,6 +55,7 @@ CHOICES = {
     "tree-rate": Choice("narrow", TREE, "meta_rate", (0.1, 0.3, 1.0)),
     "objects-norm": Choice("objects", "fixed", "clipping_norm", (0.3, 1.0)),
     "mean-over-steps": Choice("narrow", "fixed", "average", (0.0, 0.9)),
+    "norm": Choice("narrow", "fixed", "norm", ("batch", "group")),
 }
 
 
@@ -80,7 +81,7 @@ def choose(name: str) -> None:
         record |= {"version": sfumato.__version__, "seconds": round(record.get("seconds", 0) + seconds, 1)}
         record["accuracies"][str(value)] = tested.mean
         write_json(path, record)
-        print(f"{name}={value:g}: {tested}", flush=True)
+        print(f"{name}={value}: {tested}", flush=True)
 
 
 def main() -> None:

@@ -1,6 +1,5 @@
 """Classifiers for meta-learning: no running statistics, which would carry one task's images into another."""
 
-import math
 from itertools import pairwise
 
 import torch
@@ -8,23 +7,23 @@ from torch import Tensor, nn
 
 from sfumato.networks.conv4 import Conv4, check_size
 
+GROUP = 16  # channels, Wu & He 2018, Table 3
 
-def with_group_norm(network: nn.Module, *, groups: int = 8) -> nn.Module:
+
+def with_group_norm(network: nn.Module) -> nn.Module:
     """The same network, in place, with group norm (Wu & He 2018) for each batch norm of maps.
 
     Weights keep their names, shapes and values. Every image is normalised by itself, so that what one is
-    called does not depend on the others.
-
-    Args:
-        network: of convolutions.
-        groups: of channels that are normalised together; fewer where they do not divide the channels.
+    called does not depend on the others. A group has 16 channels or more, or all: where maps have become one
+    value, a group of two says only which is larger, and has no gradient.
     """
     for name, module in network.named_children():
         if isinstance(module, nn.BatchNorm2d):
             channels = module.num_features
-            setattr(network, name, nn.GroupNorm(math.gcd(groups, channels), channels))
+            groups = next(n for n in range(max(1, channels // GROUP), 0, -1) if channels % n == 0)
+            setattr(network, name, nn.GroupNorm(groups, channels))
         else:
-            with_group_norm(module, groups=groups)
+            with_group_norm(module)
     return network
 
 
