@@ -427,10 +427,10 @@ class Sets:
         return self.any.curve[0].adversaries["density"].guessing
 
     @property
-    def falls(self) -> bool:
-        """Whether DPFE of both attributes is less private than of each alone."""
-        *alone, both = [statistics.mean(self.model(name, "dpfe").privacy) for name in self.sets]
-        return all(privacy > both for privacy in alone)
+    def falls(self) -> list[bool]:
+        """Of each seed, whether DPFE of both attributes is less private than of each alone."""
+        of_sets = [self.model(name, "dpfe").privacy for name in self.sets]  # both come last
+        return [both < min(alone) for *alone, both in zip(*of_sets, strict=True)]
 
     @property
     def over_simple(self) -> list[bool]:
