@@ -10,8 +10,8 @@ and those by the other are named. The authors published 20 such tasks; these are
 evaluation alphabets, none of whose characters, and none of whose drawers, is in training. The network is trained on the
 30 background alphabets, five of which choose the epoch. Conv-4 is trained first as a classifier of all characters and
 their quarter turns, then on 60-way one-shot episodes; a ResNet-12 of a quarter of the paper's width on 20-way one-shot
-episodes alone. The input is at 28 x 28: the means of 2 x 2 pixels of images at 56 x 56. At the
-test an image is embedded at nine places, a pixel apart, and the mean counts; the error without is given beside.
+episodes alone. The input is at 28 x 28: the means of 2 x 2 pixels of images at 56 x 56. At the test an image is embedded
+at nine places, a pixel apart, and the mean counts; the error without is given beside.
 
 Writes studies/results/lake/ENCODER-WARPS.json.
 """

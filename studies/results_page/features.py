@@ -281,6 +281,13 @@ class Model:
         return float(statistics.median(getattr(device.costs[side], of) for device in self.devices))
 
 
+def paired(*models: Model) -> list[tuple[Run, ...]]:
+    """The runs of each seed that all models have."""
+    of_models = [{run.seed: run for run in model.runs} for model in models]
+    seeds = [seed for seed in of_models[0] if all(seed in runs for runs in of_models)]
+    return [tuple(runs[seed] for runs in of_models) for seed in seeds]
+
+
 @dataclass(frozen=True)
 class Superiority:
     """Whether one model's curve is above another's at every accuracy that both reach, seed by seed."""
@@ -360,9 +367,7 @@ class World:
 
     def _over(self, ours: tuple[str, str], theirs: tuple[str, str]) -> Superiority:
         mine, other = self.model(*ours), self.model(*theirs)
-        others = {run.seed: run for run in other.runs}
-        pairs = [(run.pairs, others[run.seed].pairs) for run in mine.runs if run.seed in others]
-        found = [superior(*pair) for pair in pairs]
+        found = [superior(run.pairs, beside.pairs) for run, beside in paired(mine, other)]
         return Superiority(
             mine.part.name, other.part.name, [bool(each) for each in found], [each.mean for each in found]
         )
@@ -429,17 +434,19 @@ class Sets:
     @property
     def falls(self) -> list[bool]:
         """Of each seed, whether DPFE of both attributes is less private than of each alone."""
-        of_sets = [self.model(name, "dpfe").privacy for name in self.sets]  # both come last
-        return [both < min(alone) for *alone, both in zip(*of_sets, strict=True)]
+        found = []
+        for runs in paired(*(self.model(name, "dpfe") for name in self.sets)):
+            *alone, both = [run.curve[0].worst.lrp for run in runs]
+            found.append(both < min(alone))
+        return found
 
     @property
     def over_simple(self) -> list[bool]:
         """Of each set and seed, whether DPFE's curve is above that of the plain feature."""
         held = []
         for name in self.sets:
-            ours, theirs = self.model(name, "dpfe"), self.model(name, "simple")
-            others = {run.seed: run.pairs for run in theirs.runs}
-            held += [bool(superior(run.pairs, others[run.seed])) for run in ours.runs if run.seed in others]
+            pairs = paired(self.model(name, "dpfe"), self.model(name, "simple"))
+            held += [bool(superior(ours.pairs, theirs.pairs)) for ours, theirs in pairs]
         return held
 
 

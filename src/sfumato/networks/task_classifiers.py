@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from sfumato.networks.conv4 import Conv4, check_size
 
-GROUP = 16  # channels, Wu & He 2018, Table 3
+_GROUP = 16  # channels, Wu & He 2018, Table 3
 
 
 def with_group_norm(network: nn.Module) -> nn.Module:
@@ -15,12 +15,12 @@ def with_group_norm(network: nn.Module) -> nn.Module:
 
     Weights keep their names, shapes and values. Every image is normalised by itself, so that what one is
     called does not depend on the others. A group has 16 channels or more, or all: where maps have become one
-    value, a group of two says only which is larger, and has no gradient.
+    value, a group of two would say only which is larger.
     """
     for name, module in network.named_children():
         if isinstance(module, nn.BatchNorm2d):
             channels = module.num_features
-            groups = next(n for n in range(max(1, channels // GROUP), 0, -1) if channels % n == 0)
+            groups = next(n for n in range(max(1, channels // _GROUP), 0, -1) if channels % n == 0)
             setattr(network, name, nn.GroupNorm(groups, channels))
         else:
             with_group_norm(module)
