@@ -142,6 +142,19 @@ WORLDS = {
         "identity",
         PUBLIC,
     ),
+    # Dark above the forehead or not, a proxy of hair colour (hair.py); for mask_tables.py.
+    "lfw-hair": World(
+        {"source": "table:runs/data/lfw/hair.csv", "size": 64},
+        {
+            "hair": Task(
+                MaskConfig(epochs=12, flips=True, masker_width=8),
+                "epochs: 12, patience: 4, flips: true, shifts: 2",
+                ("dark", "other"),
+            )
+        },
+        "identity",
+        PUBLIC,
+    ),
     "cmu": World(
         {"source": "table:runs/data/cmu/table.csv", "size": 32},
         {

@@ -1,9 +1,4 @@
-"""Stand-ins for CIAGAN and DeepPrivacy, whose images cannot be made here: averaged and swapped faces, beside masks.
-
-    python studies/unpack.py lfw ../shared/data runs/data/lfw
-    python studies/stand_ins.py                  # smile and gender on LFW, some two hours on one core; stopped, it goes on
-    python studies/stand_ins.py --only smile     # a part
-    python studies/stand_ins.py --small          # settings too small to learn, to try it out
+"""Stand-ins for CIAGAN and DeepPrivacy, whose images cannot be made here: averaged and swapped faces.
 
 Both tools draw another face into a photograph. These do the same by textbook means, and are named for what they are:
 
@@ -13,37 +8,31 @@ Both tools draw another face into a photograph. These do the same by textbook me
   photograph, coloured like it, and blended in within an ellipse around them. The hair, the ears and what surrounds the
   face stay, as they do for DeepPrivacy. An image in which no face is found becomes its mean.
 
-They come in through `outside:index=...`, as images of any tool would, and meet the classifiers and adversaries of
-studies/masks.py. Records are studies/results/stand-ins/lfw-TARGET-0.json.
+They come in through `outside:index=...`, as images of any tool would. studies/mask_tables.py holds masks against them.
 """
 
-import argparse
-import csv
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from masks import RECORDS as OF_MASKS
-from masks import Part, study
 from PIL import Image, ImageFilter
 from torch import Tensor
 from torch.nn import functional
 
-import sfumato
-from sfumato import data, images
+from sfumato import images
 from sfumato.attack.faces import FaceFinder
 from sfumato.data import LabelledImages
 from sfumato.errors import DataError
+from sfumato.files import whole, write_rows
 from sfumato.networks import MTCNN
 from sfumato.networks.alignment import similarity
-from sfumato.study.records import write_json
 
-RECORDS = OF_MASKS.parent / "stand-ins"
 MADE = Path("runs/stand-ins")
 DETECTOR = Path("../shared/data/weights/mtcnn.safetensors")
-SIZE, SEED = 64, 0
-KS = (2, 5, 10)
+SEED = 0
+KS = (2, 10)
 CANDIDATES = 50  # faces of others, of which the one whose landmarks fit best is swapped in
 COMPARED = 16  # the side of the grey images by which faces are near each other
 
@@ -125,9 +114,8 @@ def ellipse(landmarks: Tensor, height: int, width: int) -> Tensor:
     return torch.from_numpy(np.array(blurred)).float() / 255
 
 
-def swaps(every: LabelledImages) -> Tensor:
-    """Each photograph with the face of somebody else among the training images."""
-    people = every.label("identity").codes
+def swaps(every: LabelledImages, people: Tensor) -> Tensor:
+    """Each photograph with the face of somebody else among the training images; `people`: (N,), who is on each."""
     finder = FaceFinder(MTCNN.load(DETECTOR), every.images)
     found = finder.find(every.images)
     donors = every.splits["train"]
@@ -136,7 +124,7 @@ def swaps(every: LabelledImages) -> Tensor:
     made = every.images.clone()
     for row in range(len(every)):
         if not found.seen[row]:
-            made[row] = functional.interpolate(every.images[row, None].float().mean((2, 3), True), SIZE)[0]
+            made[row] = every.images[row].float().mean((1, 2), True).round()
             continue
         others = donors[people[donors] != people[row]]
         some = others[torch.randperm(len(others), generator=draw)[:CANDIDATES]]
@@ -148,60 +136,44 @@ def swaps(every: LabelledImages) -> Tensor:
     return made
 
 
-def written(name: str, every: LabelledImages, made: Tensor) -> str:
-    """The spec of images that were made, written where they are not there yet: one index, by digests."""
-    index = MADE / name / "index.csv"
-    index.parent.mkdir(parents=True, exist_ok=True)
+def written(name: str, every: LabelledImages, made: Tensor) -> None:
+    """Write images that were made, and their index by digests."""
+    folder = MADE / name
+    folder.mkdir(parents=True, exist_ok=True)
     rows: dict[str, str] = {}
     for row in range(len(every)):
         digest = images.digest(every.images[row]).hex()
         if digest not in rows:  # some photographs are there twice
             rows[digest] = f"{row:05d}.png"
-            images.write(index.parent / rows[digest], made[row])
-    with index.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("file", "digest"), *((path, digest) for digest, path in rows.items())])
-    return f"outside:index={index}"
+            images.write(folder / rows[digest], made[row])
+    with whole(folder / "index.csv") as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        write_rows(file, [("file", "digest"), *((path, digest) for digest, path in rows.items())])
 
 
-def stand_ins(every: LabelledImages) -> dict[str, str]:
-    """Spec -> name of each, made where it is not there yet."""
-    people = every.label("identity").codes
+def averages(every: LabelledImages, people: Tensor, k: int) -> Tensor:
+    """k_same within each split: a device that averages test people has no training people."""
+    made = every.images.clone()
+    for rows in every.splits.values():
+        made[rows] = k_same(every.images[rows], people[rows], k)
+    return made
+
+
+def stand_ins(folder: str, every: LabelledImages, people: Tensor) -> dict[str, str]:
+    """Spec -> name of each, made where it is not there yet.
+
+    Args:
+        folder: of the data set, under MADE.
+        every: all photographs.
+        people: (N,) int64, who is on each.
+    """
+    makers: dict[str, tuple[str, Callable[[], Tensor]]] = {
+        f"k-same-{k}": (f"k-same of {k}", partial(averages, every, people, k)) for k in KS
+    }
+    makers["swap"] = ("swapped face", partial(swaps, every, people))
     named = {}
-    for k in KS:
-        made = every.images.clone()
-        for rows in every.splits.values():  # a device that averages test people has no training people
-            made[rows] = k_same(every.images[rows], people[rows], k)
-        named[written(f"k-same-{k}", every, made)] = f"k-same of {k}"
-    named[written("swap", every, swaps(every))] = "swapped face"
+    for stem, (name, make) in makers.items():
+        index = MADE / folder / stem / "index.csv"
+        if not index.exists():
+            written(f"{folder}/{stem}", every, make())
+        named[f"outside:index={index}"] = name
     return named
-
-
-def main() -> None:
-    """Make the images, run the studies, and write the records."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", choices=("smile", "gender"), help="one target")
-    parser.add_argument("--small", action="store_true", help="settings too small to learn")
-    options = parser.parse_args()
-    every = data.load("table:runs/data/lfw/attributes.csv", size=SIZE)
-    named = stand_ins(every)
-    for target in ("smile", "gender") if options.only is None else (options.only,):
-        part = Part("lfw", target, SEED, options.small)
-        splits = part.load()
-        found: dict[str, Any] = {
-            "world": part.world,
-            "target": target,
-            "seed": SEED,
-            "images": {name: len(splits[name]) for name in ("train", "validation", "test")},
-            "settings": study(part, named, "-stand-ins"),
-            "version": sfumato.__version__,
-            "threads": torch.get_num_threads(),
-        }
-        record = (part.folder if options.small else RECORDS) / f"{part.world}-{part.name}.json"
-        if options.small:
-            record = record.with_stem(f"{record.stem}-stand-ins")
-        write_json(record, found)
-        print(record, flush=True)
-
-
-if __name__ == "__main__":
-    main()

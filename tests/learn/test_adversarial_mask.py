@@ -277,10 +277,15 @@ def test_without_validation_images_the_last_epoch_is_kept(monkeypatch: pytest.Mo
     assert model.card["validation_accuracy"] is None
 
 
-def test_evaluation_is_by_the_release_of_a_device(tmp_path):
-    model, test = trained(config=replace(TINY, epochs=6)), world(64, seed=1)
+@pytest.mark.parametrize(
+    ("selection", "values"), [("straight-through", "hard"), ("soft", "hard"), ("soft", "soft")]
+)
+def test_evaluation_is_by_the_release_of_a_device(selection: str, values: str, tmp_path):
+    config = replace(TINY, epochs=6, selection=selection, values=values)
+    model, test = trained(config=config), world(64, seed=1)
     model.save(tmp_path / "mask.safetensors")
-    released = parse(f"mask:artefact={tmp_path / 'mask.safetensors'}").release(test.images, seeded_noise(0))
+    spec = f"mask:artefact={tmp_path / 'mask.safetensors'},values={values}"
+    released = parse(spec).release(test.images, seeded_noise(0))
     assert torch.equal(released.images(), model.masked(test.images))
     assert released.shown.sum((1, 2, 3)).tolist() == [64] * 64
     with torch.no_grad():

@@ -267,7 +267,8 @@ def test_what_is_to_be_shown_is_not_to_be_hidden():
     [
         ({"against": -1.0}, "against=-1: at least 0, for none"),
         ({"against": math.inf}, "against=inf: at least 0"),
-        ({"values": "soft"}, "values=soft: choose hard or shape"),
+        ({"values": "none"}, "values=none: choose hard or soft or shape"),
+        ({"values": "soft"}, "values=soft: the networks were never shown soft values: set selection=soft"),
         ({"values": "shape"}, "values=shape: .* set adversarial=false and selection=straight-through"),
         ({"values": "shape", "adversarial": False, "selection": "soft"}, "values=shape: .* set adversarial"),
     ],

@@ -87,6 +87,7 @@ def test_what_was_made_comes_out_of_the_spec(
         "faces", photographs, {"identity": label_of([str(each) for each in PEOPLE.tolist()])}, {}
     )
     made = 255 - photographs
-    protection = parse(stand_ins.written("turned", every, made))
+    stand_ins.written("turned", every, made)
+    protection = parse(f"outside:index={tmp_path / 'turned' / 'index.csv'}")
     assert torch.equal(protection.release(photographs[4:9], seeded_noise(0)).images(), made[4:9])
     assert protection.guarantee((3, 64, 64)) is None

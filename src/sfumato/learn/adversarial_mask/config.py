@@ -7,7 +7,7 @@ from sfumato.errors import ConfigError
 from sfumato.precision import resolve
 
 SELECTIONS = ("straight-through", "soft")
-RELEASES = ("hard", "shape")
+RELEASES = ("hard", "soft", "shape")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +32,11 @@ class MaskConfig:
         flips: whether every other training image is mirrored left to right, by chance.
         against: the weight with which the gradient of an adversary is reversed, who tells from what is shown
             which images are of the same person; 0 for none. Not in the paper. See adversary.Adversary.
-        values: what a device will send, and the networks are trained on: "hard", the pixels that are shown;
-            or "shape", which pixels they are, for releases of `values=shape`. The hidden part of a shape says
-            the same as the shown one, so that there are no adversarial steps of the paper.
+        values: what a device will send, by which the best epoch is chosen: "hard", the pixels that are shown;
+            "soft", their products with their scores, as published, for releases of `values=soft`; or "shape",
+            which pixels they are, for releases of `values=shape`, on which the networks are trained. The
+            hidden part of a shape says the same as the shown one, so that there are no adversarial steps of
+            the paper.
         precision: see `sfumato.precision`.
     """
 
@@ -78,6 +80,10 @@ class MaskConfig:
             raise ConfigError(
                 "values=shape: the hidden part of a shape says the same as the shown one, and it has no soft "
                 "values: set adversarial=false and selection=straight-through"
+            )
+        if self.values == "soft" and self.selection != "soft":
+            raise ConfigError(
+                "values=soft: the networks were never shown soft values: set selection=soft as well"
             )
         resolve(self.precision)
 

@@ -59,16 +59,21 @@ class MaskModel(nn.Module):
     def masked(self, images: Tensor) -> Tensor:
         """(N, C, H, W) uint8 -> what a device would send of them: `keep` of the pixels, the others 0.
 
-        Of a mask that was trained for its shape, 255 for each pixel that it shows.
+        Of a mask that was trained for soft values, the products with the scores; of one that was trained for
+        its shape, 255 for each pixel that it shows.
         """
         count = pixels_shown(self.keep, (images.shape[2], images.shape[3]))
-        values, shown = reveal(images, self.scores(images), count=count)
+        values, shown = reveal(images, self.scores(images), count=count, soft=self._sends == "soft")
         return shown.expand_as(images).byte() * 255 if self.sends_shape else values
 
     @property
     def sends_shape(self) -> bool:
         """Whether it was trained for releases of `values=shape`."""
-        return bool(self.card["config"].get("values") == "shape")  # earlier versions had no such masks
+        return self._sends == "shape"
+
+    @property
+    def _sends(self) -> str:
+        return str(self.card["config"].get("values", "hard"))  # earlier versions had no others
 
     @torch.no_grad()
     def classify(self, released: Tensor) -> Tensor:
