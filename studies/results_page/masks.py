@@ -395,9 +395,9 @@ def against() -> list[Against]:
     ]
 
 
-def of_tasks(folder: str) -> list[Task]:
-    """The records of a folder, task by task; a task may have none."""
-    records = read_all(f"{folder}/*.json", Measured)
+def of_tasks() -> list[Task]:
+    """The records of studies/masks.py, task by task."""
+    records = read_all("masks/*.json", Measured)
     return [
         Task(world, target, [each for each in records if (each.world, each.target) == (world, target)])
         for world, target in TASKS
@@ -406,12 +406,11 @@ def of_tasks(folder: str) -> list[Task]:
 
 def values() -> dict[str, Any]:
     """What templates may use."""
-    tasks = of_tasks("masks")
+    tasks = of_tasks()
     learned = [task for task in tasks if not task.unlearned]
     return {
         "mask_tasks": tasks,
         "learned_masks": learned,
-        "stand_ins": [task for task in of_tasks("stand-ins") if task.records],
         "masks_against": against(),
         "mask_strengths": strengths(),
         "masks_held": {keep: Held(learned, keep) for keep in ("0.25", "0.1")},

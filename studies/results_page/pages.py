@@ -16,6 +16,7 @@ from results_page import (
     gradients,
     guarantees,
     house,
+    mask_tables,
     masks,
     measures,
     meta,
@@ -29,6 +30,7 @@ from results_page.wording import anchor, environment, with_contents
 
 CHAPTERS = (
     few_shot,
+    mask_tables,
     masks,
     features,
     gradients,

@@ -1,0 +1,105 @@
+"""Table I and II of the mask paper beside what studies/mask_tables.py measured: task and face similarity."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+
+from results_page import masks
+from results_page.masks import Task
+from results_page.reading import Record, read, read_all
+
+# What each is called here and in the paper, whose face similarity and accuracy follow: in Table I, and in Table II.
+ROWS = (
+    ("none", "original image", (1.00, 92.49), (1.00, 89.01)),
+    ("block", "block", (0.16, 81.34), (0.36, 78.89)),
+    ("centre-blur:radius=8", "Gaussian blur", (0.35, 87.78), (0.72, 85.86)),
+    (None, "CIAGAN", (0.19, 87.79), (0.31, 85.57)),
+    (None, "DeepPrivacy", (0.26, 88.01), (0.49, 84.49)),
+    ("k-same of 2", None, None, None),
+    ("k-same of 10", None, None, None),
+    ("swapped face", None, None, None),
+    ("plain soft", "non-adversarial", (0.48, 89.81), (0.47, 86.73)),
+    ("adversarial soft", "our method", (0.20, 88.64), (0.35, 85.59)),
+    ("plain hard", None, None, None),
+    ("adversarial hard", None, None, None),
+)
+STAND_INS = ("k-same of 2", "k-same of 10", "swapped face")
+PLAIN, OURS = "plain soft", "adversarial soft"
+
+
+class Setting(masks.Setting):
+    """What was measured of one release."""
+
+    emotions: float | None = Field(None, alias="emotion-network")
+
+
+class Measured(masks.Measured):
+    """The record of a table and a seed."""
+
+    settings: dict[str, Setting] = Field(default_factory=dict)  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One of the paper's tables."""
+
+    number: str
+    about: str
+    task: Task
+
+    @property
+    def rows(self) -> list[tuple[str | None, str | None, tuple[float, float] | None]]:
+        """Name here, name there, and the paper's face similarity and accuracy."""
+        return [(here, there, first if self.number == "I" else second) for here, there, first, second in ROWS]
+
+    @property
+    def attacked(self) -> bool:
+        """Whether it is known who is shown."""
+        return self.task.attacked
+
+    @property
+    def more_alike(self) -> list[float]:
+        """By how much faces are more alike with the adversarial step than without, seed by seed."""
+        return self.task.apart("similarity", PLAIN, OURS)
+
+    def ahead(self, stand_in: str) -> list[float]:
+        """By how much the paper's mask is more accurate than a stand-in, seed by seed."""
+        pairs = zip(self.task.accuracy(OURS), self.task.accuracy(stand_in), strict=True)
+        return [ours - theirs for ours, theirs in pairs]
+
+
+class ByEye(Record):
+    """How the rule of studies/hair.py looks to the eye: rows of photographs, by what the rule says of them."""
+
+    checked: int
+    wrong: dict[str, list[int]]
+    unclear: dict[str, list[int]]
+
+    @property
+    def right(self) -> int:
+        """Photographs of which the rule is right."""
+        return self.checked - sum(len(rows) for part in (self.wrong, self.unclear) for rows in part.values())
+
+    @property
+    def cannot_tell(self) -> int:
+        """Photographs of which the eye cannot tell."""
+        return sum(len(rows) for rows in self.unclear.values())
+
+
+def values() -> dict[str, Any]:
+    """What templates may use: the tables that have records."""
+    records = read_all("mask-tables/*.json", Measured)
+    known = (
+        ("I", "FER+, of three emotions", "fer", "emotion"),
+        ("II", "LFW, dark above the forehead or not, a proxy of hair colour", "lfw-hair", "hair"),
+    )
+    tables = [
+        Table(number, about, Task(world, target, [each for each in records if each.world == world]))
+        for number, about, world, target in known
+    ]
+    return {
+        "paper_tables": [table for table in tables if table.task.records],
+        "paper_stand_ins": STAND_INS,
+        "hair_by_eye": read("hair.json", ByEye),
+    }

@@ -1,0 +1,78 @@
+"""studies/hair.py: a rule that says whether it is dark above the forehead, and how often it looks right to the eye."""
+
+import json
+from pathlib import Path
+
+import hair
+import numpy as np
+import pytest
+
+LANDMARKS = np.array([[30.0, 38.0], [52.0, 38.0], [41.0, 50.0], [32.0, 60.0], [50.0, 60.0]])
+PACKED = Path("../shared/data/lfw_faces_84.npz")
+CHECKED = Path("studies/results/hair.json")
+
+
+def face(above: int, *, skin: int = 180) -> np.ndarray:
+    """Skin, and hair from the 14th row up, in grey levels."""
+    drawn = np.full((84, 84, 3), skin, np.uint8)
+    drawn[:14] = above
+    return drawn
+
+
+@pytest.mark.parametrize(
+    ("above", "expected"), [(20, hair.DARK), (70, hair.DARK), (160, hair.OTHER), (230, hair.OTHER)]
+)
+def test_hair_is_dark_beside_the_skin_or_not(above: int, expected: str):
+    assert hair.verdict(face(above), LANDMARKS) == expected
+
+
+def test_who_is_bald_has_no_dark_hair():
+    assert hair.verdict(face(180), LANDMARKS) == hair.OTHER
+
+
+def test_hair_is_measured_by_the_skin_and_not_by_the_light():
+    assert hair.verdict(face(60, skin=200), LANDMARKS) == hair.DARK
+    assert hair.verdict(face(90, skin=100), LANDMARKS) == hair.OTHER
+
+
+@pytest.mark.parametrize("above", [90, 100])
+def test_what_is_neither_is_not_named(above: int):
+    assert hair.verdict(face(above), LANDMARKS) == hair.UNKNOWN
+
+
+def test_half_dark_is_not_named():
+    drawn = face(20)
+    drawn[:14, 42:] = 200
+    assert hair.verdict(drawn, LANDMARKS) == hair.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "landmarks",
+    [
+        LANDMARKS - [0, 25],  # the hair is above the picture
+        LANDMARKS * [0.4, 1] + [25, 0],  # turned away
+    ],
+    ids=["outside", "turned"],
+)
+def test_a_face_that_does_not_show_its_hair_is_not_named(landmarks: np.ndarray):
+    assert hair.verdict(face(20), landmarks) == hair.UNKNOWN
+
+
+def test_a_face_in_the_dark_is_not_named():
+    assert hair.verdict(face(10, skin=80), LANDMARKS) == hair.UNKNOWN
+
+
+def test_the_hair_of_a_tilted_head_is_found():
+    turned = np.rot90(face(20)).copy()  # by a quarter turn
+    x, y = LANDMARKS.T
+    assert hair.verdict(turned, np.stack([y, 83 - x], 1)) == hair.DARK
+
+
+@pytest.mark.skipif(not PACKED.exists(), reason="the packed photographs of LFW are not here")
+def test_those_that_look_wrong_to_the_eye_are_of_the_verdict_that_they_are_listed_under():
+    table, checked = dict(np.load(PACKED)), json.loads(CHECKED.read_text())
+    for which in (hair.DARK, hair.OTHER):
+        rows = checked["wrong"][which] + checked["unclear"][which]
+        assert len(set(rows)) == len(rows) < hair.CHECKED
+        for row in rows:
+            assert hair.verdict(hair.photograph(table, row), table["landmarks"][row]) == which
