@@ -1,4 +1,4 @@
-"""studies/hair.py: a rule that says whether it is dark above the forehead, and how often it looks right to the eye."""
+"""studies/hair.py: whether it is dark above the forehead, and how often that looks right to the eye."""
 
 import json
 from pathlib import Path
