@@ -26,11 +26,10 @@ from typing import Any
 
 import torch
 from masks import RECORDS as OF_MASKS
-from masks import SEEDS, SHOWN, WORLDS, Part, study, train
+from masks import SEEDS, SHOWN, WORLDS, Part, about, study, train, training
 from stand_ins import DETECTOR, stand_ins
 from torch import Tensor
 
-import sfumato
 from sfumato import data
 from sfumato.assess.similarity import embedding_similarity
 from sfumato.attack.faces import FaceFinder
@@ -121,18 +120,10 @@ def measure(part: Part) -> dict[str, Any]:
     for name, each in beside(part, splits["test"], named).items():
         settings[name] |= each
     for name, card in cards.items():
-        settings[f"{name} soft"]["training"] = {
-            key: card.get(key) for key in ("epochs", "validation_accuracy", "seconds")
-        }
-    return {
-        "world": part.world,
-        "target": part.target,
-        "seed": part.seed,
-        "images": {name: len(splits[name]) for name in ("train", "validation", "test")},
+        settings[f"{name} soft"]["training"] = training(card)
+    return about(part, splits) | {
         "mask": {name: asdict(config) for name, config, _ in made},
         "settings": settings,
-        "version": sfumato.__version__,
-        "threads": torch.get_num_threads(),
     }
 
 

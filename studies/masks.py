@@ -367,17 +367,9 @@ def measure(part: Part) -> dict[str, Any]:
     splits = part.load()
     cards = {name: train(part, splits, config, path) for name, config, path in part.masks()}
     settings = study(part, with_masks(part))
-    about = {
-        "world": part.world,
-        "target": part.target,
-        "seed": part.seed,
-        "images": {name: len(splits[name]) for name in ("train", "validation", "test")},
-        "version": sfumato.__version__,
-        "threads": torch.get_num_threads(),
-    }
     clean = settings["none"]["classifier-clean"]
     if clean["low"] <= clean["chance"] and not part.small:
-        return about | {"unlearned": clean}
+        return about(part, splits) | {"unlearned": clean}
     shown_of = splits["test"].images[:SHOWN]
     parts = None
     if part.world == "faces":
@@ -401,11 +393,27 @@ def measure(part: Part) -> dict[str, Any]:
         }
         if parts is not None:
             found["world"] = held_against(parts, release.shown)
-        known = {key: cards[name].get(key) for key in ("epochs", "validation_accuracy", "seconds")}
-        settings[name] |= {"training": known, **found}
+        settings[name] |= {"training": training(cards[name]), **found}
     if not part.small and part.seed == SEEDS[0]:
         images.write(PICTURES / f"masks-{part.world}-{part.target}.png", torch.cat(strips, dim=1))
-    return about | {"mask": asdict(part.task.mask), "settings": settings}
+    return about(part, splits) | {"mask": asdict(part.task.mask), "settings": settings}
+
+
+def about(part: Part, splits: dict[str, LabelledImages]) -> dict[str, Any]:
+    """What every record of a part says of its making."""
+    return {
+        "world": part.world,
+        "target": part.target,
+        "seed": part.seed,
+        "images": {name: len(splits[name]) for name in ("train", "validation", "test")},
+        "version": sfumato.__version__,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def training(card: dict[str, Any]) -> dict[str, Any]:
+    """How a mask was trained, of its card."""
+    return {key: card.get(key) for key in ("epochs", "validation_accuracy", "seconds")}
 
 
 def measured(part: Part) -> dict[str, Any] | None:

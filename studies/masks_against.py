@@ -20,11 +20,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from masks import RECORDS as OF_MASKS
-from masks import SEEDS, WORLDS, Part, study, train
+from masks import SEEDS, WORLDS, Part, about, study, train, training
 
-import sfumato
 from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.study.records import write_json
 
@@ -56,19 +54,11 @@ def measure(part: Part, *, shape: bool) -> dict[str, Any]:
     named = {f"mask:artefact={path}{values}": name for name, _, path in made}
     settings = study(part, named, "-shape" if shape else "-against", learners=LEARNERS, attacks=ATTACKS)
     for name, card in cards.items():
-        settings[name]["training"] = {
-            key: card.get(key) for key in ("epochs", "validation_accuracy", "seconds")
-        }
-    return {
-        "world": part.world,
-        "target": part.target,
-        "seed": part.seed,
+        settings[name]["training"] = training(card)
+    return about(part, splits) | {
         "released": "shape" if shape else "pixels",
-        "images": {name: len(each) for name, each in splits.items()},
         "mask": {name: asdict(config) for name, config, _ in made},
         "settings": settings,
-        "version": sfumato.__version__,
-        "threads": torch.get_num_threads(),
     }
 
 
