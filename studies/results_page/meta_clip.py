@@ -156,6 +156,13 @@ class Published:
         return [group for group in self.groups if group.gains]
 
     @property
+    def stuck(self) -> float:
+        """The accuracy of the best run of Meta-SGD from the paper's start; guessing has 0.2."""
+        return max(
+            run.accuracy for run in self.runs if (run.algorithm, run.policy) == ("meta-sgd", "meta-clip")
+        )
+
+    @property
     def seconds(self) -> float:
         """Of all trainings."""
         return sum(run.seconds for run in self.runs)
