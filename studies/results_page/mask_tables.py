@@ -9,18 +9,17 @@ from results_page import masks
 from results_page.masks import Task
 from results_page.reading import Record, read, read_all
 
-# What each is called here and in the paper, whose face similarity and accuracy follow: in Table I, and in Table II.
+# What each is called here and in the paper, whose face similarity and accuracy follow, in %: of Table I, and of Table II.
 ROWS = (
-    ("none", "original image", (1.00, 92.49), (1.00, 89.01)),
-    ("block", "block", (0.16, 81.34), (0.36, 78.89)),
-    ("centre-blur:radius=8", "Gaussian blur", (0.35, 87.78), (0.72, 85.86)),
-    (None, "CIAGAN", (0.19, 87.79), (0.31, 85.57)),
-    (None, "DeepPrivacy", (0.26, 88.01), (0.49, 84.49)),
+    ("none", "original image", ("100", "92.49"), ("100", "89.01")),
+    ("block", "block", ("16", "81.34"), ("36", "78.89")),
+    ("centre-blur:radius=8", "Gaussian blur", ("35", "87.78"), ("72", "85.86")),
+    (None, "CIAGAN, DeepPrivacy", ("19, 26", "87.79, 88.01"), ("31, 49", "85.57, 84.49")),
     ("k-same of 2", None, None, None),
     ("k-same of 10", None, None, None),
     ("swapped face", None, None, None),
-    ("plain soft", "non-adversarial", (0.48, 89.81), (0.47, 86.73)),
-    ("adversarial soft", "our method", (0.20, 88.64), (0.35, 85.59)),
+    ("plain soft", "non-adversarial", ("48", "89.81"), ("47", "86.73")),
+    ("adversarial soft", "our method", ("20", "88.64"), ("35", "85.59")),
     ("plain hard", None, None, None),
     ("adversarial hard", None, None, None),
 )
@@ -49,7 +48,7 @@ class Table:
     task: Task
 
     @property
-    def rows(self) -> list[tuple[str | None, str | None, tuple[float, float] | None]]:
+    def rows(self) -> list[tuple[str | None, str | None, tuple[str, str] | None]]:
         """Name here, name there, and the paper's face similarity and accuracy."""
         return [(here, there, first if self.number == "I" else second) for here, there, first, second in ROWS]
 
