@@ -13,12 +13,11 @@ look like to the eye is in studies/results/hair.json, by hand: which of those th
 
 import argparse
 import csv
-import io
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
-from unpack import write_csv
+from unpack import picture, write_csv
 
 DARK, OTHER, UNKNOWN = "dark", "other", "unknown"
 LUMINANCE = np.array([0.299, 0.587, 0.114])
@@ -67,12 +66,6 @@ def verdict(photograph: np.ndarray, landmarks: np.ndarray) -> str:
     return OTHER if np.median(above) > 0.65 and above.min() > 0.55 else UNKNOWN
 
 
-def photograph(table: dict[str, np.ndarray], row: int) -> np.ndarray:
-    """(84, 84, 3) uint8."""
-    blob = table["blob"][table["offset"][row] : table["offset"][row + 1]].tobytes()
-    return np.array(Image.open(io.BytesIO(blob)).convert("RGB"))
-
-
 def drawn(verdicts: list[str], which: str) -> list[int]:
     """The rows that are checked by eye, of those of a verdict."""
     rows = np.flatnonzero(np.array(verdicts) == which)
@@ -85,7 +78,7 @@ def sheet(table: dict[str, np.ndarray], rows: list[int]) -> Image.Image:
     pen = ImageDraw.Draw(found)
     for number, row in enumerate(rows):
         x, y = number % ACROSS * SIDE, number // ACROSS * (SIDE + 12)
-        found.paste(Image.fromarray(photograph(table, row)).resize((SIDE - 2, SIDE - 2)), (x, y))
+        found.paste(picture(table, row).resize((SIDE - 2, SIDE - 2)), (x, y))
         pen.text((x + 2, y + SIDE - 2), str(row), fill="black")
     return found
 
@@ -99,7 +92,7 @@ def main() -> None:
     given = parser.parse_args()
     table = dict(np.load(given.packed / "lfw_faces_84.npz"))
     verdicts = [
-        verdict(photograph(table, row), table["landmarks"][row]) for row in range(len(table["person"]))
+        verdict(np.array(picture(table, row)), table["landmarks"][row]) for row in range(len(table["person"]))
     ]
     with (given.root / "attributes.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

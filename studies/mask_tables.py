@@ -4,7 +4,7 @@
     python studies/mask_tables.py emotion             # Table I on FER+: some 40 minutes on one core; stopped, it goes on
     python studies/unpack.py lfw ../shared/data runs/data/lfw
     python studies/hair.py ../shared/data runs/data/lfw
-    python studies/mask_tables.py hair                # Table II on a proxy: an hour
+    python studies/mask_tables.py hair                # Table II on a proxy: an hour and a half
     python studies/mask_tables.py hair --seed 0       # a part
     python studies/mask_tables.py hair --small        # settings too small to learn, to try it out
 
@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 from masks import RECORDS as OF_MASKS
-from masks import SEEDS, SHOWN, WORLDS, Part, about, study, train, training
+from masks import SEEDS, SHOWN, WORLDS, Part, about, seeds_of, study, train, training
 from stand_ins import DETECTOR, stand_ins
 from torch import Tensor
 
@@ -48,14 +48,12 @@ BASELINES = ["block", "centre-blur:radius=8"]
 LEARNERS = ["classifier-clean", "classifier-protected"]
 ATTACKS = ["reidentify-static", "reidentify-adaptive", "reidentify-restored-adaptive"]
 WEIGHTS = DETECTOR.parent
-EMOTION_OF = {"happy": "happiness", "surprise": "surprise", "neutral": "neutral"}
+NETWORK_SAYS = {"happiness": "happy", "surprise": "surprise", "neutral": "neutral"}  # of the classes of FER+
 
 
 def masks(part: Part) -> Iterator[tuple[str, MaskConfig, Path]]:
     """Name, settings and artefact of the mask without and with the adversarial step."""
-    base = replace(part.task.mask, keep=KEEP, selection="soft", values="soft")
-    if part.small:
-        base = replace(base, epochs=1, batch=16, masker_width=4, levels=2)
+    base = replace(part.mask, keep=KEEP, selection="soft", values="soft")
     for name, adversarial in (("plain", False), ("adversarial", True)):
         path = part.folder / "models" / part.name / f"soft-{name}-{KEEP:g}.safetensors"
         yield name, replace(base, adversarial=adversarial), path
@@ -71,12 +69,10 @@ def everybody(part: Part) -> tuple[LabelledImages, Tensor]:
 
 def emotions(network: MiniXception, released: Tensor, wanted: LabelledImages) -> float:
     """The share of releases whose emotion the public network names, of the three that the paper has."""
-    names = wanted.label("emotion").names
-    columns = [
-        EMOTIONS.index(next(ours for ours, its in EMOTION_OF.items() if its == name)) for name in names
-    ]
+    label = wanted.label("emotion")
+    columns = [EMOTIONS.index(NETWORK_SAYS[name]) for name in label.names]
     guesses = network.classify(released)[:, columns].argmax(1)
-    return (guesses == wanted.label("emotion").codes).double().mean().item()
+    return (guesses == label.codes).double().mean().item()
 
 
 def beside(part: Part, test: LabelledImages, named: dict[str, str]) -> dict[str, dict[str, float]]:
@@ -88,19 +84,20 @@ def beside(part: Part, test: LabelledImages, named: dict[str, str]) -> dict[str,
     def embedded(images: Tensor) -> Tensor:
         return network.embed(align(images[faces.seen], faces.landmarks[faces.seen]))
 
+    judge = MiniXception.load(WEIGHTS / "emotion_mini_xception_fer2013.safetensors")
     clean = embedded(some.images)
     strangers = embedding_similarity(clean, clean.roll(len(clean) // 2, 0)).mean().item()
     found: dict[str, dict[str, float]] = {}
     for spec, name in {"none": "none", **named}.items():
-        released = parse(spec).release(some.images, seeded_noise(part.seed)).images()
+        protection = parse(spec)
+        released = protection.release(some.images, seeded_noise(part.seed)).images()
         found[name] = {
             "face-similarity": embedding_similarity(clean, embedded(released)).mean().item(),
             "face-similarity_of_two": strangers,
             "faces": len(clean),
         }
         if part.target == "emotion":
-            judge = MiniXception.load(WEIGHTS / "emotion_mini_xception_fer2013.safetensors")
-            whole = parse(spec).release(test.images, seeded_noise(part.seed)).images()
+            whole = protection.release(test.images, seeded_noise(part.seed)).images()
             found[name]["emotion-network"] = emotions(judge, whole, test)
     return found
 
@@ -134,8 +131,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, choices=SEEDS, help="this seed alone")
     parser.add_argument("--small", action="store_true", help="settings too small to learn")
     given = parser.parse_args()
-    seeds = SEEDS[:1] if given.small else SEEDS
-    for seed in seeds if given.seed is None else [given.seed]:
+    for seed in seeds_of(given):
         part = Part(WORLD_OF[given.target], given.target, seed, given.small)
         record = (part.folder if given.small else RECORDS) / f"{part.world}-{part.name}.json"
         if not record.exists():

@@ -16,7 +16,7 @@ studies/results/masks/WORLD-TARGET-SEED.json, pictures docs/images/masks-WORLD-T
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -188,6 +188,13 @@ class Part:
         return WORLDS[self.world].targets[self.target]
 
     @property
+    def mask(self) -> MaskConfig:
+        """How its masks are trained: too little to learn, where it is small."""
+        if self.small:
+            return replace(self.task.mask, epochs=1, batch=16, masker_width=4, levels=2)
+        return self.task.mask
+
+    @property
     def name(self) -> str:
         """Of its folder."""
         return f"{self.target}-{self.seed}"
@@ -204,15 +211,12 @@ class Part:
 
     def masks(self) -> Iterator[tuple[str, MaskConfig, Path]]:
         """Name, settings and artefact of each mask."""
-        base = self.task.mask
-        if self.small:
-            base = replace(base, epochs=1, batch=16, masker_width=4, levels=2)
         for keep in (*KEEPS, *(OF_FIRST if self.seed == SEEDS[0] else ())):
             for kind, changes in MASKS.items():
                 if kind == "published" and keep != KEEPS[0]:
                     continue
                 path = self.folder / "models" / self.name / f"{kind}-{keep:g}.safetensors"
-                yield f"{kind} {keep:g}", replace(base, keep=keep, **changes), path
+                yield f"{kind} {keep:g}", replace(self.mask, keep=keep, **changes), path
 
     def load(self) -> dict[str, LabelledImages]:
         """The splits, of images whose class is known; and "people", all training images."""
@@ -430,6 +434,13 @@ def unlearned(part: Part) -> bool:
     return first is not None and "unlearned" in first
 
 
+def seeds_of(given: argparse.Namespace) -> Sequence[int]:
+    """The seed that is asked for, or all; of small settings the first."""
+    if given.seed is not None:
+        return (given.seed,)
+    return SEEDS[:1] if given.small else SEEDS
+
+
 def main() -> None:
     """Measure what has no record yet."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -438,8 +449,7 @@ def main() -> None:
     parser.add_argument("--only", help="this target alone")
     parser.add_argument("--seed", type=int, choices=SEEDS, help="this seed alone")
     given = parser.parse_args()
-    seeds = SEEDS[:1] if given.small else SEEDS
-    for seed in seeds if given.seed is None else [given.seed]:
+    for seed in seeds_of(given):
         for target in WORLDS[given.world].targets:
             part = Part(given.world, target, seed, given.small)
             if given.only in (None, target) and measured(part) is None and not unlearned(part):

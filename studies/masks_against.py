@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from masks import RECORDS as OF_MASKS
-from masks import SEEDS, WORLDS, Part, about, study, train, training
+from masks import SEEDS, WORLDS, Part, about, seeds_of, study, train, training
 
 from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.study.records import write_json
@@ -34,11 +34,9 @@ ATTACKS = ["reidentify-adaptive", "reidentify-restored-adaptive", "reidentify-va
 
 def masks(part: Part, *, shape: bool) -> Iterator[tuple[str, MaskConfig, Path]]:
     """Name, settings and artefact of the mask without and with the adversary."""
-    base = replace(part.task.mask, keep=KEEP)
+    base = replace(part.mask, keep=KEEP)
     if shape:
         base = replace(base, values="shape", adversarial=False)
-    if part.small:
-        base = replace(base, epochs=1, batch=16, masker_width=4, levels=2)
     for name, weight in (("without", 0.0), ("against", WEIGHT)):
         stem = f"{'shape-' if shape else ''}{name}-{KEEP:g}"
         path = part.folder / "models" / part.name / f"{stem}.safetensors"
@@ -70,8 +68,7 @@ def main() -> None:
     parser.add_argument("--shape", action="store_true", help="masks that are trained for their shape")
     parser.add_argument("--small", action="store_true", help="settings too small to learn")
     given = parser.parse_args()
-    seeds = SEEDS[:1] if given.small else SEEDS
-    for seed in seeds if given.seed is None else [given.seed]:
+    for seed in seeds_of(given):
         part = Part(WORLD, given.target, seed, given.small)
         stem = f"{WORLD}-{given.target}{'-shape' if given.shape else ''}-{seed}"
         record = (part.folder if given.small else RECORDS) / f"{stem}.json"

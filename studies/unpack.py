@@ -142,6 +142,12 @@ def cifar10(packed: Path, root: Path) -> int:
     return write_table(table, rows, root)
 
 
+def picture(table: dict[str, np.ndarray], row: int) -> Image.Image:
+    """One of the packed pictures, in colour."""
+    start, end = table["offset"][row], table["offset"][row + 1]
+    return Image.open(io.BytesIO(table["blob"][start:end].tobytes())).convert("RGB")
+
+
 def write_table(
     table: dict[str, np.ndarray], rows: list[dict[str, str]], root: Path, of: list[int] | None = None
 ) -> int:
@@ -149,8 +155,7 @@ def write_table(
     for i, row in zip(of or range(len(rows)), rows, strict=True):
         path = root / row["file"]
         path.parent.mkdir(parents=True, exist_ok=True)
-        start, end = table["offset"][i], table["offset"][i + 1]
-        Image.open(io.BytesIO(table["blob"][start:end].tobytes())).convert("RGB").save(path)
+        picture(table, i).save(path)
     write_csv(rows, root / "table.csv")
     return len(rows)
 

@@ -24,7 +24,6 @@ ROWS = (
     ("adversarial hard", None, None, None),
 )
 STAND_INS = ("k-same of 2", "k-same of 10", "swapped face")
-PLAIN, OURS = "plain soft", "adversarial soft"
 
 
 class Setting(masks.Setting):
@@ -52,20 +51,12 @@ class Table:
         """Name here, name there, and the paper's face similarity and accuracy."""
         return [(here, there, first if self.number == "I" else second) for here, there, first, second in ROWS]
 
-    @property
-    def attacked(self) -> bool:
-        """Whether it is known who is shown."""
-        return self.task.attacked
+    def above(self, of: str, other: str = "plain soft") -> list[float]:
+        """By how much a figure of the paper's mask is above another release's, seed by seed; see Task.apart.
 
-    @property
-    def more_alike(self) -> list[float]:
-        """By how much faces are more alike with the adversarial step than without, seed by seed."""
-        return self.task.apart("similarity", PLAIN, OURS)
-
-    def ahead(self, stand_in: str) -> list[float]:
-        """By how much the paper's mask is more accurate than a stand-in, seed by seed."""
-        pairs = zip(self.task.accuracy(OURS), self.task.accuracy(stand_in), strict=True)
-        return [ours - theirs for ours, theirs in pairs]
+        Without `other`: above that of the same mask without the adversarial step.
+        """
+        return self.task.apart(of, other, "adversarial soft")
 
 
 class ByEye(Record):

@@ -219,7 +219,7 @@ class Task:
         return statistics.mean(self.accuracy(name)) - max(rivals) if rivals else None
 
     def apart(self, of: str, name: str, other: str) -> list[float]:
-        """By how much one setting's `similarity`, or `strongest` adversary, is below another's."""
+        """By how much one setting's `accuracy`, `similarity`, or `strongest` adversary, is below another's."""
         figure = getattr(self, of)
         return [theirs - own for own, theirs in zip(figure(name), figure(other), strict=True)]
 

@@ -141,6 +141,11 @@ class Published:
         return [gain for group in self.groups for gain in group.gains]
 
     @property
+    def gains_from_best(self) -> list[Gain]:
+        """The same, from the best start."""
+        return [gain for group in self.groups for gain in group.from_best]
+
+    @property
     def from_best(self) -> list[Group]:
         """The groups in which it has three seeds from the best start, too."""
         return [group for group in self.groups if group.from_best]

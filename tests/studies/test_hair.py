@@ -75,4 +75,4 @@ def test_those_that_look_wrong_to_the_eye_are_of_the_verdict_that_they_are_liste
         rows = checked["wrong"][which] + checked["unclear"][which]
         assert len(set(rows)) == len(rows) < hair.CHECKED
         for row in rows:
-            assert hair.verdict(hair.photograph(table, row), table["landmarks"][row]) == which
+            assert hair.verdict(np.array(hair.picture(table, row)), table["landmarks"][row]) == which

@@ -63,16 +63,12 @@ class MaskModel(nn.Module):
         its shape, 255 for each pixel that it shows.
         """
         count = pixels_shown(self.keep, (images.shape[2], images.shape[3]))
-        values, shown = reveal(images, self.scores(images), count=count, soft=self._sends == "soft")
-        return shown.expand_as(images).byte() * 255 if self.sends_shape else values
+        values, shown = reveal(images, self.scores(images), count=count, soft=self.sends == "soft")
+        return shown.expand_as(images).byte() * 255 if self.sends == "shape" else values
 
     @property
-    def sends_shape(self) -> bool:
-        """Whether it was trained for releases of `values=shape`."""
-        return self._sends == "shape"
-
-    @property
-    def _sends(self) -> str:
+    def sends(self) -> str:
+        """The `values` of the releases that it was trained for: see MaskConfig."""
         return str(self.card["config"].get("values", "hard"))  # earlier versions had no others
 
     @torch.no_grad()
