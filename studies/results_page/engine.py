@@ -1,10 +1,10 @@
 """Studies of the engine, `sfumato study run`: all that the pages know of its study.json and its records."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from results_page.reading import RESULTS, Record, checked
 from sfumato.dp.guarantee import SYMBOLS, Definition, rounded_up
@@ -133,6 +133,12 @@ class Study:
         """The files of the records that are kept."""
         digests = [record.digest for record in self.records if record.kind not in DRAWN]
         return [self.folder / "records" / f"{digest}.json" for digest in digests]
+
+    def of_seed(self, seed: int) -> Self:
+        """The same study as if it had one seed."""
+        cells = [cell for cell in self.file["cells"] if cell["cell"]["seed"] == seed]
+        found = [record for record in self.records if record.cell.seed == seed]
+        return replace(self, file={**self.file, "seeds": [seed], "cells": cells}, records=found)
 
     @cached_property
     def several(self) -> dict[str, estimates.Several]:

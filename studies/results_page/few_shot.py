@@ -114,17 +114,61 @@ class Sizes:
         return sum(known), len(known)
 
 
-SIZES = {"Omniglot": "omniglot-dp-pix", "LFW": "lfw-dp-pix", "Caltech-101": "caltech101-dp-pix"}
+# Data -> study, by what the networks see: one value a cell, which is all that is released, or every pixel, as in the paper.
+SIZES = {
+    "cells": {"Omniglot": "omniglot-dp-pix", "LFW": "lfw-dp-pix", "Caltech-101": "caltech101-dp-pix"},
+    "pixels": {
+        "Omniglot": "omniglot-full",
+        "LFW": "lfw-dp-pix-pixels",
+        "Caltech-101": "caltech101-dp-pix-pixels",
+    },
+}
 
 
-def sizes(kind: str) -> dict[str, Sizes]:
+def sizes(kind: str, seen: str = "cells") -> dict[str, Sizes]:
     """Of each data set whose study is done."""
-    done = {data: study(name) for data, name in SIZES.items()}
+    done = {data: study(name) for data, name in SIZES[seen].items()}
     return {
         data: found
         for data, studied in done.items()
         if studied is not None and (found := Sizes(studied, kind)).rows
     }
+
+
+@dataclass(frozen=True)
+class EveryPixel:
+    """Cells of one size seen as every pixel, as in the paper, against one value a cell; of the seeds that both have."""
+
+    cell: int
+    pairs: list[tuple[Accuracy, Accuracy]]
+
+    @property
+    def gain(self) -> float:
+        """Of accuracy, over the mean of seeds."""
+        return statistics.mean(pixels.accuracy - cells.accuracy for pixels, cells in self.pairs)
+
+    @property
+    def apart(self) -> bool:
+        """Whether the intervals over episodes meet in no seed."""
+        return all(max(apart(*pair), apart(*reversed(pair))) > 0 for pair in self.pairs)
+
+    @property
+    def operations(self) -> float:
+        """Of one image, as a multiple of those at one value a cell."""
+        pixels, cells = self.pairs[0]
+        return (pixels.operations or 0) / (cells.operations or 1)
+
+
+def every_pixel(kind: str, data: str) -> list[EveryPixel]:
+    """Of each size that both studies have; empty where one of them is not done."""
+    pixels, cells = sizes(kind, "pixels").get(data), sizes(kind, "cells").get(data)
+    if pixels is None or cells is None:
+        return []
+    return [
+        EveryPixel(cell, list(zip(found, cells.rows[cell], strict=False)))
+        for cell, found in pixels.rows.items()
+        if cell in cells.rows
+    ]
 
 
 LEARNERS = ("clean", "protected", "denoised")
@@ -473,6 +517,7 @@ def values() -> dict[str, Any]:
         "three_models": three_models,
         "resolutions": resolutions,
         "sizes": sizes,
+        "every_pixel": every_pixel,
         "full": full(),
         "lowest_ssim": lowest_ssim,
         "adversaries": adversaries,

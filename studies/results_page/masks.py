@@ -294,7 +294,6 @@ class Family:
 class Strengths:
     """Masks beside several strengths of each classical obfuscation, in one study of the engine."""
 
-    studied: Study
     masks: dict[str, tuple[float, float]]  # spec -> (named, accuracy)
     families: list[Family]
 
@@ -319,12 +318,13 @@ class Strengths:
         found = {family.kind: family.accuracy_at(named) for family in self.families}
         return {kind: None if other is None else accuracy - other for kind, other in found.items()}
 
+    def ahead(self, mask: str) -> bool:
+        """Whether no obfuscation is as accurate where it lets as few be named."""
+        return all(lead is None or lead > 0 for lead in self.leads(mask).values())
 
-def strengths(name: str = "lfw-smile-strengths") -> Strengths | None:
+
+def strengths_of(studied: Study) -> Strengths | None:
     """Of the settings that are wholly measured; None where no mask, or no obfuscation, is."""
-    studied = begun(name)
-    if studied is None:
-        return None
     points = {
         row.protection: (row.risk.top1.value, row.accuracy.value)
         for row in studied.settings
@@ -335,7 +335,40 @@ def strengths(name: str = "lfw-smile-strengths") -> Strengths | None:
         kinds.setdefault(spec.partition(":")[0], []).append(spec)
     masks = {spec: points[spec] for spec in kinds.pop("mask", [])}
     families = [Family(kind, specs, [points[spec] for spec in specs]) for kind, specs in kinds.items()]
-    return Strengths(studied, masks, families) if masks and families else None
+    return Strengths(masks, families) if masks and families else None
+
+
+@dataclass(frozen=True)
+class SeveralStrengths:
+    """The same over seeds: each alone, and all of them together."""
+
+    studied: Study
+    together: Strengths
+    alone: list[Strengths]
+
+    @property
+    def seeds(self) -> int:
+        """How many there are."""
+        return len(self.alone)
+
+    @property
+    def quieter(self) -> int:
+        """In how many seeds every mask lets fewer be named than any obfuscation does, at any strength."""
+        return sum(each.quieter for each in self.alone)
+
+    def ahead(self, mask: str) -> int:
+        """In how many seeds no obfuscation is as accurate where it lets as few be named."""
+        return sum(each.ahead(mask) for each in self.alone)
+
+
+def strengths(name: str = "lfw-smile-strengths") -> SeveralStrengths | None:
+    """Of a study; None where nothing can be compared yet."""
+    studied = begun(name)
+    together = None if studied is None else strengths_of(studied)
+    if studied is None or together is None:
+        return None
+    alone = [strengths_of(studied.of_seed(seed)) for seed in studied.file["seeds"]]
+    return SeveralStrengths(studied, together, [each for each in alone if each is not None])
 
 
 class Trained(Measured):

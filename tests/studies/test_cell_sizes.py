@@ -8,7 +8,9 @@ from results_page import engine, few_shot
 from sfumato.study.records import parse
 
 
-def studied(accuracies: dict[int, list[float]], curve: tuple[float, ...] = ()) -> engine.Study:
+def studied(
+    accuracies: dict[int, list[float]], curve: tuple[float, ...] = (), operations: int = 1
+) -> engine.Study:
     """A study of DP-Pix: size of the cells -> accuracy, seed by seed."""
     records = [
         parse(
@@ -17,7 +19,13 @@ def studied(accuracies: dict[int, list[float]], curve: tuple[float, ...] = ()) -
                 "digest": f"{cell}-{seed}",
                 "cell": {"protection": f"dp-pix:cell={cell},epsilon=3", "seed": seed, "learner": "protected"},
                 "seconds": 1.0,
-                "result": {"accuracy": accuracy, "half_width": 0.01, "episodes": 100, "curve": curve},
+                "result": {
+                    "accuracy": accuracy,
+                    "half_width": 0.01,
+                    "episodes": 100,
+                    "curve": curve,
+                    "operations": operations,
+                },
             }
         )
         for cell, found in accuracies.items()
@@ -66,5 +74,21 @@ def test_training_is_said_to_rise_by_more_than_half_a_point_over_its_last_quarte
 
 
 def test_studies_that_are_not_there_have_no_sizes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(few_shot, "SIZES", {"Omniglot": "no-such-study"})
+    monkeypatch.setattr(
+        few_shot, "SIZES", {key: {"Omniglot": "no-such-study"} for key in ("cells", "pixels")}
+    )
     assert few_shot.sizes("dp-pix") == {}
+    assert few_shot.every_pixel("dp-pix", "Omniglot") == []
+
+
+def test_every_pixel_is_held_against_one_value_a_cell_in_the_same_seeds(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    done = {
+        "omniglot-full": studied({2: [0.9], 4: [0.80], 6: [0.7]}, operations=12),
+        "omniglot-dp-pix": studied({2: [0.8, 0.2, 0.2], 4: [0.79, 0.2, 0.2]}, operations=3),
+    }
+    monkeypatch.setattr(few_shot, "study", done.get)
+    found = few_shot.every_pixel("dp-pix", "Omniglot")
+    assert [(each.cell, each.apart, each.operations) for each in found] == [(2, True, 4.0), (4, False, 4.0)]
+    assert [each.gain for each in found] == pytest.approx([0.1, 0.01])

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from results_page import engine, masks
 
+from sfumato.study.records import parse
+
 BLUR = masks.Family("blur", ["blur:radius=4", "blur:radius=1"], [(0.1, 0.6), (0.5, 0.9)])
 
 
@@ -25,18 +27,41 @@ def test_a_weaker_setting_that_is_less_accurate_takes_nothing_away():
 
 def test_a_mask_leads_by_its_accuracy_beyond_that_at_its_own_naming():
     noise = masks.Family("noise", ["n"], [(0.4, 0.99)])
-    study = engine.Study(Path("study"), {}, [])
-    found = masks.Strengths(study, {"mask": (0.3, 0.8)}, [BLUR, noise])
+    found = masks.Strengths({"mask": (0.3, 0.8)}, [BLUR, noise])
     assert found.leads("mask") == {"blur": pytest.approx(0.05), "noise": None}
 
 
 def test_a_mask_may_let_fewer_be_named_than_any_obfuscation_at_any_strength():
     noise = masks.Family("noise", ["n", "m"], [(0.4, 0.99), (0.2, 0.6)])
-    study = engine.Study(Path("study"), {}, [])
-    found = masks.Strengths(study, {"mask": (0.1, 0.8), "shape": (0.15, 0.8)}, [noise])
+    found = masks.Strengths({"mask": (0.1, 0.8), "shape": (0.15, 0.8)}, [noise])
     assert found.quietest == ("m", 0.2, 0.6)
     assert found.quieter
-    assert not masks.Strengths(study, {"mask": (0.1, 0.8), "shape": (0.2, 0.8)}, [noise]).quieter
+    assert not masks.Strengths({"mask": (0.1, 0.8), "shape": (0.2, 0.8)}, [noise]).quieter
+
+
+def test_seeds_are_counted_in_which_a_mask_is_ahead_of_every_obfuscation():
+    noise = masks.Family("noise", ["n"], [(0.1, 0.75)])
+    behind, ahead = (masks.Strengths({"mask": (0.2, accuracy)}, [noise, BLUR]) for accuracy in (0.7, 0.8))
+    both = masks.SeveralStrengths(engine.Study(Path("study"), {}, []), ahead, [behind, ahead])
+    assert (both.seeds, both.ahead("mask"), both.quieter) == (2, 1, 0)
+
+
+def test_a_study_of_one_of_its_seeds_has_the_cells_and_the_records_of_that_seed():
+    cells = [{"kind": "accuracy", "digest": str(seed), "cell": {"seed": seed}} for seed in (0, 1)]
+    known = [
+        parse(
+            {
+                **cell,
+                "cell": {"protection": "none", "learner": "clean", **cell["cell"]},
+                "seconds": 1.0,
+                "result": {"accuracy": 0.9, "half_width": 0.01, "episodes": 100},
+            }
+        )
+        for cell in cells
+    ]
+    alone = engine.Study(Path("study"), {"seeds": [0, 1], "cells": cells}, known).of_seed(1)
+    assert alone.file == {"seeds": [1], "cells": [cells[1]]}
+    assert [record.cell.seed for record in alone.records] == [1]
 
 
 def test_masks_against_a_person_are_held_against_those_without_seed_by_seed():
