@@ -3,7 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+# Python compiles what it imports, once: compiling all that is installed beforehand takes a third of the installation.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+unexport PYTHONDONTWRITEBYTECODE
 
 # make demo DATA=folder:photos AT_MOST=0.2 OUT=runs/photos
 DATA ?= faces
@@ -81,6 +83,7 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/omniglot-dp-pix.yaml
 	$(BIN)/sfumato study run studies/omniglot-full.yaml
 	$(BIN)/sfumato study run studies/omniglot-ways.yaml
+	$(BIN)/sfumato study run studies/omniglot-ways-resnet12.yaml
 	$(BIN)/python studies/lake.py
 	$(BIN)/sfumato study run studies/omniglot-transfer.yaml
 	$(BIN)/sfumato study run studies/glyphs.yaml
@@ -90,6 +93,7 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/lfw-resnet12.yaml
 	$(BIN)/sfumato study run studies/lfw-models.yaml
 	$(BIN)/sfumato study run studies/lfw-dp-pix.yaml
+	$(BIN)/sfumato study run studies/lfw-dp-pix-pixels.yaml
 	$(BIN)/sfumato study run studies/lfw-smile.yaml
 	$(BIN)/sfumato study run studies/lfw-gender.yaml
 	$(BIN)/sfumato study run studies/lfw-smile-answer.yaml
@@ -108,6 +112,7 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/caltech101.yaml
 	$(BIN)/sfumato study run studies/caltech101-models.yaml
 	$(BIN)/sfumato study run studies/caltech101-dp-pix.yaml
+	$(BIN)/sfumato study run studies/caltech101-dp-pix-pixels.yaml
 	$(BIN)/python studies/ranges.py
 	$(BIN)/python studies/meta.py clean
 	$(BIN)/python studies/meta_choice.py
@@ -118,7 +123,8 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/unpack.py cmu ../shared/data runs/data/cmu
 	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer
 	for world in faces lfw cmu fer; do $(BIN)/python studies/masks.py $$world || exit 1; done
-	$(BIN)/python studies/stand_ins.py
+	$(BIN)/python studies/hair.py ../shared/data runs/data/lfw
+	for label in emotion hair; do $(BIN)/python studies/mask_tables.py $$label || exit 1; done
 	for target in smile gender; do $(BIN)/python studies/masks_against.py $$target || exit 1; done
 	$(BIN)/python studies/masks_against.py smile --shape
 	$(BIN)/sfumato study run studies/lfw-smile-strengths.yaml
@@ -145,6 +151,7 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/near_copies.py ../shared/data
 	$(BIN)/python studies/guard.py --data ../shared/data
 	$(BIN)/python studies/faces_networks.py ../shared/data
+	for study in faces-expression lfw-smile; do $(BIN)/python studies/outsiders.py studies/$$study.yaml || exit 1; done
 	$(BIN)/python studies/results.py --collect
 
 # One table of ratios in some eight minutes; what became slower since the last run is marked.
@@ -197,8 +204,10 @@ $(VENV)/study.done: pyproject.toml constraints.txt | $(BIN)/pip
 	@touch $@
 
 # onnxruntime-web, on which exported extractors are tested in a browser, where there is npm.
-$(VENV)/test.done: $(VENV)/study.done tests/edge/browser/package-lock.json web/package-lock.json
+$(VENV)/test.done: pyproject.toml constraints.txt tests/edge/browser/package-lock.json web/package-lock.json | $(BIN)/pip
+	@echo "installing sfumato, the pinned libraries and the tools of the tests into $(VENV) ..."
 	$(PIP) -e '.[study,test,lint,docs]'
+	@touch $(VENV)/study.done
 	@mkdir -p $(VENV)/browser && cp tests/edge/browser/package*.json $(VENV)/browser/
 	@npm ci --prefix $(VENV)/browser --ignore-scripts --no-audit --no-fund --silent || \
 		echo "no onnxruntime-web: the tests that run exported files in a browser are skipped"
