@@ -97,6 +97,21 @@ def test_a_way_of_all_classes_draws_all_of_them_in_every_episode():
     assert (rows.flatten(1).sort(dim=1).values == torch.arange(12)).all()  # and with K + Q = 3, all images
 
 
+def test_classes_of_an_episode_may_share_an_alphabet():
+    """Greek has three characters, Latin four, and Tagalog too few for an episode of three."""
+    characters = list("αβγabcdxy") * 4
+    alphabets = [dict(zip("αβγabcdxy", "GGGLLLLTT", strict=True))[each] for each in characters]
+    label, within = label_of(characters), label_of(alphabets)
+    rows = Sampler(label, Shape(way=3, shot=1, queries=2), within).draw(2_000, seeded(5))
+    drawn = within.codes[rows].flatten(1)  # (E, N * (K + Q))
+    assert (drawn == drawn[:, :1]).all()
+    names = [within.names[code] for code in drawn[:, 0].tolist()]
+    assert_equally_likely(torch.tensor([["GL".index(name)] for name in names]), [(0,), (1,)])
+    assert set(label.codes[rows[:, :, 0]].flatten().tolist()) == {
+        label.names.index(each) for each in "αβγabcd"
+    }
+
+
 # How likely an episode is
 
 
@@ -156,6 +171,22 @@ def test_too_few_large_classes_are_counted_and_the_smallest_is_named_with_a_cure
         "2 classes have 6 images (shot 4 + queries 2) and the way is 3; the smallest is 'c' with 2: "
         "add images or classes, or set way=3, shot=3 and queries=1"
     )
+
+
+def test_groups_that_are_too_small_for_an_episode_are_refused_and_the_largest_is_named():
+    label, within = label_of(list("abcde") * 2), label_of(list("GGLLL") * 2)
+    with pytest.raises(DataError) as raised:
+        Sampler(label, Shape(way=4, shot=1, queries=1), within)
+    assert str(raised.value) == (
+        "the largest group of classes, 'L', has 3 with images enough, and the way is 4: "
+        "set a smaller way, or draw any classes"
+    )
+
+
+def test_a_class_of_two_groups_is_refused_by_name():
+    label, within = label_of(list("aabb")), label_of(list("GGGL"))
+    with pytest.raises(DataError, match=r"images of class 'b' have several, 'G', 'L': name a label that all"):
+        Sampler(label, Shape(way=2, shot=1, queries=1), within)
 
 
 def test_no_images_at_all_are_too_few_classes():

@@ -96,17 +96,26 @@ def _queries(shape: Shape) -> str:
 class Sampler:
     """Draws episodes: classes without replacement, then images within each, all equally likely.
 
-    State: none that changes; the rows of every class that has at least K + Q images.
+    State: none that changes; the rows of every class that has at least K + Q images, and the groups of
+    classes that episodes stay within, where there are any.
 
     Attributes:
         left_out: names of the classes that are too small to be drawn.
     """
 
-    def __init__(self, label: Label, shape: Shape) -> None:
+    def __init__(self, label: Label, shape: Shape, within: Label | None = None) -> None:
         """Prepare to draw from the rows of `label`.
 
+        Args:
+            label: the class of each image.
+            shape: of the episodes.
+            within: a label that all images of a class share, such as the alphabet of a character. The classes
+                of an episode then share it, too, which makes them harder to tell apart; each of its values
+                that has N classes or more is equally likely. None: any classes.
+
         Raises:
-            DataError: fewer than N classes have K + Q images.
+            DataError: fewer than N classes have K + Q images, of one value of `within` where it is given; or
+                images of one class differ in it.
         """
         self.shape = shape
         each = shape.shot + shape.queries
@@ -129,11 +138,39 @@ class Sampler:
         rows = label.codes.argsort(stable=True).split(counts.tolist())
         kept = [part for part, keep in zip(rows, large.tolist(), strict=True) if keep]
         self._rows = torch.nn.utils.rnn.pad_sequence(kept, batch_first=True)  # (M, most)
+        self._members = None if within is None else self._grouped(label, within)  # (G, M)
+
+    def _grouped(self, label: Label, within: Label) -> Tensor:
+        """(G, M) whether a class is in a group, of those with N classes or more."""
+        pairs = torch.stack([label.codes, within.codes]).unique(dim=1)
+        classes, counts = pairs[0].unique(return_counts=True)
+        if (counts > 1).any():
+            mixed = classes[counts > 1][0]
+            names = [within.names[group] for group in pairs[1, pairs[0] == mixed].tolist()]
+            raise DataError(
+                f"episodes within one value of a label: images of class {label.names[mixed]!r} have several, "
+                f"{', '.join(map(repr, names))}: name a label that all images of a class share"
+            )
+        groups, of_class = within.codes[self._rows[:, 0]].unique(return_inverse=True)  # (M,)
+        sizes = of_class.bincount()
+        large = (sizes >= self.shape.way).nonzero()[:, 0]
+        if not len(large):
+            largest_group = within.names[groups[sizes.argmax()]]
+            raise DataError(
+                f"the largest group of classes, {largest_group!r}, has {sizes.max()} with images enough, "
+                f"and the way is {self.shape.way}: set a smaller way, or draw any classes"
+            )
+        members: Tensor = of_class == large[:, None]
+        return members
 
     def draw(self, episodes: int, generator: torch.Generator) -> Tensor:
         """(episodes, N, K + Q) int64 rows of the data set; of each class, the K support rows come first."""
         shape, classes = self.shape, len(self._rows)
-        drawn = torch.rand(episodes, classes, generator=generator).topk(shape.way).indices  # (E, N)
+        chance = torch.rand(episodes, classes, generator=generator)
+        if self._members is not None:
+            group = torch.randint(len(self._members), (episodes,), generator=generator)
+            chance[~self._members[group]] = -1
+        drawn = chance.topk(shape.way).indices  # (E, N)
         order = torch.rand(*drawn.shape, self._rows.shape[1], generator=generator)
         # Places beyond the end of a smaller class come last in the order, and are never reached.
         order[torch.arange(order.shape[2]) >= self._counts[drawn][..., None]] = -1

@@ -487,16 +487,30 @@ class LakeTraining(Record):
     pretraining_steps: int
     episodes: int
     warps: float
+    within: bool = False
     curve: tuple[float, ...]
+
+    @property
+    def options(self) -> str:
+        """Of the command that trains it."""
+        encoder = "" if self.encoder == "conv4" else f" --encoder {self.encoder}"
+        warps = f" --warps {self.warps:g}" if self.warps else ""
+        return encoder + warps + (" --within" if self.within else "")
 
 
 class Lake(Record):
-    """A record of studies/lake.py."""
+    """A record of studies/lake.py; the first ones have no views."""
 
     tasks: int
     training: LakeTraining
     one_place: Error
     nine_places: Error
+    views: Error | None = None
+
+    @property
+    def least(self) -> Error:
+        """The lower of the two means over views; both are of the same tasks."""
+        return min((each for each in (self.nine_places, self.views) if each), key=lambda each: each.error)
 
     @property
     def rises(self) -> bool:
@@ -507,7 +521,7 @@ class Lake(Record):
 def lake() -> list[Lake]:
     """The records: by encoder, and drawings as they are first."""
     found = read_all("lake/*.json", Lake)
-    return sorted(found, key=lambda each: (each.training.encoder, each.training.warps))
+    return sorted(found, key=lambda each: (each.training.encoder, each.training.warps, each.training.within))
 
 
 def values() -> dict[str, Any]:

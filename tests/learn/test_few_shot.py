@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from sfumato import artefacts
+from sfumato.data.labelled import Label
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.errors import ArtefactError, ConfigError, DataError
@@ -291,6 +292,26 @@ def test_flips_mirror_about_half_of_the_training_images_before_they_are_protecte
     assert all(a or b for a, b in zip(plain, turned, strict=True))
     share = plain.count(False) / len(plain)  # of 300 images: a standard deviation of 0.03
     assert share == pytest.approx(0.5 if flips else 0, abs=0.15)
+
+
+def test_classes_of_an_episode_may_share_a_label_in_training_and_in_validation(small_glyphs):
+    def of_two_halves(part):
+        half = Label(part.label("class").codes % 2, ("even", "odd"))
+        return replace(part, labels={**part.labels, "half": half})
+
+    data, watched = of_two_halves(small_glyphs.split("train")), Watched()
+    validation = of_two_halves(small_glyphs.split("validation"))
+    few_shot.train(data, watched, replace(TINY, within="half", validation_way=2), validation=validation)
+    _, *batches = watched.seen
+    half_of = {
+        image.numpy().tobytes(): int(half)
+        for image, half in zip(data.images, data.label("half").codes, strict=True)
+    }
+    halves = [{half_of[image.numpy().tobytes()] for image in batch} for batch in batches]
+    assert len(halves) == 12
+    assert {len(each) for each in halves} == {1}
+    with pytest.raises(DataError, match="hand"):
+        few_shot.train(data, watched, replace(TINY, within="hand"), validation=validation)
 
 
 # The resolution of cells

@@ -16,6 +16,8 @@ class FewShotConfig:
 
     Attributes:
         way, shot, queries: N, K and Q of a training episode.
+        within: a label whose value the classes of an episode share, in training and in validation, such as
+            "alphabet": they are harder to tell apart. None: any classes.
         epochs: at most so many; `episodes_per_epoch` episodes each.
         episodes_per_step: a step of Adam follows the mean gradient of so many, each of which batch norm sees
             by itself; one in the paper. It is they that several devices share. They divide
@@ -72,6 +74,7 @@ class FewShotConfig:
     warps: float = 0.0
     precision: str = "auto"
     widths: tuple[int, ...] | None = None
+    within: str | None = None
 
     def __post_init__(self) -> None:
         check_network(self.encoder, ENCODERS, what="encoder")

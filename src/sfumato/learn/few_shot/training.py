@@ -67,7 +67,7 @@ def train(
             they are, but for rounding, unless an encoder of one's own draws, as dropout does.
 
     Raises:
-        DataError: too few classes or images for an episode.
+        DataError: too few classes or images for an episode, or no label `config.within`.
         ConfigError: several protections that are not of one family, or fewer episodes a step than processes.
         ArtefactError: the checkpoint belongs to another run.
     """
@@ -260,6 +260,10 @@ def _held_out(data: LabelledImages, target: str, seed: int) -> tuple[LabelledIma
     return data.rows(parts["train"]), data.rows(parts["validation"])
 
 
+def _sampler(data: LabelledImages, target: str, config: FewShotConfig, shape: Shape) -> Sampler:
+    return Sampler(data.label(target), shape, None if config.within is None else data.label(config.within))
+
+
 class _Source:
     """The training images, by episodes. State: none that changes."""
 
@@ -272,7 +276,7 @@ class _Source:
         seed: int,
     ) -> None:
         self._data, self._protections, self._config, self._seed = data, protections, config, seed
-        self._sampler = Sampler(data.label(target), config.episode)
+        self._sampler = _sampler(data, target, config, config.episode)
         classes, self.codes = data.label(target).codes.unique(return_inverse=True)
         self.classes = len(classes)
 
@@ -310,7 +314,7 @@ class _Validation:
         config: FewShotConfig,
         seed: int,
     ) -> None:
-        sampler = Sampler(data.label(target), config.validation_episode)
+        sampler = _sampler(data, target, config, config.validation_episode)
         generator = torch.Generator().manual_seed(seed)
         drawn, self._rows = sampler.draw(config.validation_episodes, generator).unique(return_inverse=True)
         # The last number keeps this noise apart from that of every epoch.
