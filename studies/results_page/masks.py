@@ -298,13 +298,19 @@ class Strengths:
     families: list[Family]
 
     @property
-    def quietest(self) -> tuple[str, float, float]:
-        """The obfuscation by which the fewest are named: its spec, how many are, and its accuracy."""
-        points = [
-            (spec, *point)
+    def points(self) -> dict[str, tuple[float, float]]:
+        """Spec -> (named, accuracy), of masks first."""
+        of_families = {
+            spec: point
             for family in self.families
             for spec, point in zip(family.specs, family.points, strict=True)
-        ]
+        }
+        return {**self.masks, **of_families}
+
+    @property
+    def quietest(self) -> tuple[str, float, float]:
+        """The obfuscation by which the fewest are named: its spec, how many are, and its accuracy."""
+        points = [(spec, *point) for spec, point in self.points.items() if spec not in self.masks]
         return min(points, key=lambda point: point[1])
 
     @property
@@ -350,6 +356,17 @@ class SeveralStrengths:
     def seeds(self) -> int:
         """How many there are."""
         return len(self.alone)
+
+    @property
+    def points(self) -> dict[str, tuple[list[float], list[float]]]:
+        """Spec -> what is named, and the accuracy, seed by seed."""
+        of = {
+            spec: [each.points[spec] for each in self.alone if spec in each.points]
+            for spec in self.together.points
+        }
+        return {
+            spec: ([named for named, _ in each], [right for _, right in each]) for spec, each in of.items()
+        }
 
     @property
     def quieter(self) -> int:

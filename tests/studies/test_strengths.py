@@ -44,6 +44,7 @@ def test_seeds_are_counted_in_which_a_mask_is_ahead_of_every_obfuscation():
     behind, ahead = (masks.Strengths({"mask": (0.2, accuracy)}, [noise, BLUR]) for accuracy in (0.7, 0.8))
     both = masks.SeveralStrengths(engine.Study(Path("study"), {}, []), ahead, [behind, ahead])
     assert (both.seeds, both.ahead("mask"), both.quieter) == (2, 1, 0)
+    assert both.points["mask"] == ([0.2, 0.2], [0.7, 0.8])
 
 
 def test_a_study_of_one_of_its_seeds_has_the_cells_and_the_records_of_that_seed():
