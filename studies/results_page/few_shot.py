@@ -83,6 +83,12 @@ class Sizes:
         return {cell: [each.accuracy for each in found] for cell, found in self.rows.items()}
 
     @property
+    def whole(self) -> bool:
+        """Whether every size is measured with every seed of the study."""
+        seeds = len(self.studied.file["seeds"])
+        return bool(self.rows) and all(len(found) == seeds for found in self.rows.values())
+
+    @property
     def means(self) -> list[float]:
         """Over seeds, by size."""
         return [statistics.mean(found) for found in self.values.values()]
@@ -126,12 +132,12 @@ SIZES = {
 
 
 def sizes(kind: str, seen: str = "cells") -> dict[str, Sizes]:
-    """Of each data set whose study is done."""
-    done = {data: study(name) for data, name in SIZES[seen].items()}
+    """Of each data set whose study has measured all of them, whatever else it has not measured yet."""
+    started = {data: begun(name) for data, name in SIZES[seen].items()}
     return {
         data: found
-        for data, studied in done.items()
-        if studied is not None and (found := Sizes(studied, kind)).rows
+        for data, studied in started.items()
+        if studied is not None and (found := Sizes(studied, kind)).whole
     }
 
 

@@ -32,7 +32,8 @@ def studied(
         for seed, accuracy in reversed(list(enumerate(found)))
     ]
     specs = ["none", *(f"dp-pix:cell={cell},epsilon=3" for cell in accuracies)]
-    return engine.Study(Path("study"), {"name": "study", "protections": specs}, records)
+    seeds = list(range(max(map(len, accuracies.values()))))
+    return engine.Study(Path("study"), {"name": "study", "protections": specs, "seeds": seeds}, records)
 
 
 def sizes(accuracies: dict[int, list[float]], **more) -> few_shot.Sizes:
@@ -81,6 +82,15 @@ def test_studies_that_are_not_there_have_no_sizes(monkeypatch: pytest.MonkeyPatc
     assert few_shot.every_pixel("dp-pix", "Omniglot") == []
 
 
+def test_sizes_count_once_each_is_measured_with_every_seed(monkeypatch: pytest.MonkeyPatch):
+    done = {
+        "omniglot-dp-pix": studied({2: [0.9, 0.9], 4: [0.8]}),
+        "lfw-dp-pix": studied({2: [0.6], 4: [0.7]}),
+    }
+    monkeypatch.setattr(few_shot, "begun", done.get)
+    assert list(few_shot.sizes("dp-pix")) == ["LFW"]
+
+
 def test_every_pixel_is_held_against_one_value_a_cell_in_the_same_seeds(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -88,7 +98,7 @@ def test_every_pixel_is_held_against_one_value_a_cell_in_the_same_seeds(
         "omniglot-full": studied({2: [0.9], 4: [0.80], 6: [0.7]}, operations=12),
         "omniglot-dp-pix": studied({2: [0.8, 0.2, 0.2], 4: [0.79, 0.2, 0.2]}, operations=3),
     }
-    monkeypatch.setattr(few_shot, "study", done.get)
+    monkeypatch.setattr(few_shot, "begun", done.get)
     found = few_shot.every_pixel("dp-pix", "Omniglot")
     assert [(each.cell, each.apart, each.operations) for each in found] == [(2, True, 4.0), (4, False, 4.0)]
     assert [each.gain for each in found] == pytest.approx([0.1, 0.01])
