@@ -206,15 +206,25 @@ class Row:
 
 @dataclass(frozen=True)
 class Full:
-    """A study of all values of all obfuscations (Fig. 3 and 4), as far as it has run."""
+    """Studies of all values of all obfuscations (Fig. 3 and 4), as far as they have run; each has models of its own."""
 
-    studied: Study
+    studies: list[Study]
+
+    @property
+    def studied(self) -> Study:
+        """That of the models that are trained on clean and on protected images."""
+        return self.studies[0]
 
     @property
     def done(self) -> tuple[int, int]:
-        """How many of its accuracies have a record; of how many."""
-        cells = [cell for cell in self.studied.file["cells"] if cell["kind"] == "accuracy"]
-        return sum(cell["digest"] not in self.studied.missing for cell in cells), len(cells)
+        """How many of the accuracies have a record; of how many."""
+        cells = [
+            cell["digest"] not in studied.missing
+            for studied in self.studies
+            for cell in studied.file["cells"]
+            if cell["kind"] == "accuracy"
+        ]
+        return sum(cells), len(cells)
 
     @property
     def clear(self) -> list[float]:
@@ -226,7 +236,10 @@ class Full:
         """Obfuscation -> its values, in the order of the study."""
         found: dict[str, list[Row]] = {}
         for spec in self.studied.specs:
-            of = {learner: self.studied.accuracies(learner, spec) for learner in LEARNERS}
+            of = {
+                learner: [each for studied in self.studies for each in studied.accuracies(learner, spec)]
+                for learner in LEARNERS
+            }
             row = Row(spec, of, self.studied.ssims(spec))
             found.setdefault(spec.partition(":")[0], []).append(row)
         return found
@@ -260,13 +273,13 @@ class Full:
         return sum(known), len(known)
 
 
-FULL = {"Omniglot": "omniglot-full"}
+FULL = {"Omniglot": ("omniglot-full", "omniglot-denoised")}
 
 
 def full() -> dict[str, Full]:
     """Of each data set whose study has begun: one value of one obfuscation, at least."""
-    started = {data: begun(name) for data, name in FULL.items()}
-    found = {data: Full(studied) for data, studied in started.items() if studied is not None}
+    started = {data: [studied for name in names if (studied := begun(name))] for data, names in FULL.items()}
+    found = {data: Full(studies) for data, studies in started.items() if studies}
     return {data: each for data, each in found.items() if each.learners}
 
 

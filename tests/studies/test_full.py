@@ -35,7 +35,7 @@ def study(known: dict[tuple[str, str], list[float]]) -> few_shot.Full:
     ]
     cells = planned + [each for each in raw if each["cell"]["learner"] == "denoised"]
     file = {"name": "study", "protections": ["none", *SPECS], "cells": cells}
-    return few_shot.Full(engine.Study(Path("omniglot-full"), file, [parse(each) for each in raw]))
+    return few_shot.Full([engine.Study(Path("omniglot-full"), file, [parse(each) for each in raw])])
 
 
 HALF = {
@@ -68,6 +68,14 @@ def test_training_that_still_rose_is_counted_in_all_models():
     assert study(HALF).rising == (0, 5)
 
 
+def test_a_model_may_come_from_a_study_of_its_own():
+    own, denoised = study(HALF), study({("blur:radius=1", "denoised"): [0.95, 0.93]})
+    both = few_shot.Full(own.studies + denoised.studies)
+    assert both.learners == ["clean", "protected", "denoised"]
+    assert both.ahead("denoised", "protected") == pytest.approx([0.04])
+    assert both.done == (5 + 2, 12 + 14)
+
+
 @pytest.mark.parametrize("denoised", [[], [0.95, 0.93]])
 def test_the_page_is_made_of_what_there_is(monkeypatch: pytest.MonkeyPatch, denoised: list[float]):
     known = HALF | {("none", "clean"): [0.99, 0.98]}
@@ -88,7 +96,7 @@ def _section() -> str:
     page = Path(few_shot.__file__).parents[2] / "docs" / "templates" / "results" / "three-models.md.jinja"
     text = page.read_text(encoding="utf-8")
     begin = text.index("{% set words =")
-    return text[begin : text.index("{% for kind in (", begin)].replace("{{ setting(every.studied) }}", "")
+    return text[begin : text.index("{% for kind in (", begin)].replace("{{ setting(studied) }}", "")
 
 
 SECTION = _section()
