@@ -198,10 +198,9 @@ class Row:
         return [each.accuracy for each in self.accuracies[learner]]
 
     def ahead(self, ours: str, theirs: str) -> float | None:
-        """How far the mean of one model is above that of another; None where one of them is missing."""
-        if not self.values(ours) or not self.values(theirs):
-            return None
-        return statistics.mean(self.values(ours)) - statistics.mean(self.values(theirs))
+        """How far the mean of one model is above that of another, of the first seeds, which both have; else None."""
+        pairs = list(zip(self.values(ours), self.values(theirs), strict=False))
+        return statistics.mean(our - their for our, their in pairs) if pairs else None
 
 
 @dataclass(frozen=True)

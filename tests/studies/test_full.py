@@ -62,6 +62,8 @@ def test_what_is_missing_has_no_figures_and_no_verdict():
 def test_models_are_compared_where_both_are_known():
     assert study(HALF).ahead("protected", "clean") == pytest.approx([0.05])
     assert study(HALF).ahead("denoised", "protected") == []
+    one_seed = study({("blur:radius=1", "clean"): [0.8, 0.2], ("blur:radius=1", "protected"): [0.9]})
+    assert one_seed.ahead("protected", "clean") == pytest.approx([0.1])
 
 
 def test_training_that_still_rose_is_counted_in_all_models():
