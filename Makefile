@@ -86,6 +86,9 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/omniglot-ways.yaml
 	$(BIN)/sfumato study run studies/omniglot-ways-resnet12.yaml
 	$(BIN)/python studies/lake.py
+	$(BIN)/python studies/lake.py --warps 0.2
+	$(BIN)/python studies/lake.py --encoder resnet12 --warps 0.2
+	$(BIN)/python studies/lake.py --encoder resnet12 --warps 0.2 --within
 	$(BIN)/sfumato study run studies/omniglot-transfer.yaml
 	$(BIN)/sfumato study run studies/glyphs.yaml
 	$(BIN)/python studies/unpack.py lfw ../shared/data runs/data/lfw

@@ -104,17 +104,13 @@ def tasks(drawings: LabelledImages, *, way: int, count: int, generator: torch.Ge
     return torch.tensor(drawn)
 
 
-def load(*, rotations: bool) -> LabelledImages:
-    """The drawings; an alphabet that is turned is one of its own, the label `turned`."""
-    drawings = data.omniglot(DATA, size=SIZE, rotations=rotations, split="lake")
-    alphabet, character = drawings.label("alphabet"), drawings.label("class")
-    turned = [
-        f"{alphabet.names[of]}/{character.names[each].rpartition('/')[2]}"
-        if rotations
-        else alphabet.names[of]
-        for of, each in zip(alphabet.codes.tolist(), character.codes.tolist(), strict=True)
-    ]
-    return replace(drawings, labels={**drawings.labels, "turned": label_of(turned)})
+def turned() -> LabelledImages:
+    """Characters and their quarter turns; an alphabet that is turned is one of its own, the label `turned`."""
+    drawings = data.omniglot(DATA, size=SIZE, split="lake")
+    character = drawings.label("class")  # "Greek/character01/rot090"
+    names = [character.names[code].split("/") for code in character.codes.tolist()]
+    alphabets = label_of([f"{alphabet}/{turn}" for alphabet, _, turn in names])
+    return replace(drawings, labels={**drawings.labels, "turned": alphabets})
 
 
 def train(config: FewShotConfig, path: Path) -> FewShotModel:
@@ -122,7 +118,7 @@ def train(config: FewShotConfig, path: Path) -> FewShotModel:
     if path.exists():
         return few_shot.load(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    drawings = load(rotations=True)
+    drawings = turned()
     checkpoint, began = path.with_suffix(".checkpoint"), time.perf_counter()
     model = few_shot.train(
         drawings.split("train"),
@@ -177,7 +173,7 @@ def looked_at(
 def measure(config: FewShotConfig, path: Path, count: int) -> dict[str, Any]:
     """Train, and test on tasks."""
     model = train(config, path)
-    drawings = load(rotations=False)
+    drawings = data.omniglot(DATA, size=SIZE, rotations=False, split="lake")
     card = {name: model.card[name] for name in ("epochs", "validation_accuracy", "curve", "seconds")}
     return {
         "way": WAY,
