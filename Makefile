@@ -96,6 +96,7 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/lfw.yaml
 	$(BIN)/sfumato study run studies/lfw-resnet12.yaml
 	$(BIN)/sfumato study run studies/lfw-models.yaml
+	$(BIN)/sfumato study run studies/lfw-adversaries.yaml
 	$(BIN)/sfumato study run studies/lfw-dp-pix.yaml
 	$(BIN)/sfumato study run studies/lfw-dp-pix-pixels.yaml
 	$(BIN)/sfumato study run studies/lfw-smile.yaml

@@ -62,7 +62,7 @@ CLASSICAL = [
 LEARNERS = ["classifier-clean", "classifier-protected", "classifier-shape"]
 ATTACKS = ["reidentify-static", "reidentify-adaptive", "reidentify-shape", "reidentify-restored-adaptive"]
 # Not trained further: it takes half of his time, and he who restores, mostly the strongest, named fewer people after it
-# at each of nine settings (studies/lfw-models.yaml).
+# at each of nine settings (studies/lfw-adversaries.yaml).
 PUBLIC = """recogniser: mobile-face-net, weights: ../shared/data/weights/mobilefacenet_casia_112x96.safetensors,
           detector: ../shared/data/weights/mtcnn.safetensors, steps: 0, adaptive_steps: 0, copies: 2"""
 

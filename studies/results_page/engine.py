@@ -46,6 +46,12 @@ class Accuracy(Record):
         return rises(self.curve)
 
 
+def rising(trained: Iterable[Accuracy]) -> tuple[int, int]:
+    """How many trainings ended while validation still rose, and of how many the curve was kept."""
+    known = [each.rises for each in trained if each.rises is not None]
+    return sum(known), len(known)
+
+
 class Guarantee(Record):
     """What is proved of a release."""
 
@@ -183,16 +189,21 @@ class Study:
         """Of one learner."""
         return self._result("accuracy", Accuracy, protection=protection, learner=learner)
 
-    def accuracies(self, learner: str, protection: str = "none") -> list[Accuracy]:
-        """Of one learner, seed by seed."""
+    def accuracies(self, learner: str, protection: str = "none") -> dict[int, Accuracy]:
+        """Of one learner, by seed, as far as it is measured."""
         found = self._records("accuracy", {"protection": protection, "learner": learner})
         found.sort(key=lambda record: record.cell.seed)
-        return [self._checked(record, Accuracy) for record in found]
+        return {record.cell.seed: self._checked(record, Accuracy) for record in found}
 
-    def ssims(self, protection: str) -> list[float]:
-        """Of what is released to the original, of each seed that was measured."""
-        found = self._records("similarity", {"protection": protection, "view": "released"})
-        return [self._checked(record, Similarity).ssim for record in found]
+    @property
+    def rising(self) -> tuple[int, int]:
+        """Of its trainings, see the function."""
+        return rising(self._checked(record, Accuracy) for record in self._of("accuracy"))
+
+    def ssims(self, protection: str, view: str = "released") -> dict[int, float]:
+        """Of what is seen of an image to the original, by seed, as far as it is measured."""
+        found = self._records("similarity", {"protection": protection, "view": view})
+        return {record.cell.seed: self._checked(record, Similarity).ssim for record in found}
 
     def similarity(self, protection: str, view: str = "released") -> Similarity:
         """Of what is seen of an image."""

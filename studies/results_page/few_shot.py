@@ -1,12 +1,13 @@
 """Few-shot studies: three models on protected images, resolution, other settings than the trained one, adversaries."""
 
 import statistics
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
-from results_page.engine import Accuracy, Similarity, Study, begun, rises, study
+from results_page.engine import Accuracy, Study, begun, rises, rising, study
 from results_page.reading import Record, read, read_all
 from sfumato import protect
 from sfumato.learn import few_shot
@@ -18,41 +19,74 @@ def apart(higher: Accuracy, lower: Accuracy) -> float:
     return higher.accuracy - higher.half_width - lower.accuracy - lower.half_width
 
 
+LEARNERS = ("clean", "protected", "denoised")
+BySeed = dict[int, Accuracy]
+T = TypeVar("T")
+
+
+def shared(ours: BySeed, theirs: BySeed) -> list[tuple[Accuracy, Accuracy]]:
+    """The accuracies of each seed that both have."""
+    return [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+
+
+def merged(by_seed: Iterable[dict[int, T]]) -> dict[int, T]:
+    """What several studies have measured of each seed; of a seed that two have, what the last has."""
+    return {seed: measured for of_study in by_seed for seed, measured in of_study.items()}
+
+
 @dataclass(frozen=True)
 class Models:
-    """Three models of one protection: trained on clean images, on protected ones, and with a denoiser."""
+    """The models of one protection, as far as they are known: trained on clean and on protected images, and with a denoiser.
+
+    `accuracies` are of each model, `ssims` of what is released and of what the denoiser makes of it, by seed.
+    """
 
     spec: str
-    clean: Accuracy
-    protected: Accuracy
-    denoised: Accuracy
-    released: Similarity
-    restored: Similarity
+    accuracies: dict[str, BySeed]
+    ssims: dict[str, dict[int, float]]
+
+    @property
+    def value(self) -> str:
+        """The parameter that the paper varies."""
+        return self.spec.partition("=")[2].partition(",")[0]
+
+    def values(self, learner: str, of: str = "accuracy") -> list[Any]:
+        """The accuracies alone, or another value of the records, seed by seed."""
+        return [getattr(each, of) for each in self.accuracies[learner].values()]
+
+    def pairs(self, ours: str, theirs: str) -> list[tuple[Accuracy, Accuracy]]:
+        """The accuracies of two models, of each seed that both have."""
+        return shared(self.accuracies[ours], self.accuracies[theirs])
+
+    def ahead(self, ours: str, theirs: str) -> float | None:
+        """How far the mean of one model is above that of another, of the seeds that both have; None where there are none."""
+        pairs = self.pairs(ours, theirs)
+        return statistics.mean(our.accuracy - their.accuracy for our, their in pairs) if pairs else None
 
     @property
     def gain(self) -> float:
         """Of the denoiser, of the accuracy without."""
-        return self.denoised.accuracy / self.protected.accuracy - 1
+        with_it, without = zip(*self.pairs("denoised", "protected"), strict=True)
+        return sum(each.accuracy for each in with_it) / sum(each.accuracy for each in without) - 1
 
     @property
     def gap(self) -> float:
-        """Between the intervals of the protected and the clean-trained model."""
-        return apart(self.protected, self.clean)
+        """Between the intervals of the protected and the clean-trained model, in the seed where it is least."""
+        return min(apart(*pair) for pair in self.pairs("protected", "clean"))
+
+
+def models(spec: str, studies: Sequence[Study]) -> Models:
+    """Of one protection, of one or of several studies."""
+    return Models(
+        spec,
+        {learner: merged(studied.accuracies(learner, spec) for studied in studies) for learner in LEARNERS},
+        {view: merged(studied.ssims(spec, view) for studied in studies) for view in ("released", "denoised")},
+    )
 
 
 def three_models(studied: Study) -> list[Models]:
     """Of each protection of a study."""
-    return [
-        Models(
-            spec,
-            clean=studied.accuracy("clean", spec),
-            protected=studied.accuracy("protected", spec),
-            denoised=studied.accuracy("denoised", spec),
-            released=studied.similarity(spec, "released"),
-            restored=studied.similarity(spec, "denoised"),
-        )
-        for spec in studied.specs
-    ]
+    return [models(spec, [studied]) for spec in studied.specs]
 
 
 def lowest_ssim(rows: list[Models]) -> dict[str, float]:
@@ -60,7 +94,7 @@ def lowest_ssim(rows: list[Models]) -> dict[str, float]:
     found: dict[str, float] = {}
     for row in rows:
         kind = row.spec.partition(":")[0]
-        found[kind] = min(row.released.ssim, found.get(kind, 1.0))
+        found[kind] = min(*row.ssims["released"].values(), found.get(kind, 1.0))
     return found
 
 
@@ -72,15 +106,15 @@ class Sizes:
     kind: str
 
     @cached_property
-    def rows(self) -> dict[int, list[Accuracy]]:
-        """Size of the cells -> accuracy of the model trained on them, seed by seed."""
+    def rows(self) -> dict[int, BySeed]:
+        """Size of the cells -> accuracy of the model trained on them, by seed."""
         specs = [spec for spec in self.studied.specs if spec.startswith(f"{self.kind}:")]
         return {protect.parse(spec).cell: self.studied.accuracies("protected", spec) for spec in specs}
 
     @cached_property
     def values(self) -> dict[int, list[float]]:
         """The accuracies alone."""
-        return {cell: [each.accuracy for each in found] for cell, found in self.rows.items()}
+        return {cell: [each.accuracy for each in found.values()] for cell, found in self.rows.items()}
 
     @property
     def whole(self) -> bool:
@@ -115,9 +149,13 @@ class Sizes:
 
     @property
     def rising(self) -> tuple[int, int]:
-        """How many trainings ended while validation still rose, and of how many the curve was kept."""
-        known = [each.rises for found in self.rows.values() for each in found if each.rises is not None]
-        return sum(known), len(known)
+        """See engine.rising."""
+        return rising(each for found in self.rows.values() for each in found.values())
+
+    @property
+    def half_width(self) -> float:
+        """Of the widest interval over episodes."""
+        return max(each.half_width for found in self.rows.values() for each in found.values())
 
 
 # Data -> study, by what the networks see: one value a cell, which is all that is released, or every pixel, as in the paper.
@@ -171,36 +209,10 @@ def every_pixel(kind: str, data: str) -> list[EveryPixel]:
     if pixels is None or cells is None:
         return []
     return [
-        EveryPixel(cell, list(zip(found, cells.rows[cell], strict=False)))
+        EveryPixel(cell, shared(found, cells.rows[cell]))
         for cell, found in pixels.rows.items()
         if cell in cells.rows
     ]
-
-
-LEARNERS = ("clean", "protected", "denoised")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One value of one obfuscation: accuracies of each model and SSIM, seed by seed, as far as they are known."""
-
-    spec: str
-    accuracies: dict[str, list[Accuracy]]
-    ssim: list[float]
-
-    @property
-    def value(self) -> str:
-        """The parameter that the paper varies."""
-        return self.spec.partition("=")[2].partition(",")[0]
-
-    def values(self, learner: str) -> list[float]:
-        """The accuracies alone."""
-        return [each.accuracy for each in self.accuracies[learner]]
-
-    def ahead(self, ours: str, theirs: str) -> float | None:
-        """How far the mean of one model is above that of another, of the first seeds, which both have; else None."""
-        pairs = list(zip(self.values(ours), self.values(theirs), strict=False))
-        return statistics.mean(our - their for our, their in pairs) if pairs else None
 
 
 @dataclass(frozen=True)
@@ -228,23 +240,18 @@ class Full:
     @property
     def clear(self) -> list[float]:
         """Accuracy of the model of clean images on clean images, seed by seed."""
-        return [each.accuracy for each in self.studied.accuracies("clean")]
+        return [each.accuracy for each in self.studied.accuracies("clean").values()]
 
     @cached_property
-    def kinds(self) -> dict[str, list[Row]]:
+    def kinds(self) -> dict[str, list[Models]]:
         """Obfuscation -> its values, in the order of the study."""
-        found: dict[str, list[Row]] = {}
+        found: dict[str, list[Models]] = {}
         for spec in self.studied.specs:
-            of = {
-                learner: [each for studied in self.studies for each in studied.accuracies(learner, spec)]
-                for learner in LEARNERS
-            }
-            row = Row(spec, of, self.studied.ssims(spec))
-            found.setdefault(spec.partition(":")[0], []).append(row)
+            found.setdefault(spec.partition(":")[0], []).append(models(spec, self.studies))
         return found
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Models]:
         """Of all obfuscations."""
         return [row for rows in self.kinds.values() for row in rows]
 
@@ -266,10 +273,10 @@ class Full:
 
     @property
     def rising(self) -> tuple[int, int]:
-        """How many trainings ended while validation still rose, and of how many the curve was kept."""
-        every = [each for row in self.rows for found in row.accuracies.values() for each in found]
-        known = [each.rises for each in every if each.rises is not None]
-        return sum(known), len(known)
+        """See engine.rising."""
+        return rising(
+            each for row in self.rows for found in row.accuracies.values() for each in found.values()
+        )
 
 
 FULL = {"Omniglot": ("omniglot-full", "omniglot-denoised")}

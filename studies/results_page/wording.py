@@ -2,7 +2,7 @@
 
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -44,6 +44,14 @@ def accuracy(measured: Any, digits: int = 2) -> str:
     return f"{percent(measured.accuracy, digits)} ± {percent(measured.half_width, digits)}"
 
 
+def accuracies(by_seed: Mapping[int, Any], digits: int = 2) -> str:
+    """Of one seed its accuracy, with its interval over episodes; of several their mean, as `spread` has it."""
+    measured = list(by_seed.values())
+    if len(measured) == 1:
+        return accuracy(measured[0], digits)
+    return spread([each.accuracy for each in measured], digits)
+
+
 def interval(estimate: Any, digits: int = 1, unit: float = 100) -> str:
     """What has a value, a low and a high end, in % unless another unit is named; – where there is none."""
     if estimate is None:
@@ -75,9 +83,8 @@ def environment(values: dict[str, Any]) -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # the pages are Markdown
     )
-    made.filters |= {
-        filtering.__name__: filtering for filtering in (number, percent, accuracy, interval, spread, minutes)
-    }
+    filters = (number, percent, accuracy, accuracies, interval, spread, minutes)
+    made.filters |= {filtering.__name__: filtering for filtering in filters}
     made.filters["mean"] = statistics.mean
     made.filters["median"] = statistics.median
     made.tests["startingwith"] = str.startswith

@@ -20,12 +20,13 @@ def accuracy(spec: str, learner: str, seed: int, value: float) -> dict:
     }
 
 
-def study(known: dict[tuple[str, str], list[float]]) -> few_shot.Full:
+def study(known: dict[tuple[str, str], list[float | None]]) -> few_shot.Full:
     """A study of (protection, model) -> accuracy, seed by seed; two seeds of three specs are planned."""
     raw = [
         accuracy(spec, learner, seed, value)
         for (spec, learner), values in known.items()
         for seed, value in enumerate(values)
+        if value is not None
     ]
     planned = [
         {"kind": "accuracy", "digest": f"{spec}-{learner}-{seed}"}
@@ -66,6 +67,32 @@ def test_models_are_compared_where_both_are_known():
     assert one_seed.ahead("protected", "clean") == pytest.approx([0.1])
 
 
+def test_models_are_compared_in_the_seeds_that_both_have():
+    known = {("blur:radius=1", "clean"): [0.5, None, 0.8], ("blur:radius=1", "protected"): [None, 0.9, 0.9]}
+    assert study(known).ahead("protected", "clean") == pytest.approx([0.1])
+
+
+def test_a_gap_is_of_intervals_in_the_seed_where_it_is_least():
+    known = {("blur:radius=1", "clean"): [0.5, 0.8], ("blur:radius=1", "protected"): [0.9, 0.9]}
+    (models, *_) = few_shot.three_models(study(known).studied)
+    assert models.gap == pytest.approx(0.9 - 0.8 - 2 * 0.01)
+
+
+def test_what_a_denoiser_gains_is_of_means_over_the_seeds_that_both_have():
+    known = {("blur:radius=1", "protected"): [0.4, 0.6, 0.1], ("blur:radius=1", "denoised"): [0.5, 0.6]}
+    (models, *_) = few_shot.three_models(study(known).studied)
+    assert models.gain == pytest.approx(1.1 / 1.0 - 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [([0.9], "90.00 ± 1.00"), ([0.9, 0.8], "85.00"), ([0.9, 0.8, 0.7], "80.00 ± 24.84")],
+)
+def test_one_seed_has_an_interval_over_episodes_and_three_over_seeds(values: list[float], words: str):
+    known = {("blur:radius=1", "clean"): values}
+    assert wording.accuracies(study(known).studied.accuracies("clean", "blur:radius=1")) == words
+
+
 def test_training_that_still_rose_is_counted_in_all_models():
     assert study(HALF).rising == (0, 5)
 
@@ -98,7 +125,8 @@ def _section() -> str:
     page = Path(few_shot.__file__).parents[2] / "docs" / "templates" / "results" / "three-models.md.jinja"
     text = page.read_text(encoding="utf-8")
     begin = text.index("{% set words =")
-    return text[begin : text.index("{% for kind in (", begin)].replace("{{ setting(studied) }}", "")
+    section = text[begin : text.index("{% for kind in (", begin)].replace("{{ setting(studied) }}", "")
+    return '{% from "macros.jinja" import still_rose %}' + section
 
 
 SECTION = _section()
