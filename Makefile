@@ -95,6 +95,7 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/unpack.py caltech101 ../shared/data runs/data/caltech101
 	$(BIN)/sfumato study run studies/lfw.yaml
 	$(BIN)/sfumato study run studies/lfw-resnet12.yaml
+	$(BIN)/sfumato study run studies/lfw-resnet12-models.yaml
 	$(BIN)/sfumato study run studies/lfw-models.yaml
 	$(BIN)/sfumato study run studies/lfw-adversaries.yaml
 	$(BIN)/sfumato study run studies/lfw-dp-pix.yaml

@@ -52,6 +52,19 @@ def rising(trained: Iterable[Accuracy]) -> tuple[int, int]:
     return sum(known), len(known)
 
 
+def apart(higher: Accuracy, lower: Accuracy) -> float:
+    """How far the interval of one accuracy is above that of another; negative where they overlap."""
+    return higher.accuracy - higher.half_width - lower.accuracy - lower.half_width
+
+
+BySeed = dict[int, Accuracy]
+
+
+def shared(ours: BySeed, theirs: BySeed) -> list[tuple[Accuracy, Accuracy]]:
+    """The accuracies of each seed that both have."""
+    return [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+
+
 class Guarantee(Record):
     """What is proved of a release."""
 
@@ -265,3 +278,8 @@ def study(name: str) -> Study | None:
         return None
     loaded = load(RESULTS / name)
     return None if loaded.missing else loaded
+
+
+def values() -> dict[str, Any]:
+    """What templates may use."""
+    return {"study": study}

@@ -9,13 +9,16 @@ from typing import Any
 from jinja2 import Environment
 
 from results_page import (
+    adversaries,
+    cell_sizes,
+    engine,
     features,
     federated,
-    few_shot,
     galleries,
     gradients,
     guarantees,
     house,
+    lake,
     mask_tables,
     masks,
     measures,
@@ -24,12 +27,19 @@ from results_page import (
     recognition,
     starts,
     strangers,
+    three_models,
+    transfer,
 )
 from results_page.reading import ROOT
 from results_page.wording import anchor, environment, with_contents
 
 CHAPTERS = (
-    few_shot,
+    engine,
+    three_models,
+    cell_sizes,
+    adversaries,
+    transfer,
+    lake,
     mask_tables,
     masks,
     features,

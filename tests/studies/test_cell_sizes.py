@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from results_page import engine, few_shot
+from results_page import cell_sizes, engine
 
 from sfumato.study.records import parse
 
@@ -36,8 +36,8 @@ def studied(
     return engine.Study(Path("study"), {"name": "study", "protections": specs, "seeds": seeds}, records)
 
 
-def sizes(accuracies: dict[int, list[float]], **more) -> few_shot.Sizes:
-    return few_shot.Sizes(studied(accuracies, **more), "dp-pix")
+def sizes(accuracies: dict[int, list[float]], **more) -> cell_sizes.Sizes:
+    return cell_sizes.Sizes(studied(accuracies, **more), "dp-pix")
 
 
 def test_accuracies_of_several_seeds_are_in_the_order_of_seeds():
@@ -76,10 +76,10 @@ def test_training_is_said_to_rise_by_more_than_half_a_point_over_its_last_quarte
 
 def test_studies_that_are_not_there_have_no_sizes(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
-        few_shot, "SIZES", {key: {"Omniglot": "no-such-study"} for key in ("cells", "pixels")}
+        cell_sizes, "SIZES", {key: {"Omniglot": "no-such-study"} for key in ("cells", "pixels")}
     )
-    assert few_shot.sizes("dp-pix") == {}
-    assert few_shot.every_pixel("dp-pix", "Omniglot") == []
+    assert cell_sizes.sizes("dp-pix") == {}
+    assert cell_sizes.every_pixel("dp-pix", "Omniglot") == []
 
 
 def test_sizes_count_once_each_is_measured_with_every_seed(monkeypatch: pytest.MonkeyPatch):
@@ -87,8 +87,8 @@ def test_sizes_count_once_each_is_measured_with_every_seed(monkeypatch: pytest.M
         "omniglot-dp-pix": studied({2: [0.9, 0.9], 4: [0.8]}),
         "lfw-dp-pix": studied({2: [0.6], 4: [0.7]}),
     }
-    monkeypatch.setattr(few_shot, "begun", done.get)
-    assert list(few_shot.sizes("dp-pix")) == ["LFW"]
+    monkeypatch.setattr(cell_sizes, "begun", done.get)
+    assert list(cell_sizes.sizes("dp-pix")) == ["LFW"]
 
 
 def test_every_pixel_is_held_against_one_value_a_cell_in_the_same_seeds(
@@ -98,7 +98,7 @@ def test_every_pixel_is_held_against_one_value_a_cell_in_the_same_seeds(
         "omniglot-full": studied({2: [0.9], 4: [0.80], 6: [0.7]}, operations=12),
         "omniglot-dp-pix": studied({2: [0.8, 0.2, 0.2], 4: [0.79, 0.2, 0.2]}, operations=3),
     }
-    monkeypatch.setattr(few_shot, "begun", done.get)
-    found = few_shot.every_pixel("dp-pix", "Omniglot")
+    monkeypatch.setattr(cell_sizes, "begun", done.get)
+    found = cell_sizes.every_pixel("dp-pix", "Omniglot")
     assert [(each.cell, each.apart, each.operations) for each in found] == [(2, True, 4.0), (4, False, 4.0)]
     assert [each.gain for each in found] == pytest.approx([0.1, 0.01])

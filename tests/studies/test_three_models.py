@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from results_page import engine, few_shot, wording
+from results_page import engine, three_models, wording
 
 from sfumato.study.records import parse
 
@@ -20,7 +20,7 @@ def accuracy(spec: str, learner: str, seed: int, value: float) -> dict:
     }
 
 
-def study(known: dict[tuple[str, str], list[float | None]]) -> few_shot.Full:
+def study(known: dict[tuple[str, str], list[float | None]]) -> three_models.Full:
     """A study of (protection, model) -> accuracy, seed by seed; two seeds of three specs are planned."""
     raw = [
         accuracy(spec, learner, seed, value)
@@ -36,7 +36,7 @@ def study(known: dict[tuple[str, str], list[float | None]]) -> few_shot.Full:
     ]
     cells = planned + [each for each in raw if each["cell"]["learner"] == "denoised"]
     file = {"name": "study", "protections": ["none", *SPECS], "cells": cells}
-    return few_shot.Full([engine.Study(Path("omniglot-full"), file, [parse(each) for each in raw])])
+    return three_models.Full([engine.Study(Path("omniglot-full"), file, [parse(each) for each in raw])])
 
 
 HALF = {
@@ -74,13 +74,13 @@ def test_models_are_compared_in_the_seeds_that_both_have():
 
 def test_a_gap_is_of_intervals_in_the_seed_where_it_is_least():
     known = {("blur:radius=1", "clean"): [0.5, 0.8], ("blur:radius=1", "protected"): [0.9, 0.9]}
-    (models, *_) = few_shot.three_models(study(known).studied)
+    (models, *_) = three_models.three_models(study(known).studied)
     assert models.gap == pytest.approx(0.9 - 0.8 - 2 * 0.01)
 
 
 def test_what_a_denoiser_gains_is_of_means_over_the_seeds_that_both_have():
     known = {("blur:radius=1", "protected"): [0.4, 0.6, 0.1], ("blur:radius=1", "denoised"): [0.5, 0.6]}
-    (models, *_) = few_shot.three_models(study(known).studied)
+    (models, *_) = three_models.three_models(study(known).studied)
     assert models.gain == pytest.approx(1.1 / 1.0 - 1)
 
 
@@ -99,7 +99,7 @@ def test_training_that_still_rose_is_counted_in_all_models():
 
 def test_a_model_may_come_from_a_study_of_its_own():
     own, denoised = study(HALF), study({("blur:radius=1", "denoised"): [0.95, 0.93]})
-    both = few_shot.Full(own.studies + denoised.studies)
+    both = three_models.Full(own.studies + denoised.studies)
     assert both.learners == ["clean", "protected", "denoised"]
     assert both.ahead("denoised", "protected") == pytest.approx([0.04])
     assert both.done == (5 + 2, 12 + 14)
@@ -122,7 +122,7 @@ def test_the_page_is_made_of_what_there_is(monkeypatch: pytest.MonkeyPatch, deno
 
 def _section() -> str:
     """The part of the page's template that is about this study, without the sentence of its settings."""
-    page = Path(few_shot.__file__).parents[2] / "docs" / "templates" / "results" / "three-models.md.jinja"
+    page = Path(three_models.__file__).parents[2] / "docs" / "templates" / "results" / "three-models.md.jinja"
     text = page.read_text(encoding="utf-8")
     begin = text.index("{% set words =")
     section = text[begin : text.index("{% for kind in (", begin)].replace("{{ setting(studied) }}", "")
