@@ -83,6 +83,7 @@ studies: $(VENV)/test.done
 	$(BIN)/sfumato study run studies/omniglot-dp-pix.yaml
 	$(BIN)/sfumato study run studies/omniglot-full.yaml
 	$(BIN)/sfumato study run studies/omniglot-denoised.yaml
+	$(BIN)/sfumato study run studies/omniglot-full-ways.yaml
 	$(BIN)/sfumato study run studies/omniglot-ways.yaml
 	$(BIN)/sfumato study run studies/omniglot-ways-resnet12.yaml
 	$(BIN)/python studies/lake.py

@@ -101,9 +101,8 @@ WORLDS = {
         lambda: data.load("faces", identities=600, images_per_identity=8, headwear=150, size=64),
         {
             "G": ("gender",),
-            "GA": ("gender", "age"),
-            "GAE": ("gender", "age", "expression"),
-            "GAEH": ("gender", "age", "expression", "hair_color"),
+            "GE": ("gender", "expression"),
+            "GEH": ("gender", "expression", "hair_color"),
         },
         faces=False,
     ),

@@ -39,7 +39,7 @@ from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.networks import MTCNN, MobileFaceNet, align
 from sfumato.networks.mini_xception import EMOTIONS, MiniXception
 from sfumato.protect import parse
-from sfumato.study.records import write_json
+from sfumato.study.records import read_json, write_json
 
 RECORDS = OF_MASKS.parent / "mask-tables"
 WORLD_OF = {"emotion": "fer", "hair": "lfw-hair"}
@@ -102,6 +102,16 @@ def beside(part: Part, test: LabelledImages, named: dict[str, str]) -> dict[str,
     return found
 
 
+def released(
+    part: Part, splits: dict[str, LabelledImages], named: dict[str, str], folder: str
+) -> dict[str, Any]:
+    """What releases keep of one target, and show of faces: name -> figures. `named`: spec -> name."""
+    settings = study(part, named, folder, learners=LEARNERS, attacks=ATTACKS)
+    for name, each in beside(part, splits["test"], named).items():
+        settings[name] |= each
+    return settings
+
+
 def measure(part: Part) -> dict[str, Any]:
     """What masks, baselines and stand-ins keep of one target, and show of faces."""
     splits = part.load()
@@ -113,9 +123,7 @@ def measure(part: Part) -> dict[str, Any]:
             f"mask:artefact={path},values=soft": f"{name} soft",
             f"mask:artefact={path}": f"{name} hard",
         }
-    settings = study(part, named, "-tables", learners=LEARNERS, attacks=ATTACKS)
-    for name, each in beside(part, splits["test"], named).items():
-        settings[name] |= each
+    settings = released(part, splits, named, "-tables")
     for name, card in cards.items():
         settings[f"{name} soft"]["training"] = training(card)
     return about(part, splits) | {
@@ -124,8 +132,19 @@ def measure(part: Part) -> dict[str, Any]:
     }
 
 
+def completed(part: Part, record: dict[str, Any]) -> dict[str, Any]:
+    """A record with the stand-ins that were added after it; the same where none was."""
+    every = stand_ins(part.world, *everybody(part))
+    added = {spec: name for spec, name in every.items() if name not in record["settings"]}
+    if not added:
+        return record
+    settings = released(part, part.load(), added, "-stand-ins")
+    more = {name: settings[name] for name in added.values()}
+    return record | {"settings": record["settings"] | more}
+
+
 def main() -> None:
-    """Measure what has no record yet."""
+    """Measure what has no record yet, and complete what has."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("target", choices=list(WORLD_OF))
     parser.add_argument("--seed", type=int, choices=SEEDS, help="this seed alone")
@@ -134,8 +153,10 @@ def main() -> None:
     for seed in seeds_of(given):
         part = Part(WORLD_OF[given.target], given.target, seed, given.small)
         record = (part.folder if given.small else RECORDS) / f"{part.world}-{part.name}.json"
-        if not record.exists():
-            write_json(record, measure(part))
+        before = read_json(record, "delete it") if record.exists() else None
+        found = measure(part) if before is None else completed(part, before)
+        if found != before:
+            write_json(record, found)
             print(f"record: {record}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Stand-ins for CIAGAN and DeepPrivacy, whose images cannot be made here: averaged and swapped faces.
+"""Stand-ins for CIAGAN and DeepPrivacy, whose images cannot be made here: averaged, swapped and drawn faces.
 
 Both tools draw another face into a photograph. These do the same by textbook means, and are named for what they are:
 
@@ -7,11 +7,13 @@ Both tools draw another face into a photograph. These do the same by textbook me
 - swap: a face of somebody in the training images, turned and scaled so that its landmarks come upon those of the
   photograph, coloured like it, and blended in within an ellipse around them. The hair, the ears and what surrounds the
   face stay, as they do for DeepPrivacy. An image in which no face is found becomes its mean.
+- drawn: the same with faces that nobody has, of the world `faces`: neutral, without glasses, each of another person.
 
 They come in through `outside:index=...`, as images of any tool would. studies/mask_tables.py holds masks against them.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,8 +24,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato import images
-from sfumato.attack.faces import FaceFinder
+from sfumato.attack.faces import FaceFinder, Found
 from sfumato.data import LabelledImages
+from sfumato.data.faces import PARTS, draw, part_codes
+from sfumato.data.faces import people as people_to_draw
 from sfumato.errors import DataError
 from sfumato.files import whole, write_rows
 from sfumato.networks import MTCNN
@@ -34,6 +38,8 @@ DETECTOR = Path("../shared/data/weights/mtcnn.safetensors")
 SEED = 0
 KS = (2, 10)
 CANDIDATES = 50  # faces of others, of which the one whose landmarks fit best is swapped in
+DRAWN = 500  # people who are drawn
+DRAWN_SIZE = 128  # the side of their images
 COMPARED = 16  # the side of the grey images by which faces are near each other
 
 
@@ -114,26 +120,93 @@ def ellipse(landmarks: Tensor, height: int, width: int) -> Tensor:
     return torch.from_numpy(np.array(blurred)).float() / 255
 
 
-def swaps(every: LabelledImages, people: Tensor) -> Tensor:
-    """Each photograph with the face of somebody else among the training images; `people`: (N,), who is on each."""
-    finder = FaceFinder(MTCNN.load(DETECTOR), every.images)
-    found = finder.find(every.images)
-    donors = every.splits["train"]
-    donors = donors[found.seen[donors]]
-    draw = torch.Generator().manual_seed(SEED)
+@dataclass(frozen=True)
+class Donors:
+    """Faces to put over others.
+
+    Attributes:
+        photographs: (D, C, H, W) uint8.
+        landmarks: (D, 5, 2) x, y.
+        people: (D,) int64, who is on each; somebody who is on no photograph has a negative number.
+    """
+
+    photographs: Tensor
+    landmarks: Tensor
+    people: Tensor
+
+
+def exchanged(every: LabelledImages, people: Tensor, donors: Callable[[Found], Donors]) -> Tensor:
+    """Each photograph with the face of a donor, and its mean where no face is found; `people`: (N,), who is on each."""
+    found = FaceFinder(MTCNN.load(DETECTOR), every.images).find(every.images)
+    there = donors(found)
+    generator = torch.Generator().manual_seed(SEED)
     made = every.images.clone()
     for row in range(len(every)):
         if not found.seen[row]:
             made[row] = every.images[row].float().mean((1, 2), True).round()
             continue
-        others = donors[people[donors] != people[row]]
-        some = others[torch.randperm(len(others), generator=draw)[:CANDIDATES]]
+        others = (there.people != people[row]).nonzero().flatten()
+        some = others[torch.randperm(len(others), generator=generator)[:CANDIDATES]]
         own = found.landmarks[row]
-        fitted = similarity(found.landmarks[some], own)
-        there = found.landmarks[some].double() @ fitted[:, :, :2].transpose(1, 2) + fitted[:, None, :, 2]
-        best = some[(there - own).square().sum((1, 2)).argmin()]
-        made[row] = swapped(every.images[row], own, every.images[best], found.landmarks[best])
+        fitted = similarity(there.landmarks[some], own)
+        moved = there.landmarks[some].double() @ fitted[:, :, :2].transpose(1, 2) + fitted[:, None, :, 2]
+        best = some[(moved - own).square().sum((1, 2)).argmin()]
+        made[row] = swapped(every.images[row], own, there.photographs[best], there.landmarks[best])
     return made
+
+
+def swaps(every: LabelledImages, people: Tensor) -> Tensor:
+    """Each photograph with the face of somebody else among the training images."""
+
+    def training(found: Found) -> Donors:
+        rows = every.splits["train"]
+        rows = rows[found.seen[rows]]
+        return Donors(every.images[rows], found.landmarks[rows], people[rows])
+
+    return exchanged(every, people, training)
+
+
+def covered(every: LabelledImages, people: Tensor) -> Tensor:
+    """Each photograph with a drawn face, grey where all photographs are."""
+    donors = drawn(DRAWN)
+    if (every.images == every.images[:, :1]).all():
+        grey = donors.photographs.float().mean(1, keepdim=True).round().to(torch.uint8)
+        donors = replace(donors, photographs=grey.expand_as(donors.photographs))
+    return exchanged(every, people, lambda _: donors)
+
+
+def drawn(count: int) -> Donors:
+    """Faces of so many drawn people, neutral and without glasses; what is not face, as a hat, has the colour of the skin."""
+    world = people_to_draw(identities=max(count, 3), images_per_identity=1, seed=SEED).rows(
+        torch.arange(count)
+    )
+    plain = replace(world, expression=torch.zeros(count).long(), glasses=torch.zeros(count).long())
+    pictures, parts = draw(plain, size=DRAWN_SIZE)
+    face = torch.isin(parts, part_codes("identity")) & (parts != PARTS.index("hair"))
+    skin = parts == PARTS.index("skin")
+    mean = (pictures * skin[:, None]).sum((2, 3)) / skin.sum((1, 2))[:, None]
+    pictures = torch.where(face[:, None], pictures, mean.round().to(torch.uint8)[:, :, None, None])
+    return Donors(pictures, drawn_landmarks(parts), -1 - torch.arange(count))
+
+
+def drawn_landmarks(parts: Tensor) -> Tensor:
+    """(N, H, W) parts of drawn faces -> (N, 5, 2) x, y: middles of the eyes and of the nose, corners of the mouth."""
+    landmarks = torch.empty(len(parts), 5, 2)
+    for row, of_face in enumerate(parts):
+        y, x = (of_face == PARTS.index("eyes")).nonzero().float().T
+        nose = (of_face == PARTS.index("nose")).nonzero().float().mean(0)
+        left = x < (x.min() + x.max()) / 2
+        mouth = (of_face == PARTS.index("mouth")).nonzero().float()
+        corners = mouth[[int(mouth[:, 1].argmin()), int(mouth[:, 1].argmax())]]
+        landmarks[row] = torch.stack(
+            [
+                torch.stack([x[left].mean(), y[left].mean()]),
+                torch.stack([x[~left].mean(), y[~left].mean()]),
+                nose.flip(0),
+                *corners.flip(1),
+            ]
+        )
+    return landmarks
 
 
 def written(name: str, every: LabelledImages, made: Tensor) -> None:
@@ -170,6 +243,7 @@ def stand_ins(folder: str, every: LabelledImages, people: Tensor) -> dict[str, s
         f"k-same-{k}": (f"k-same of {k}", partial(averages, every, people, k)) for k in KS
     }
     makers["swap"] = ("swapped face", partial(swaps, every, people))
+    makers["drawn"] = ("drawn face", partial(covered, every, people))
     named = {}
     for stem, (name, make) in makers.items():
         index = MADE / folder / stem / "index.csv"

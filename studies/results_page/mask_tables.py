@@ -18,12 +18,13 @@ ROWS = (
     ("k-same of 2", None, None, None),
     ("k-same of 10", None, None, None),
     ("swapped face", None, None, None),
+    ("drawn face", None, None, None),
     ("plain soft", "non-adversarial", ("48", "89.81"), ("47", "86.73")),
     ("adversarial soft", "our method", ("20", "88.64"), ("35", "85.59")),
     ("plain hard", None, None, None),
     ("adversarial hard", None, None, None),
 )
-STAND_INS = ("k-same of 2", "k-same of 10", "swapped face")
+STAND_INS = ("k-same of 2", "k-same of 10", "swapped face", "drawn face")
 
 
 class Setting(masks.Setting):

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from results_page.engine import Accuracy, BySeed, Study, apart, begun, rising, shared
+from results_page.engine import Accuracy, BySeed, Study, apart, begun, rising, shared, study
 
 LEARNERS = ("clean", "protected", "denoised")
 T = TypeVar("T")
@@ -42,10 +42,12 @@ class Models:
         """The accuracies of two models, of each seed that both have."""
         return shared(self.accuracies[ours], self.accuracies[theirs])
 
-    def ahead(self, ours: str, theirs: str) -> float | None:
+    def ahead(self, ours: str, theirs: str, of: str = "accuracy") -> float | None:
         """How far the mean of one model is above that of another, of the seeds that both have; None where there are none."""
         pairs = self.pairs(ours, theirs)
-        return statistics.mean(our.accuracy - their.accuracy for our, their in pairs) if pairs else None
+        return (
+            statistics.mean(getattr(our, of) - getattr(their, of) for our, their in pairs) if pairs else None
+        )
 
     @property
     def gain(self) -> float:
@@ -127,9 +129,9 @@ class Full:
         """The models of which something is known."""
         return [learner for learner in LEARNERS if any(row.values(learner) for row in self.rows)]
 
-    def ahead(self, ours: str, theirs: str) -> list[float]:
+    def ahead(self, ours: str, theirs: str, of: str = "accuracy") -> list[float]:
         """By how much one model's mean is above another's, of each value of which both are known."""
-        return [gap for row in self.rows if (gap := row.ahead(ours, theirs)) is not None]
+        return [gap for row in self.rows if (gap := row.ahead(ours, theirs, of)) is not None]
 
     def falls(self, kind: str, learner: str) -> bool | None:
         """Whether the mean falls with each stronger value; None where a value is not known."""
@@ -156,6 +158,17 @@ def full() -> dict[str, Full]:
     return {data: each for data, each in found.items() if each.learners}
 
 
+def in_other_tests() -> Full | None:
+    """The models of Omniglot in tests of other ways and shots; None where they are not all measured."""
+    found = study("omniglot-full-ways")
+    return None if found is None else Full([found])
+
+
 def values() -> dict[str, Any]:
     """What templates may use."""
-    return {"three_models": three_models, "lowest_ssim": lowest_ssim, "full": full()}
+    return {
+        "three_models": three_models,
+        "lowest_ssim": lowest_ssim,
+        "full": full(),
+        "in_other_tests": in_other_tests(),
+    }

@@ -1,5 +1,6 @@
 """studies/stand_ins.py: averages of k people, faces swapped within landmarks, and how they come in."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,40 @@ def test_a_turned_face_is_turned_back_onto_the_landmarks():
     spot = made[22:27, 23:28].mean()  # around (25, 24)
     assert spot > made[29:34, 30:35].mean() + 5
     assert spot > made[22:27, 37:42].mean() + 5
+
+
+def test_drawn_faces_are_of_people_who_are_on_no_photograph_and_their_landmarks_lie_in_the_face():
+    donors = stand_ins.drawn(20)
+    assert donors.photographs.shape[0] == 20
+    assert (donors.people < 0).all()
+    assert len(donors.people.unique()) == 20
+    left, right, nose, *corners = donors.landmarks.unbind(1)
+    seen_whole = right[:, 0] - left[:, 0] > stand_ins.DRAWN_SIZE / 16  # of one both eyes may not be seen
+    assert seen_whole.double().mean() > 0.8
+    for corner in corners:
+        assert (corner[:, 1] > nose[:, 1])[seen_whole].all()
+    assert (nose[:, 1] > (left + right)[:, 1] / 2)[seen_whole].all()
+    assert ((left[:, 0] < nose[:, 0]) & (nose[:, 0] < right[:, 0]))[seen_whole].all()
+
+
+def test_hair_and_hats_of_drawn_faces_have_the_colour_of_their_skin():
+    donors = stand_ins.drawn(5)
+    corner = donors.photographs[:, :, 0, 0]  # background
+    assert torch.equal(corner, donors.photographs[:, :, 0, -1])
+    middle = donors.photographs[torch.arange(5), :, *donors.landmarks.mean(1).long().flip(1).T]
+    assert (corner.float() - middle.float()).abs().mean() < 60
+
+
+def test_grey_photographs_get_grey_faces(photographs: torch.Tensor, monkeypatch: pytest.MonkeyPatch):
+    def found(every: LabelledImages, people: torch.Tensor, donors: Callable) -> stand_ins.Donors:
+        return donors(None)
+
+    monkeypatch.setattr(stand_ins, "exchanged", found)
+    grey = photographs[:, :1].expand(-1, 3, -1, -1)
+    for images, same in ((photographs, False), (grey, True)):
+        given = stand_ins.covered(LabelledImages("faces", images, {}, {}), PEOPLE).photographs
+        assert given.shape[1] == 3
+        assert bool((given == given[:, :1]).all()) == same
 
 
 def test_what_was_made_comes_out_of_the_spec(

@@ -125,7 +125,7 @@ def _section() -> str:
     page = Path(three_models.__file__).parents[2] / "docs" / "templates" / "results" / "three-models.md.jinja"
     text = page.read_text(encoding="utf-8")
     begin = text.index("{% set words =")
-    section = text[begin : text.index("{% for kind in (", begin)].replace("{{ setting(studied) }}", "")
+    section = text[begin : text.index("{% if in_other_tests %}", begin)].replace("{{ setting(studied) }}", "")
     return '{% from "macros.jinja" import still_rose %}' + section
 
 
