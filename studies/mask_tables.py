@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from masks import PICTURES, SEEDS, SHOWN, STRIP, WORLDS, Part, about, seeds_of, study, train, training
 from masks import RECORDS as OF_MASKS
-from masks import SEEDS, SHOWN, WORLDS, Part, about, seeds_of, study, train, training
 from stand_ins import DETECTOR, stand_ins
 from torch import Tensor
 
-from sfumato import data
+from sfumato import data, images
 from sfumato.assess.similarity import embedding_similarity
 from sfumato.attack.faces import FaceFinder
 from sfumato.data import LabelledImages
@@ -143,6 +143,18 @@ def completed(part: Part, record: dict[str, Any]) -> dict[str, Any]:
     return record | {"settings": record["settings"] | more}
 
 
+def draw(part: Part) -> None:
+    """Put some test images, and what each stand-in makes of them, into one picture."""
+    test = part.load()["test"].images
+    some = test[:: len(test) // STRIP][:STRIP]
+    released = [
+        parse(spec).release(some, seeded_noise(part.seed)).images()
+        for spec in stand_ins(part.world, *everybody(part))
+    ]
+    strips = [torch.cat(list(strip), dim=2) for strip in (some, *released)]
+    images.write(PICTURES / f"stand-ins-{part.world}.png", torch.cat(strips, dim=1))
+
+
 def main() -> None:
     """Measure what has no record yet, and complete what has."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -158,6 +170,8 @@ def main() -> None:
         if found != before:
             write_json(record, found)
             print(f"record: {record}", flush=True)
+        if not given.small and seed == SEEDS[0]:
+            draw(part)
 
 
 if __name__ == "__main__":
