@@ -16,11 +16,13 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 from results_page import engine
+from results_page.reading import ROOT
 
 from sfumato import data, images
 from sfumato.data.labelled import contact_sheet
 from sfumato.study import report, vocabulary
 from sfumato.study.report.charts.drawing import axes_of, style
+from sfumato.study.report.charts.embeddings import scatter
 from sfumato.study.report.charts.labels import place_labels
 
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
@@ -108,6 +110,32 @@ def _draw(axes: Any, picture: str | None, words: str) -> None:
     axes.imshow(torch.tensor(bits).view(side, side).numpy(), cmap="gray", interpolation="nearest")
 
 
+def embeddings_picture(name: str, path: Path) -> None:
+    """t-SNE of what the models of a study under runs/ make of test images; below each protection that of the denoiser.
+
+    Source: Parnami et al. 2022, Fig. 7.
+    """
+    study = engine.load(ROOT / "runs" / name)
+    drawn = {
+        (record.cell.protection, record.cell.learner): record.result
+        for record in study.records
+        if record.kind == "embeddings"
+    }
+    with style():
+        figure = Figure(figsize=(10.4, 4.4))
+        grid = figure.subplots(2, 1 + len(study.specs))
+        for row, learner in enumerate(("protected", "denoised")):
+            for axes, spec in zip(grid[row], ("none", *study.specs), strict=True):
+                result = drawn.get((spec, "clean" if spec == "none" and row == 0 else learner))
+                if result is None:
+                    axes.set_axis_off()
+                    continue
+                scatter(axes, result)
+                axes.set_title("clean" if spec == "none" else f"{spec}\n{learner}", fontsize=9)
+        figure.subplots_adjust(left=0.01, right=0.99, top=0.91, bottom=0.01, wspace=0.06, hspace=0.24)
+        figure.savefig(path, facecolor="white", metadata={"Date": None})
+
+
 def report_picture(name: str, path: Path, browser: str) -> None:
     """The head of a study's report, as a browser shows it."""
     with tempfile.TemporaryDirectory() as folder:
@@ -133,6 +161,8 @@ def main() -> None:
     frontier_picture("lfw-hats", PICTURES / "frontier.svg")
     strengths_picture("demo", PICTURES / "strengths.png")
     report_picture("demo", PICTURES / "report.png", browser)
+    if (ROOT / "runs" / "lfw-resnet12-models").exists():  # its points are not committed
+        embeddings_picture("lfw-resnet12-models", PICTURES / "embeddings.svg")
 
 
 if __name__ == "__main__":

@@ -35,27 +35,31 @@ def classes_of(study: Study, records: Sequence[Record]) -> list[str]:
     return sorted({name for record in shown for name in record.result.classes})
 
 
+def scatter(axes: Any, result: Any) -> None:
+    """Draw the points of a record of embeddings, each class with a look of CYCLE."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for side in axes.spines.values():
+        side.set_visible(True)
+        side.set_color("#d5d3cc")
+    for number, class_name in enumerate(sorted(set(result.classes))):
+        look = CYCLE[number % len(CYCLE)]
+        labelled = zip(result.points, result.classes, strict=True)
+        points = [point for point, label in labelled if label == class_name]
+        axes.plot(
+            *zip(*points, strict=True),
+            look.marker,
+            color=look.colour,
+            markersize=3.4,
+            markeredgewidth=0.3,
+            markeredgecolor="white",
+        )
+
+
 def _scatter(name: str, title: str, result: Any) -> Chart:
     with style():
         figure = Figure(figsize=(1.5, 1.35))
-        axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
-        axes.set_xticks([])
-        axes.set_yticks([])
-        for side in axes.spines.values():
-            side.set_visible(True)
-            side.set_color("#d5d3cc")
-        names = sorted(set(result.classes))
-        for number, class_name in enumerate(names):
-            look = CYCLE[number % len(CYCLE)]
-            labelled = zip(result.points, result.classes, strict=True)
-            points = [point for point, label in labelled if label == class_name]
-            axes.plot(
-                *zip(*points, strict=True),
-                look.marker,
-                color=look.colour,
-                markersize=3.4,
-                markeredgewidth=0.3,
-                markeredgecolor="white",
-            )
-        words = f"t-SNE of {len(result.points)} embeddings of the classes {', '.join(names)}"
+        scatter(figure.add_axes((0.01, 0.01, 0.98, 0.98)), result)
+        shown = ", ".join(sorted(set(result.classes)))
+        words = f"t-SNE of {len(result.points)} embeddings of the classes {shown}"
         return chart(figure, f"embeddings {name}", title, words)
