@@ -47,9 +47,12 @@ class Accuracy(Record):
 
 
 def rising(trained: Iterable[Accuracy]) -> tuple[int, int]:
-    """How many trainings ended while validation still rose, and of how many the curve was kept."""
-    known = [each.rises for each in trained if each.rises is not None]
-    return sum(known), len(known)
+    """How many trainings ended while validation still rose, and of how many the curve was kept.
+
+    A model that is tested under several protections, as that of clean images is, has one curve, and counts once.
+    """
+    known = {each.curve: each.rises for each in trained if each.rises is not None}
+    return sum(known.values()), len(known)
 
 
 def apart(higher: Accuracy, lower: Accuracy) -> float:
