@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from masks import PICTURES, SEEDS, SHOWN, STRIP, WORLDS, Part, about, seeds_of, study, train, training
 from masks import RECORDS as OF_MASKS
-from stand_ins import DETECTOR, stand_ins
+from stand_ins import DETECTOR, NAMES, stand_ins
 from torch import Tensor
 
 from sfumato import data, images
@@ -134,10 +134,10 @@ def measure(part: Part) -> dict[str, Any]:
 
 def completed(part: Part, record: dict[str, Any]) -> dict[str, Any]:
     """A record with the stand-ins that were added after it; the same where none was."""
+    if record["settings"].keys() >= set(NAMES.values()):
+        return record
     every = stand_ins(part.world, *everybody(part))
     added = {spec: name for spec, name in every.items() if name not in record["settings"]}
-    if not added:
-        return record
     settings = released(part, part.load(), added, "-stand-ins")
     more = {name: settings[name] for name in added.values()}
     return record | {"settings": record["settings"] | more}
@@ -147,11 +147,11 @@ def draw(part: Part) -> None:
     """Put some test images, and what each stand-in makes of them, into one picture."""
     test = part.load()["test"].images
     some = test[:: len(test) // STRIP][:STRIP]
-    released = [
+    made = [
         parse(spec).release(some, seeded_noise(part.seed)).images()
         for spec in stand_ins(part.world, *everybody(part))
     ]
-    strips = [torch.cat(list(strip), dim=2) for strip in (some, *released)]
+    strips = [torch.cat(list(strip), dim=2) for strip in (some, *made)]
     images.write(PICTURES / f"stand-ins-{part.world}.png", torch.cat(strips, dim=1))
 
 
@@ -170,8 +170,8 @@ def main() -> None:
         if found != before:
             write_json(record, found)
             print(f"record: {record}", flush=True)
-        if not given.small and seed == SEEDS[0]:
-            draw(part)
+            if not given.small and seed == SEEDS[0]:
+                draw(part)
 
 
 if __name__ == "__main__":

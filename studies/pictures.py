@@ -111,16 +111,22 @@ def _draw(axes: Any, picture: str | None, words: str) -> None:
 
 
 def embeddings_picture(name: str, path: Path) -> None:
-    """t-SNE of what the models of a study under runs/ make of test images; below each protection that of the denoiser.
+    """t-SNE of what the models of a study make of test images; below each protection that of the denoiser.
+
+    Its points lie under runs/ and are not committed: where they are not there, the picture stays as it is.
 
     Source: Parnami et al. 2022, Fig. 7.
     """
+    if not (ROOT / "runs" / name).exists():
+        return
     study = engine.load(ROOT / "runs" / name)
     drawn = {
         (record.cell.protection, record.cell.learner): record.result
         for record in study.records
         if record.kind == "embeddings"
     }
+    if not drawn:  # a run that was restored
+        return
     with style():
         figure = Figure(figsize=(10.4, 4.4))
         grid = figure.subplots(2, 1 + len(study.specs))
@@ -161,8 +167,7 @@ def main() -> None:
     frontier_picture("lfw-hats", PICTURES / "frontier.svg")
     strengths_picture("demo", PICTURES / "strengths.png")
     report_picture("demo", PICTURES / "report.png", browser)
-    if (ROOT / "runs" / "lfw-resnet12-models").exists():  # its points are not committed
-        embeddings_picture("lfw-resnet12-models", PICTURES / "embeddings.svg")
+    embeddings_picture("lfw-resnet12-models", PICTURES / "embeddings.svg")
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ MADE = Path("runs/stand-ins")
 DETECTOR = Path("../shared/data/weights/mtcnn.safetensors")
 SEED = 0
 KS = (2, 10)
+NAMES = {f"k-same-{k}": f"k-same of {k}" for k in KS} | {"swap": "swapped face", "drawn": "drawn face"}
 CANDIDATES = 50  # faces of others, of which the one whose landmarks fit best is swapped in
 GREY = 8  # how far the channels of a grey photograph, which is a JPEG, are apart at most
 DRAWN = 500  # people who are drawn
@@ -178,11 +179,9 @@ def covered(every: LabelledImages, people: Tensor) -> Tensor:
 
 def drawn(count: int) -> Donors:
     """Faces of so many drawn people, neutral and without glasses; what is not face, as a hat, has the colour of the skin."""
-    world = people_to_draw(identities=max(count, 3), images_per_identity=1, seed=SEED).rows(
-        torch.arange(count)
-    )
-    plain = replace(world, expression=torch.zeros(count).long(), glasses=torch.zeros(count).long())
-    pictures, parts = draw(plain, size=DRAWN_SIZE)
+    world = people_to_draw(identities=count, images_per_identity=1, seed=SEED)
+    first = torch.zeros_like(world.expression)  # neutral, and no glasses
+    pictures, parts = draw(replace(world, expression=first, glasses=first), size=DRAWN_SIZE)
     face = torch.isin(parts, part_codes("identity")) & (parts != PARTS.index("hair"))
     skin = parts == PARTS.index("skin")
     mean = (pictures * skin[:, None]).sum((2, 3)) / skin.sum((1, 2))[:, None]
@@ -240,15 +239,12 @@ def stand_ins(folder: str, every: LabelledImages, people: Tensor) -> dict[str, s
         every: all photographs.
         people: (N,) int64, who is on each.
     """
-    makers: dict[str, tuple[str, Callable[[], Tensor]]] = {
-        f"k-same-{k}": (f"k-same of {k}", partial(averages, every, people, k)) for k in KS
-    }
-    makers["swap"] = ("swapped face", partial(swaps, every, people))
-    makers["drawn"] = ("drawn face", partial(covered, every, people))
+    makers: dict[str, Callable[[], Tensor]] = {f"k-same-{k}": partial(averages, every, people, k) for k in KS}
+    makers |= {"swap": partial(swaps, every, people), "drawn": partial(covered, every, people)}
     named = {}
-    for stem, (name, make) in makers.items():
+    for stem, name in NAMES.items():
         index = MADE / folder / stem / "index.csv"
         if not index.exists():
-            written(f"{folder}/{stem}", every, make())
+            written(f"{folder}/{stem}", every, makers[stem]())
         named[f"outside:index={index}"] = name
     return named

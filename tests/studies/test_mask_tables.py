@@ -21,6 +21,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
     made = {"outside:index=swap.csv": "swapped face", "outside:index=drawn.csv": "drawn face"}
     monkeypatch.setattr(mask_tables, "everybody", lambda part: (None, None))
     monkeypatch.setattr(mask_tables, "stand_ins", lambda *_: made)
+    monkeypatch.setattr(mask_tables, "NAMES", {"swap": "swapped face", "drawn": "drawn face"})
     monkeypatch.setattr(mask_tables, "released", released)
     return seen
 
