@@ -128,13 +128,13 @@ def source_of(name: str) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON, whole or not at all; an object with a digest of its content, see read_json."""
+    """Write a value as one line of JSON, whole or not at all; an object with a digest, see read_json."""
     if isinstance(value, dict):
         content = {key: each for key, each in value.items() if key != CONTENT}
         # As it will be read: keys that are numbers become text, of which 10 comes before 5.
         content = json.loads(json.dumps(content, allow_nan=False))
         value = {**content, CONTENT: _content_digest(content)}
-    text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    text = json.dumps(value, separators=(",", ":"), sort_keys=True, allow_nan=False) + "\n"
     with whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
