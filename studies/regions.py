@@ -22,10 +22,11 @@ from torch.nn import functional
 
 import sfumato
 from sfumato.data.listing import read_rows
+from sfumato.device.footage import footage
 from sfumato.device.ledger import Ledger
-from sfumato.device.video import EVERY, HELD, followed, pixels, protect_video
+from sfumato.device.video import followed, protect_video
 from sfumato.files import whole
-from sfumato.images import read
+from sfumato.images import as_tensor, read
 from sfumato.proportions import wilson
 from sfumato.protect import parse
 from sfumato.protect.region import Region
@@ -116,14 +117,9 @@ def video(draw: random.Random, scenes: list[Path], faces: list[Path]) -> dict[st
 
 def covered_boxes(path: Path, protection: Region) -> Iterator[tuple[Tensor, list[Any]]]:
     """The frames of a clip with the boxes that are covered."""
-    import av
-
-    with av.open(str(path)) as container:
-        stream = container.streams.video[0]
-        frames = pixels(container, stream)
-        yield from (
-            (image, boxes or []) for image, boxes in followed(frames, protection, EVERY, held=HELD * 25)
-        )
+    with footage(path) as clip:
+        for frame, boxes in followed(clip.frames(), protection, clip.base):
+            yield as_tensor(frame.image), boxes or []
 
 
 def main() -> None:

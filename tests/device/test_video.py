@@ -1,5 +1,6 @@
 """Video: every frame protected, faces followed, one charge, no sound."""
 
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -9,10 +10,13 @@ import torch
 from pictures import photographs
 
 from sfumato.device.budgets import Budget
+from sfumato.device.footage import Frame
 from sfumato.device.ledger import Ledger
-from sfumato.device.video import between, protect_video
+from sfumato.device.video import between, followed, protect_video
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError
+from sfumato.images import Images
 from sfumato.protect import parse
+from sfumato.protect.region import Box, Region
 
 DETECTOR = "weights/mtcnn.safetensors"
 
@@ -149,13 +153,51 @@ def test_a_clip_in_which_no_face_is_found_is_not_released(tmp_path: Path, ledger
 
 def test_what_is_covered_between_two_looks():
     one, near, far = (0, 10, 0, 10), (4, 14, 4, 14), (50, 60, 50, 60)
-    covered, later = between({one: 0.0}, [near], 5, held=10)
+    covered, later = between({one: 0.0}, [near], 0.2, held=1)
     assert covered == [(0, 14, 0, 14)]  # from where it was to where it is
     assert later == {near: 0.0}
-    covered, later = between({one: 0.0}, [far], 5, held=10)  # one is found no more, and one is new
+    covered, later = between({one: 0.0}, [far], 0.2, held=1)  # one is found no more, and one is new
     assert covered == [one, far]
-    assert later == {far: 0.0, one: 5.0}
-    assert between({one: 10.0}, [], 5, held=10) == ([one], {})
+    assert later == {far: 0.0, one: 0.2}
+    assert between({one: 0.9}, [], 0.2, held=1) == ([one], {})
+    # Frames that are seconds apart: it stays to the next look, and no longer.
+    assert between({one: 0.0}, [], 3.0, held=1) == ([one], {one: 3.0})
+    assert between({one: 3.0}, [], 3.0, held=1) == ([one], {})
+
+
+class Watcher(Region):
+    """Finds a face in bright frames alone. State: which frames it saw, by their brightness."""
+
+    def found(self, image: Images) -> list[Box]:
+        self.__dict__.setdefault("looks", []).append(int(image[0, 0, 0]))
+        return [(0, 4, 0, 4)] if image[0, 0, 0] == 255 else []
+
+
+@pytest.mark.parametrize(("ticks", "looks"), [(4, 5), (10, 2), (20, 1), (100, 1)])
+def test_faces_are_looked_for_every_fifth_of_a_second_and_in_every_fifth_frame(
+    lower: str, ticks: int, looks: int
+):
+    region = parse(lower)
+    watcher = Watcher(region.inner, "box", region.file)
+    frames = [Frame(np.full((3, 8, 8), number, np.uint8), ticks * number, ticks) for number in range(12)]
+    covered = list(followed(iter(frames), watcher, Fraction(1, 100)))
+    assert [frame.time for frame, _ in covered] == [frame.time for frame in frames]
+    assert watcher.__dict__["looks"] == sorted({*range(0, 12, looks), 11})
+
+
+@pytest.mark.parametrize(("ticks", "covered"), [(4, 30), (20, 6), (100, 2), (500, 2)])
+def test_a_face_that_is_lost_stays_covered_for_a_second_and_to_the_next_look(
+    lower: str, ticks: int, covered: int
+):
+    region = parse(lower)
+    watcher = Watcher(region.inner, "box", region.file)
+    frames = [
+        Frame(np.full((3, 8, 8), 255 if number == 0 else 9, np.uint8), ticks * number, ticks)
+        for number in range(40)
+    ]
+    boxes = [bool(boxes) for _, boxes in followed(iter(frames), watcher, Fraction(1, 100))]
+    assert sum(boxes) == covered
+    assert boxes == sorted(boxes, reverse=True)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 Faces are looked for in every few frames. Where a face of one look is near a face of the next, both and all
 between them are covered, in all frames between; a face that is found no more stays covered where it was for a
-second, and one that is new is covered from the look before. So none is missed in between that was found
-before or after.
+second, and at the next look in any case; and one that is new is covered from the look before. So none is
+missed in between that was found before or after.
 
 Sound and metadata are left out: a voice tells who speaks. Noise is refused: whoever has the clip averages it
-over frames that show the same.
+over frames that show the same. How frames are read is in sfumato.device.footage.
 """
 
 import hashlib
@@ -15,8 +15,8 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.device.charges import Charge
+from sfumato.device.footage import Footage, Frame, footage
 from sfumato.device.ledger import Ledger
 from sfumato.device.releasing import squared_difference
 from sfumato.device.tables import protection_key
@@ -38,9 +39,11 @@ from sfumato.protect.release import kind_of, made_of
 
 SUFFIXES = (".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi")
 
-EVERY = 5  # frames from one look for faces to the next
+EVERY = 5  # frames from one look for faces to the next, at most
+LOOK = Fraction(1, 5)  # seconds likewise
 HELD = 1.0  # seconds for which a face that is found no more stays covered
 _QUALITY = "20"  # of H.264; lower is better
+_BT709 = 1  # ITU-T H.273: what an ordinary screen shows
 
 
 @dataclass(frozen=True)
@@ -65,99 +68,69 @@ class Clip:
 
 
 def protect_video(
-    source: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    protection: Any,
-    ledger: Ledger,
-    *,
-    every: int = EVERY,
+    source: str | os.PathLike[str], target: str | os.PathLike[str], protection: Any, ledger: Ledger
 ) -> Clip:
     """Protect all frames of a clip, or faces in them, into an MP4 (H.264) without sound and metadata.
 
     The clip is charged once, as one image, before the file appears, which it does whole. Of a clip in which
     no face was found at all, nothing is released where that is to stop; in one that has faces elsewhere,
-    frames without a face are shown as they are, or protected wholly where `missing` is "all".
+    frames without a face are shown as they are, or protected wholly where `missing` is "all". Each frame is
+    shown when it was, and in its shape.
 
     Args:
         source: a file that FFmpeg reads.
         target: the new file, .mp4.
         protection: of pixels, without noise; of a part of the frames where it is a Region.
         ledger: of this device.
-        every: frames from one look for faces to the next.
 
     Raises:
-        ConfigError: a protection with noise or of another kind, another suffix, or `every` below 1.
-        ImageError: no video, damaged, without a face, or nearly the same as its release.
+        ConfigError: a protection with noise or of another kind, or another suffix.
+        ImageError: no video, damaged, without a face, nearly the same as its release, or with frames that are
+            not shown as they are stored: see footage.Footage.frames.
         SpecError: a parameter does not fit a frame or a face.
         BudgetExceededError, LedgerError: see Ledger.charge.
         MissingExtraError: the extra `video` is not installed.
     """
-    with needs_extra("video", "video"):
-        import av
     source, target = Path(source), Path(target)
-    _check(protection, target, every)
+    _check(protection, target)
     spec = protection_key(protection.spec, made_of(protection))
     with source.open("rb") as file:
         name = hashlib.file_digest(file, "sha256").digest()
     judged = _Difference()
     frames = boxes_most = without = 0
-    try:
-        with av.open(str(source)) as opened, whole(target) as temporary:
-            if not opened.streams.video:
-                raise ImageError(f"{source}: has no picture", cause="no video")
-            stream = opened.streams.video[0]
-            stream.thread_type = "AUTO"
-            rate = stream.average_rate or 25
-            looks = followed(pixels(opened, stream), protection, every, held=HELD * float(rate))
-            with av.open(str(temporary), "w", format="mp4") as written:
-                out = written.add_stream("libx264", rate=rate)
-                out.pix_fmt, out.options = "yuv420p", {"crf": _QUALITY, "preset": "veryfast"}
-                size = (0, 0)
-                for image, boxes in looks:
-                    released, covered = _released(protection, image, boxes)
-                    judged.add(image, released, covered)
-                    if not frames:
-                        size = (image.shape[1], image.shape[2])
-                        # H.264 halves its colours: sides are even.
-                        out.height, out.width = (side + side % 2 for side in size)
-                    elif (image.shape[1], image.shape[2]) != size:
-                        raise ImageError(f"{source}: its frames have several sizes", cause="several sizes")
-                    frames, without = frames + 1, without + (not boxes)
-                    boxes_most = max(boxes_most, len(boxes or ()))
-                    for packet in out.encode(_frame(av, released)):
-                        written.mux(packet)
-                for packet in out.encode():
-                    written.mux(packet)
-            if not frames:
-                raise ImageError(f"{source}: has no frame", cause="no video")
-            if isinstance(protection, Region) and not boxes_most and protection.missing == "stop":
-                raise ImageError(
-                    f"{source}: no face was found in any frame: it is not released: look at it yourself, and "
-                    "protect it without --where, or protect such clips wholly (--no-face all)",
-                    cause="no face was found",
-                )
-            judged.check(protection, source)
-            shape = (3, *size)
-            charge = Charge(
-                image=name,
-                spec=spec,
-                shape=shape,
-                guarantee=partial(protection.guarantee, shape),
-                release=None,
-                folder=source.resolve().parent,
-                information=information(protection),
+    with footage(source) as clip, whole(target) as temporary, _Writer(temporary, clip) as written:
+        for frame, boxes in followed(clip.frames(), protection, clip.base):
+            released, covered = _released(protection, frame.image, boxes)
+            judged.add(frame.image, released, covered)
+            frames, without = frames + 1, without + (not boxes)
+            boxes_most = max(boxes_most, len(boxes or ()))
+            written.write(released, frame)
+        if not frames:
+            raise ImageError(f"{source}: has no frame", cause="no video")
+        if isinstance(protection, Region) and not boxes_most and protection.missing == "stop":
+            raise ImageError(
+                f"{source}: no face was found in any frame: it is not released: look at it yourself, and "
+                "protect it without --where, or protect such clips wholly (--no-face all)",
+                cause="no face was found",
             )
-            charged = ledger.charge([charge]).new
-    except (av.FFmpegError, OSError) as error:
-        if isinstance(error, OSError) and not isinstance(error, av.FFmpegError):
-            raise
-        raise ImageError(f"{source}: cannot be read as a video ({error})", cause="no video") from error
-    return Clip(frames, frames / float(rate), size, boxes_most, without, bool(charged))
+        judged.check(protection, source)
+        written.close()
+        shape = frame.image.shape
+        charge = Charge(
+            image=name,
+            spec=spec,
+            shape=shape,
+            guarantee=partial(protection.guarantee, shape),
+            release=None,
+            folder=source.resolve().parent,
+            information=information(protection),
+        )
+        charged = ledger.charge([charge]).new
+    seconds = float((frame.time + frame.duration) * clip.base)
+    return Clip(frames, seconds, (shape[1], shape[2]), boxes_most, without, bool(charged))
 
 
-def _check(protection: Any, target: Path, every: int) -> None:
-    if every < 1:
-        raise ConfigError(f"every={every}: at least 1 frame")
+def _check(protection: Any, target: Path) -> None:
     if target.suffix.lower() != ".mp4":
         raise ConfigError(f"{target}: a protected video is an .mp4: name it so")
     if hasattr(protection, "artefact") or kind_of(protection) != "pixels":
@@ -171,21 +144,44 @@ def _check(protection: Any, target: Path, every: int) -> None:
         )
 
 
-def pixels(opened: Any, stream: Any) -> Iterator[Pixels]:
-    """(3, H, W) uint8 of each frame, upright."""
-    for frame in opened.decode(stream):
-        image = frame.to_ndarray(format="rgb24").transpose(2, 0, 1)
-        turns = round((getattr(frame, "rotation", 0) or 0) / 90)
-        yield np.ascontiguousarray(np.rot90(image, turns, (1, 2)))
+class _Writer:
+    """An MP4 that is written frame by frame. State: the file."""
 
+    def __init__(self, path: Path, clip: Footage) -> None:
+        with needs_extra("video", "video"):
+            import av
+        self._av, self._base = av, clip.base
+        self._file = av.open(str(path), "w", format="mp4")
+        self._stream = self._file.add_stream("libx264", rate=clip.rate)
+        self._stream.pix_fmt, self._stream.options = "yuv420p", {"crf": _QUALITY, "preset": "veryfast"}
+        codec = self._stream.codec_context
+        codec.time_base = self._stream.time_base = clip.base
+        codec.colorspace = codec.color_primaries = codec.color_trc = _BT709
+        codec.color_range = 1  # of video: 16 to 235
 
-def _frame(av: Any, image: Pixels) -> Any:
-    """A frame of (3, H, W) uint8, its sides made even by repeating the last row or column."""
-    pixels = image.transpose(1, 2, 0)
-    height, width = pixels.shape[:2]
-    if height % 2 or width % 2:
-        pixels = np.pad(pixels, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
-    return av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
+    def __enter__(self) -> "_Writer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, image: Pixels, like: Frame) -> None:
+        """Add a (3, H, W) uint8 picture, shown when another is."""
+        _, height, width = image.shape
+        # H.264 halves its colours: sides are even, by repeating the last row or column.
+        even = np.pad(image.transpose(1, 2, 0), ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+        if not self._stream.codec_context.is_open:
+            self._stream.height, self._stream.width = even.shape[:2]
+        frame = self._av.VideoFrame.from_ndarray(np.ascontiguousarray(even), format="rgb24").reformat(
+            format="yuv420p", dst_colorspace="ITU709", dst_color_range="MPEG"
+        )
+        frame.pts, frame.time_base, frame.duration = like.time, self._base, like.duration
+        self._file.mux(self._stream.encode(frame))
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._file.mux(self._stream.encode())
+        self._file.close()
 
 
 def _released(
@@ -201,57 +197,61 @@ def _released(
 
 
 def followed(
-    images: Iterator[Pixels], protection: Any, every: int, *, held: float
-) -> Iterator[tuple[Pixels, list[Box] | None]]:
+    frames: Iterator[Frame], protection: Any, base: Fraction
+) -> Iterator[tuple[Frame, list[Box] | None]]:
     """Each frame with its boxes; None where none are looked for.
 
     Args:
-        images: the frames.
+        frames: of a video.
         protection: whose boxes they are, where it is a Region.
-        every: frames from one look to the next.
-        held: frames for which a box that is found no more stays.
+        base: seconds of a tick of their times.
     """
     if not isinstance(protection, Region):
-        yield from ((image, None) for image in images)
+        yield from ((frame, None) for frame in frames)
         return
-    first = next(images, None)
+    first = next(frames, None)
     if first is None:
         return
-    known = dict.fromkeys(protection.found(first), 0.0)  # box -> frames since it was found
+    known = dict.fromkeys(protection.found(first.image), 0.0)  # box -> seconds since it was found
     waiting = [first]
     # One looks ahead while frames of the window before are protected and encoded.
     with ThreadPoolExecutor(1) as looking:
 
-        def window() -> tuple[list[Pixels], Future[list[Box]] | None]:
-            more = list(islice(images, every))
-            return more, looking.submit(protection.found, more[-1]) if more else None
+        def window(since: Frame) -> tuple[list[Frame], Future[list[Box]] | None]:
+            more: list[Frame] = []
+            for frame in frames:
+                more.append(frame)
+                if len(more) == EVERY or (frame.time - since.time) * base >= LOOK:
+                    break
+            return more, looking.submit(protection.found, more[-1].image) if more else None
 
-        more, look = window()
+        more, look = window(first)
         while look is not None:
             found = look.result()
-            covered, known = between(known, found, len(more), held)
+            passed = float((more[-1].time - waiting[0].time) * base)
+            covered, known = between(known, found, passed, HELD)
             ready, waiting = [*waiting, *more[:-1]], [more[-1]]
-            more, look = window()
-            yield from ((image, covered) for image in ready)
-    yield from ((image, disjoint(known)) for image in waiting)
+            more, look = window(more[-1])
+            yield from ((frame, covered) for frame in ready)
+    yield from ((frame, disjoint(known)) for frame in waiting)
 
 
 def between(
-    known: dict[Box, float], found: list[Box], frames: int, held: float
+    known: dict[Box, float], found: list[Box], passed: float, held: float
 ) -> tuple[list[Box], dict[Box, float]]:
     """What is covered from one look to the next, and the boxes known at the next.
 
     Args:
-        known: boxes at the first look, with the frames since each was found.
+        known: boxes at the first look, with the seconds since each was found.
         found: at the next look.
-        frames: between them.
-        held: see _followed.
+        passed: seconds between them.
+        held: seconds for which a box that is found no more stays; it stays to the next look in any case.
     """
     covered = [around([box, *(each for each in found if overlap(box, each))]) for box in known]
     later = dict.fromkeys(found, 0.0)
     for box, since in known.items():
-        if not any(overlap(box, each) for each in found) and since + frames <= held:
-            later[box] = since + frames
+        if not any(overlap(box, each) for each in found) and (not since or since + passed <= held):
+            later[box] = since + passed
     return disjoint([*covered, *found]), later
 
 
