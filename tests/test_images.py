@@ -535,6 +535,12 @@ def test_a_file_that_is_no_image_is_named(tmp_path: Path, content: bytes, proble
         images.read(path)
 
 
+@pytest.mark.parametrize("start", [b"II+\0", b"MM\0+"])
+def test_a_big_tiff_is_refused_by_its_name(start: bytes):
+    with pytest.raises(ImageError, match="a BigTIFF: save it as an ordinary TIFF"):
+        images.read(start + bytes(20))
+
+
 @pytest.mark.parametrize("format_name", ["PPM", "EPS", "ICO", "TGA", "PCX", "SGI", "DDS", "JPEG2000", "PDF"])
 def test_no_other_decoder_of_pillow_sees_a_file(format_name: str, monkeypatch: pytest.MonkeyPatch):
     data = encoded(Image.new("RGB", (32, 32)), format_name)

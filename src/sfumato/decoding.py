@@ -48,6 +48,7 @@ _SIGNATURES = {
     b"II*\0": "TIFF",
     b"MM\0*": "TIFF",
 }
+_BIG_TIFF = (b"II+\0", b"MM\0+")
 _HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"})
 _AVIF_BRANDS = frozenset({b"avif", b"avis"})
 
@@ -251,6 +252,8 @@ def _kind(data: bytes) -> str:
             return "AVIF"
         if brands[0] in _HEIC_BRANDS:
             return "HEIF"
+    if data.startswith(_BIG_TIFF):
+        raise not_read("a BigTIFF: save it as an ordinary TIFF")
     raise ImageError(
         f"{_NO_IMAGE} (JPEG, PNG, WebP, TIFF, BMP, GIF, HEIC and AVIF are): save it as PNG or JPEG",
         cause=_NO_IMAGE,

@@ -1,14 +1,22 @@
-"""Files that appear whole or not at all, who may make them, and what JSON, tables and names may hold."""
+"""Files that appear whole or not at all, files that strangers name, and what JSON, tables and names may hold.
 
+SFUMATO_OUTSIDE  folders, with a colon between two, that tables and links may lead to besides their own
+"""
+
+import codecs
 import csv
+import errno
 import fcntl
+import io
 import json
 import math
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import stat
+import unicodedata
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -69,6 +77,161 @@ def claimed(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
+_NOT_REGULAR = "no regular file"
+
+
+def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """Open a regular file to read it: no device, which may never end, and no pipe, which may never begin.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe that nobody writes to blocks
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        what = (
+            (errno.EISDIR, os.strerror(errno.EISDIR)) if stat.S_ISDIR(mode) else (errno.EINVAL, _NOT_REGULAR)
+        )
+        raise OSError(*what, os.fspath(path))
+    return os.fdopen(handle, "rb")
+
+
+def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+    """The content of a regular file of at most `most` bytes.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or (errno EFBIG) is longer.
+    """
+    with open_regular(path) as file:
+        content = file.read(most + 1)
+        size = max(len(content), os.fstat(file.fileno()).st_size)
+    if size > most:
+        raise OSError(errno.EFBIG, f"{size:,} bytes, more than the {most:,} allowed", os.fspath(path))
+    return content
+
+
+def leads_out(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
+    """Whether a path leads out of a folder, links followed, to none of the folders of SFUMATO_OUTSIDE."""
+    allowed = [part for part in os.environ.get("SFUMATO_OUTSIDE", "").split(os.pathsep) if part]
+    real = Path(os.path.realpath(path))
+    return not any(real.is_relative_to(os.path.realpath(root)) for root in (folder, *allowed))
+
+
+def below(folder: Path, name: str, line: str) -> Path:
+    """The path of a file that a line of a table in a folder names.
+
+    A table may be from a stranger: it could name private files, which a copy or a release would then hold.
+
+    Raises:
+        DataError: the file lies outside of the folder, or the name is no name of a file.
+    """
+    path = folder / name
+    if "\0" in name:
+        raise DataError(f"{line}: {printable(name)} is no name of a file: correct it or remove the row")
+    if leads_out(path, folder):
+        trusted = str(Path(os.path.realpath(path)).parent)
+        raise DataError(
+            f"{line}: {printable(name)} lies outside of the folder of the table; a stranger's table could so "
+            f"read private files: if you trust this one, set SFUMATO_OUTSIDE={printable(trusted)}"
+        )
+    return path
+
+
+MOST_TABLE = 256_000_000  # bytes
+
+Line = tuple[str, dict[str, str]]
+
+
+def read_table(path: str | os.PathLike[str]) -> tuple[list[str], list[Line]]:
+    """Read a CSV from a file; see parse_table, which says what is returned and raised.
+
+    Raises:
+        OSError: it cannot be read, is no regular file, or has more than MOST_TABLE bytes.
+    """
+    return parse_table(os.fspath(path), read_regular(path, MOST_TABLE))
+
+
+def parse_table(name: str, content: bytes) -> tuple[list[str], list[Line]]:
+    """The header of a CSV, and for each row where it is ("list.csv, line 3") and its texts by column.
+
+    Args:
+        name: what to call it in errors.
+        content: UTF-8, or UTF-16 with a byte order mark; commas, semicolons or tabs between the cells, as in
+            the header. `write_rows` may have written it. What a row lacks at its end is empty.
+
+    Raises:
+        DataError: it is no such text, is empty, has two columns of one name, or a row with more cells than
+            the header.
+    """
+    text = _text_of(name, content)
+    lines = text.split("\n", 1)
+    separator = max(",;\t", key=lines[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        header = [read_cell(cell.strip()) for cell in next(reader, [])]
+        while header and not header[-1]:  # a spreadsheet's empty columns
+            header.pop()
+        if not header:
+            raise DataError(f"{name}: is empty: write a header, and below it a row for each file")
+        check_alike(name, "columns are called", header)
+        return header, [(f"{name}, line {reader.line_num}", row) for row in _rows(name, reader, header)]
+    except csv.Error as error:
+        raise DataError(f"{name}, line {reader.line_num}: cannot be read as a CSV ({error})") from error
+
+
+def _rows(name: str, reader: Any, header: list[str]) -> Iterator[dict[str, str]]:
+    for cells in reader:
+        if any(cells[len(header) :]):
+            raise DataError(
+                f"{name}, line {reader.line_num}: {len(cells)} values below {len(header)} columns: put a "
+                "value that holds a separator in double quotes"
+            )
+        if cells:
+            texts = [read_cell(cell) for cell in cells] + [""] * (len(header) - len(cells))
+            yield dict(zip(header, texts, strict=False))
+
+
+def _text_of(name: str, content: bytes) -> str:
+    wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        text = content.decode("utf-16" if wide else "utf-8-sig")
+        if "\0" not in text:
+            return text
+        reason = "it holds null characters"
+    except UnicodeDecodeError as error:
+        reason = str(error)
+    raise DataError(f"{name}: cannot be read as a CSV in UTF-8 ({reason}): save it as CSV in UTF-8")
+
+
+def check_alike(name: str, what: str, texts: Iterable[str]) -> None:
+    """Raise DataError for two texts that are one to a reader: the same, or other in what nobody sees.
+
+    That is spaces at the ends, or more than one together, characters without a shape, and the two ways to
+    write a letter with an accent.
+
+    Args:
+        name: of what holds them.
+        what: what they do, such as "columns are called".
+        texts: as they are written.
+    """
+    before: dict[str, str] = {}
+    for text in texts:
+        shown = "".join(c for c in text if c.isspace() or unicodedata.category(c) not in ("Cf", "Cc"))
+        key = unicodedata.normalize("NFC", " ".join(shown.split()))
+        if key not in before:
+            before[key] = text
+            continue
+        if before[key] == text:
+            raise DataError(f"{name}: two {what} {text!r}: rename or remove one")
+        composed = {unicodedata.normalize("NFC", each) for each in (text, before[key])}
+        first, second = map(ascii if len(composed) == 1 else repr, (before[key], text))
+        raise DataError(
+            f"{name}: two {what} {first} and {second}, which differ only by spaces, invisible characters or "
+            "the code of an accent: write both alike"
+        )
+
+
 # What spreadsheets run as a formula, and what is written of it.
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _QUOTED = re.compile(r"'+[=+\-@\t\r]")
@@ -92,15 +255,6 @@ def write_rows(file: TextIO, rows: Iterable[Iterable[object]], *, end: str = "\r
 def read_cell(text: str) -> str:
     """The text of a cell that `write_rows` wrote."""
     return text[1:] if _QUOTED.match(text) else text
-
-
-def read_cells(row: Mapping[str, str]) -> dict[str, str]:
-    """A row of csv.DictReader with the texts that `write_rows` was given, of its columns, too."""
-    # A row of more or fewer cells than the header has a list, or None.
-    return {
-        read_cell(name) if name else name: read_cell(text) if isinstance(text, str) else text
-        for name, text in row.items()
-    }
 
 
 def _written(value: object) -> object:
@@ -145,13 +299,13 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-# The folders of an artefact that a protection's spec names.
-_FOLDERS = re.compile(r"(?:(?<=[:,]artefact=)|(?<=[:,]file=))[^,]*[/\\]")
+# The folders of a file that a protection's spec names.
+_FOLDERS = re.compile(r"(?<=[:,])((?:artefact|file|index)=)[^,]*[/\\]")
 
 
 def portable(spec: str) -> str:
-    """A spec as it travels: an artefact by the name of its file, without the folders of this machine."""
-    return _FOLDERS.sub("", spec)
+    """A spec as it travels: files by their names, without the folders of this machine."""
+    return _FOLDERS.sub(r"\1", spec)
 
 
 def printable(name: str) -> str:

@@ -4,6 +4,7 @@ Of what is read, the pixels are kept and nothing else (sfumato.decoding); what i
 array of pixels, and has nothing else to tell.
 """
 
+import errno
 import hashlib
 import io
 import os
@@ -20,7 +21,7 @@ from PIL import Image, ImageOps
 
 from sfumato.decoding import UNDER_WAY, Sifted, decode, sift
 from sfumato.errors import ConfigError, ImageError, did_you_mean
-from sfumato.files import whole
+from sfumato.files import read_regular, whole
 from sfumato.threads import thread_count
 
 if TYPE_CHECKING:
@@ -270,10 +271,10 @@ def _sifted(name: str, data: bytes) -> Sifted:
 
 def _bytes_of(path: Path) -> bytes:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise _too_long(str(path), path.stat().st_size)
-        return path.read_bytes()
+        return read_regular(path, MAX_BYTES)
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise _too_long(str(path), path.stat().st_size) from error
         raise ImageError(f"{path}: cannot be read ({error.strerror})", cause="cannot be read") from error
 
 

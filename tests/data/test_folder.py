@@ -82,11 +82,21 @@ def test_hidden_folders_inside_a_split_are_no_classes(tmp_path: Path):
     assert names(folder(tmp_path, size=8)) == ["anna"]
 
 
-def test_links_to_files_are_read(tmp_path: Path):
-    paint(tmp_path / "real.png", 10)
+def test_links_within_the_folder_are_read_and_those_out_of_it_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    paint(tmp_path / "private" / "real.png", 10)
+    paint(tmp_path / "root" / "bela" / "1.png", 20)
     (tmp_path / "root" / "anna").mkdir(parents=True)
-    (tmp_path / "root" / "anna" / "1.png").symlink_to(tmp_path / "real.png")
-    assert levels(folder(tmp_path / "root", size=8)) == [10]
+    (tmp_path / "root" / "anna" / "1.png").symlink_to(tmp_path / "private" / "real.png")
+    (tmp_path / "root" / "anna" / "2.png").symlink_to("../bela/1.png")
+    (tmp_path / "root" / "cleo").symlink_to(tmp_path / "private")
+    told: list[ImageError] = []
+    data = folder(tmp_path / "root", size=8, skip_unreadable=told.append)
+    assert list(zip(names(data), levels(data), strict=True)) == [("anna", 20), ("bela", 20)]
+    assert ["is a link out of its folder" in str(error) for error in told] == [True, True]
+    monkeypatch.setenv("SFUMATO_OUTSIDE", str(tmp_path / "private"))
+    assert levels(folder(tmp_path / "root", size=8)) == [10, 20, 20, 10]
 
 
 def test_the_order_does_not_depend_on_when_files_were_made(tmp_path: Path):

@@ -92,7 +92,12 @@ def test_without_a_split_column_whole_values_of_one_label_are_given_to_splits(
     [
         ("path,class\n0.png,a\n", "no column 'file': .*Known: class, path"),
         ("File,class\n0.png,a\n", "no column 'file': did you mean 'File'"),
-        ("", "no column 'file'"),
+        ("", "is empty: write a header, and below it a row for each file"),
+        ("file,class\n../0.png,a\n", r"table\.csv, line 2: ../0.png lies outside of the folder of the table"),
+        (
+            "file,class\n0.png,a\n1.png,a \n",
+            "two values of the label 'class' are 'a' and 'a ', which differ",
+        ),
         ("file\n0.png\n", "no label column beside file: add one, such as 'class'"),
         ("file,split\n0.png,train\n", "no label column beside file, split"),
         ("file,class\n", "no rows: list at least one image"),

@@ -235,7 +235,7 @@ def test_an_index_that_is_not_there_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([""], r"index\.csv: no column 'file'"),
+        ([""], r"index\.csv: is empty"),
         (["files,original"], r"index\.csv: no column 'file': did you mean 'files'"),
         (["file,class"], r"index\.csv: of the columns 'original' and 'digest' one .*, and neither is there"),
         (["file,original,digest"], r"index\.csv: of the columns .* one is needed, and both are there"),

@@ -16,6 +16,7 @@ import torch
 from sfumato.data.listing import read_rows
 from sfumato.episodes import seed_of
 from sfumato.errors import ConfigError, DataError, did_you_mean
+from sfumato.files import below
 
 CHOOSE, SAME = "choose", "same"
 TASKS = (CHOOSE, SAME)
@@ -102,7 +103,7 @@ class Item:
 
 
 def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
-    """Read a CSV in UTF-8 with a header of COLUMNS; image files are relative to its folder.
+    """Read a CSV with a header of COLUMNS; image files lie below its folder, see sfumato.files.below.
 
     Raises:
         DataError: no such file, a column that is missing, no rows, or a row with an empty value or a file
@@ -112,7 +113,7 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
     _, rows = read_rows(path, columns=COLUMNS, of="reconstruction")
     pairs = []
     for line, row in rows:
-        files = [path.parent.absolute() / row[name] for name in COLUMNS[:2]]
+        files = [below(path.parent.absolute(), row[name], line) for name in COLUMNS[:2]]
         for file in files:
             if not file.is_file():
                 raise DataError(f"{line}: {file}: no such file: correct or remove the row")

@@ -6,7 +6,6 @@ of 224 x 224 pixels from ImageNet were shown for 200 ms, nearly all in grey, and
 classes. An answer that was not given in time counts as wrong.
 """
 
-import csv
 import math
 import os
 from bisect import bisect_right
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfumato.errors import ConfigError, DataError, did_you_mean
-from sfumato.files import read_cells
+from sfumato.files import read_table
 from sfumato.proportions import wilson
 
 CHANCE = 1 / 16
@@ -82,23 +81,19 @@ def read(path: str | os.PathLike[str]) -> Recognition:
     path = Path(path)
     counts: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     try:
-        with path.open(newline="", encoding="utf-8") as opened:
-            reader = csv.DictReader(opened)
-            missing = [name for name in _COLUMNS if name not in (reader.fieldnames or [])]
-            if missing:
-                raise DataError(
-                    f"{path}: no column {missing[0]!r}: give the CSV of answers with the columns "
-                    f"{', '.join(_COLUMNS)}"
-                )
-            for row in map(read_cells, reader):
-                correct, trials = _counts(row, f"{path}, line {reader.line_num}")
-                together = counts[row["experiment"], row["condition"]]
-                together[0] += correct
-                together[1] += trials
+        header, rows = read_table(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read as a CSV in UTF-8 ({error})") from error
+    if missing := [name for name in _COLUMNS if name not in header]:
+        raise DataError(
+            f"{path}: no column {missing[0]!r}: give the CSV of answers with the columns "
+            f"{', '.join(_COLUMNS)}"
+        )
+    for line, row in rows:
+        correct, trials = _counts(row, line)
+        together = counts[row["experiment"], row["condition"]]
+        together[0] += correct
+        together[1] += trials
     if not counts:
         raise DataError(f"{path}: no rows: give the CSV of answers, not only its header")
     return Recognition(
@@ -106,9 +101,9 @@ def read(path: str | os.PathLike[str]) -> Recognition:
     )
 
 
-def _counts(row: Mapping[str, str | None], where: str) -> tuple[int, int]:
+def _counts(row: Mapping[str, str], where: str) -> tuple[int, int]:
     try:
-        correct, trials = int(row["correct"] or ""), int(row["trials"] or "")
+        correct, trials = int(row["correct"]), int(row["trials"])
     except ValueError as error:
         raise DataError(f"{where}: correct and trials are whole numbers ({error})") from error
     if not 0 <= correct <= trials or trials == 0:

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -15,6 +15,7 @@ from sfumato.data.labelled import LabelledImages, label_of, rows_by_split, split
 from sfumato.data.splitting import SHARES
 from sfumato.data.stored import at_once, fetch, memory
 from sfumato.errors import ConfigError, DataError, ImageError
+from sfumato.files import check_alike, leads_out
 
 SPLITS = {
     "train": "train",
@@ -41,7 +42,8 @@ def folder(
     once into a file of the user's cache (sfumato.data.stored): a private copy, until it is cleared. The same
     holds for every source whose images are files.
 
-    Files that have no image suffix, and hidden ones, are passed over. Without split folders, whole
+    Files that have no image suffix, and hidden ones, are passed over. A link that leads out of the folder is
+    a file that cannot be read, unless it leads to a folder of SFUMATO_OUTSIDE. Without split folders, whole
     classes are given to train, validation and test (60, 15 and 25 in 100, by seed 0).
 
     Args:
@@ -77,6 +79,7 @@ def folder(
         splits if named else None,
         size=size,
         channels=channels,
+        root=root,
         skip_unreadable=skip_unreadable,
     )
 
@@ -119,6 +122,7 @@ def assemble(
     size: int,
     channels: int,
     crop: int | None = None,
+    root: Path | None = None,
     skip_unreadable: Callable[[ImageError], None] | None,
 ) -> LabelledImages:
     """Read files into LabelledImages.
@@ -130,12 +134,20 @@ def assemble(
         splits: the split of each row, "" for none; None to give whole classes to splits.
         size, channels, skip_unreadable: see `folder`.
         crop: the side of the centre square that is kept before resizing, in pixels; None keeps the largest.
+        root: the folder out of which no link may lead; None where that was looked at.
+
+    Raises:
+        ConfigError, ImageError: see `folder`.
+        DataError: no file can be read, or two values of a label are one to a reader.
     """
     if size < 1:
         raise ConfigError(f"{name}: size={size}: at least 1 pixel")
     if channels not in (1, 3):
         raise ConfigError(f"{name}: channels={channels}: 3 for colour or 1 for grey")
 
+    for key, values in columns.items():
+        check_alike(name, f"values of the label {key!r} are", sorted(set(values)))
+    outside = frozenset(path for path in files if root is not None and leads_out(path, root))
     failed: dict[int, ImageError] = {}
 
     def tell(error: ImageError) -> None:
@@ -145,14 +157,17 @@ def assemble(
 
     def fill(take: Callable[[Tensor], object]) -> dict[int, ImageError]:
         """Hand over the image of one file after the other, and tell of those that have none."""
-        for row, image in enumerate(_decoded(files, size=size, channels=channels, crop=crop)):
+        for row, image in enumerate(_decoded(files, outside, size=size, channels=channels, crop=crop)):
             if isinstance(image, ImageError):
                 failed[row] = image
                 tell(image)
             else:
                 take(image)
         if len(failed) == len(files):
-            raise DataError(f"{name}: none of the {len(files)} files is an image that can be read")
+            raise DataError(
+                f"{name}: none of the {len(files)} files is an image that can be read, such as "
+                f"{next(iter(failed.values()))}"
+            )
         return failed
 
     shape = (channels, size, size)
@@ -163,7 +178,8 @@ def assemble(
         fill(lambda image: room[next(places)].copy_(image))
         pixels = room[: len(files) - len(failed)]
     else:
-        pixels, known = fetch(name, files, shape, {"crop": crop}, fill)
+        settings = {"crop": crop} | ({"outside": sorted(map(str, outside))} if outside else {})
+        pixels, known = fetch(name, files, shape, settings, fill)
         for row, error in known.items():
             if row not in failed:  # it was told when the images were put there
                 tell(error)
@@ -186,11 +202,17 @@ def _names(files: Sequence[Path]) -> tuple[str, ...]:
 
 
 def _decoded(
-    files: Sequence[Path], *, size: int, channels: int, crop: int | None
+    files: Sequence[Path], outside: Collection[Path], *, size: int, channels: int, crop: int | None
 ) -> Iterator[Tensor | ImageError]:
     """The image of each file, in order, or what is wrong with it; on all of torch's threads."""
 
     def read(path: Path) -> Tensor | ImageError:
+        if path in outside:
+            return ImageError(
+                f"{path}: is a link out of its folder (if you trust it, set "
+                f"SFUMATO_OUTSIDE={Path(os.path.realpath(path)).parent})",
+                cause="a link out of its folder",
+            )
         try:
             return _read(path, size=size, channels=channels, crop=crop)
         except ImageError as error:

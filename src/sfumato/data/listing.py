@@ -1,18 +1,16 @@
 """A CSV that lists images: its rows, each with the line that an error can name."""
 
-import csv
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from sfumato.errors import DataError, did_you_mean
-from sfumato.files import read_cell, read_cells
+from sfumato.files import Line, read_table
 
 
 def read_rows(
     path: str | os.PathLike[str], *, columns: Sequence[str], of: str
-) -> tuple[list[str], list[tuple[str, dict[str, str]]]]:
-    """Read a CSV in UTF-8 with a header.
+) -> tuple[list[str], list[Line]]:
+    """Read a CSV with a header; see parse_table, which says in what forms.
 
     Args:
         path: the CSV.
@@ -24,18 +22,12 @@ def read_rows(
 
     Raises:
         DataError: no such file, one that is not a CSV file, a missing column, no rows, or a value that is
-            missing.
+            missing; or see parse_table.
     """
-    path = Path(path)
     try:
-        with path.open(newline="", encoding="utf-8-sig") as opened:
-            reader = csv.DictReader(opened)
-            header = [read_cell(name) for name in reader.fieldnames or []]
-            rows = [(f"{path}, line {reader.line_num}", read_cells(row)) for row in reader]
+        header, rows = read_table(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read as a CSV in UTF-8 ({error})") from error
     for column in columns:
         if column not in header:
             raise DataError(f"{path}: no column {column!r}: {did_you_mean(column, header)}")

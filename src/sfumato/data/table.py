@@ -10,7 +10,7 @@ from sfumato.data.folder import DEFAULT_SIZE, SPLITS, assemble
 from sfumato.data.labelled import LabelledImages
 from sfumato.data.listing import check_filled, read_rows
 from sfumato.errors import DataError, ImageError, did_you_mean
-from sfumato.files import whole, write_rows
+from sfumato.files import below, whole, write_rows
 
 
 def table(
@@ -24,14 +24,16 @@ def table(
     """Read the images that a CSV lists, with every other column as a label.
 
     Args:
-        path: the CSV, in UTF-8, with a header; its `file` column is relative to the folder of the CSV. A row
-            whose `split` is empty belongs to none.
+        path: the CSV, with a header (sfumato.files.parse_table says in what forms); its `file` column names
+            files below the folder of the CSV, or in folders of SFUMATO_OUTSIDE. A row whose `split` is empty
+            belongs to none.
         size, channels, skip_unreadable: see `folder`.
         split_by: without a `split` column, whole classes of this label are given to train, validation
             and test; None takes the first label column.
 
     Raises:
-        DataError: no such file, no `file` column, no label column, or a row with an empty or missing value.
+        DataError: no such file, no `file` column, no label column, a row with an empty or missing value, or
+            with a file elsewhere.
         ImageError: a file that is not an image.
     """
     path = Path(path)
@@ -49,7 +51,7 @@ def table(
         labels.sort(key=lambda name: name != split_by)
     data = assemble(
         f"table:{path}",
-        [path.parent / row["file"] for _, row in rows],
+        [below(path.parent, row["file"], line) for line, row in rows],
         {name: [row[name] for _, row in rows] for name in labels},
         [SPLITS.get(row["split"] or "", "") for _, row in rows] if "split" in header else None,
         size=size,

@@ -30,7 +30,7 @@ from sfumato.device.releasing import squared_difference
 from sfumato.device.tables import protection_key
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.errors import ConfigError, ImageError, needs_extra
-from sfumato.files import whole
+from sfumato.files import open_regular, whole
 from sfumato.images import Pixels
 from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
@@ -94,7 +94,7 @@ def protect_video(
     source, target = Path(source), Path(target)
     _check(protection, target)
     spec = protection_key(protection.spec, made_of(protection))
-    with source.open("rb") as file:
+    with open_regular(source) as file:
         name = hashlib.file_digest(file, "sha256").digest()
     judged = _Difference()
     frames = boxes_most = without = 0

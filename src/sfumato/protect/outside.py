@@ -4,9 +4,7 @@ A tool such as CIAGAN (Maximov, Elezi & Leal-Taixé 2020) or DeepPrivacy (Hukkel
 run by itself. An index then says which of its files is of which original, and that file is the release.
 """
 
-import csv
 import hashlib
-import io
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,7 +18,7 @@ from PIL import Image, ImageOps
 
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, did_you_mean
-from sfumato.files import read_cells
+from sfumato.files import MOST_TABLE, below, parse_table, read_regular
 from sfumato.images import Images, Pixels, as_array, check_batch, digest, read_array
 from sfumato.protect.parameters import artefact_digest, canonical, check_path
 from sfumato.protect.release import Release
@@ -49,21 +47,16 @@ def read_index(name: str, content: bytes, folder: Path) -> list[Row]:
 
     Args:
         name: what to call it in errors.
-        content: a CSV in UTF-8, with a header. Column `file` names an anonymised image, and column `original`
-            its original; or column `digest` has the digest of the original, in hexadecimal. Other columns
-            are passed over.
-        folder: what its paths are relative to.
+        content: see parse_table. Column `file` names an anonymised image, and column `original` its original;
+            or column `digest` has the digest of the original, in hexadecimal. Other columns are passed over.
+        folder: what its paths are relative to. Anonymised images lie below it, since they are released;
+            originals may lie anywhere.
 
     Raises:
-        DataError: it is not such a CSV file, or has no rows, or a row has an empty value, or a malformed
-            digest.
+        DataError: it is not such a CSV file, or has no rows, or a row has an empty value, a malformed digest,
+            or a file elsewhere.
     """
-    try:
-        reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
-        header = list(reader.fieldnames or [])
-        lines = [(f"{name}, line {reader.line_num}", read_cells(line)) for line in reader]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{name}: cannot be read as a CSV in UTF-8 ({error})") from error
+    header, lines = parse_table(name, content)
     if "file" not in header:
         raise DataError(f"{name}: no column 'file': {did_you_mean('file', header)}")
     if ("original" in header) == ("digest" in header):
@@ -82,7 +75,7 @@ def read_index(name: str, content: bytes, folder: Path) -> list[Row]:
     return [
         Row(
             place,
-            folder / line["file"],
+            below(folder, line["file"], place),
             folder / line[key] if key == "original" else _digest_of(line[key], place),
         )
         for place, line in lines
@@ -235,7 +228,7 @@ class Outside:
 
     def _content(self) -> bytes:
         try:
-            return Path(self.index).read_bytes()
+            return read_regular(self.index, MOST_TABLE)
         except OSError as error:
             raise ArtefactError(f"{self.index}: cannot be read ({error.strerror})") from error
 

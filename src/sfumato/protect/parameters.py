@@ -5,10 +5,10 @@ import hashlib
 import math
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from sfumato.errors import ArtefactError, SpecError
+from sfumato.files import open_regular
 from sfumato.images import Images, check_batch
 
 # In grey levels, root mean square: what JPEG of quality 95 changes in a photograph (2 in the middle of LFW's
@@ -168,7 +168,8 @@ def check_trained_on(
 def artefact_digest(path: str) -> str:
     """The SHA-256 of a file that a spec only names; see release.made_of. Raises ArtefactError."""
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        with open_regular(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ArtefactError(f"{path}: cannot be read ({error.strerror})") from error
 

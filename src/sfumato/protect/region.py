@@ -9,7 +9,6 @@ Nothing is proved of the image: all around is shown as it is, where the faces ar
 the detector misses is shown.
 """
 
-import csv
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
+from sfumato.files import read_table
 from sfumato.images import Images, Pixels, as_array, as_tensor, check_batch, digest, read_array
 from sfumato.protect.parameters import artefact_digest, check_path
 from sfumato.protect.release import Release, kind_of
@@ -237,30 +237,24 @@ def _read_boxes(path: Path) -> dict[bytes | None, list[tuple[float, float, float
     found: dict[bytes | None, list[tuple[float, float, float, float]]] = {}
     digests: dict[str, bytes] = {}
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            header = reader.fieldnames or []
-            if missing := [name for name in sides if name not in header]:
-                raise DataError(f"{path}: no column {missing[0]!r}: write left,top,right,bottom")
-            for row in reader:
-                line = f"{path}, line {reader.line_num}"
-                try:
-                    left, top, right, bottom = (float(row[name]) for name in sides)
-                except (TypeError, ValueError) as error:
-                    raise DataError(
-                        f"{line}: an edge is not a number: write left,top,right,bottom"
-                    ) from error
-                if not (0 <= left < right < math.inf and 0 <= top < bottom < math.inf):
-                    raise DataError(f"{line}: left must be below right, top below bottom, and none below 0")
-                name = row.get("file") or None
-                if name is not None and name not in digests:
-                    digests[name] = digest(read_array(path.parent / name, channels=None))
-                key = None if name is None else digests[name]
-                found.setdefault(key, []).append((left, top, right, bottom))
+        header, rows = read_table(path)
     except OSError as error:
         raise ArtefactError(f"{path}: cannot be read ({error.strerror})") from error
-    except (UnicodeError, csv.Error) as error:
-        raise ArtefactError(f"{path}: cannot be read as a CSV of boxes ({error})") from error
+    if missing := [name for name in sides if name not in header]:
+        raise DataError(f"{path}: no column {missing[0]!r}: write left,top,right,bottom")
+    for line, row in rows:
+        try:
+            left, top, right, bottom = (float(row[name]) for name in sides)
+        except ValueError as error:
+            raise DataError(f"{line}: an edge is not a number: write left,top,right,bottom") from error
+        if not (0 <= left < right < math.inf and 0 <= top < bottom < math.inf):
+            raise DataError(f"{line}: left must be below right, top below bottom, and none below 0")
+        name = row.get("file") or None
+        if name is not None and name not in digests:
+            # Looked at only: it may lie anywhere.
+            digests[name] = digest(read_array(path.parent / name, channels=None))
+        key = None if name is None else digests[name]
+        found.setdefault(key, []).append((left, top, right, bottom))
     if None in found and len(found) > 1:
         raise DataError(f"{path}: some rows name a file and some do not: name one in each row, or in none")
     return found

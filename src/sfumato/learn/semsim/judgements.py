@@ -130,7 +130,7 @@ def read(path: str | os.PathLike[str], *, size: int) -> dict[str, Judgements]:
     """Read what annotators said from a CSV, as `sfumato annotate` exports it. -> source -> judgements.
 
     Args:
-        path: the CSV, in UTF-8, with the columns `original` and `reconstruction`, files relative to its
+        path: the CSV, with the columns `original` and `reconstruction`, files relative to its
             folder, `recognised`, true or false or 1 or 0, and `source`; others are not read, but for
             `annotators`: those who are not "people" are named with the source, and so in the artefact.
         size: all images are brought to 3 x size x size, as SemSim brings them when it is used.
