@@ -128,7 +128,7 @@ def test_a_table_names_files_below_its_folder_however_that_is_written(tmp_path: 
 
 
 def test_a_name_that_no_file_has_is_refused(tmp_path: Path):
-    with pytest.raises(DataError, match=r"t\.csv, line 2: a.x00b is no name of a file"):
+    with pytest.raises(DataError, match=r"t\.csv, line 2: a.x00b is not the name of a file"):
         below(tmp_path, "a\0b", "t.csv, line 2")
 
 

@@ -84,7 +84,7 @@ def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
     """Open a regular file to read it: no device, which may never end, and no pipe, which may never begin.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file.
+        OSError: it cannot be opened, or is not a regular file.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe that nobody writes to blocks
     mode = os.fstat(handle).st_mode
@@ -101,7 +101,7 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
     """The content of a regular file of at most `most` bytes.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or (errno EFBIG) is longer.
+        OSError: it cannot be read, is not a regular file, or (errno EFBIG) is longer.
     """
     with open_regular(path) as file:
         content = file.read(most + 1)
@@ -124,11 +124,11 @@ def below(folder: Path, name: str, line: str) -> Path:
     A table may be from a stranger: it could name private files, which a copy or a release would then hold.
 
     Raises:
-        DataError: the file lies outside of the folder, or the name is no name of a file.
+        DataError: the file lies outside of the folder, or the name is not the name of a file.
     """
     path = folder / name
     if "\0" in name:
-        raise DataError(f"{line}: {printable(name)} is no name of a file: correct it or remove the row")
+        raise DataError(f"{line}: {printable(name)} is not the name of a file: correct it or remove the row")
     if leads_out(path, folder):
         trusted = str(Path(os.path.realpath(path)).parent)
         raise DataError(
@@ -147,7 +147,7 @@ def read_table(path: str | os.PathLike[str]) -> tuple[list[str], list[Line]]:
     """Read a CSV from a file; see parse_table, which says what is returned and raised.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or has more than MOST_TABLE bytes.
+        OSError: it cannot be read, is not a regular file, or has more than MOST_TABLE bytes.
     """
     return parse_table(os.fspath(path), read_regular(path, MOST_TABLE))
 
@@ -161,7 +161,7 @@ def parse_table(name: str, content: bytes) -> tuple[list[str], list[Line]]:
             the header. `write_rows` may have written it. What a row lacks at its end is empty.
 
     Raises:
-        DataError: it is no such text, is empty, has two columns of one name, or a row with more cells than
+        DataError: it is not such a text, is empty, has two columns of one name, or a row with more cells than
             the header.
     """
     text = _text_of(name, content)
