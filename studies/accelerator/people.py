@@ -1,0 +1,111 @@
+"""Drawn people for codes that survive many releases: images of their own, the same scenes of others, and whole sets.
+
+Scenes, each a hat, light, pose, background, expression and glasses, are drawn with many people: what then differs
+between two images of a scene is who is shown, and nothing else.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato.data.faces import People, draw, people
+from sfumato.data.faces import faces as world_of
+from sfumato.engines import EngineConfig, engine
+
+SIDE = 32  # as of `sfumato demo`
+_PART = 2000  # images drawn by one process at a time
+KINDS = ("own", "same", "others", "test")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is drawn.
+
+    Attributes:
+        identities, headwear: of the world; 60, 15 and 25% of both are for training, for adversaries, and for the test.
+        own: images of each training person.
+        blocks, people, scenes: each block has so many training people, all in the same scenes.
+        others, pictures: images of each person whom adversaries learn from, and of each test person.
+    """
+
+    identities: int
+    headwear: int
+    own: int
+    blocks: int
+    people: int
+    scenes: int
+    others: int
+    pictures: int
+
+    @classmethod
+    def of(cls, scale: float) -> "Sizes":
+        """All of it at 1; at a hundredth a world in which everything can be tried, and nothing learned."""
+        if scale >= 1:
+            return cls(640, 300, 30, 8, 48, 480, 100, 200)
+        root = scale**0.5
+        return cls(max(64, int(640 * root)), 60, 12, 2, 6, max(24, int(480 * root)), 12, 20)
+
+
+def rows(sizes: Sizes, kind: str) -> People:
+    """What the images of a kind show: N rows, person by person; of "same" block by block, in each person by person."""
+    world = people(
+        identities=sizes.identities, images_per_identity=sizes.pictures, headwear=sizes.headwear, seed=0
+    )
+    splits = world_of(
+        identities=sizes.identities,
+        images_per_identity=sizes.pictures,
+        headwear=sizes.headwear,
+        size=SIDE,
+        drawn=False,
+    ).splits
+    split = {"own": "train", "same": "train", "others": "validation", "test": "test"}[kind]
+    members = splits[split].view(-1, sizes.pictures)  # (people, pictures)
+    if kind != "same":
+        most = {"own": sizes.own, "others": sizes.others, "test": sizes.pictures}[kind]
+        return world.rows(members[:, :most].flatten())
+    order = torch.Generator().manual_seed(0)
+    blocks = []
+    for number in range(sizes.blocks):
+        shown = torch.randperm(len(members), generator=order)[: sizes.people]
+        if sizes.blocks * sizes.people <= len(members):  # everybody once
+            first = number * sizes.people
+            shown = torch.arange(first, first + sizes.people)
+        scenes = members.flatten()[torch.randperm(members.numel(), generator=order)[: sizes.scenes]]
+        # (people, scenes): who from the first image of a person, all else from the scene.
+        who = members[shown, 0][:, None].expand(-1, sizes.scenes).flatten()
+        what = scenes[None].expand(sizes.people, -1).flatten()
+        blocks.append((who, what))
+    who, what = (torch.cat(part) for part in zip(*blocks, strict=True))
+    of_person = {name: getattr(world, name)[who] for name in ("identity", "hair_color", "gender", "age")}
+    return replace(world.rows(what), **of_person)
+
+
+def drawn(folder: Path, sizes: Sizes, *, workers: int) -> None:
+    """Draw what is not in the folder yet: KIND.npy, (N, 3, 32, 32) uint8, and KIND-labels.npy, (2, N) people and hats."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with engine(EngineConfig(workers=workers)) as processes:
+        for kind in KINDS:
+            if (folder / f"{kind}.npy").exists():
+                continue
+            world = rows(sizes, kind)
+            np.save(folder / f"{kind}-labels.npy", torch.stack([world.identity, world.headwear]).numpy())
+            parts = [processes.submit(_draw, world.rows(part)) for part in _parts(len(world))]
+            np.save(folder / f"{kind}.npy", np.concatenate([part.result() for part in parts]))
+
+
+def _parts(count: int) -> Iterator[Tensor]:
+    yield from torch.arange(count).split(_PART)
+
+
+def _draw(world: People) -> np.ndarray:
+    return draw(world, size=SIDE)[0].numpy()
+
+
+def read(folder: Path, kind: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Images, people and hats of a kind."""
+    identity, headwear = torch.from_numpy(np.load(folder / f"{kind}-labels.npy"))
+    return torch.from_numpy(np.load(folder / f"{kind}.npy")), identity, headwear

@@ -1,0 +1,138 @@
+"""Tasks of a piece, in the order of their worth, by processes that share a card: as many as the time allows.
+
+Each finished task is a line of PIECE.jsonl at once, and a task with a line is not done again: what was stopped resumes.
+"""
+
+import argparse
+import json
+import platform
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import sfumato
+from sfumato.engines import EngineConfig, engine
+from sfumato.threads import limit_threads
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one process does at a time: a name, unlike that of any other of the piece, and what decides the result."""
+
+    name: str
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says, see `options`."""
+
+    out: Path
+    data: Path
+    scale: float
+    seconds: float
+    workers: int
+
+
+def options(description: str | None) -> Options:
+    """Of a piece."""
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    parser.add_argument("out", type=Path, help="the folder of the records, and of drawn images")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="the folder of packed data")
+    parser.add_argument("--scale", type=float, default=1.0, help="0.01 tries all in minutes on a processor")
+    parser.add_argument("--seconds", type=float, default=540.0, help="after which no more is done")
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the card")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    return Options(given.out, given.data, given.scale, given.seconds, given.workers)
+
+
+def card() -> torch.device:
+    """The accelerator, set up for images of one size; the processor, on one thread, where there is none."""
+    limit_threads(1)
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    torch.backends.cudnn.benchmark = True
+    return torch.device("cuda")
+
+
+def made_by() -> dict[str, str]:
+    """On what, and by which versions."""
+    named = torch.cuda.get_device_name() if torch.cuda.is_available() else "processor"
+    return {
+        "device": named,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "sfumato": sfumato.__version__,
+    }
+
+
+def run(
+    piece: str, tasks: Sequence[Task], work: Callable[[Task, Options], dict[str, Any]], given: Options
+) -> int:
+    """Do tasks until none is left, or none that would end in time. -> how many failed.
+
+    A task is begun when as much time is left as the longest so far took. What runs at the end is stopped.
+    """
+    path, began = given.out / f"{piece}.jsonl", time.monotonic()
+    lines = path.read_text().splitlines() if path.exists() else []
+    done = {json.loads(line)["task"] for line in lines}
+    waiting = deque(task for task in tasks if task.name not in done)
+    running: dict[Future[dict[str, Any]], Task] = {}
+    failed, longest = 0, 0.0
+
+    def left() -> float:
+        return given.seconds - (time.monotonic() - began)
+
+    with suppress(TimeoutError), engine(EngineConfig(workers=given.workers)) as processes:
+        while running or (waiting and left() > longest):
+            while waiting and len(running) < processes.workers and left() > longest:
+                task = waiting.popleft()
+                running[processes.submit(_timed, work, task, given)] = task
+            finished, _ = wait(running, timeout=max(0.0, left()), return_when=FIRST_COMPLETED)
+            for future in finished:
+                task = running.pop(future)
+                try:
+                    record = future.result()
+                except Exception:
+                    failed += 1
+                    print(f"{piece}: {task.name} failed", traceback.format_exc(), flush=True)
+                    continue
+                longest = max(longest, record["seconds"])
+                with path.open("a") as opened:
+                    opened.write(json.dumps(record, separators=(",", ":")) + "\n")
+                print(f"{piece}: {task.name} {record['seconds']} s, {left():.0f} s left", flush=True)
+            if left() <= 0:
+                raise TimeoutError
+    print(
+        f"{piece}: {len(waiting) + len(running)} of {len(tasks)} tasks not done, {failed} failed", flush=True
+    )
+    return failed
+
+
+def _timed(work: Callable[[Task, Options], dict[str, Any]], task: Task, given: Options) -> dict[str, Any]:
+    start = time.perf_counter()
+    result = work(task, given)
+    seconds = round(time.perf_counter() - start, 1)
+    return {
+        "task": task.name,
+        "settings": {**task.settings, "scale": given.scale},
+        "result": result,
+        "seconds": seconds,
+        "made_by": made_by(),
+    }
+
+
+def mean_and_half_width(values: np.ndarray) -> tuple[float, float]:
+    """The mean of (n,) values, and half of its 95% interval."""
+    half = 1.96 * values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else float("inf")
+    return round(float(values.mean()), 5), round(float(half), 5)

@@ -1,0 +1,301 @@
+"""Codes that tell little of a person even from a hundred releases: which training helps, and what a device can do.
+
+    studies/accelerator/run.sh OUT --only releases
+
+Drawn faces in hats of 32x32: 384 people train, 96 are known to adversaries, and 160 new people, of 200 pictures each, in
+new hats, are the test. All trainings have as many steps of as many images of episodes; those with a penalty see, in each
+step, 16 people in the same 32 scenes as well. Weights rise from 0 after a fifth of the steps to their height after half.
+
+- `pairs`: the variance between people in one scene, mean over scenes and bits, of numbers before their sign.
+- `sets`: the squared difference of a person's mean code from that of all, mean over people and bits. The same scenes for
+  everybody take the hats out of it, and a product of the differences in two halves of the scenes has no bias from chance.
+- `products`: as `sets`, of the products of all pairs of bits as well.
+
+Every trained encoder is tried as it is; with bits flipped by chance; and with thresholds that the device sets itself, so
+that of its own releases each bit is set as often as of other people's: in batches of 100 (`balanced`), or by a small step
+after each release (`tracked`).
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from naming import PANEL, View, named
+from people import Sizes, drawn, read
+from pool import Options, Task, card, options, run
+from torch import Tensor
+
+from sfumato.data.labelled import Label, LabelledImages
+from sfumato.episodes import Sampler, Shape, seed_of
+from sfumato.learn import code
+from sfumato.learn.code import CodeConfig, CodeModel, coded, episode_loss
+from sfumato.learn.devices import Devices
+from sfumato.learn.fit import Run, adam, fit
+from sfumato.learn.prototypes import episode_accuracies
+
+SEEDS = (0, 1, 2)
+STEPS, EPOCH = 1000, 25
+PEOPLE, SCENES = 16, 32  # of a set in each step
+TEST = Shape(way=5, shot=5, queries=10)
+EPISODES = 600
+BATCH = 100  # releases that a device balances together, at most
+STEP = 0.1  # of a threshold that is tracked, in units of the numbers, which go from -1 to 1
+FLIPS = (0.1, 0.2)
+VIEWS = ("as it is", "balanced", "tracked", *(f"flip {flip:g}" for flip in FLIPS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How an encoder is trained, beside what all have in common.
+
+    Attributes:
+        images: "own" of each training person, or "same": everybody of a block in the same scenes.
+        pairs, sets, products: heights of the penalties' weights.
+        steady: weights are at their height from the first step.
+        flip: in training and at the test.
+        longer: times as many steps.
+    """
+
+    bits: int = 16
+    images: str = "same"
+    pairs: float = 0.0
+    sets: float = 0.0
+    products: float = 0.0
+    steady: bool = False
+    flip: float | None = None
+    longer: int = 1
+
+
+TRAININGS = {
+    "episodes alone": Training(images="own"),
+    "the same scenes": Training(),
+    "pairs 0.5, steady": Training(pairs=0.5, steady=True),
+    "sets 100": Training(sets=100),
+    "pairs 5": Training(pairs=5),
+    "sets 400": Training(sets=400),
+    "sets 100, pairs 5": Training(sets=100, pairs=5),
+    "pairs 20": Training(pairs=20),
+    "products 100": Training(products=100),
+    "sets 30": Training(sets=30),
+    "8 bits": Training(bits=8, images="own"),
+    "8 bits, sets 100, pairs 5": Training(bits=8, sets=100, pairs=5),
+    "flip 0.1": Training(images="own", flip=0.1),
+    "flip 0.1, sets 100, pairs 5": Training(sets=100, pairs=5, flip=0.1),
+    "5 bits": Training(bits=5, images="own"),
+    "5 bits, sets 100, pairs 5": Training(bits=5, sets=100, pairs=5),
+    "sets 1600": Training(sets=1600),
+    "sets 100, pairs 5, three times as long": Training(sets=100, pairs=5, longer=3),
+    "episodes alone, three times as long": Training(images="own", longer=3),
+}
+
+
+def tasks() -> list[Task]:
+    """Every training with the first seed, then with the others: what is most telling comes first."""
+    pairs = [(name, seed) for names in _by_worth() for seed, name in product(SEEDS, names)]
+    return [
+        Task(f"{name}, seed {seed}", {**asdict(TRAININGS[name]), "name": name, "seed": seed})
+        for name, seed in pairs
+    ]
+
+
+def _by_worth(first: int = 7) -> tuple[list[str], list[str]]:
+    names = list(TRAININGS)
+    return names[:first], names[first:]
+
+
+@cache
+def _read(folder: Path, kind: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Images where the network computes, people and hats."""
+    images, identity, headwear = read(folder, kind)
+    return images.to(card()), identity, headwear
+
+
+def train(training: Training, sizes: Sizes, folder: Path, *, seed: int, steps: int) -> CodeModel:
+    """The encoder of one training."""
+    images, _, hats = _read(folder, training.images)
+    own, _, own_hats = read(folder, "own")
+    way = min(20, len(hats.unique()))
+    epochs = max(4, steps * training.longer // EPOCH)
+    config = CodeConfig(
+        bits=training.bits,
+        flip=training.flip,
+        way=way,
+        epochs=epochs,
+        episodes_per_epoch=EPOCH,
+        halve_every=epochs // 4,
+    )
+    labelled = LabelledImages(
+        "faces", own, {"headwear": Label(own_hats, tuple(map(str, range(sizes.headwear))))}
+    )
+    model = code.untrained(labelled, config, target="headwear", sensitive=(), validation=None, seed=seed)
+    device = card()
+    under_way = Run(
+        model,
+        adam(config.learning_rate),
+        kind="code checkpoint",
+        identity={**model.card, **asdict(training)},
+        devices=Devices(device=device),
+    )
+    sampler = Sampler(Label(hats, tuple(map(str, range(sizes.headwear)))), config.episode)
+    grid = torch.arange(sizes.blocks * sizes.people * sizes.scenes).view(
+        sizes.blocks, sizes.people, sizes.scenes
+    )
+    penalised = max(training.pairs, training.sets, training.products) > 0
+    draw, done, planned = torch.Generator(), 0, epochs * EPOCH
+
+    def batches(epoch: int) -> Any:
+        nonlocal done
+        draw.manual_seed(seed_of(seed, epoch))
+        under_way.set_rate(config.learning_rate * 0.5 ** (epoch // config.halve_every))
+        done = epoch * EPOCH
+        for _ in range(EPOCH):
+            yield sampler.draw(1, draw)[0]
+
+    def step(rows: Tensor) -> Tensor:
+        nonlocal done
+        rows = rows.flatten()
+        if not penalised:
+            done += 1
+            numbers = model.network.code(model.encoded(images[rows.to(device)]))
+            return under_way.minimise(episode_loss(model, numbers, config, draw))
+        block = grid[int(torch.randint(sizes.blocks, (), generator=draw))]
+        who = torch.randperm(sizes.people, generator=draw)[:PEOPLE]
+        what = torch.randperm(sizes.scenes, generator=draw)[: min(SCENES, sizes.scenes // 2 * 2)]
+        every = torch.cat([rows, block[who][:, what].flatten()])
+        numbers = model.network.code(model.encoded(images[every.to(device)]))
+        loss = episode_loss(model, numbers[: len(rows)], config, draw)
+        share = 1.0 if training.steady else min(1.0, max(0.0, (done / planned - 0.2) / 0.3))
+        done += 1
+        if share:
+            of_set = numbers[len(rows) :].unflatten(0, (len(who), len(what)))  # (P, S, b)
+            loss = loss + share * penalty(of_set, training, config)
+        return under_way.minimise(loss)
+
+    fit(under_way, batches, step, epochs=epochs, steps=EPOCH)
+    return model
+
+
+def penalty(numbers: Tensor, training: Training, config: CodeConfig) -> Tensor:
+    """What one set costs. (P, S, b) numbers of people in the same scenes."""
+    total = numbers.new_zeros(())
+    if training.pairs:
+        total = total + training.pairs * numbers.var(0).mean()
+    if training.sets or training.products:
+        bits = coded(numbers, CodeConfig(bits=config.bits), torch.Generator())
+        if training.products:
+            first, second = torch.triu_indices(bits.shape[2], bits.shape[2], 1, device=bits.device)
+            bits = torch.cat([bits, bits[..., first] * bits[..., second]], 2)
+        total = total + max(training.sets, training.products) * shift(bits)
+    return total
+
+
+def shift(codes: Tensor) -> Tensor:
+    """An estimate without bias of the variance of people's mean codes, mean over bits. (P, S, b) in the same scenes."""
+    halves = codes.unflatten(1, (2, -1)).mean(2)  # (P, 2, b)
+    about = halves - halves.mean(0)
+    return (about[:, 0] * about[:, 1]).sum(0).mean() / (len(codes) - 1)
+
+
+def view(name: str, usual: Tensor, flip: float | None) -> View:
+    """What a device sends of numbers. `usual`: (b,) how often each bit is set among other people."""
+    draw = torch.Generator().manual_seed(1)
+    if name.startswith("flip "):
+        flip = float(name.removeprefix("flip "))
+
+    def sent(numbers: Tensor) -> Tensor:
+        if name == "balanced":
+            return balanced(numbers, usual)
+        if name == "tracked":
+            return tracked(numbers, usual)
+        bits = (numbers > 0).float() * 2 - 1
+        if flip is None:
+            return bits
+        flipped = (torch.rand(bits.shape, generator=draw) < flip).to(bits.device)
+        return torch.where(flipped, -bits, bits)
+
+    return sent
+
+
+def balanced(numbers: Tensor, usual: Tensor) -> Tensor:
+    """In each batch of a device's releases each bit is set as often as among other people. (..., T, b) -> -1 and 1.
+
+    What adversaries know of a person and what they are to name are of different batches.
+    """
+    parts = []
+    for part in numbers.split(min(BATCH, numbers.shape[-2] // 2), -2):
+        order = part.argsort(-2).argsort(-2)  # the rank of each release
+        least = part.shape[-2] - (usual * part.shape[-2]).round()
+        parts.append((order >= least).float() * 2 - 1)
+    return torch.cat(parts, -2)
+
+
+def tracked(numbers: Tensor, usual: Tensor) -> Tensor:
+    """Each release moves the threshold of each bit against what it was: up where the bit was set. (..., T, b) -> -1 and 1."""
+    threshold = torch.zeros_like(numbers[..., 0, :])
+    bits = []
+    for each in numbers.unbind(-2):
+        bit = (each > threshold).float()
+        threshold = threshold + STEP * (bit - usual)
+        bits.append(2 * bit - 1)
+    return torch.stack(bits, -2)
+
+
+@torch.no_grad()
+def numbers_of(model: CodeModel, folder: Path, kind: str) -> tuple[Tensor, Tensor]:
+    """(I, T, d) numbers and (I, T) hats, person by person."""
+    images, identity, hats = read(folder, kind)
+    numbers = torch.cat([model.eval().numbers(part) for part in images.split(2048)])
+    people = len(identity.unique())
+    return numbers.unflatten(0, (people, -1)), hats.view(people, -1)
+
+
+def accuracy(sent: Tensor, hats: Tensor, seed: int) -> tuple[float, float]:
+    """Of episodes of new hats on new people, and half of the 95% interval over episodes."""
+    codes, label = (
+        sent.flatten(0, 1).cpu(),
+        Label(hats.flatten(), tuple(map(str, range(int(hats.max()) + 1)))),
+    )
+    rows = Sampler(label, TEST).draw(EPISODES, torch.Generator().manual_seed(seed))
+    ties = torch.Generator().manual_seed(seed)
+    found = episode_accuracies(codes, rows, shot=TEST.shot, ties=ties)
+    return round(found.mean().item(), 5), round(1.96 * found.std().item() / math.sqrt(len(found)), 5)
+
+
+def work(task: Task, given: Options) -> dict[str, Any]:
+    """Train, and try every view."""
+    settings, seed = dict(task.settings), task.settings["seed"]
+    training = Training(**{key: settings[key] for key in asdict(Training())})
+    sizes, folder = Sizes.of(given.scale), given.out / "people"
+    model = train(training, sizes, folder, seed=seed, steps=max(EPOCH * 4, int(STEPS * given.scale)))
+    numbers, hats = numbers_of(model, folder, "test")
+    others, _ = numbers_of(model, folder, "others")
+    usual = (others > 0).float().mean((0, 1))
+    found = {}
+    for name in VIEWS:
+        if training.flip is not None and name != "as it is":
+            continue
+        of_view = view(name, usual, training.flip)
+        right, half_width = accuracy(of_view(numbers), hats, seed)
+        naming = named(numbers, others, of_view, panel=min(PANEL, len(numbers) // 4), seed=seed)
+        found[name] = {"accuracy": right, "half_width": half_width, **naming}
+    between = (others > 0).float().mean(1).var(0).mean().sqrt()
+    return {
+        "views": found,
+        "usual": [round(each, 3) for each in usual.tolist()],
+        "spread_of_people": round(between.item(), 4),
+    }
+
+
+def main() -> int:
+    """Draw the people, and do what there is time for."""
+    given = options(__doc__)
+    drawn(given.out / "people", Sizes.of(given.scale), workers=given.workers)
+    return run("releases", tasks(), work, given)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
