@@ -25,8 +25,8 @@ from typing import Any
 
 import torch
 from naming import PANEL, View, named
-from people import Sizes, drawn, read
 from pool import Options, Task, card, options, run
+from scenes import Sizes, drawn, read
 from torch import Tensor
 
 from sfumato.data.labelled import Label, LabelledImages
