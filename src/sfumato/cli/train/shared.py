@@ -48,9 +48,9 @@ Episodes = Annotated[int, typer.Option(min=2, help="How many test episodes.")]
 Encoder = Annotated[
     str | None,
     typer.Option(
-        help="Your own encoder, which is not trained: "
-        "onnx:FILE,size=224,mean=0.485/0.456/0.406,std=0.229/0.224/0.225, squeeze-net:FILE or "
-        "mobile-face-net:FILE."
+        help="An encoder that is not trained: efficientnet-lite0 or -lite2 (for photographs; the extra "
+        "encoders), drawn, squeeze-net:FILE, mobile-face-net:FILE or "
+        "onnx:FILE,size=224,mean=0.485/0.456/0.406,std=0.229/0.224/0.225."
     ),
 ]
 Processes = Annotated[

@@ -1,0 +1,70 @@
+"""Files of weights that installed packages carry, each known by its digest.
+
+A package is never imported: none of its code runs, and what it would import need not be there.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from sfumato.errors import ArtefactError, MissingExtraError
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelFile:
+    """A file of weights in a package of a registry.
+
+    Attributes:
+        what: needs it, in words.
+        extra: of sfumato, which installs the package.
+        distribution: the package's name.
+        file: its path below the folder that the package is installed in.
+        sha256: of the file; another one is not read.
+    """
+
+    what: str
+    extra: str
+    distribution: str
+    file: str
+    sha256: str
+
+    def cure(self) -> str:
+        """How to install it, in words."""
+        return f"in the clone of sfumato, run pip install -c constraints.txt -e '.[{self.extra}]'"
+
+    def installed(self) -> bool:
+        """Whether the package is there."""
+        try:
+            distribution(self.distribution)
+        except PackageNotFoundError:
+            return False
+        return True
+
+    def path(self) -> Path:
+        """Where the file is.
+
+        Raises:
+            MissingExtraError: the package is not installed.
+            ArtefactError: the file is not there, or has other bytes than those that are known.
+        """
+        if not self.installed():
+            raise MissingExtraError(f"{self.what} needs {self.distribution}: {self.cure()}")
+        path = Path(str(distribution(self.distribution).locate_file(self.file)))
+        try:
+            digest = _digest(path, path.stat().st_mtime_ns)
+        except OSError as error:
+            raise ArtefactError(f"{path}: cannot be read ({error.strerror}): {self.cure()}") from error
+        if digest != self.sha256:
+            raise ArtefactError(
+                f"{path}: its SHA-256 is {digest}, and {self.what} is {self.sha256}: it is not read. Remove "
+                f"{self.distribution}, and {self.cure()}"
+            )
+        return path
+
+
+@lru_cache(maxsize=8)
+def _digest(path: Path, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

