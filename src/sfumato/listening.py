@@ -1,6 +1,9 @@
-"""A port that a service of ours listens on."""
+"""A port that a service of ours listens on, until it is stopped."""
 
+import signal
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sfumato.errors import ConfigError
 
@@ -28,6 +31,27 @@ def listen(host: str, port: int) -> socket.socket:
             f"cannot serve on port {port} of {host} ({reason}): choose another with --port, or 0 for "
             "any that is free, and a --host of this machine"
         ) from error
+
+
+class _Stopped(BaseException):
+    """A signal asks the service to stop. No error, so that nothing takes it for one."""
+
+
+@contextmanager
+def until_stopped() -> Iterator[None]:
+    """Run a block until SIGTERM or Ctrl-C, say so, and go on: a service that is stopped has not failed."""
+
+    def stop(*_: object) -> None:
+        raise _Stopped
+
+    before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    except _Stopped:
+        print("stopped", flush=True)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def address_of(listener: socket.socket, scheme: str = "http") -> str:

@@ -1,7 +1,7 @@
 """`sfumato keys`: tenants and keys of a store, made, listed and revoked."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -84,6 +84,24 @@ def test_a_revoked_key_opens_nothing_and_is_listed_as_revoked(on_store: Command,
     with Store(STORE) as store:
         assert store.key(secret) is None
     assert f"revoked {datetime.now(UTC):%Y-%m-%d})" in on_store("list").out
+
+
+def test_a_key_may_expire_and_its_end_is_said_and_listed(on_store: Command, museum: str):
+    said = on_store("create", museum, "camera", "--expires", "90d")
+    name, secret = made(said)
+    with Store(STORE) as store:
+        key = store.key(secret)
+    assert key is not None
+    assert key.expires is not None
+    assert abs(key.expires - datetime.now(UTC) - timedelta(days=90)) < timedelta(minutes=1)
+    end = f"expires {key.expires:%Y-%m-%d %H:%M} UTC"
+    assert said.out.startswith(f"key: {name} (write, of museum, {end})\n")
+    assert end in on_store("list").out
+
+
+@pytest.mark.parametrize("lasting", ["90", "d", "0d", "-1d", "1.5d", "9w", "²d"])
+def test_an_end_that_cannot_be_read_is_one_line(on_store: Command, museum: str, lasting: str):
+    check_mistake(on_store("create", museum, "camera", "--expires", lasting), "such as 90d, 12h or 30m")
 
 
 def test_mistakes_are_one_line(on_store: Command, museum: str):

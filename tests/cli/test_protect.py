@@ -28,6 +28,7 @@ from sfumato.networks.classifiers import CLASSIFIERS
 from sfumato.networks.code import untrained_code_network
 from sfumato.protect import parse
 from sfumato.protect.answer import Answerer, save
+from sfumato.protect.region import Region
 
 SPEC = "dp-pix:cell=4,epsilon=3"
 SECONDS = 60  # a process that needs longer hangs
@@ -108,6 +109,58 @@ def test_a_part_of_each_image_is_protected_and_the_rest_is_as_it_was(protect: Co
         half = original.shape[1] // 2
         assert torch.equal(released[:, :half], original[:, :half])
         assert not torch.equal(released[:, half:], original[:, half:])
+
+
+def test_how_many_boxes_each_still_has_is_said_in_text_in_json_and_in_the_manifest(
+    protect: Command, tmp_path: Path
+):
+    photos(tmp_path / "photos")
+    rows = ["0.png,0,0,0.5,0.5", "0.png,0.5,0.5,1,1", "1.png,0,0,1,0.5"]
+    (tmp_path / "photos" / "boxes.csv").write_text("\n".join(["file,left,top,right,bottom", *rows]))
+    part = ("--where", "box:photos/boxes.csv")
+    first = protect("photos", "out", *part)
+    assert "boxes covered: 3\nin each: 0.png 2, 1.png 1\n" in first.out
+    assert "failed: 1 (no box in the image), such as 2.png" in first.out
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["boxes_covered"] == 3
+    assert [each["boxes"] for each in manifest["outputs"]] == [2, 1]
+    again = protect("photos", "again", *part, "--json")  # all of whose noise is in the ledger
+    assert json.loads(again.out)["boxes_covered"] == 3
+    assert "boxes covered: 2\n" in protect("photos/0.png", "0.png", *part).err
+    assert files(tmp_path / "again")["0.png"] == files(tmp_path / "out")["0.png"]
+
+
+def test_an_image_without_a_face_that_is_protected_whole_is_named(
+    protect: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    photos(tmp_path / "photos", 2)
+    monkeypatch.setattr(Region, "found", lambda self, image: [])
+    part = ("--where", "faces", "--detector", "none.safetensors", "--no-face", "all")
+    monkeypatch.setattr(Region, "made_of", lambda self: "00")
+    said = protect("photos", "out", *part)
+    assert "faces covered: 0\n" in said.out
+    assert "no face was found in 2 images, all of which is protected: 0.png, 1.png\n" in said.out
+
+
+def test_of_two_files_of_one_name_the_cure_is_said_and_helps(protect: Command, tmp_path: Path):
+    photos(tmp_path / "photos", 1)
+    (tmp_path / "photos" / "0.jpg").write_bytes(encoded(7, kind="JPEG"))
+    said = protect("photos", "out")
+    cure = "the same command with --rename, into a new folder, gives each release a name of its own"
+    assert cure in said.out
+    again = protect("photos", "new", "--rename")
+    assert (again.code, cure in again.out) == (0, False)
+    assert len(files(tmp_path / "new")) == 3  # and the manifest
+
+
+def test_nothing_is_left_behind_where_nothing_is_released(protect: Command, home: Path, tmp_path: Path):
+    (tmp_path / "photos").mkdir()
+    said = protect("photos", "out")
+    assert said.code == 0
+    assert "nothing was released, so there is no folder of releases and no manifest\n" in said.out
+    assert "ledger" not in said.out
+    assert not (tmp_path / "out").exists()
+    assert not (home / "ledger.db").exists()
 
 
 @pytest.mark.parametrize(
@@ -657,6 +710,12 @@ def test_images_that_a_code_is_not_for_are_answered_with_the_size_that_it_is_for
     assert said.code == 1
     assert f"it is for images of 3x{SIDE}x{SIDE}: --size {SIDE} makes such squares of them" in said.out
     assert protect("photos", "codes", "--size", SIDE, spec=spec).code == 0
+    Image.open(tmp_path / "photos" / "0.png").convert("L").save(tmp_path / "photos" / "grey.png")
+    grey = protect("photos", "grey", "--size", SIDE, spec=spec)
+    assert (grey.code, "grey images made colour: 1\n" in grey.out) == (0, True)
+    assert json.loads((tmp_path / "grey" / "manifest.json").read_text())["grey_images_made_colour"] == 1
+    one = protect("photos/grey.png", "one.release", "--size", SIDE, spec=spec)
+    assert "grey images made colour: 1\n" in one.err
     small = protect("photos", "cells", spec="pixelize:cell=18")
     assert "smaller cells fit, or shares of the image, such as cell=1/8" in small.out
 

@@ -188,7 +188,8 @@ def test_it_answers_until_it_is_stopped_and_logs_json_without_a_label(artefact: 
             client.post(f"{place}/classes/amphora/examples", content=sent, headers=headers).raise_for_status()
             reply = client.post(f"{place}/classify", content=sent, headers=headers)
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=30)
+        rest, errors = process.communicate(timeout=30)
+    assert (process.returncode, rest) == (0, "stopped\n")
     assert reply.json()["images"][0]["guesses"][0]["label"] == "amphora"
     assert "server" not in reply.headers
     logged = [json.loads(line) for line in errors.splitlines()]

@@ -663,9 +663,27 @@ def test_a_source_that_is_none_is_refused(place: Place, name: str, message: str,
     assert not place.target.exists()
 
 
-def test_an_empty_source_gives_an_empty_manifest(place: Place):
-    assert place.run().shapes.total() == 0
-    assert place.manifest()["outputs"] == []
+def test_a_run_of_no_images_leaves_nothing_behind(place: Place):
+    (place.source / "broken.png").write_text("dear diary")
+    outcome = place.run()
+    assert (outcome.shapes.total(), outcome.manifest, counts(outcome)) == (
+        0,
+        None,
+        {"not an image that can be read": 1},
+    )
+    assert [path.name for path in place.root.iterdir()] == ["source"]
+
+
+def test_a_run_that_releases_none_of_its_images_leaves_no_folder_and_no_manifest(place: Place):
+    place.picture("a.png")
+    (place.target / "kept").parent.mkdir(parents=True)
+    outcome = place.run("pixelize:cell=18")
+    assert counts(outcome) == {"an image that pixelize:cell=18 does not fit": 1}
+    assert list(place.target.iterdir()) == []  # it was there before
+    place.target.rmdir()
+    place.run("pixelize:cell=18")
+    assert not place.target.exists()
+    assert [path.suffix for path in (place.ledger.parent / "ledger.db.runs").iterdir()] == [".json"]
 
 
 @pytest.mark.parametrize("name", ["GIF", "png"])
@@ -749,13 +767,28 @@ def test_what_is_left_out_is_counted(place: Place):
     assert set(place.outputs()) == {"a.png"}
 
 
-def test_a_link_to_an_image_is_released_as_a_file_of_its_own(place: Place):
-    elsewhere = place.root / "elsewhere.png"
-    elsewhere.write_bytes(encoded("x.png", 5))
-    (place.source / "link.png").symlink_to(elsewhere)
+def test_a_link_to_an_image_of_the_folder_is_released_as_a_file_of_its_own(place: Place):
+    picture = place.picture("a/x.png", 5)
+    (place.source / "link.png").symlink_to("a/x.png")
     assert not place.run().failures
     assert not (place.target / "link.png").is_symlink()
-    assert elsewhere.read_bytes() == encoded("x.png", 5)
+    assert picture.read_bytes() == encoded("x.png", 5)
+
+
+def test_a_link_out_of_the_folder_is_left_out_unless_its_folder_is_trusted(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    place.picture("a.png")
+    private = place.root / "private"
+    private.mkdir()
+    (private / "diary.png").write_bytes(encoded("x.png", 5))
+    (place.source / "link.png").symlink_to(private / "diary.png")
+    outcome = place.run()
+    assert outcome.left_out == {"links out of the folder": 1}
+    assert set(place.outputs()) == {"a.png"}
+    monkeypatch.setenv("SFUMATO_OUTSIDE", str(private))
+    place.run()
+    assert set(place.outputs()) == {"a.png", "link.png"}
 
 
 def test_what_only_looks_like_a_file_fails_by_cause_and_never_hangs(place: Place):

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,28 @@ def test_an_unknown_secret_and_a_revoked_one_are_alike(store: Store):
     store.revoke(key.id)
     assert store.key(secret) is None
     assert store.key("sfumato_guessed \udc80") is None
+
+
+def test_a_key_that_has_expired_is_worthless_also_where_it_is_remembered(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    end = datetime.now(UTC) + timedelta(days=90)
+    key, secret = store.create_key("zoo", role="read", name="gate", expires=end)
+    assert store.key(secret) == key == store.admitted(secret)
+    assert key.expires == end
+    monkeypatch.setattr(keys, "now", lambda: end.timestamp() - keys.REMEMBERED / 2)
+    assert store.key(secret) == key
+    monotonic = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic + keys.REMEMBERED / 2)
+    assert store.admitted(secret) is None
+    monkeypatch.setattr(keys, "now", lambda: end.timestamp())
+    assert store.key(secret) is None
+    assert store.keys("zoo")[-1] == key
+
+
+def test_a_key_that_would_be_over_at_once_is_not_made(store: Store):
+    with pytest.raises(ConfigError, match="this is over: choose a later time"):
+        store.create_key("zoo", role="read", name="gate", expires=datetime.now(UTC))
 
 
 def test_revoked_keys_are_listed_as_such(store: Store):

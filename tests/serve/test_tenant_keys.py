@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -113,8 +114,26 @@ def test_a_key_with_a_limit_makes_no_keys_which_would_lift_it(limit: dict[str, i
     assert [key.name for key in store.keys("museum")] == ["limited"]
 
 
+def test_a_key_that_expires_makes_keys_that_expire_by_then(ask: Ask, store: Store):
+    end = datetime.now(UTC) + timedelta(days=9)
+    _, secret = store.create_key("museum", role="admin", name="office", expires=end)
+    for later in ({}, {"expires": (end + timedelta(seconds=1)).isoformat()}):
+        reply = ask("POST", "/v1/keys", secret, json={"name": "gate", **later})
+        assert reply.status_code == 403
+        assert "a key that it makes must expire by then" in reply.json()["detail"]
+    reply = ask("POST", "/v1/keys", secret, json={"name": "gate", "expires": end.isoformat()})
+    assert datetime.fromisoformat(reply.json()["expires"]) == end
+
+
 @pytest.mark.parametrize(
-    "wrong", [{"name": ""}, {"name": "a", "role": "owner"}, {"name": "a", "rate": 0}, {"name": "a", "x": 1}]
+    "wrong",
+    [
+        {"name": ""},
+        {"name": "a", "role": "owner"},
+        {"name": "a", "rate": 0},
+        {"name": "a", "x": 1},
+        {"name": "a", "expires": "2099-01-01T00:00:00"},
+    ],
 )
 def test_a_key_that_cannot_be_is_refused(wrong: dict[str, Any], admin: tuple[Key, str], ask: Ask):
     assert ask("POST", "/v1/keys", admin[1], json=wrong).status_code == 422

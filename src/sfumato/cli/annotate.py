@@ -65,7 +65,7 @@ def serve(
     """Serve the page until stopped, and print the links. No answer is lost, however it is stopped."""
     from sfumato.annotate import Store
     from sfumato.annotate import app as page
-    from sfumato.listening import address_of, listen
+    from sfumato.listening import address_of, listen, until_stopped
 
     application = page.create(store)
     with Store(store) as campaign, listen(host, port) as listener:
@@ -75,8 +75,9 @@ def serve(
         for one in campaign.annotators():
             if one.token is not None:
                 print(f"{one.name}: {address}/a/{one.token}")
-        print(f"status, for you alone: {address}/status/{campaign.token}", flush=True)
-        page.run(application, listener)
+        with until_stopped():
+            print(f"status, for you alone: {address}/status/{campaign.token}", flush=True)
+            page.run(application, listener)
 
 
 @app.command()

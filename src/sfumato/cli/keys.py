@@ -1,11 +1,14 @@
 """`sfumato keys`: who may use a service, and for what."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
 
 from sfumato.cli.options import StoreAddress
 from sfumato.cli.show import VOLUME
+
+_LONGEST = 100_000  # days, hours or minutes
 
 app = typer.Typer(help="The tenants of a service, and their API keys.", no_args_is_help=True)
 
@@ -42,6 +45,12 @@ def create(
     quota: Annotated[
         int | None, typer.Option(help="How many examples this key may store (default: no limit).")
     ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="After how long the key stops working: 90d, 12h or 30m (default: never)."
+        ),
+    ] = None,
     new_tenant: Annotated[
         bool, typer.Option("--new-tenant", help="Create the tenant, and the store, if they are new.")
     ] = False,
@@ -55,12 +64,31 @@ def create(
     with Store(store) as opened:
         if new_tenant and tenant not in opened.tenants():
             opened.create_tenant(tenant)
-        key, secret = opened.create_key(tenant, role=role, name=name, rate=rate, quota=quota)  # type: ignore[arg-type]  # it checks
+        key, secret = opened.create_key(
+            tenant,
+            role=role,  # type: ignore[arg-type]  # it checks
+            name=name,
+            rate=rate,
+            quota=quota,
+            expires=None if expires is None else _end(expires),
+        )
     if VOLUME.quiet:
         print(secret)
         return
-    print(f"key: {key.id} ({key.role}, of {key.tenant})")
+    end = "" if key.expires is None else f", expires {key.expires:%Y-%m-%d %H:%M} UTC"
+    print(f"key: {key.id} ({key.role}, of {key.tenant}{end})")
     print(f"secret, shown this once: {secret}")
+
+
+def _end(lasting: str) -> datetime:
+    """When a key stops working that lasts for days, hours or minutes, such as 90d. Raises ConfigError."""
+    from sfumato.errors import ConfigError
+
+    units = {"d": "days", "h": "hours", "m": "minutes"}
+    number, unit = lasting[:-1], units.get(lasting[-1:])
+    if unit is None or not (number.isascii() and number.isdecimal() and 0 < int(number) <= _LONGEST):
+        raise ConfigError(f"--expires {lasting}: a number of days, hours or minutes, such as 90d, 12h or 30m")
+    return datetime.now(UTC) + timedelta(**{unit: int(number)})
 
 
 @app.command("list")
@@ -81,6 +109,9 @@ def show(
                 limits = [f"{key.rate} a minute"] * (key.rate is not None)
                 limits += [f"{key.quota} examples"] * (key.quota is not None)
                 limits += [f"created {key.created:%Y-%m-%d}"]
+                if key.expires is not None:
+                    word = "expired" if key.expires <= datetime.now(UTC) else "expires"
+                    limits += [f"{word} {key.expires:%Y-%m-%d %H:%M} UTC"]
                 limits += [f"revoked {key.revoked:%Y-%m-%d}" for _ in range(key.revoked is not None)]
                 print(f"  {key.id} {key.role} {key.name} ({', '.join(limits)})")
 

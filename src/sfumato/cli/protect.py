@@ -13,6 +13,8 @@ from sfumato.cli.options import Address, LedgerFile
 from sfumato.cli.show import AsJson, print_json, stderr
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sfumato.device.folder import FolderConfig, Outcome
     from sfumato.engines import EngineConfig
     from sfumato.images import Images
@@ -133,7 +135,7 @@ def protect(
     from sfumato.device.folder import FolderConfig
     from sfumato.device.ledger import default_path
     from sfumato.device.scopes import is_url
-    from sfumato.device.worker import is_shard, usual_format
+    from sfumato.device.worker import channels_of, is_shard, usual_format
     from sfumato.engines import EngineConfig
     from sfumato.errors import DataError
     from sfumato.protect.release import KINDS, kind_of
@@ -153,6 +155,7 @@ def protect(
         rename=rename,
         people=people,
         size=size,
+        channels=channels_of(protection),
     )
     if many and Path(target).suffix.lower().removeprefix(".") in _FILES and not Path(target).exists():
         raise DataError(f"{target}: {source} is many images, and this names one file: name a new folder")
@@ -244,7 +247,7 @@ def _many(
     if as_json:
         print_json({"dry_run": dry_run, **_in_numbers(outcome, protection, ledger)})
     else:
-        _tell(outcome, protection, ledger, seconds, begun=begun, dry_run=dry_run)
+        _tell(outcome, protection, ledger, config, seconds, begun=begun and ledger.exists(), dry_run=dry_run)
     return outcome
 
 
@@ -252,12 +255,15 @@ def _tell(
     outcome: "Outcome",
     protection: "Protection",
     ledger: Path,
+    config: "FolderConfig",
     seconds: float,
     *,
     begun: bool,
     dry_run: bool,
 ) -> None:
     """Print what became of a folder."""
+    from sfumato.device.manifest import NAMED
+    from sfumato.device.worker import SAME_NAME
     from sfumato.files import printable
 
     did = "would protect" if dry_run else "protected"
@@ -266,7 +272,20 @@ def _tell(
         print(f"{count:,} of {'x'.join(map(str, shape))}: {_proved(protection, shape, count)}")
     if len(outcome.shapes) > _SHOWN:
         print(f"{len(outcome.shapes) - _SHOWN} more sizes: see the manifest")
-    print(f"{'would charge' if dry_run else 'charged'} {outcome.charged:,} new releases; ledger: {ledger}")
+    for words in _counted(protection, outcome.counts):
+        print(words)
+    if outcome.stills:
+        named = ", ".join(f"{printable(name)} {boxes}" for name, boxes in outcome.stills)
+        print(f"in each: {named}{', ...: see the manifest' if outcome.shapes.total() > NAMED else ''}")
+    if outcome.without:
+        named = ", ".join(map(printable, outcome.without[:NAMED])) + ", ..." * (len(outcome.without) > NAMED)
+        print(f"no face was found in {len(outcome.without):,} images, all of which is protected: {named}")
+    if not outcome.shapes and not dry_run:
+        print("nothing was released, so there is no folder of releases and no manifest")
+    if outcome.shapes or ledger.exists():
+        print(
+            f"{'would charge' if dry_run else 'charged'} {outcome.charged:,} new releases; ledger: {ledger}"
+        )
     if begun and not dry_run:
         print(_begun())
     if outcome.earlier:
@@ -277,6 +296,8 @@ def _tell(
         print(f"failed: {count:,} ({cause}), such as {printable(first)}")
     if any(cause.endswith(" does not fit") for cause in outcome.failures):
         print(_cure_of_size(protection))
+    if not config.rename and any(cause.startswith(SAME_NAME) for cause in outcome.failures):
+        print("the same command with --rename, into a new folder, gives each release a name of its own")
     over = [cause for cause in outcome.failures if cause.startswith("over the budget")]
     if any(", and " in cause for cause in over):
         print(
@@ -287,6 +308,15 @@ def _tell(
         print("what was released before can be released again; `sfumato ledger budget` sets a larger budget")
     if outcome.manifest is not None:
         print(f"manifest: {outcome.manifest}")
+
+
+def _counted(protection: "Protection", counts: "Mapping[str, int]") -> list[str]:
+    """What is counted of images, a line each."""
+    from sfumato.device.manifest import counts_by_word
+
+    return [
+        f"{what.replace('_', ' ')}: {count:,}" for what, count in counts_by_word(protection, counts).items()
+    ]
 
 
 def _check_kept(file: Path, target: str | None) -> None:
@@ -316,6 +346,8 @@ def _write_failures(file: Path, outcome: "Outcome") -> None:
 
 def _in_numbers(outcome: "Outcome", protection: "Protection", ledger: Path) -> dict[str, Any]:
     """What became of a folder, for JSON."""
+    from sfumato.device.manifest import counts_by_word
+
     return {
         "spec": protection.spec,
         "images": outcome.shapes.total(),
@@ -327,6 +359,8 @@ def _in_numbers(outcome: "Outcome", protection: "Protection", ledger: Path) -> d
         "ledger": str(ledger),
         "earlier": outcome.earlier,
         "left_out": dict(outcome.left_out),
+        **counts_by_word(protection, outcome.counts),
+        **({"without_faces": outcome.without} if outcome.without else {}),
         "failed": {
             cause: {"images": count, "first": first} for cause, (count, first) in outcome.failures.items()
         },
@@ -349,7 +383,7 @@ def _preview(
             raise DataError(f"{source}: has no image to preview outside of tar files")
     else:
         data = sys.stdin.buffer.read(images.MAX_BYTES + 1) if source == "-" else source
-        image = images.read_array(data, channels=None, size=config.size)
+        image = images.read_array(data, channels=config.channels, size=config.size)
     both = folder.preview(image, protection)
     images.write(file, both)
     _warn(image, protection)
@@ -390,6 +424,7 @@ def _one(
     """Release one image; what is said goes to standard error, since the release may go to standard output."""
     from sfumato.device.folder import protect_image
     from sfumato.device.ledger import Ledger
+    from sfumato.device.manifest import counts_by_word
     from sfumato.device.scopes import is_url, without_password
     from sfumato.device.survey import survey
     from sfumato.errors import DataError
@@ -414,18 +449,22 @@ def _one(
     with Ledger(ledger) as opened:
         begun = opened.begun
         survey(opened)
-        encoded, shape, new = protect_image(image, protection, opened, config, folder=folder)
+        released = protect_image(image, protection, opened, config, folder=folder)
     if target == _STREAM:
-        sys.stdout.buffer.write(encoded)
+        sys.stdout.buffer.write(released.content)
     else:
         with whole(target) as temporary:
-            temporary.write_bytes(encoded)
+            temporary.write_bytes(released.content)
+    proved = _proved(protection, released.shape, 1)
     if as_json:
-        proved = _proved(protection, shape, 1)
-        print_json({"spec": protection.spec, "shape": list(shape), "proved": proved, "charged": new})
+        result = {"spec": protection.spec, "shape": list(released.shape), "proved": proved}
+        counts = counts_by_word(protection, released.counts)
+        print_json({**result, "charged": released.charged, **counts})
         return
-    print(f"{protection.spec}: {_proved(protection, shape, 1)}", file=sys.stderr)
-    charged = "charged" if new else "released before, and given again at no cost"
+    print(f"{protection.spec}: {proved}", file=sys.stderr)
+    for words in _counted(protection, released.counts):
+        print(words, file=sys.stderr)
+    charged = "charged" if released.charged else "released before, and given again at no cost"
     print(f"{charged}; ledger: {ledger}", file=sys.stderr)
     if begun:
         print(_begun(), file=sys.stderr)

@@ -96,7 +96,7 @@ def serve(
     import logging
 
     from sfumato import logs, telemetry
-    from sfumato.listening import address_of, listen
+    from sfumato.listening import address_of, listen, until_stopped
     from sfumato.serve import app as service
     from sfumato.serve import models
     from sfumato.serve.store import Store
@@ -129,7 +129,7 @@ def serve(
         specs = ", ".join(demand.spec for demand in model.demands)
         shape = "x".join(map(str, model.shape))
         print(f"model: {model.name} ({model.kind}, {shape}, by {model.by}; takes {specs})")
-    with Store(store) as kept, listen(host, port) as listener:
+    with Store(store) as kept, listen(host, port) as listener, until_stopped():
         application = service.create(kept, loaded, config, traces=traces)
         print(f"serving: {address_of(listener, 'http' if certificate is None else 'https')}", flush=True)
         # Nearly all objects of a server are there from the start. To look through them for cycles takes

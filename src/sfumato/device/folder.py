@@ -7,23 +7,36 @@ on an engine: each may be done more than once, and writes the same, for the ledg
 import fcntl
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 
 from sfumato import engines, images
 from sfumato.device import listing, releasing, worker
-from sfumato.device.journal import Journal, Row, by_shape, path_of
+from sfumato.device.journal import BOXES, Journal, Row, by_shape, path_of
 from sfumato.device.ledger import Ledger
 from sfumato.device.manifest import MANIFEST, Outcome, write_manifest
 from sfumato.device.storage import Folder, Remote, Storage, storage_of
 from sfumato.device.survey import survey
-from sfumato.device.worker import RELEASE, TEXT, FolderConfig, Job, encoded, is_shard, usual_format
+from sfumato.device.worker import (
+    RELEASE,
+    TEXT,
+    FolderConfig,
+    Job,
+    channels_of,
+    encoded,
+    is_shard,
+    read_as,
+    usual_format,
+)
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.engines import EngineConfig
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
@@ -48,6 +61,22 @@ _AHEAD = 3  # tasks for each worker, those that wait for it included
 Report = Callable[[int, int, int], None]  # images done, bytes done, bytes in all
 
 
+class ReleasedFile(NamedTuple):
+    """The release of one image.
+
+    Attributes:
+        content: of its file.
+        shape: (C, H, W) of the original.
+        charged: how many releases were new to the ledger: 1, or 0.
+        counts: see Row.counts.
+    """
+
+    content: bytes
+    shape: tuple[int, int, int]
+    charged: int
+    counts: Counter[str]
+
+
 def protect_folder(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
@@ -64,7 +93,8 @@ def protect_folder(
     killed, the same call continues; releases that are there are not touched, and files that were added or
     changed are released (the release of a file that can no longer be read is removed). Nothing of somebody
     else is replaced. A tar shard becomes a shard, and counts as lying in its own folder. Files that are not
-    images by their suffix, hidden files, and links to folders are left out and counted.
+    images by their suffix, hidden files, links to folders and links out of the source are left out and
+    counted. A run that releases nothing leaves nothing behind.
 
     On a Ray cluster the ledger stays on this machine, in one process that all workers ask; the source and the
     target are URLs, or folders that all nodes share, and so is the artefact of a mask. What a lost worker or
@@ -89,11 +119,14 @@ def protect_folder(
         LedgerError, OSError: the ledger or the target cannot be written; what was finished is kept.
         SfumatoError: worker processes were killed; what was finished is kept.
     """
-    config, engine = config or FolderConfig(), engine or EngineConfig()
+    config, engine = _suited(config, protection), engine or EngineConfig()
     origin, goal, ledger = storage_of(source), storage_of(target), Path(ledger)
     _check_storages(origin, goal, ledger)
     _check_shared(engine, origin, goal)
     _check_format(protection, config)
+    new, missing = goal.is_empty(), not goal.exists()
+    if new and not _has_images(origin, config):
+        return dry_run(source, protection, ledger, config, engine=engine, report=report)
     with ExitStack() as stack:
         stack.enter_context(_journal_errors(ledger))
         goal.make()
@@ -101,6 +134,7 @@ def protect_folder(
             survey(opened)
         journal_path = path_of(ledger, goal)
         stack.enter_context(_locked(goal, journal_path))
+        first = not journal_path.exists()
         journal = Journal(journal_path)
         stack.callback(journal.close)
         made = made_of(protection)
@@ -111,10 +145,29 @@ def protect_folder(
         outcome = _run(job, only, ledger, journal, engine, report)
         if engine.name == "ray":  # which goes on without a worker that was killed, and its half
             goal.tidy()
-        outcome.shapes = journal.shapes()
+        outcome.shapes, outcome.counts = journal.shapes(), journal.counts()
+        if new and not outcome.shapes:
+            if missing:
+                goal.remove_empty()
+            if first:
+                journal.remove()
+            return outcome
         outcome.manifest = goal.at(MANIFEST)
         write_manifest(goal, outcome, protection, made, config, journal)
     return outcome
+
+
+def _suited(config: FolderConfig | None, protection: Protection) -> FolderConfig:
+    """The configuration with the channels that a protection takes."""
+    config = config or FolderConfig()
+    return config if config.channels else replace(config, channels=channels_of(protection))
+
+
+def _has_images(source: Storage, config: FolderConfig) -> bool:
+    """Whether anything of a source can be read: an image, or a tar file, into which nobody looks here."""
+    below, only = listing.parted(source)
+    names = (name for name, _, _ in listing.walk(below, only, Outcome()))
+    return any(is_shard(name) for name in names) or first_image(source, config) is not None
 
 
 def dry_run(
@@ -130,7 +183,7 @@ def dry_run(
 
     The charges are made in a copy of the ledger, so that budgets stop them where they would.
     """
-    config, engine = config or FolderConfig(), engine or EngineConfig()
+    config, engine = _suited(config, protection), engine or EngineConfig()
     origin, ledger = storage_of(source), Path(ledger)
     _check_storages(origin, None, ledger)
     _check_shared(engine, origin)
@@ -146,17 +199,20 @@ def dry_run(
         return _run(Job(below, None, protection.spec, config, b""), only, copy, None, engine, report)
 
 
-def first_image(source: str | os.PathLike[str], config: FolderConfig | None = None) -> Pixels | None:
+def first_image(
+    source: str | os.PathLike[str] | Storage, config: FolderConfig | None = None
+) -> Pixels | None:
     """The first image of a folder that can be read, before it is protected; None where there is none.
 
     Tar files are passed over.
     """
-    origin = storage_of(source)
+    config = config or FolderConfig()
+    origin = source if isinstance(source, Folder | Remote) else storage_of(source)
     below, only = listing.parted(origin)
     for name, _, _ in listing.walk(below, only, Outcome()) if origin.exists() else ():
         if not is_shard(name):
             with suppress(ImageError, MissingExtraError):
-                return below.image(name, size=(config or FolderConfig()).size)
+                return below.image(name, config.channels, size=config.size)
     return None
 
 
@@ -204,7 +260,7 @@ def protect_image(
     config: FolderConfig | None = None,
     *,
     folder: str | os.PathLike[str] = ".",
-) -> tuple[bytes, tuple[int, int, int], int]:
+) -> ReleasedFile:
     """One image file, or its bytes, in; the file of its release out.
 
     Args:
@@ -214,20 +270,24 @@ def protect_image(
         config: how to write.
         folder: where the image lies, for the budgets of folders; a path or a URL.
 
-    Returns:
-        the file, the (C, H, W) of the original, and how many releases were new to the ledger: 1, or 0.
-
     Raises:
         ImageError: not an image that can be read.
         BudgetExceededError, LedgerError, SpecError: see sfumato.device.releasing.release.
         ConfigError, ArtefactError: see protect_folder.
     """
-    config = config or FolderConfig()
+    config = _suited(config, protection)
     _check_format(protection, config)
-    image = images.read_array(source, channels=None, size=config.size)
+    counts: Counter[str] = Counter()
+    read = partial(_read, source, config.size)
+    image = read_as(read, config.channels, counts)
     released, new = releasing.charged_release(protection, image[None], ledger, folders=[folder])
-    shape = (image.shape[0], image.shape[1], image.shape[2])
-    return next(encoded(released, config, made_of=made_of(protection))), shape, new
+    content = next(encoded(released, config, made_of=made_of(protection)))
+    counts[BOXES] = sum(getattr(released, "boxes", ()))
+    return ReleasedFile(content, (image.shape[0], image.shape[1], image.shape[2]), new, counts)
+
+
+def _read(source: str | os.PathLike[str] | bytes, size: int | None, channels: int | None) -> Pixels:
+    return images.read_array(source, channels=channels, size=size)
 
 
 def _settings(
@@ -352,6 +412,7 @@ def _run(
         else:
             for row in rows:
                 outcome.shapes += by_shape(row.shapes)
+                outcome.counts.update(row.counts)
         for row in rows:
             outcome.add(row)
         done_images += sum(row.shapes.total() for row in rows)

@@ -10,6 +10,7 @@ import secrets
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,12 +18,14 @@ from sfumato.device.storage import Storage
 from sfumato.device.witness import runs_of
 from sfumato.errors import DataError
 
+BOXES = "boxes"
+
 _SCHEMA = """
 create table if not exists settings (key text primary key, value text not null);
 create table if not exists files (
     source blob primary key,  -- path below the source folder
     stamp text not null, output blob unique, sha256 text, size integer,
-    shapes text not null, failures text not null, left_out text not null
+    shapes text not null, failures text not null, left_out text not null, counts text not null
 );
 """
 
@@ -40,6 +43,8 @@ class Row:
         shapes: "3x84x84" -> how many images of that shape are in the output.
         failures: cause -> how many images could not be released for it, and the name of the first.
         left_out: reason -> how many members of a shard were passed over.
+        counts: what else is counted of its images: BOXES, and the conversions of sfumato.device.worker.
+        without: the names of images that were released and have no box: all of them is protected.
         charged: how many releases were new to the ledger.
     """
 
@@ -51,12 +56,20 @@ class Row:
     shapes: Counter[str] = field(default_factory=Counter)
     failures: dict[str, tuple[int, str]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    without: list[str] = field(default_factory=list)
     charged: int = 0
 
     def fail(self, cause: str, name: str) -> None:
         """Count one image that could not be released."""
         count, first = self.failures.get(cause, (0, name))
         self.failures[cause] = (count + 1, first)
+
+    def count_boxes(self, name: str, boxes: int) -> None:
+        """Count the faces, or boxes, of one image of which parts are protected."""
+        self.counts[BOXES] += boxes
+        if not boxes:
+            self.without.append(name)
 
 
 def by_shape(shapes: Mapping[str, int]) -> Counter[tuple[int, int, int]]:
@@ -79,6 +92,7 @@ class Journal:
     """The journal of one target. State: a connection to its database, for one thread."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._database = sqlite3.connect(path, isolation_level=None)
         # What a power cut takes from it is done again, and comes out the same.
         self._database.execute("pragma journal_mode = wal")
@@ -88,6 +102,13 @@ class Journal:
     def close(self) -> None:
         """Close the connection."""
         self._database.close()
+
+    def remove(self) -> None:
+        """Close the connection and remove the file, of a run that released nothing."""
+        self.close()
+        self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # other journals lie there
+            self._path.parent.rmdir()
 
     def settle(self, settings: dict[str, str], target: Storage) -> bytes:
         """Begin a run with these settings, or resume it. -> its secret key, for new names.
@@ -119,7 +140,7 @@ class Journal:
         """Keep what became of some files."""
         self._database.execute("begin")
         self._database.executemany(
-            "insert or replace into files values (?, ?, ?, ?, ?, ?, ?, ?)",
+            "insert or replace into files values (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (
                     os.fsencode(row.source),
@@ -130,6 +151,7 @@ class Journal:
                     json.dumps(row.shapes, sort_keys=True),
                     json.dumps(row.failures),
                     json.dumps(row.left_out),
+                    json.dumps(row.counts),
                 )
                 for row in rows
             ],
@@ -161,8 +183,18 @@ class Journal:
                 total[shape] += rows * count
         return total
 
+    def counts(self) -> Counter[str]:
+        """The counts of Row.counts, of all images that were released."""
+        total: Counter[str] = Counter()
+        for text, rows in self._database.execute(
+            "select counts, count(*) from files where output is not null group by counts"
+        ):
+            for what, count in json.loads(text).items():
+                total[what] += rows * count
+        return total
+
     def _rows(self, condition: str, *values: bytes) -> Iterator[Row]:
-        for source, stamp, output, sha256, size, shapes, failures, left_out in self._database.execute(
+        for source, stamp, output, sha256, size, shapes, failures, left_out, counts in self._database.execute(
             f"select * from files {condition}", values
         ):
             yield Row(
@@ -174,6 +206,7 @@ class Journal:
                 shapes=Counter(json.loads(shapes)),
                 failures={cause: (count, first) for cause, (count, first) in json.loads(failures).items()},
                 left_out=Counter(json.loads(left_out)),
+                counts=Counter(json.loads(counts)),
             )
 
 

@@ -8,7 +8,7 @@ from sfumato import images
 from sfumato.device.journal import Journal, Row
 from sfumato.device.manifest import MANIFEST, Outcome
 from sfumato.device.storage import Storage
-from sfumato.device.worker import SHARDS, Item, Job, is_shard
+from sfumato.device.worker import SAME_NAME, SHARDS, Item, Job, is_shard
 
 # A task for a worker: few enough files that little is done twice after a kill, enough that the two commits of
 # the ledger and the journal do not count.
@@ -25,7 +25,7 @@ def walk(source: Storage, only: str | None, outcome: Outcome) -> Iterator[tuple[
     """Images and shards of a storage, or one shard of it: path, size in bytes, stamp; a folder at a time."""
     if only is not None:
         entry = source.look(only)
-        if entry.kind == "file":
+        if entry.kind in ("file", "link out"):  # a user who names a link means its file
             yield only, entry.size, entry.stamp
         else:
             outcome.fail("no regular file", only)
@@ -59,6 +59,8 @@ def walk(source: Storage, only: str | None, outcome: Outcome) -> Iterator[tuple[
                 outcome.left_out["links to folders"] += 1
             elif not wanted:
                 outcome.left_out["no images by their names"] += 1
+            elif entry.kind == "link out":
+                outcome.left_out["links out of the folder"] += 1
             elif entry.kind == "file":
                 yield name, entry.size, entry.stamp
             else:
@@ -90,7 +92,7 @@ def todo(
                 item = replace(item, ours=True)
             owner = journal.owner(item.output) or owner
         if owner != name or name.split("/")[0] == MANIFEST:
-            outcome.fail("its release would have the name of another one, or of the manifest", name)
+            outcome.fail(f"{SAME_NAME}, or of the manifest", name)
         else:
             before = item.output, name
             yield item

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 from sfumato import images
 from sfumato.device.scopes import covers, folder_name
-from sfumato.files import PART, whole
+from sfumato.files import PART, leads_out, whole
 from sfumato.images import Pixels
 
 
@@ -21,12 +21,12 @@ class Entry:
     """What lies under a name.
 
     Attributes:
-        kind: what it is.
+        kind: what it is; "link out" is a link to a file outside of the storage.
         size: in bytes.
         stamp: changes when the file does: its size, and its modification time or version.
     """
 
-    kind: Literal["file", "folder", "link to a folder", "other"]
+    kind: Literal["file", "folder", "link to a folder", "link out", "other"]
     size: int = 0
     stamp: str = ""
 
@@ -92,11 +92,13 @@ class Folder:
         """What lies there. Raises OSError."""
         path = self.path / name
         status = path.stat()
+        linked = path.is_symlink()
         if stat.S_ISDIR(status.st_mode):
-            return Entry("link to a folder" if path.is_symlink() else "folder")
+            return Entry("link to a folder" if linked else "folder")
         if not stat.S_ISREG(status.st_mode):
             return Entry("other")
-        return Entry("file", status.st_size, f"{status.st_size}:{status.st_mtime_ns}")
+        out = linked and leads_out(path, self.path)
+        return Entry("link out" if out else "file", status.st_size, f"{status.st_size}:{status.st_mtime_ns}")
 
     def entries(self, folder: str) -> Iterator[tuple[str, Callable[[], Entry]]]:
         """What lies in a folder of it: the last part of each name, and what it is. Raises OSError.
@@ -108,9 +110,9 @@ class Folder:
         before = f"{folder}/" if folder else ""
         return ((base, partial(self.look, before + base)) for _, base in bases)
 
-    def image(self, name: str, *, size: int | None = None) -> Pixels:
+    def image(self, name: str, channels: int | None = None, *, size: int | None = None) -> Pixels:
         """The image in a file; see images.read."""
-        return images.read_array(self.path / name, channels=None, size=size)
+        return images.read_array(self.path / name, channels=channels, size=size)
 
     @contextmanager
     def stream(self, name: str) -> Iterator[Any]:
@@ -125,6 +127,11 @@ class Folder:
     def make(self) -> None:
         """Make it where it is missing."""
         self.path.mkdir(parents=True, exist_ok=True)
+
+    def remove_empty(self) -> None:
+        """Remove it, if nothing is in it."""
+        with suppress(OSError):
+            self.path.rmdir()
 
     def tidy(self) -> None:
         """Remove the halves that a killed process left."""

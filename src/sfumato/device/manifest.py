@@ -3,6 +3,7 @@
 import json
 import platform
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,14 +11,16 @@ import numpy
 import PIL
 
 import sfumato
-from sfumato.device.journal import Journal, Row
+from sfumato.device.journal import BOXES, Journal, Row
 from sfumato.device.storage import Storage
 from sfumato.device.worker import FolderConfig
 from sfumato.protect.naming import naming_words
+from sfumato.protect.region import COUNTED, Region
 from sfumato.protect.release import Protection
 from sfumato.wire import portable
 
 MANIFEST = "manifest.json"
+NAMED = 10  # files of which something is said by name
 
 
 @dataclass
@@ -33,6 +36,9 @@ class Outcome:
         failed: of each file of which something failed, its name, the cause, and how many of its images (of a
             tar file there may be several).
         left_out: reason -> how many files were passed over.
+        counts: what else is counted of the images in the target; see Row.
+        stills: the first files of this run of which parts are protected, with how many faces or boxes.
+        without: the images of this run that have none: all of them is protected.
         manifest: where it is, at a URL without the password; None after a dry run.
     """
 
@@ -42,6 +48,9 @@ class Outcome:
     failures: dict[str, tuple[int, str]] = field(default_factory=dict)
     failed: list[tuple[str, str, int]] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    stills: list[tuple[str, int]] = field(default_factory=list)
+    without: list[str] = field(default_factory=list)
     manifest: Path | str | None = None
 
     def fail(self, cause: str, name: str) -> None:
@@ -54,10 +63,21 @@ class Outcome:
         """Count what became of one file."""
         self.charged += row.charged
         self.left_out += row.left_out
+        self.without += row.without
+        if BOXES in row.counts and len(self.stills) < NAMED:
+            self.stills.append((row.source, row.counts[BOXES]))
         for cause, (count, name) in row.failures.items():
             self.failed.append((row.source, cause, count))
             so_far, first = self.failures.get(cause, (0, name))
             self.failures[cause] = (so_far + count, min(first, name))
+
+
+def counts_by_word(protection: Protection, counts: Mapping[str, int]) -> dict[str, int]:
+    """What is counted of images, by the keys of a manifest: of faces, what became of them."""
+    words = {what.replace(" ", "_"): count for what, count in counts.items() if what != BOXES}
+    if isinstance(protection, Region):
+        words[COUNTED[protection.place].replace(" ", "_")] = counts.get(BOXES, 0)
+    return words
 
 
 def write_manifest(
@@ -98,11 +118,14 @@ def write_manifest(
         },
         "images": outcome.shapes.total(),
         "failed": {cause: count for cause, (count, _) in sorted(outcome.failures.items())},
+        **counts_by_word(protection, outcome.counts),
     }
     with target.file(MANIFEST, replace=True) as temporary, temporary.open("w", encoding="ascii") as out:
         # Row by row, for there may be very many. In names, \udcXX is a byte that is not UTF-8 (os.fsencode).
         out.write(json.dumps(head, indent=1)[:-2] + ',\n "outputs": [')
         for i, row in enumerate(journal.outputs()):
             entry = {"file": row.output, "sha256": row.sha256, "bytes": row.size, "shapes": row.shapes}
+            if BOXES in row.counts:
+                entry[BOXES] = row.counts[BOXES]
             out.write(("," if i else "") + "\n  " + json.dumps(entry))
         out.write("\n ]\n}\n")

@@ -20,7 +20,7 @@ from sfumato.errors import ImageError
 from sfumato.images import Images, Pixels, as_array, check_batch, digest
 from sfumato.protect.naming import information
 from sfumato.protect.parameters import LEAST_DIFFERENCE
-from sfumato.protect.region import RegionRelease
+from sfumato.protect.region import Region, RegionRelease
 from sfumato.protect.release import Protection, Release, made_of
 from sfumato.protect.vectors import BitsRelease, FeatureRelease
 
@@ -94,7 +94,14 @@ def charged_release(
         kept[name] if packet is None else packet
         for name, packet in zip(digests, charged.releases, strict=True)
     ]
-    return _with(released, packets), charged.new
+    released = _with(released, packets)
+    if isinstance(released, RegionRelease) and isinstance(protection, Region):
+        boxes = dict(zip(fresh, released.boxes, strict=True))
+        for name, image in zip(digests, as_array(images), strict=True):
+            if name not in boxes:  # it was released before
+                boxes[name] = len(protection.found(image))
+        released = replace(released, covered=None, boxes=tuple(boxes[name] for name in digests))
+    return released, charged.new
 
 
 def averaged_release(

@@ -111,14 +111,14 @@ class Remote:
         with self._errors(name):
             return self._entry(self._opened().info(self._path(name)))
 
-    def image(self, name: str, *, size: int | None = None) -> Pixels:
+    def image(self, name: str, channels: int | None = None, *, size: int | None = None) -> Pixels:
         """See Folder."""
         try:
             data = self._bytes(name, images.MAX_BYTES + 1)
         except OSError as error:
             message = f"{self.at(name)}: cannot be read ({error.strerror})"
             raise ImageError(message, cause="cannot be read") from error
-        return images.read_array(data, channels=None, size=size)
+        return images.read_array(data, channels=channels, size=size)
 
     @contextmanager
     def stream(self, name: str) -> Iterator[Any]:
@@ -139,6 +139,9 @@ class Remote:
         if self._renames():
             with self._errors(""):
                 self._opened().makedirs(self._path(""), exist_ok=True)
+
+    def remove_empty(self) -> None:
+        """See Folder. It stays: an object store has no folders, and a bucket is not ours to remove."""
 
     def tidy(self) -> None:
         """See Folder. In an object store nothing is ever half there."""

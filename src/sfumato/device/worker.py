@@ -8,6 +8,7 @@ import os
 import tarfile
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from sfumato import images, wire
+from sfumato.artefacts import read_card
 from sfumato.device import releasing
 from sfumato.device.journal import Row
 from sfumato.device.ledger import Ledger
@@ -40,6 +42,9 @@ TEXT = "TEXT"  # that of answers
 _SUFFIX = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", RELEASE: ".release", TEXT: ".txt"}
 _GROUP_BYTES = 16 << 20  # of pixels that are released together
 
+GREY, COLOUR = "grey images made colour", "colour images made grey"
+
+SAME_NAME = "its release would have the name of another one"
 _IN_THE_WAY = "a file that is not of this run has its name"
 
 
@@ -58,6 +63,8 @@ class FolderConfig:
             people; otherwise nobody says who is in an image.
         size: every image becomes a centre square of this side, in pixels, before it is protected; None keeps
             its own size.
+        channels: 3 or 1 makes every image colour or grey; None keeps its own, but for a trained protection,
+            which takes images as it was trained on.
     """
 
     format_name: str = "PNG"
@@ -65,12 +72,34 @@ class FolderConfig:
     rename: bool = False
     people: bool = False
     size: int | None = None
+    channels: int | None = None
 
     def __post_init__(self) -> None:
         if self.format_name not in _SUFFIX:
             raise ConfigError(f"format {self.format_name}: choose one of {', '.join(_SUFFIX)}")
         if self.size is not None and self.size < 1:
             raise ConfigError(f"size={self.size}: at least 1 pixel")
+
+
+def channels_of(protection: Any) -> int | None:
+    """How many channels the images have that a trained protection takes; None for any."""
+    artefact = getattr(protection, "artefact", None)
+    return None if artefact is None else int(read_card(artefact)["shape"][0])
+
+
+def read_as(read: Callable[[int | None], Pixels], channels: int | None, counts: Counter[str]) -> Pixels:
+    """Read an image with these channels, and count it where its own are others.
+
+    Args:
+        read: gives the image with 1 or 3 channels, or for None with its own.
+        channels: of the result; None for its own.
+        counts: of GREY and COLOUR.
+    """
+    image = read(None)
+    if channels in (None, len(image)):
+        return image
+    counts[GREY if channels == 3 else COLOUR] += 1
+    return read(channels)
 
 
 @dataclass(frozen=True)
@@ -166,9 +195,13 @@ class _Source:
 
     name: str
     row: Row
-    read: Callable[[], Pixels]
+    read: Callable[[int | None], Pixels]
     folder: str | os.PathLike[str]
     person: str | None
+
+
+def _decoded(data: bytes, size: int | None, channels: int | None) -> Pixels:
+    return images.read_array(data, channels=channels, size=size)
 
 
 _Sink = Callable[[_Source, bytes], None]
@@ -194,7 +227,7 @@ class Worker:
         def sources() -> Iterator[_Source]:
             storage = self.job.source
             for name, row in rows.items():
-                read = partial(storage.image, name, size=self.job.config.size)
+                read = partial(storage.image, name, size=self.job.config.size)  # and channels
                 yield _Source(name, row, read, storage.lies_in(name), self.job.person(name))
 
         def sink(source: _Source, content: bytes) -> None:
@@ -248,7 +281,7 @@ class Worker:
                     elif not name.lower().endswith(tuple(images.SUFFIXES)):
                         row.left_out["no images by their names"] += 1
                     elif self.job.output(name) in outputs:
-                        row.fail("its release would have the name of another one", member.name)
+                        row.fail(SAME_NAME, member.name)
                     elif member.size > images.MAX_BYTES:
                         row.fail("more bytes than allowed", member.name)
                     else:
@@ -256,7 +289,7 @@ class Worker:
                         extracted = shard.extractfile(member)
                         data = extracted.read() if extracted else b""
                         person = self.job.person(shard_name) or self.job.person(name)
-                        read = partial(images.read_array, data, channels=None, size=self.job.config.size)
+                        read = partial(_decoded, data, self.job.config.size)
                         yield _Source(name, row, read, folder, person)
         except OSError as error:
             reason = error.strerror or type(error).__name__
@@ -270,7 +303,7 @@ class Worker:
         size = 0
         for source in sources:
             try:
-                image = source.read()
+                image = read_as(source.read, self.job.config.channels, source.row.counts)
             except ImageError as error:
                 source.row.fail(error.cause, source.name)
                 continue
@@ -294,7 +327,8 @@ class Worker:
                 files: Iterator[bytes] = repeat(b"")
                 if writes:
                     files = encoded(release, self.job.config, made_of=self._made_of)
-                for (source, _), content in zip(released, files, strict=False):
+                boxes = getattr(release, "boxes", repeat(None))  # of a protection of parts
+                for (source, _), content, count in zip(released, files, boxes, strict=False):
                     try:
                         if writes:
                             sink(source, content)
@@ -302,6 +336,8 @@ class Worker:
                         source.row.fail(self._cause_of(error), source.name)
                     else:
                         source.row.shapes["x".join(map(str, shape))] += 1
+                        if count is not None:
+                            source.row.count_boxes(source.name, count)
 
     def _cause_of(self, error: OSError) -> str:
         """Why this one file cannot be written. Raises OSError where no other file would fare better."""

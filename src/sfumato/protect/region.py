@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 PLACES = ("faces", "background", "box")
 MISSING = ("stop", "all")
 
+# What is counted of an image.
+COUNTED = {"faces": "faces covered", "background": "faces shown", "box": "boxes covered"}
+
 Box = tuple[int, int, int, int]  # top, bottom, left and right edge in pixels, as two slices have them
 
 _MOST_MARGIN = 3.0
@@ -47,14 +50,17 @@ class RegionRelease(Release):
 
     Attributes:
         covered: (N, 1, H, W) bool, which pixels are protected. It does not travel.
+        boxes: how many faces were found in each image, or how many boxes it has.
     """
 
     covered: NDArray[np.bool_] | None = None
+    boxes: tuple[int, ...] = ()
 
     def rows(self, rows: list[int]) -> "RegionRelease":
         """See Release.rows."""
         covered = None if self.covered is None else self.covered[rows]
-        return replace(self, array=self.array[rows], covered=covered)
+        boxes = tuple(self.boxes[row] for row in rows)
+        return replace(self, array=self.array[rows], covered=covered, boxes=boxes)
 
 
 @dataclass(frozen=True)
@@ -122,9 +128,13 @@ class Region:
             SpecError: a parameter does not fit a face, such as cells larger than it.
         """
         check_batch(images)
-        done = [self.applied(image, self.boxes(image), noise) for image in as_array(images)]
-        values, covered = (np.stack(parts) for parts in zip(*done, strict=True))
-        return RegionRelease(values, self.spec, (images.shape[2], images.shape[3]), covered=covered)
+        edges = [self._found_or_refused(image) for image in as_array(images)]
+        values, covered = as_array(images).copy(), np.zeros((len(images), 1, *images.shape[2:]), bool)
+        for row, (image, found) in enumerate(zip(as_array(images), edges, strict=True)):
+            values[row], covered[row] = self.applied(image, disjoint(found), noise)
+        counts = tuple(map(len, edges))
+        size = (images.shape[2], images.shape[3])
+        return RegionRelease(values, self.spec, size, covered=covered, boxes=counts)
 
     def applied(self, image: Pixels, boxes: Sequence[Box], noise: Noise) -> tuple[Pixels, NDArray[np.bool_]]:
         """A (C, H, W) uint8 image with its boxes protected, or all but these; and (1, H, W) bool, where.
@@ -154,7 +164,10 @@ class Region:
             ImageError: see release.
             ArtefactError: the weights of the detector, or the file of boxes, cannot be read.
         """
-        boxes = disjoint(self.found(image))
+        return disjoint(self._found_or_refused(image))
+
+    def _found_or_refused(self, image: Images) -> list[Box]:
+        boxes = self.found(image)
         if not boxes and (self.missing == "stop" or self.place == "box"):
             what = "no box in the image" if self.place == "box" else "no face was found"
             cure = "" if self.place == "box" else ", or protect all of such images (--no-face all)"

@@ -5,7 +5,7 @@ import unicodedata
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 LABEL = r"^[^\x00-\x1f\x7f-\x9f/]{1,200}$"  # of a class: no control characters, and no slash in an address
 _MOST_LABEL = 200  # characters
@@ -170,7 +170,11 @@ class AuditLine(_Message):
 
 
 class NewKey(_Message):
-    """A key to make: `rate` is requests a minute, `quota` examples stored; null for any number."""
+    """A key to make.
+
+    `rate` is requests a minute, `quota` examples stored; null for any number. `expires` is when the key
+    becomes worthless, with a time zone, such as 2027-01-31T00:00:00Z; null for never.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -178,6 +182,7 @@ class NewKey(_Message):
     role: Literal["read", "write", "admin"] = "write"
     rate: Annotated[int, Field(ge=1, lt=2**31)] | None = None
     quota: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    expires: AwareDatetime | None = None
 
 
 class KeyInfo(_Message):
@@ -189,6 +194,7 @@ class KeyInfo(_Message):
     rate: int | None
     quota: int | None
     created: datetime
+    expires: datetime | None
     revoked: datetime | None
 
 

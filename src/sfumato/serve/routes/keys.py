@@ -28,7 +28,7 @@ async def create_key(key: Admin, service: Serving, request: Request) -> MadeKey:
 
     The answer has the secret, which is not shown again.
 
-    Errors: 403 if your own key has a rate or a quota, which a new key would lift.
+    Errors: 403 if your own key has a rate, a quota or an earlier end, which a new key would lift.
     """
     new = await wanted(NewKey, request, service)
     made, secret = await in_thread(lambda: service.store.create_key(key.tenant, **new.model_dump(), by=key))

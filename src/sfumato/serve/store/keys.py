@@ -38,6 +38,7 @@ class Key:
     rate: int | None  # requests a minute
     quota: int | None  # examples stored at most
     created: datetime
+    expires: datetime | None  # from when it is worthless
     revoked: datetime | None
 
 
@@ -90,7 +91,8 @@ class Admissions:
             if self.revocations == revocations:
                 if len(self._remembered) >= _MOST_REMEMBERED:
                     self._remembered.clear()
-                self._remembered[hashed] = _Remembered(key, asked + REMEMBERED)
+                left = REMEMBERED if key.expires is None else min(REMEMBERED, key.expires.timestamp() - now())
+                self._remembered[hashed] = _Remembered(key, asked + left)
 
     def revoke(self) -> None:
         """Ask the database for every key from now on."""
@@ -146,6 +148,7 @@ class Keys(Database):
         name: str,
         rate: int | None = None,
         quota: int | None = None,
+        expires: datetime | None = None,
         by: Key | None = None,
     ) -> tuple[Key, str]:
         """Make a key, and its secret of 256 bits, which nothing can show again.
@@ -156,12 +159,14 @@ class Keys(Database):
             name: of the device or person, 1 to 200 characters.
             rate: requests a minute, 1 or more; None for any number.
             quota: examples that may lie in the store by this key, 0 or more; None for any number.
+            expires: when it becomes worthless, with a time zone; None for never. The clock is that of the
+                machine that serves.
             by: the key of the tenant that asks for it, for the audit log; None for the operator.
 
         Raises:
-            ConfigError: a role, rate or quota that cannot be.
+            ConfigError: a role, rate, quota or end that cannot be.
             NotFoundError: no such tenant, or `by` is of another.
-            QuotaError: `by` has a limit, which keys that it makes would lift.
+            QuotaError: `by` has a limit or an end, which a key that it makes would lift.
         """
         if role not in get_args(Role):
             raise ConfigError(f"role {role!r}: choose one of {', '.join(get_args(Role))}")
@@ -169,15 +174,18 @@ class Keys(Database):
             raise ConfigError(f"rate={rate}: requests a minute are 1 or more; to stop a key, revoke it")
         if quota is not None and not 0 <= quota < 2**31:
             raise ConfigError(f"quota={quota}: the most examples of a key is 0 or more")
+        until = None if expires is None else expires.timestamp()
+        if until is not None and until <= now():
+            raise ConfigError(f"expires={expires:%Y-%m-%d %H:%M %Z}: this is over: choose a later time")
         check_text("tenant", tenant)
         check_text("name of a key", name)
         if by is not None:
-            _check_maker(by, tenant)
+            _check_maker(by, tenant, until)
         secret = f"sfumato_{secrets.token_urlsafe(32)}"
         key_id = f"k-{new_id()}"
         row = {
             **{"id": key_id, "tenant": tenant, "role": role, "name": name, "rate": rate},
-            **{"quota": quota, "created": now(), "revoked": None},
+            **{"quota": quota, "created": now(), "expires": until, "revoked": None},
         }
         with self._writing() as connection:
             if connection.scalar(select(tenants.c.name).where(tenants.c.name == tenant)) is None:
@@ -189,9 +197,10 @@ class Keys(Database):
         return _key(row), secret
 
     def key(self, secret: str) -> Key | None:
-        """Whose secret it is; None where it is nobody's, or was revoked."""
+        """Whose secret it is; None where it is nobody's, was revoked, or has expired."""
         hashed, asked, revocations = _hash(secret), time.monotonic(), self._admissions.revocations
-        query = select(*_KEY).where(keys.c.hash == hashed, keys.c.revoked.is_(None))
+        lasts = keys.c.expires.is_(None) | (keys.c.expires > now())
+        query = select(*_KEY).where(keys.c.hash == hashed, keys.c.revoked.is_(None), lasts)
         with self._reading() as connection:
             row = connection.execute(query).mappings().one_or_none()
         if row is None:
@@ -213,7 +222,7 @@ class Keys(Database):
         return self._admissions.admitted(_hash(secret))
 
     def keys(self, tenant: str) -> list[Key]:
-        """All keys of a tenant, revoked ones too, the oldest first."""
+        """All keys of a tenant, revoked and expired ones too, the oldest first."""
         query = select(*_KEY).where(keys.c.tenant == tenant).order_by(keys.c.created, keys.c.id)
         with self._reading() as connection:
             return [_key(row) for row in connection.execute(query).mappings()]
@@ -294,13 +303,17 @@ class Keys(Database):
 _KEY = [column for column in keys.c if column.name != "hash"]
 
 
-def _check_maker(by: Key, tenant: str) -> None:
-    """Raise NotFoundError for a key of another tenant, and QuotaError for one that has a limit itself."""
+def _check_maker(by: Key, tenant: str, until: float | None) -> None:
+    """Raise NotFoundError for a key of another tenant, QuotaError where the new key would lift a limit."""
     if by.tenant != tenant:
         raise NotFoundError(f"no key {by.id!r} in this tenant")
     if by.rate is not None or by.quota is not None:
         raise QuotaError(
             "this key has a limit, which keys that it makes would lift: ask who runs the service to make them"
+        )
+    if by.expires is not None and (until is None or until > by.expires.timestamp()):
+        raise QuotaError(
+            f"this key expires at {by.expires:%Y-%m-%d %H:%M %Z}: a key that it makes must expire by then"
         )
 
 
@@ -310,9 +323,7 @@ def _hash(secret: str) -> bytes:
 
 
 def _key(row: Any) -> Key:
-    revoked = row["revoked"]
-    return Key(
-        **{name: row[name] for name in ("id", "tenant", "role", "name", "rate", "quota")},
-        created=moment(row["created"]),
-        revoked=None if revoked is None else moment(revoked),
-    )
+    times: dict[str, Any] = {
+        name: row[name] and moment(row[name]) for name in ("created", "expires", "revoked")
+    }
+    return Key(**{name: row[name] for name in ("id", "tenant", "role", "name", "rate", "quota")}, **times)

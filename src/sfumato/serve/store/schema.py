@@ -68,6 +68,7 @@ keys = Table(
     Column("rate", Integer),  # requests a minute; null: no limit
     Column("quota", Integer),  # examples stored at most; null: no limit
     Column("created", Double, nullable=False),
+    Column("expires", Double),  # from when it is worthless; null: never
     Column("revoked", Double),
     UniqueConstraint("tenant", "id"),
 )

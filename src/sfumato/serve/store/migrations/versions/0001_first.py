@@ -30,6 +30,7 @@ def upgrade() -> None:
         sa.Column("rate", sa.Integer),
         sa.Column("quota", sa.Integer),
         sa.Column("created", sa.Double, nullable=False),
+        sa.Column("expires", sa.Double),
         sa.Column("revoked", sa.Double),
         sa.UniqueConstraint("tenant", "id"),
     )
