@@ -1,14 +1,17 @@
 """`sfumato demo` on images of somebody's own: which learner, at which size, for how long."""
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
 import torch
+import typer
 import yaml
 from encoders import Small, write_onnx
 
 from sfumato import images
+from sfumato.cli import show
 from sfumato.cli.demo import Learner, of_own_images
 from sfumato.errors import DataError
 from sfumato.study import grid
@@ -120,3 +123,49 @@ def test_an_encoder_of_ones_own_reads_images_for_every_learner(command, tmp_path
     assert settings["data"]["size"] == 64
     assert "denoised" not in settings["learners"]
     assert "on your encoder, on images of 64x64" in said.err
+
+
+def forty(root: Path, *, people: int = 40) -> str:
+    """A table of four photographs of each of so many people, without splits."""
+    draw = torch.Generator().manual_seed(0)
+    rows = []
+    for number in range(4 * people):
+        file = f"{number}.png"
+        images.write(root / file, torch.randint(0, 256, (1, 16, 16), dtype=torch.uint8, generator=draw))
+        rows.append((file, ("female", "male")[number // 4 % 2], f"person {number // 4}"))
+    with (root / "photos.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("file", "gender", "person"), *rows])
+    return f"table:{root / 'photos.csv'}"
+
+
+def test_check_says_what_the_data_can_show_and_trains_nothing(command, tmp_path):
+    task = ("--target", "gender", "--sensitive", "person", "--size", "16", "--out", str(tmp_path / "run"))
+    one = command("demo", "--data", forty(tmp_path), *task, "--check", "--folds", "1")
+    assert one.code == 0, one.err
+    assert "10 test people are too few: guessing is right in 10.0%" in one.out
+    assert "--folds 2, by which all 40 people take turns as test people" in one.out
+    said = command("demo", "--data", f"table:{tmp_path / 'photos.csv'}", *task, "--check", "--json")
+    made = json.loads(said.out)
+    assert "people take 2 turns (--folds 1 for one split)" in said.err
+    assert (made["fits"], made["floors"][0]["people"], made["floors"][0]["by"]) == (
+        True,
+        40,
+        "code:bits=1 and answer",
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_a_terminal_a_study_that_can_show_nothing_goes_on_and_says_so(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    show.go_on(yes=False)
+    show.go_on(yes=True)
+    assert capsys.readouterr().err == (
+        "going on: there is no terminal to ask at. --check stops here\ngoing on (--yes)\n"
+    )
+
+
+def test_at_a_terminal_nothing_runs_before_the_answer(monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
+    with pytest.raises(typer.Exit):
+        show.go_on(yes=False)

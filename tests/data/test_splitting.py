@@ -1,12 +1,14 @@
 """Splits of a source that names none: what a task and its secret ask for."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from sfumato import images
 from sfumato.data import table
 from sfumato.data.labelled import Label, LabelledImages, label_of
-from sfumato.data.splitting import stratified, suited
+from sfumato.data.splitting import in_turns, stratified, suited
 from sfumato.errors import DataError
 
 SPLITS = ("train", "validation", "test")
@@ -116,3 +118,47 @@ def test_a_class_that_is_missing_in_a_split_is_said_with_a_cure():
     assert words.endswith(
         ": add images of it by others ('person'), or name another label to split by with --split-by"
     )
+
+
+@pytest.mark.parametrize("folds", [2, 3, 4])
+def test_people_take_turns_as_test_people_and_are_in_one_split_of_each_fold(folds):
+    made, words = in_turns(of_60_people(), target="smile", sensitive="person", folds=folds)
+    assert len(made) == folds
+    tests = [part.split("test").classes("person") for part in made]
+    assert torch.cat(tests).sort().values.tolist() == list(range(60))
+    for part in made:
+        people = [part.split(name).classes("person") for name in ("train", "validation", "test")]
+        assert torch.cat(people).sort().values.tolist() == list(range(60))
+        for name in ("train", "validation", "test"):
+            smiles = part.split(name).label("smile").codes.double().mean().item()
+            assert smiles == pytest.approx(1 / 3)
+    assert words == (
+        f"folds: 60 people ('person') take {folds} turns as the people of the test, {60 // folds} at a time; "
+        "nobody is in two splits of a fold"
+    )
+
+
+def test_the_first_fold_has_the_fewest_test_people():
+    people = [len(part.split("test").classes("person")) for part in _turns(7)]
+    assert people == [8, 8, 8, 9, 9, 9, 9]
+
+
+def _turns(folds: int) -> list[LabelledImages]:
+    return in_turns(of_60_people(), target="smile", sensitive="person", folds=folds)[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "task", "message"),
+    [
+        ({"split_by": None}, {}, "names its splits, so that people cannot take turns: leave out folds"),
+        ({}, {"sensitive": None}, "people take turns only if they are the secret and not the task"),
+        ({}, {"sensitive": "smile"}, "people take turns only if they are the secret and not the task"),
+        ({}, {"folds": 31}, r"60 people \('person'\) cannot take 31 turns: 2 are needed for each test"),
+    ],
+)
+def test_where_people_cannot_take_turns_the_reason_is_named(changes, task, message):
+    with pytest.raises(DataError, match=message):
+        in_turns(
+            replace(of_60_people(), **changes),
+            **{"target": "smile", "sensitive": "person", "folds": 2, **task},
+        )

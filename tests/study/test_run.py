@@ -824,3 +824,35 @@ def test_the_report_reads_every_record_of_a_run(finished, tmp_path):
 def test_without_an_adversary_who_restores_no_picture_is_restored(finished):
     pictures = [r["result"] for r in records_of(finished).values() if r["kind"] == "pictures"]
     assert [one["restored"] for one in pictures] == [None] * 3
+
+
+def test_with_folds_everybody_is_looked_for_once_on_what_was_trained_without_them(tmp_path, monkeypatch):
+    unsplit = replace(cartoons(), splits={}, split_by="identity")
+    monkeypatch.setattr(run.data, "load", lambda source, **settings: unsplit)
+    settings = {
+        **SETTINGS,
+        **{"protections": ["pixelize:cell=4"], "attacks": ["reidentify-values"], "measures": []},
+        **{"learners": ["classifier-clean"], "tells": False, "pictures": 0, "embeddings": False},
+        "classifier": {"network": "conv4", "epochs": 1},
+        "task": {"target": "gender", "sensitive": "identity", "folds": 2},
+    }
+    settings.pop("training")
+    prepared = run.prepare(grid.parse(settings))
+    study, records = report.load(run.run(prepared, tmp_path))
+    assert study["seeds"] == [0, 1]
+    trained = sorted((tmp_path / "models").glob("classifier-*.safetensors"))
+    assert len(trained) == 2  # by the people of each fold
+    (risk,) = [each for (spec, _), each in estimates.risks(study, records).items() if spec != "none"]
+    results = [record.result for record in records if record.kind == "attack"]
+    hits = risk.named[risk.classifier]
+    assert len(hits.probes) == 24
+    assert risk.identities == 12
+    assert risk.chance == pytest.approx(1 / 12)
+    scores = [score for each in results for score in each.scores if score.classifier == risk.classifier]
+    assert risk.top1.value == pytest.approx(sum(sum(score.hits) for score in scores) / (24 * 3))
+    accuracy = estimates.accuracies(study, records)["none", "classifier-clean"]
+    clear = [record for record in records if record.cell.protection == "none"]
+    named = [record.result for record in clear if record.kind == "accuracy"]
+    assert sum(each.images for each in named) == len(unsplit)
+    assert accuracy.value == pytest.approx(sum(each.accuracy * each.images for each in named) / len(unsplit))
+    assert accuracy.seeds == 1  # an interval over images, and no range of seeds

@@ -78,3 +78,18 @@ def test_an_answer_needs_no_cloud(tmp_path: Path):
 @pytest.mark.parametrize("artefact", [None, "code-gone.safetensors"])
 def test_nothing_is_said_where_the_file_is_gone(tmp_path: Path, artefact: str | None):
     assert commands(tmp_path, *recommended("code:bits=16", artefact)) == []
+
+
+def test_what_is_not_recommended_says_so_in_each_line_and_in_the_name_of_its_file(tmp_path: Path):
+    few_shot(tmp_path, PIXELS)
+    study, records, setting = recommended(PIXELS, width=24)
+    device, cloud = commands(tmp_path, study, records, setting, recommended=False)
+    comment = "   # not recommended: no adversary was measured"
+    assert device == (
+        f"to try it nevertheless, on a device: sfumato protect PHOTOS RELEASED --with {PIXELS} --size 24"
+        + comment
+    )
+    assert cloud == (
+        f"to try it nevertheless, in a cloud: sfumato serve {tmp_path}/not-recommended.safetensors{comment}"
+    )
+    assert not (tmp_path / "recommended.safetensors").exists()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.show import AsJson, PrintConfig, note, print_config, run_study
+from sfumato.cli.show import AsJson, Check, PrintConfig, Yes, note, print_config, run_study
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import Encoder
 
@@ -60,12 +60,22 @@ def demo(
     ] = None,
     encoder: Encoder = None,
     split_by: SplitBy = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="How many turns people take as test people, so that everybody is looked for; each takes as "
+            "long as a run of one split (default: 1, or more if one split has too few test people).",
+        ),
+    ] = None,
     strict: Strict = False,
     printing: PrintConfig = False,
     out: Annotated[Path, typer.Option(help="The folder to keep the run in.")] = Path("runs/demo"),
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run of other data in that folder.")
     ] = False,
+    check: Check = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Protect, learn, attack, measure and report: in a few minutes, with one command.
@@ -74,7 +84,7 @@ def demo(
     adversaries still name the person. If you stop it, run the same command again to resume.
     """
     from sfumato.engines import EngineConfig
-    from sfumato.study import grid
+    from sfumato.study import grid, run
 
     if data == "faces":
         settings = _settings("demo.yaml")
@@ -98,6 +108,8 @@ def demo(
         # A denoiser would be trained through the encoder, which takes longer than all else together.
         settings["learners"] = [name for name in settings["learners"] if name != "denoised"]
     settings["recommend"] = {"reidentification_at_most": at_most}
+    if folds is not None:
+        settings["task"]["folds"] = folds
     if target is not None:
         settings["task"]["target"] = target
     if sensitive is not None and data == "faces":
@@ -112,7 +124,17 @@ def demo(
     # Processes of one thread each: threads that share a step wait for each other, and on a machine that does
     # other things as well they wait most of the time.
     engine = EngineConfig()
-    run_study(config, out, fit=data != "faces", force=force, engine=engine, as_json=as_json)
+    run_study(
+        run.prepare(config, fit=data != "faces"),
+        out,
+        force=force,
+        engine=engine,
+        as_json=as_json,
+        check=check,
+        yes=yes,
+        options={"": "--at-most ", "folds": "--folds "},
+        turns=folds is None,
+    )
 
 
 def of_own_images(

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import json
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ _WIDEST = 10_000  # characters
 
 if TYPE_CHECKING:
     from sfumato.engines import EngineConfig
-    from sfumato.study.grid import StudyConfig
+    from sfumato.study.run import Prepared
 
 
 @dataclass
@@ -96,6 +97,13 @@ def settings_of(kind: str) -> Any:
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
+Check = Annotated[
+    bool,
+    typer.Option("--check", help="Say what this data can show and how long that takes, and stop."),
+]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="Go on without asking if this data cannot show what is asked for.")
+]
 PrintConfig = Annotated[
     bool, typer.Option("--print-config", help="Print the settings that would be used, as YAML, and stop.")
 ]
@@ -119,20 +127,52 @@ def print_table(table: Table) -> None:
 
 
 def run_study(
-    config: "StudyConfig",
+    prepared: "Prepared",
     directory: Path,
     *,
-    fit: bool = False,
     force: bool = False,
     engine: "EngineConfig | None" = None,
     as_json: bool = False,
+    check: bool = False,
+    yes: bool = False,
+    options: Mapping[str, str],
+    turns: bool = False,
 ) -> None:
-    """Run a study with progress bars, write its report, and print what it recommends and where it is."""
+    """Run a study with progress bars, write its report, and print what it recommends and where it is.
+
+    Before, the pre-flight is said, and asked about if nothing can be shown; see study.preflight.
+
+    Args:
+        prepared, directory, force, engine: see run.run.
+        as_json: print one line of JSON in place of text.
+        check: stop after the pre-flight, and print it.
+        yes: do not ask.
+        options: how bounds and folds are set, see preflight.show.
+        turns: let people take turns as test people if that alone shows the bound.
+    """
     from sfumato.errors import require
-    from sfumato.study import report, run
+    from sfumato.study import preflight, report, run
     from sfumato.study.report.answers import as_json as in_json
 
     require("a study", "study", "sklearn", "matplotlib", "jinja2")
+    machine = preflight.measure(prepared.config, prepared.data[0].images.shape[1], engine)
+    made = preflight.look(prepared.config, prepared.data, machine)
+    if turns and made.folds is not None:
+        note(
+            f"folds: one split has too few test people, so that people take {made.folds} turns "
+            f"({options['folds']}1 for one split)"
+        )
+        config = preflight.in_turns(prepared.config, made.folds)
+        prepared = run.prepare(config, fit=True, loaded=prepared.data[0])
+        made = preflight.look(prepared.config, prepared.data, machine)
+    if check and as_json:
+        print_json(made.as_json())
+    else:
+        preflight.show(made, print if check else note, options=options)
+    if check:
+        return
+    if not made.fits:
+        go_on(yes=yes)
     console = stderr()
     with bars(console) as progress:
         cells = progress.add_task("cells")
@@ -146,17 +186,28 @@ def run_study(
             progress.update(training, completed=done, total=total, description="training", visible=True)
 
         told = run.Progress(on_cell, on_step, console.print)
-        run.run(config, directory, fit=fit, force=force, progress=told, engine=engine)
+        run.run(prepared, directory, force=force, progress=told, engine=engine)
         progress.update(cells, description="writing the report")
         path = report.write(directory)
     if as_json:
         print_json({**in_json(*report.load(directory)), "report": str(path)})
         return
-    conclude(directory, path, artefacts=None if config.artefacts is None else Path(config.artefacts))
+    artefacts = prepared.config.artefacts
+    conclude(directory, path, artefacts=None if artefacts is None else Path(artefacts))
+
+
+def go_on(*, yes: bool) -> None:
+    """Ask whether to go on with a study that cannot show its bound; without a terminal, go on and say so."""
+    if yes:
+        note("going on (--yes)")
+    elif not sys.stdin.isatty():
+        note("going on: there is no terminal to ask at. --check stops here")
+    elif not typer.confirm("Go on nevertheless?", err=True):
+        raise typer.Exit
 
 
 def conclude(directory: Path, path: Path, *, artefacts: Path | None = None) -> None:
-    """Print what the run in a directory recommends, where its report is, and what uses the recommendation.
+    """Print what the run in a directory recommends, where its report is, and what uses that, or the nearest.
 
     Args:
         directory: of the run.
@@ -170,6 +221,9 @@ def conclude(directory: Path, path: Path, *, artefacts: Path | None = None) -> N
     for line in found.lines:
         print(line)
     print(f"report: {path}")
-    if found.setting is not None:
-        for line in use.commands(directory, study, records, found.setting, artefacts=artefacts):
+    if (setting := found.setting or found.nearest) is not None:
+        recommended = found.setting is not None
+        for line in use.commands(
+            directory, study, records, setting, artefacts=artefacts, recommended=recommended
+        ):
             print(line)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.options import Address, setting
-from sfumato.cli.show import AsJson, PrintConfig, conclude, print_config, run_study, settings_of
+from sfumato.cli.show import AsJson, Check, PrintConfig, Yes, conclude, print_config, run_study, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 
 app = typer.Typer(help="Compare protections: run a study file, make its report.", no_args_is_help=True)
@@ -40,11 +40,14 @@ def run(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run of another study in that folder.")
     ] = False,
+    check: Check = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a study and write its report. A study that was stopped resumes."""
     from sfumato.engines import EngineConfig
     from sfumato.study import grid
+    from sfumato.study.run import prepare
 
     asked = [] if split_by is None else [f"task.split_by={split_by}"]
     config = grid.load(file, [*(overrides or []), *asked, *["data.strict=true"] * strict])
@@ -55,7 +58,21 @@ def run(
         workers = workers or 1
     where = EngineConfig(name=engine, workers=workers, cpus=cpus, gpus=gpus, address=address)
     directory = out or Path("runs") / config.name
-    run_study(config, directory, fit=True, force=force, engine=where, as_json=as_json)
+    bounds = {label: f"--set recommend.inference_at_most.{label}=" for label in config.task.attributes}
+    run_study(
+        prepare(config, fit=True),
+        directory,
+        force=force,
+        engine=where,
+        as_json=as_json,
+        check=check,
+        yes=yes,
+        options={
+            "": "--set recommend.reidentification_at_most=",
+            "folds": "--set task.folds=",
+            **bounds,
+        },
+    )
 
 
 @app.command()

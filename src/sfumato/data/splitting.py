@@ -1,6 +1,8 @@
 """Splits of a source that names none: what a task and its secret ask for."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +12,7 @@ from sfumato.errors import DataError
 
 SHARES = (0.6, 0.15, 0.25)  # of classes, people or images, for training, validation and test
 
+_FEWEST = 2  # people of a split
 _TRIES = 50  # ways to give people to splits, of which the one is taken that spreads the classes best
 
 
@@ -74,6 +77,68 @@ def suited(
     return replace(data, splits=splits), words
 
 
+def in_turns(
+    data: LabelledImages, *, target: str, sensitive: str | None, folds: int
+) -> tuple[list[LabelledImages], str]:
+    """The data once for each fold: everybody is a test person in one of them, and in no two splits of any.
+
+    The people who are not in the test of a fold are for its training and validation, so that the training
+    images of two folds are in part the same: what differs from fold to fold is less than what would differ
+    between studies of other people. The first fold has the fewest test people.
+
+    Args:
+        data: of a source that names no splits.
+        target: the label to classify, whose classes are as even in all folds as it goes.
+        sensitive: the label that says who is on an image.
+        folds: K; the test people of each are a K-th of all.
+
+    Returns:
+        the data with the splits of each fold, and what was done in a sentence.
+
+    Raises:
+        DataError: the source names its splits, no secret beside the task, or too few people.
+    """
+    if data.split_by is None:
+        raise DataError(
+            f"{data.name}: names its splits, so that people cannot take turns: leave out folds, or remove "
+            "the splits of the source"
+        )
+    if sensitive is None or sensitive == target:
+        raise DataError(
+            f"folds={folds}: people take turns only if they are the secret and not the task: name another "
+            "label as the secret, or leave out folds"
+        )
+    people, classes = data.label(sensitive).codes, data.label(target).codes
+    who = people.unique()
+    if len(who) < _FEWEST * folds or len(who) - -(-len(who) // folds) < 2 * _FEWEST:
+        raise DataError(
+            f"{data.name}: {len(who)} people ({sensitive!r}) cannot take {folds} turns: {_FEWEST} are needed "
+            "for each test, for training and for validation: ask for fewer folds, or add people"
+        )
+    ways = [_turns(people, folds, seed) for seed in range(_TRIES)]
+    tests = min(ways, key=lambda way: _unevenness(dict(enumerate(way)), classes))
+    made = []
+    for test in tests:
+        rest = torch.ones(len(data), dtype=torch.bool).index_fill(0, test, False).nonzero().flatten()
+        shares = SHARES[0] / (SHARES[0] + SHARES[1]), SHARES[1] / (SHARES[0] + SHARES[1]), 0.0
+        parts = _of_people(people[rest], classes[rest], shares)
+        splits = {"train": rest[parts["train"]], "validation": rest[parts["validation"]], "test": test}
+        made.append(replace(data, splits=splits))
+    each = sorted({len(people[test].unique()) for test in tests})
+    words = (
+        f"folds: {len(who):,} people ({sensitive!r}) take {folds} turns as the people of the test, "
+        f"{' or '.join(map(str, each))} at a time; nobody is in two splits of a fold"
+    )
+    return made, words
+
+
+def _turns(people: Tensor, folds: int, seed: int) -> list[Tensor]:
+    """The rows of each fold, to which whole people are dealt."""
+    who = people.unique()
+    order = who[torch.randperm(len(who), generator=torch.Generator().manual_seed(seed))]
+    return [torch.isin(people, order[number::folds]).nonzero().flatten() for number in reversed(range(folds))]
+
+
 def _missing(label: Label, splits: dict[str, Tensor]) -> str:
     """Which class is missing in training or test, in words; "" where none is."""
     for code in label.codes.unique().tolist():
@@ -103,17 +168,21 @@ def stratified(codes: Tensor, *, seed: int) -> dict[str, Tensor]:
     return {name: torch.cat(rows).sort().values for name, rows in parts.items()}
 
 
-def _of_people(people: Tensor, classes: Tensor) -> dict[str, Tensor]:
+def _of_people(
+    people: Tensor, classes: Tensor, shares: tuple[float, float, float] = SHARES
+) -> dict[str, Tensor]:
     """Give whole people to splits, so that all have the classes of the task as evenly as it goes."""
-    ways = [split_by_class(people, shares=SHARES, seed=seed) for seed in range(_TRIES)]
+    ways = [split_by_class(people, shares=shares, seed=seed) for seed in range(_TRIES)]
     return min(ways, key=lambda splits: _unevenness(splits, classes))
 
 
-def _unevenness(splits: dict[str, Tensor], classes: Tensor) -> float:
+def _unevenness(splits: Mapping[Any, Tensor], classes: Tensor) -> float:
     """The most by which the share of a class in a split differs from its share in all images."""
     names, codes = classes.unique(return_inverse=True)
     shares = codes.bincount(minlength=len(names)).double() / len(codes)
     differences = [
-        codes[rows].bincount(minlength=len(names)) / max(1, len(rows)) - shares for rows in splits.values()
+        codes[rows].bincount(minlength=len(names)) / len(rows) - shares
+        for rows in splits.values()
+        if len(rows)
     ]
     return torch.stack(differences).abs().max().item()

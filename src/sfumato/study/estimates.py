@@ -1,11 +1,13 @@
 """What the records of a study say together: numbers over its seeds, each with its interval."""
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sfumato.proportions import wilson
 from sfumato.study.hits import Hits, hits_of
 from sfumato.study.kinds import proved
 from sfumato.study.records import Record
@@ -85,10 +87,13 @@ class Inference(Risk):
 
 def accuracies(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Estimate]:
     """(protection, learner) -> accuracy, over the seeds of the study."""
-    values: dict[tuple[str, str], list[tuple[float, float, float]]] = defaultdict(list)
+    results: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for record in belonging(study, records, "accuracy"):
-        values[record.cell.protection, record.cell.learner or ""].append(interval_of(record.result))
-    return {key: over_seeds(intervals) for key, intervals in values.items()}
+        results[record.cell.protection, record.cell.learner or ""].append(record.result)
+    return {
+        key: together(study, [interval_of(result) for result in made], [result.images for result in made])
+        for key, made in results.items()
+    }
 
 
 def accuracy_halves(
@@ -99,15 +104,16 @@ def accuracy_halves(
     for record in belonging(study, records, "accuracy"):
         results[record.cell.protection, record.cell.learner or ""].append(record.result)
     return {
-        key: (_of_half(seeds, 0), _of_half(seeds, 1))
+        key: (_of_half(study, seeds, 0), _of_half(study, seeds, 1))
         for key, seeds in results.items()
         if all(result.halves for result in seeds)
     }
 
 
-def _of_half(results: Sequence[Any], number: int) -> Estimate:
+def _of_half(study: Study, results: Sequence[Any], number: int) -> Estimate:
     halves = [result.halves[number] for result in results]
-    return over_seeds([(half.accuracy, half.low, half.high) for half in halves])
+    images = [None if result.images is None else (result.images + 1 - number) // 2 for result in results]
+    return together(study, [(half.accuracy, half.low, half.high) for half in halves], images)
 
 
 def interval_of(result: Any) -> tuple[float, float, float]:
@@ -123,7 +129,10 @@ def risks(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Risk
     results: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for record in belonging(study, records, "attack"):
         results[record.cell.protection, record.cell.attack or ""].append(record.result)
-    return {key: Risk(*_strongest_of(key[1], seeds), rising=_rising(seeds)) for key, seeds in results.items()}
+    return {
+        key: Risk(*_strongest_of(study, key[1], seeds), rising=_rising(seeds))
+        for key, seeds in results.items()
+    }
 
 
 def inferences(study: Study, records: Iterable[Record]) -> dict[tuple[str, str], Inference]:
@@ -131,16 +140,23 @@ def inferences(study: Study, records: Iterable[Record]) -> dict[tuple[str, str],
     results: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for record in belonging(study, records, "inference"):
         results[record.cell.protection, record.cell.secret or ""].append(record.result)
-    return {key: Inference(*_strongest_of(key[1], seeds)) for key, seeds in results.items()}
+    return {key: Inference(*_strongest_of(study, key[1], seeds)) for key, seeds in results.items()}
 
 
 def _strongest_of(
-    attack: str, seeds: Sequence[Any]
+    study: Study, attack: str, seeds: Sequence[Any]
 ) -> tuple[str, str, Estimate, float, int, Mapping[str, Hits]]:
     """What a Risk has of the results of one attack, one a seed."""
+    identities = min(result.identities for result in seeds)
+    named = hits_of(seeds, folds=in_folds(study))
+    if in_folds(study) and named:
+        classifier = max(named, key=lambda name: named[name].share)
+        top1 = Estimate(named[classifier].share, *named[classifier].interval, seeds=1)
+        probes = [result.probes for result in seeds]
+        chance = statistics.fmean((result.chance for result in seeds), weights=probes)
+        return attack, classifier, top1, chance, identities, named
     classifier, top1 = strongest_score(seeds)
-    chance = statistics.fmean(result.chance for result in seeds)
-    return attack, classifier, top1, chance, seeds[0].identities, hits_of(seeds)
+    return attack, classifier, top1, statistics.fmean(result.chance for result in seeds), identities, named
 
 
 def _rising(seeds: Sequence[Any]) -> tuple[str, ...]:
@@ -244,6 +260,32 @@ def over_seeds(intervals: Sequence[tuple[float, float, float]]) -> Estimate:
     middles = [value for value, _, _ in intervals]
     # Not fmean, whose rounding may take the mean of equal numbers out of their interval.
     return Estimate(statistics.mean(middles), min(middles), max(middles), len(middles))
+
+
+def in_folds(study: Study) -> bool:
+    """Whether people take turns as test people: the seeds of the study are then folds."""
+    return bool(study["task"].get("folds", 1) > 1)
+
+
+def together(
+    study: Study, intervals: Sequence[tuple[float, float, float]], trials: Sequence[int | None]
+) -> Estimate:
+    """What the seeds of a study say together: see `over_seeds`; folds, each of other images, are one share.
+
+    Args:
+        study: whose seeds they are.
+        intervals: of each seed.
+        trials: of how many images each is a share; None for means over episodes.
+    """
+    if not in_folds(study):
+        return over_seeds(intervals)
+    counts = [count for count in trials if count is not None]
+    if len(counts) == len(intervals):
+        right = sum(value * count for (value, _, _), count in zip(intervals, counts, strict=True))
+        return Estimate(right / sum(counts), *wilson(right, sum(counts)), seeds=1)
+    mean = statistics.fmean(value for value, _, _ in intervals)
+    half = math.hypot(*(max(high - value, value - low) for value, low, high in intervals)) / len(intervals)
+    return Estimate(mean, max(0.0, mean - half), min(1.0, mean + half), seeds=1)
 
 
 def bounds_of_attributes(study: Study) -> dict[str, float]:

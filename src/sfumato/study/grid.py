@@ -50,6 +50,9 @@ class Task:
         classes: names of the target's classes that count, for labels that not all images have; None for all.
         split_by: a label whose values are each in one split only, of data that names no splits; None for what
             suits the task, see data.splitting.
+        folds: how many turns people take as test people, of data that names no splits: everybody is looked
+            for once, on what was trained without them; 1 for one split. The seeds of the study are then the
+            numbers of the folds.
 
     Classifiers are tested on every test image, and way, shot, queries and episodes are not for them.
     """
@@ -65,8 +68,16 @@ class Task:
     classes: list[str] | None = None
     split_by: str | None = None
     other_ways: tuple[int, ...] = ()
+    folds: int = 1
 
     def __post_init__(self) -> None:
+        if self.folds < 1:
+            raise ConfigError(f"folds={self.folds}: at least 1, for one split")
+        if self.folds > 1 and self.split_by not in (None, self.sensitive):
+            raise ConfigError(
+                f"folds={self.folds}, split_by={self.split_by}: people take turns by {self.sensitive}: leave "
+                "out split_by, or folds"
+            )
         self.shape  # noqa: B018 - checks way, shot and queries
         self.other_shapes  # noqa: B018 - checks them
         for name in ("other_shots", "other_ways"):
@@ -163,7 +174,7 @@ class StudyConfig:
         stored: whether it is measured what stored embeddings tell their thief.
         reconstructions: who rebuilds images, of "invert-feature".
         recommend: see Bounds.
-        seeds: each repeats the whole study.
+        seeds: each repeats the whole study; of a study with folds they are the numbers of these.
         transfer: a learner other than "meta", whose model of each setting is then queried with every other
             setting; null for none.
         pictures: images of the picture grid; 0 for none.
@@ -246,6 +257,10 @@ class StudyConfig:
             raise ConfigError(f"pictures={self.pictures}: at least 0, for none")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds={self.seeds}: give one or more, each once")
+        if self.task.folds > 1 and self.seeds != list(range(self.task.folds)):
+            raise ConfigError(
+                f"seeds={self.seeds}: with folds={self.task.folds} each fold is a seed: leave it out"
+            )
 
     @property
     def specs(self) -> list[str]:
@@ -311,6 +326,8 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
             raise ConfigError(f"{where}: task: sensitive=[]: name a label, or write null for no attacks")
         first, *further = task["sensitive"]
         task = settings["task"] = {**task, "sensitive": first, "attributes": further}
+    if isinstance(folds := task.get("folds"), int) and folds > 1:
+        settings.setdefault("seeds", list(range(folds)))
     shape = {"way": task.get("way", Task.way), "shot": task.get("shot", Task.shot)}
     settings["meta"] = {**shape, **settings.get("meta", {})}
     # How large a code is, its spec says; the settings need some size.

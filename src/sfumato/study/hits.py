@@ -5,8 +5,9 @@ end of its interval is, with all settings of the study allowed for; and what cho
 measured on one half of the people, and stated on the other. See sfumato.study.recommend.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sfumato.proportions import wilson
@@ -20,11 +21,13 @@ class Hits:
         hits, probes: (P,) of each person, in the order of the study; of records of earlier versions, which do
             not have them apart, of all people together.
         seeds: how many.
+        folds: among how many groups the people are looked for, each in their own; see `hits_of`.
     """
 
     hits: tuple[float, ...]
     probes: tuple[float, ...]
     seeds: int
+    folds: int = 1
 
     @property
     def apart(self) -> bool:
@@ -40,15 +43,20 @@ class Hits:
         """Of every second person, from the first (0) or from the second (1); of all where nobody is apart."""
         if not self.apart:
             return self
-        return Hits(self.hits[number::2], self.probes[number::2], self.seeds)
+        return replace(self, hits=self.hits[number::2], probes=self.probes[number::2])
+
+    def of_more(self, times: int) -> "Hits":
+        """The same of so many times as many people, if as large a share of them is named."""
+        return replace(self, hits=self.hits * times, probes=self.probes * times)
 
     def by_counting(self, outputs: int) -> float:
         """The largest share of the probes that anybody can name from one of so many outputs of each.
 
         What is guessed on seeing an output is right for one person alone: those of the M people whom most
-        probes show are the most (Smith 2009, Thm. 1, for the priors that these people have).
+        probes show are the most (Smith 2009, Thm. 1, for the priors that these people have). In each fold it
+        is right for others.
         """
-        return sum(sorted(self.probes, reverse=True)[:outputs]) / sum(self.probes)
+        return sum(sorted(self.probes, reverse=True)[: outputs * self.folds]) / sum(self.probes)
 
     @property
     def trials(self) -> float:
@@ -82,11 +90,33 @@ class Hits:
         return 1.0 if hits >= trials else float(beta.ppf(1 - error, hits + 1, trials - hits))
 
 
-def hits_of(results: Sequence[Any]) -> dict[str, Hits]:
+def fewest(keeps: Callable[[int], bool], *, most: int) -> int | None:
+    """The smallest number from 2 to `most` with a property that all above it have, too; None for none."""
+    low, high = 1, 2
+    while not keeps(high):
+        low, high = high, 2 * high
+        if high > most:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    return high
+
+
+def whole_percents(share: float) -> float:
+    """A share rounded up to whole percents: a bound that is no lower."""
+    return min(1.0, math.ceil(100 * share - 1e-9) / 100)
+
+
+def hits_of(results: Sequence[Any], *, folds: bool = False) -> dict[str, Hits]:
     """Classifier -> its hits over seeds; of those that all seeds have, with the number of probes.
+
+    Folds have people of their own, who stand beside each other: nobody is counted twice. What was trained for
+    two folds is trained in part on the same people, which the interval, of people, does not know.
 
     Args:
         results: of one attack on one protection, one a seed; see study.kinds.attack.Result.
+        folds: whether the seeds are folds.
     """
     scores = [{score.classifier: score for score in result.scores} for result in results]
     if not all(result.probes for result in results):
@@ -95,6 +125,11 @@ def hits_of(results: Sequence[Any]) -> dict[str, Hits]:
     for classifier in scores[0]:
         own = [seed[classifier] for seed in scores if classifier in seed]
         if len(own) < len(results):
+            continue
+        if folds:
+            people = tuple(float(count) for result in results for count in result.people or ())
+            right = tuple(float(count) for score in own for count in score.hits or ())
+            named[classifier] = Hits(right, people, seeds=1, folds=len(results))
             continue
         pairs = list(zip(own, results, strict=True))
         apart = len({result.people for result in results}) == 1 and all(score.hits for score in own)

@@ -36,13 +36,18 @@ def with_checkpoint(train: Callable[[Path], Saved]) -> Callable[[Path], None]:
     return make
 
 
-def keep_recommended(directory: Path, protection: str, learner: str | None) -> Path | None:
+def keep_recommended(
+    directory: Path, protection: str, learner: str | None, *, recommended: bool = True
+) -> Path | None:
     """Copy the few-shot model that a study recommends, of its first seed, to recommended.safetensors.
 
-    -> None, and no such file, where the study trained none for this protection, as of the learner "clean".
+    What is not recommended is called so: not-recommended.safetensors. -> None, and no such file, where the
+    study trained none for this protection, as of the learner "clean".
     """
-    kept = directory / "recommended.safetensors"
-    kept.unlink(missing_ok=True)
+    names = {True: "recommended.safetensors", False: "not-recommended.safetensors"}
+    for name in names.values():
+        (directory / name).unlink(missing_ok=True)
+    kept = directory / names[recommended]
     fitting = {}
     for path in (directory / "models").glob("few-shot-*.safetensors"):
         card = artefacts.read_card(path)

@@ -5,6 +5,7 @@ no more than was measured: a bound on what THESE adversaries found, beside what 
 How a setting is chosen without luck is said in sfumato.study.hits.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,11 +28,14 @@ from sfumato.study.estimates import (
     several,
 )
 from sfumato.study.frontier import Setting, frontier, not_tried_on
+from sfumato.study.hits import fewest, whole_percents
 from sfumato.study.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.vocabulary import ANSWER, release_kind
 
 ERROR = 0.05  # how often a study may recommend a setting whose risk is above the bound
+
+_TIMES = 1000  # as many people at most are asked for
 
 # What a clean learner must learn at least of all that there is above guessing, so that there is something to
 # keep; and the share of it that a useful setting keeps at least.
@@ -54,6 +58,7 @@ class Recommendation:
         found: how it is shown to keep the bounds, and what else adversaries found, a sentence each.
         proved: what is proved of it, in a sentence.
         not_tried: who was not tried on it, and which settings were not judged, a sentence each.
+        nearest: without a setting, the one that comes nearest to being one; None if nothing was learned.
     """
 
     setting: Setting | None
@@ -67,6 +72,7 @@ class Recommendation:
     found: tuple[str, ...] = ()
     proved: str = ""
     not_tried: tuple[str, ...] = ()
+    nearest: Setting | None = None
 
     @property
     def details(self) -> tuple[str, ...]:
@@ -104,7 +110,9 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
     settings = frontier(study, records)
     reason = _no_recommendation(study, records, settings, bound)
     if reason:
-        return Recommendation(None, None, bound, f"no recommendation: {reason[0]}", tuple(reason[1:]))
+        headline, reasons = f"no recommendation: {reason[0]}", tuple(reason[1:])
+        closest = _nearest(study, records, settings, 0.0 if bound is None else bound)
+        return Recommendation(None, None, bound, headline, reasons, nearest=closest)
     assert bound is not None  # that would have been a reason
     choice = _Choice(study, records, bound)
     best, *others = choice.ranked(_known(settings))
@@ -193,7 +201,7 @@ class _Choice:
         if outputs is None or probes is None:
             return ""
         most = probes.by_counting(outputs)
-        if most <= outputs / len(probes.probes):  # each of them is on as many
+        if most <= outputs * probes.folds / len(probes.probes):  # each of them is on as many
             return ""
         words = "of these test images, since some people are on more of them than others"
         return f", nor more than {rounded_up(100 * most)}% {words}"
@@ -250,6 +258,27 @@ class _Choice:
             for inferred in setting.inferred
         ]
 
+    def what_would_show(self, setting: Setting) -> list[str]:
+        """How many people, or which bound, would show that a setting keeps it, in a sentence; or nothing."""
+        error, end = ERROR / self._settings, self.upper_end(setting)
+        hits = [named for risk in setting.risks for named in risk.named.values()]
+        if end <= self._bound or not hits:
+            return []
+        accept = f"accept {percent(whole_percents(end))} (at most {whole_percents(end):g})"
+        people = len(hits[0].probes)
+
+        def keeps(times: int) -> bool:
+            return all(each.of_more(times).upper_end(error) <= self._bound for each in hits)
+
+        if all(each.apart and each.share < self._bound for each in hits) and (
+            times := fewest(keeps, most=_TIMES)
+        ):
+            return [
+                f"What would show it: about {people * times:,} test people in place of {people:,}, if as "
+                f"large a share of them is named; or {accept}."
+            ]
+        return [f"More people would not show it, for too many are named: protect more, or {accept}."]
+
     def _proved(self, setting: Setting) -> proved.Naming | None:
         """What proves that nobody is named more often than accepted, among as many people as there are.
 
@@ -286,6 +315,25 @@ def nothing_to_keep(study: Study, records: Sequence[Record]) -> list[str]:
         "What helps: more images of each class, larger images, fewer or clearer classes, longer training, or "
         "an encoder that was trained before. Compare protections when clear images work.",
     ]
+
+
+def _nearest(
+    study: Study, records: Sequence[Record], settings: Sequence[Setting], bound: float
+) -> Setting | None:
+    """The useful setting whose upper end is nearest to the bound; without adversaries one of few outputs."""
+    choice, least = _Choice(study, records, bound), least_useful(study, records)
+    learned = [each for each in settings if each.accuracy and each.protection != "none"]
+    useful = [each for each in learned if each.accuracy and each.accuracy.value >= least] or learned
+    judged = [each for each in useful if each.risk and each.complete and not each.untried]
+    if judged:
+        return min(judged, key=lambda each: (choice.needs_its_classes(each), choice.excess(each)))
+    proved = proofs(study, records)
+
+    def outputs(setting: Setting) -> float:
+        proof = proved.get(setting.protection)
+        return math.inf if proof is None or proof.outputs is None else proof.outputs
+
+    return min(useful, key=lambda each: (choice.needs_its_classes(each), outputs(each)), default=None)
 
 
 def _no_recommendation(
@@ -337,6 +385,7 @@ def _no_recommendation(
         f"no useful setting is shown to keep re-identification at or under {percent(bound)}{others}",
         f"The nearest is {nearest.protection}, at {_risk_in_words(nearest.risk)}; its upper end is "
         f"{percent(choice.upper_end(nearest))} (95% confidence, all settings of the study allowed for).",
+        *choice.what_would_show(nearest),
         *choice.of_attributes(nearest),
         *_not_considered(settings),
         *_nothing_learned(study, records, settings),

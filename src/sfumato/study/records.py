@@ -58,6 +58,7 @@ class Record(Model):
         cell: what it is of.
         result: of the type that its kind has.
         seconds: that it took.
+        processor_seconds: the same of the processor, which other programs do not lengthen.
         digest: of all that decides the result.
         versions: of what made it.
     """
@@ -66,6 +67,7 @@ class Record(Model):
     cell: CellOfRecord
     result: Any
     seconds: float
+    processor_seconds: float | None = None
     digest: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
 

@@ -7,13 +7,16 @@ it: no two make the same, neither workers of one run nor those of another in the
 import os
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from sfumato import data, engines, memory, telemetry
 from sfumato.data.labelled import LabelledImages
-from sfumato.data.splitting import suited
+from sfumato.data.splitting import in_turns, suited
 from sfumato.engines import Engine, EngineConfig, lost_workers
 from sfumato.errors import BusyError, DataError
 from sfumato.files import claimed
@@ -23,13 +26,48 @@ from sfumato.study.grid import StudyConfig
 from sfumato.study.lab import Lab, Progress, versions
 from sfumato.study.records import read_json, source_of, write_json
 
-__all__ = ["Progress", "run"]
+__all__ = ["Prepared", "Progress", "prepare", "run"]
 
 _AGAIN = 2.0  # seconds until a cell that waits for a network of another is tried again
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A study with its data, before anything is trained.
+
+    Attributes:
+        config: whose episodes fit, if that was asked for.
+        data: with splits that suit the task, once for each fold.
+        notes: what was done for that, and which files were left out, a sentence each.
+    """
+
+    config: StudyConfig
+    data: tuple[LabelledImages, ...]
+    notes: tuple[str, ...]
+
+
+def prepare(config: StudyConfig, *, fit: bool = False, loaded: LabelledImages | None = None) -> Prepared:
+    """Load the data of a study, and split it as the study asks.
+
+    Args:
+        config: see `grid.load`.
+        fit: make episodes smaller where the classes are too small for them; see `grid.fitted`.
+        loaded: the data, of an earlier Prepared; None for reading it.
+
+    Raises:
+        DataError, ConfigError: the data does not fit the study.
+    """
+    if loaded is None:
+        settings = {"strict": False, **config.data}  # files that cannot be read are left out
+        loaded = data.load(settings.pop("source"), **settings)
+    parts, words = _split(config, loaded)
+    fitted = reduce(grid.fitted, parts, config) if fit else config
+    notes = (loaded.skipped_in_words, words, *grid.fitting(config, fitted))
+    return Prepared(fitted, parts, tuple(filter(None, notes)))
+
+
 def run(
-    config: StudyConfig,
+    config: StudyConfig | Prepared,
     directory: str | os.PathLike[str],
     *,
     fit: bool = False,
@@ -42,10 +80,10 @@ def run(
     The same settings, seed and number of threads give the same results on every engine.
 
     Args:
-        config: see `grid.load`.
+        config: see `grid.load`; or a study that is prepared, which has its data.
         directory: where study.json, records/ and models/ are kept; for a cluster, one that all nodes have
             under this path, with locks that hold among them (as NFS 4 has).
-        fit: make episodes smaller where the classes are too small for them; see `grid.fitted`.
+        fit: see `prepare`.
         force: go on in a folder that holds the run of a study of another name, or of other data; its records
             stay, and its study.json is replaced.
         progress: see Progress; None for silence, Progress.printed() for a line of each cell.
@@ -58,20 +96,19 @@ def run(
     """
     progress = progress or Progress()
     directory = Path(directory).absolute()
-    loaded, words = _load(config)
+    prepared = config if isinstance(config, Prepared) else prepare(config, fit=fit)
+    config = prepared.config
     if not force:
-        _check_own(directory, config.name, source_of(loaded.name))
-    for sentence in filter(None, (loaded.skipped_in_words, words)):
+        _check_own(directory, config.name, source_of(prepared.data[0].name))
+    for sentence in prepared.notes:
         progress.note(sentence)
-    if fit:
-        fitted = grid.fitted(config, loaded)
-        for sentence in grid.fitting(config, fitted):
-            progress.note(sentence)
-        config = fitted
-    lab = Lab(config, loaded, directory, progress)
+    labs = [Lab(config, part, directory, progress) for part in prepared.data]
     cells = grid.cells(config)
-    listed = [{"digest": lab.digest(cell), "kind": cell.kind, "cell": cell.coordinates} for cell in cells]
-    write_json(directory / "study.json", lab.description(listed))
+    listed = [
+        {"digest": _lab_of(labs, cell).digest(cell), "kind": cell.kind, "cell": cell.coordinates}
+        for cell in cells
+    ]
+    write_json(directory / "study.json", labs[0].description(listed))
     waiting = deque(
         (cell, entry)
         for cell, entry in zip(cells, listed, strict=True)
@@ -79,7 +116,7 @@ def run(
     )
     engine = engine or EngineConfig(workers=1)
     if waiting and engine.name == "local" and engine.workers == 1:
-        _one_after_the_other(lab, directory, waiting, len(cells), progress)
+        _one_after_the_other(labs, directory, waiting, len(cells), progress)
     elif waiting:
         with engines.engine(engine, preload=["sfumato.study.run"]) as found:
             _at_once(found, config, directory, waiting, len(cells), progress)
@@ -104,20 +141,20 @@ def _check_own(directory: Path, name: str, source: str) -> None:
         )
 
 
-def _load(config: StudyConfig) -> tuple[LabelledImages, str]:
-    """The data, with splits that suit the task where it names none; and what was done for that.
-
-    Files that cannot be read are left out, unless the data is `strict`.
-    """
-    settings, task = {"strict": False, **config.data}, config.task
-    loaded = data.load(settings.pop("source"), **settings)
-    return suited(
+def _split(config: StudyConfig, loaded: LabelledImages) -> tuple[tuple[LabelledImages, ...], str]:
+    """The data once for each fold, with splits that suit the task; and what was done for that."""
+    task = config.task
+    if task.folds > 1:
+        folds, words = in_turns(loaded, target=task.target, sensitive=task.sensitive, folds=task.folds)
+        return tuple(folds), words
+    one, words = suited(
         loaded,
         target=task.target,
         sensitive=task.sensitive,
         episodic=config.episodic,
         split_by=task.split_by,
     )
+    return (one,), words
 
 
 def _path(directory: Path, entry: dict[str, Any]) -> Path:
@@ -125,13 +162,13 @@ def _path(directory: Path, entry: dict[str, Any]) -> Path:
 
 
 def _one_after_the_other(
-    lab: Lab, directory: Path, waiting: deque[_Task], total: int, progress: Progress
+    labs: Sequence[Lab], directory: Path, waiting: deque[_Task], total: int, progress: Progress
 ) -> None:
     tried = 0
     while waiting:
         cell, entry = waiting.popleft()
         progress.cell(str(cell), total - len(waiting) - 1, total)
-        if _measure(lab, directory, cell, entry):
+        if _measure(_lab_of(labs, cell), directory, cell, entry):
             tried = 0
             continue
         waiting.append((cell, entry))
@@ -174,15 +211,20 @@ def _at_once(
             held_up.clear()
 
 
-_kept: tuple[StudyConfig, Path, Lab] | None = None
+_kept: tuple[StudyConfig, Path, list[Lab]] | None = None
 
 
 def _measure_there(config: StudyConfig, directory: Path, cell: Cell, entry: dict[str, Any]) -> bool:
-    """`_measure` in a process that keeps the lab for later cells."""
+    """`_measure` in a process that keeps the labs for later cells."""
     global _kept
     if _kept is None or _kept[:2] != (config, directory):
-        _kept = config, directory, Lab(config, _load(config)[0], directory, Progress())
-    return _measure(_kept[2], directory, cell, entry)
+        _kept = config, directory, [Lab(config, part, directory, Progress()) for part in prepare(config).data]
+    return _measure(_lab_of(_kept[2], cell), directory, cell, entry)
+
+
+def _lab_of(labs: Sequence[Lab], cell: Cell) -> Lab:
+    """The lab that measures a cell: that of its fold, whose number is the seed, or the only one."""
+    return labs[cell.seed] if len(labs) > 1 else labs[0]
 
 
 def _measure(lab: Lab, directory: Path, cell: Cell, entry: dict[str, Any]) -> bool:
@@ -192,12 +234,13 @@ def _measure(lab: Lab, directory: Path, cell: Cell, entry: dict[str, Any]) -> bo
         with claimed(path):
             if path.exists():
                 return True
-            start = time.perf_counter()
+            start, used = time.perf_counter(), time.process_time()
             facts = {"sfumato.cell.kind": cell.kind, "sfumato.cell.digest": entry["digest"]}
             with telemetry.timed("study cell", facts), memory.kept():
                 result = lab.measure(cell)
             seconds = round(time.perf_counter() - start, 2)
-            write_json(path, {**entry, "result": result, "seconds": seconds, "versions": versions()})
+            taken = {"seconds": seconds, "processor_seconds": round(time.process_time() - used, 2)}
+            write_json(path, {**entry, "result": result, **taken, "versions": versions()})
     except BusyError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""How to use what a study recommends: the files that it left, and the commands that take them."""
+"""How to use what a study recommends, or what comes nearest: its files, and the commands that take them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,15 +19,18 @@ def commands(
     setting: Setting,
     *,
     artefacts: Path | None = None,
+    recommended: bool = True,
 ) -> list[str]:
     """A line for the device and a line for the cloud; fewer where the files are gone.
 
-    The few-shot model of the setting, where there is one, is copied to recommended.safetensors.
+    The few-shot model of the setting, where there is one, is copied; see models.keep_recommended. Each line
+    of a setting that is not recommended says so, in words that a shell takes for a comment.
 
     Args:
         directory: of the run.
         study, records: what was loaded of it.
-        setting: the recommended one.
+        setting: the recommended one, or the nearest.
+        recommended: which of the two.
         artefacts: the folder of trained protections, where it is not that of the run.
     """
     spec, (_, height, width) = setting.protection, study["data"]["shape"]
@@ -41,12 +44,24 @@ def commands(
             return []
         spec = recipe.with_artefact(str(path))
         model = path if recipe.name in _SERVED else None
-    model = model or keep_recommended(directory, spec, setting.learner)
+    model = model or keep_recommended(directory, spec, setting.learner, recommended=recommended)
     size = f" --size {width}" if width == height else f"   # images of {width}x{height}"
     lines = [f"on a device: sfumato protect PHOTOS RELEASED --with {spec}{size}"]
     if model is not None:
         lines.append(f"in a cloud: sfumato serve {model}")
-    return lines
+    if recommended:
+        return lines
+    return [f"to try it nevertheless, {line}   # not recommended: {_not_shown(setting)}" for line in lines]
+
+
+def _not_shown(setting: Setting) -> str:
+    """What a study does not show of a setting that it does not recommend, in words."""
+    if setting.risk is None:
+        return "no adversary was measured"
+    return (
+        f"adversaries name {percent(setting.risk.top1.value)}, and it is not shown that they stay under the "
+        "bound"
+    )
 
 
 def measured(artefact: Path) -> list[str]:

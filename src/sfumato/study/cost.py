@@ -1,0 +1,212 @@
+"""How long a study takes: the work of every cell, and what a unit of each kind of work costs.
+
+A forecast, not a measurement: training that stops early is counted in full. `benchmarks/forecast.py` measures
+the constants; a core that trains a Conv-4 twice as fast takes half of them.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sfumato.study import kinds, trained
+from sfumato.study.cells import Cell
+from sfumato.study.vocabulary import ATTACKS, IMAGES, LEARNERS, release_kind
+
+if TYPE_CHECKING:
+    from sfumato.episodes import Shape
+    from sfumato.study.grid import StudyConfig
+
+SIDE = 64  # of the images that the constants count; work grows with pixels
+
+STEP = 0.006  # seconds of one core for an image that a Conv-4 is trained on, beside what follows
+# Kind of work -> seconds of one core a unit, see `units`.
+SECONDS: Mapping[str, float] = {
+    "classifier": 0.0034,
+    "few-shot": 0.0025,
+    "denoised": 0.0031,
+    "meta": 3.0e-3,
+    "code": 0.0057,
+    "mask": 0.0092,
+    "feature": 0.0042,
+    "recogniser": 0.0031,
+    "restorer": 0.04,
+    "inverter": 0.0016,
+    "shown": 0.002,
+    "values": 0.0002,
+    "fused": 0,
+    "tells": 0.00014,
+    "similarity": 0.001,
+    "cell": 0.1,
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much there is of everything that a study looks at.
+
+    Attributes:
+        side: of the images: the root of their pixels.
+        train, validation, test: how many images.
+        compared: photographs of the gallery, and probes.
+        labels: how many the data has.
+    """
+
+    side: float
+    train: int
+    validation: int
+    test: int
+    compared: int
+    labels: int
+
+    @property
+    def pixels(self) -> float:
+        """Of an image, in images of 64x64."""
+        return (self.side / SIDE) ** 2
+
+
+def seconds(work: Mapping[str, float], *, speed: float = 1.0, encoder: float = 0.0) -> float:
+    """Seconds of one core for some work.
+
+    Args:
+        work: see `units`.
+        speed: of this machine, in machines that the constants were measured on.
+        encoder: seconds of this machine for one image through the encoder that somebody trained before.
+    """
+    own = sum(amount * SECONDS[kind] for kind, amount in work.items() if kind != "encoder")
+    return own / speed + work.get("encoder", 0.0) * encoder
+
+
+def units(config: "StudyConfig", sizes: Sizes) -> Iterator[tuple[Cell, dict[str, float]]]:
+    """Each cell with its kinds of work, of which networks that cells share are that of the first.
+
+    The unit is an image of 64x64 that a network is trained on once ("classifier", "few-shot", "denoised",
+    "meta", "code", "mask", "feature", "recogniser", "restorer", "inverter") or that is released and looked at
+    ("shown", "values", "tells", "similarity"); a fusion; the rest of a cell; and an image through a frozen
+    encoder ("encoder").
+    """
+    made: set[tuple[object, ...]] = set()
+    for cell in kinds.cells(config):
+        work: Counter[str] = Counter({"cell": 1.0})
+        for needed, amounts in _parts(config, sizes, cell):
+            if not needed or needed not in made:
+                work.update(amounts)
+            if needed:
+                made.add(needed)
+        yield cell, dict(work)
+
+
+_Parts = Iterator[tuple[tuple[object, ...], dict[str, float]]]
+
+
+def _parts(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
+    """The parts of a cell: what several share under a key, and what is its own under ()."""
+    spec = cell.protection
+    if (recipe := trained.recipe_of(spec)) is not None:
+        yield ("artefact", spec, cell.seed), _artefact(config, sizes, recipe.name)
+    everything = sizes.train + sizes.validation + sizes.test
+    match cell.kind:
+        case "accuracy":
+            yield from _learner(config, sizes, cell)
+        case "attack":
+            yield from _attack(config, sizes, cell)
+        case "inference":
+            seen = release_kind(spec) in IMAGES
+            yield (), _classifier(config, sizes) if seen else {"tells": everything}
+        case "tells":
+            yield (), {"tells": sizes.labels * everything}
+        case "similarity":
+            yield (), {"similarity": sizes.test * sizes.pixels}
+        case "transfer":
+            yield (), {"shown": len(config.specs) * sizes.test * sizes.pixels}
+        case "reconstruction":
+            yield ("undoer", spec, cell.seed), _undoer(config, sizes, spec)
+
+
+def _learner(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
+    """What a learner is trained on, once for each protection that it sees; and its test."""
+    name = dict(cell.which)["learner"]
+    learner, spec = LEARNERS[name], cell.protection
+    if learner.method == "answer":
+        yield (), {"shown": sizes.test * sizes.pixels}
+        return
+    if release_kind(spec) not in IMAGES:
+        yield (), {"tells": sizes.train + sizes.validation + sizes.test}
+        return
+    seen = "none" if learner.trained_on == "clear" else spec
+    training, meta = config.training, config.meta
+    if learner.method == "classifier":
+        made = _classifier(config, sizes)
+    elif learner.method == "meta":
+        images = meta.steps * meta.tasks * _images(meta.shape) * (meta.inner_steps + 1)
+        made = {"meta": images * sizes.pixels}
+    elif is_frozen(training.encoder) and name != "denoised":
+        made = {"encoder": sizes.train + sizes.validation}
+    else:
+        images = training.epochs * training.episodes_per_epoch * _images(training.episode)
+        made = {"denoised" if name == "denoised" else "few-shot": images * sizes.pixels}
+    yield (learner.method, learner.trained_on, name == "denoised", seen, cell.seed), made
+    yield (), {"shown": sizes.test * sizes.pixels}
+
+
+def _classifier(config: "StudyConfig", sizes: Sizes) -> dict[str, float]:
+    classifier = config.classifier
+    if is_frozen(classifier.network):
+        return {"encoder": sizes.train * (1 + classifier.flips) + sizes.validation}
+    return {"classifier": classifier.epochs * sizes.train * sizes.pixels}
+
+
+def _artefact(config: "StudyConfig", sizes: Sizes, recipe: str) -> dict[str, float]:
+    """What a protection is trained on. The answer is that of a learner."""
+    if recipe == "code":
+        codes = config.codes
+        if is_frozen(codes.encoder):
+            return {"encoder": sizes.train * (1 + codes.flips) + sizes.validation}
+        images = codes.epochs * codes.episodes_per_epoch * _images(codes.episode)
+        return {"code": images * (sizes.pixels if codes.side is None else (codes.side / SIDE) ** 2)}
+    if recipe == "mask":
+        return {"mask": config.masks.epochs * sizes.train * sizes.pixels}
+    if recipe == "feature":
+        features = config.features
+        epochs = features.attribute_epochs + features.simple_epochs + features.private_epochs
+        return {"feature": epochs * sizes.train * sizes.pixels}
+    return {}
+
+
+def _attack(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
+    """What an adversary trains; and their comparisons."""
+    spec, kind, adversary = cell.protection, ATTACKS[dict(cell.which)["attack"]], config.adversary
+    if kind.fuses:
+        yield (), {"fused": sizes.compared}
+        return
+    if kind.method == "values":
+        yield (), {"values": sizes.train + sizes.compared * adversary.copies}
+        return
+    if kind.view == "restored":
+        yield ("undoer", spec, cell.seed), _undoer(config, sizes, spec)
+    elif release_kind(spec) not in IMAGES:
+        yield (), {"tells": sizes.compared}
+        return
+    yield ("recogniser", cell.seed), {"recogniser": adversary.steps * adversary.batch * sizes.pixels}
+    if kind.adaptive:
+        further = adversary.adaptive_steps * adversary.batch
+        yield (), {"recogniser": further * sizes.pixels}
+    yield (), {"shown": sizes.compared * sizes.pixels}
+
+
+def _undoer(config: "StudyConfig", sizes: Sizes, spec: str) -> dict[str, float]:
+    """The network that undoes a protection."""
+    if release_kind(spec) in IMAGES:
+        return {"restorer": config.restoration.steps * config.restoration.batch * sizes.pixels}
+    return {"inverter": config.inversion.steps * config.inversion.batch * sizes.pixels}
+
+
+def _images(episode: "Shape") -> int:
+    return episode.way * (episode.shot + episode.queries)
+
+
+def is_frozen(encoder: str) -> bool:
+    """Whether a network was trained before, and is not trained further."""
+    from sfumato.networks.pretrained import is_pretrained, parse_pretrained
+
+    return is_pretrained(encoder) and not parse_pretrained(encoder).rate

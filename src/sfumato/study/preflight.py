@@ -1,0 +1,478 @@
+"""Before the first minute of a study: what its data can show, what would show more, and how long it takes.
+
+Nothing is trained. A study shows that a setting keeps a bound if the upper end of every adversary's interval
+is at or under it, or if a proof says so (see study.recommend). How low that end can be depends on the people
+alone: here the code that judges later judges adversaries who do no better than guessing.
+"""
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sfumato.data import splitting
+from sfumato.errors import DataError
+from sfumato.study import cost, trained
+from sfumato.study.estimates import percent
+from sfumato.study.hits import Hits, fewest, whole_percents
+from sfumato.study.recommend import ERROR
+
+if TYPE_CHECKING:
+    import torch
+
+    from sfumato.data.labelled import LabelledImages
+    from sfumato.engines import EngineConfig
+    from sfumato.study.grid import StudyConfig
+
+_MOST_PEOPLE = 10_000  # that are asked for
+_MOST_FOLDS = 4  # each takes as long as a study of one split
+_BATCH, _TURNS = 16, 4  # images, and how often, that say how fast a machine is
+_FEW = 2_000  # training images, of which an encoder that was trained on others is worth a try
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """What the test images can show of one secret.
+
+    Attributes:
+        label: the secret.
+        people: test people.
+        probes: releases of them, to name or to infer from.
+        guessing: how often a guess is right.
+        lowest: the upper end that is shown of adversaries who do no better than guessing.
+        best: the same of adversaries who are never right.
+        proved: the most that the proof with the fewest outputs leaves; None for no proof.
+        by: the protection that has it, and how many outputs.
+        bound: the highest share that is accepted.
+        needed: how many test people would show the bound; None if they do, or if too many would be needed.
+        needed_by_proof: the same for what is proved.
+    """
+
+    label: str
+    people: int
+    probes: int
+    guessing: float
+    lowest: float
+    best: float
+    bound: float
+    proved: float | None = None
+    by: str | None = None
+    needed: int | None = None
+    needed_by_proof: int | None = None
+
+    @property
+    def shown(self) -> float:
+        """The lowest bound that these images can show."""
+        return min(self.lowest, 1.0 if self.proved is None else self.proved)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the bound can be shown. What is proved is rounded up, as in study.recommend."""
+        return self.lowest <= self.bound or (
+            self.proved is not None and self.proved <= self.bound * (1 + 1e-9)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What runs a study.
+
+    Attributes:
+        processes: how many cells run at the same time.
+        speed, encoder: see `cost.seconds`.
+    """
+
+    processes: int = 1
+    speed: float = 1.0
+    encoder: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preflight:
+    """What is known of a study before it runs.
+
+    Attributes:
+        images, people, classes: of all data; no people without a secret.
+        train, test: how many images each of the two splits has.
+        task: how often guessing the class is right.
+        settings: how many there are, "none" among them: each takes its part of the error.
+        floors: of who it is, and of each attribute.
+        reason: why nothing can be recommended whatever is measured; "" for no such reason.
+        minutes: how long it takes, about.
+        processes: that share the work.
+        encoder: what may classify better, in a sentence; "" for nothing.
+        folds: how many turns would show the bounds if people took them as test people; None if none would, or
+            if one split does, or if they do so already.
+    """
+
+    images: int
+    people: int
+    classes: int
+    train: int
+    test: int
+    task: float
+    settings: int
+    floors: tuple[Floor, ...]
+    reason: str
+    minutes: float
+    processes: int
+    encoder: str
+    folds: int | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether these data can end with a recommendation."""
+        return not self.reason and _all_fit(self.floors)
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it, for programs."""
+        shown = {floor.label: whole_percents(floor.shown) for floor in self.floors}
+        return {**asdict(self), "fits": self.fits, "at_most": shown}
+
+
+def look(
+    config: "StudyConfig",
+    data: Sequence["LabelledImages"],
+    machine: Machine,
+) -> Preflight:
+    """What a study can show of its data, and how long it takes on a machine.
+
+    Args:
+        config: of the study, with episodes that fit.
+        data: with splits, once for each fold.
+        machine: see `measure`.
+    """
+    task, first = config.task, data[0]
+    codes = [part.split("test").label(task.target).codes for part in data]
+    commonest = [of_part.bincount(minlength=1).max().item() for of_part in codes]
+    floors, reason = _floors(config, data)
+    counts = sizes(config, data)
+    work = [amounts for _, amounts in cost.units(config, counts)]
+    seconds = sum(cost.seconds(amounts, speed=machine.speed, encoder=machine.encoder) for amounts in work)
+    return Preflight(
+        images=len(first),
+        people=len(first.classes(task.sensitive)) if task.sensitive and floors else 0,
+        classes=len(first.classes(task.target)),
+        train=counts.train,
+        test=sum(map(len, codes)),
+        task=1 / task.way if config.episodic else sum(commonest) / max(1, sum(map(len, codes))),
+        settings=len(config.specs),
+        floors=floors,
+        reason=reason,
+        minutes=seconds / machine.processes / 60,
+        processes=machine.processes,
+        encoder=suggested_encoder(config, counts.train),
+        folds=None if reason or task.folds > 1 or _all_fit(floors) else _turns(config, first),
+    )
+
+
+def in_turns(config: "StudyConfig", folds: int) -> "StudyConfig":
+    """The study with so many folds."""
+    return replace(config, task=replace(config.task, folds=folds), seeds=list(range(folds)))
+
+
+def _turns(config: "StudyConfig", data: "LabelledImages") -> int | None:
+    """The fewest turns that show all bounds; None if none do, or if people cannot take turns."""
+    task = config.task
+    for folds in range(2, _MOST_FOLDS + 1):
+        try:
+            parts, _ = splitting.in_turns(data, target=task.target, sensitive=task.sensitive, folds=folds)
+        except DataError:
+            return None
+        floors, reason = _floors(in_turns(config, folds), parts)
+        if not reason and _all_fit(floors):
+            return folds
+    return None
+
+
+def _all_fit(floors: Sequence[Floor]) -> bool:
+    return all(floor.fits for floor in floors)
+
+
+def sizes(config: "StudyConfig", data: Sequence["LabelledImages"]) -> cost.Sizes:
+    """How much there is of everything in a fold; see `look`."""
+    first = data[0]
+    compared = 0
+    if config.task.sensitive is not None:
+        with contextlib.suppress(DataError):  # there is nobody to look for
+            compared = sum(map(len, _dealt(config, first)))
+    return cost.Sizes(
+        side=math.sqrt(first.images.shape[2] * first.images.shape[3]),
+        train=len(first.splits["train"]),
+        validation=len(first.splits.get("validation", ())),
+        test=len(first.splits["test"]),
+        compared=compared,
+        labels=len(first.labels),
+    )
+
+
+def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, str]) -> None:
+    """Say a pre-flight in plain words, a line at a time.
+
+    Args:
+        made: see `look`.
+        say: takes a line.
+        options: label or "" for who it is -> how its bound is set, as "--at-most".
+    """
+    people = f" of {made.people:,} people" if made.people else ""
+    say(f"data: {made.images:,} images{people}, {made.classes:,} classes; {made.test:,} images are tested")
+    say(f"task: guessing the class is right in {percent(made.task)}")
+    for floor in made.floors:
+        say(
+            f"{floor.label}: {floor.people:,} test people on {floor.probes:,} releases; guessing is right in "
+            f"{percent(floor.guessing)}, at most {percent(floor.bound)} is accepted, and this data can show "
+            f"{_shown(floor)}"
+        )
+    say(f"time: {_duration(made)}")
+    if made.encoder:
+        say(made.encoder)
+    if made.reason:
+        say(f"nothing can be recommended: {made.reason}")
+    for number, floor in enumerate(made.floors):
+        if not floor.fits:
+            say(_cure(floor, made, options[floor.label if number else ""], options["folds"]))
+
+
+def _shown(floor: Floor) -> str:
+    """What can be shown of a secret, in words."""
+    parts = [f"{percent(floor.lowest)} if adversaries do no better than guessing"]
+    if floor.best < floor.lowest:
+        parts.append(f"{percent(floor.best)} if they are never right")
+    if floor.proved is not None:
+        parts.append(f"{percent(floor.proved)} by proof for {floor.by}")
+    return ", ".join(parts)
+
+
+def _cure(floor: Floor, made: Preflight, bound: str, folds: str) -> str:
+    """What would show the bound, in words."""
+    by, tested = f" for {floor.by}", floor.people / made.people
+    needed = [(floor.needed, ""), (floor.needed_by_proof, by)]
+    cures = [
+        f"about {people:,} test people{how} ({math.ceil(people / tested):,} people in all)"
+        for people, how in needed
+        if people is not None
+    ]
+    if made.folds is not None:
+        cures.append(f"{folds}{made.folds}, by which all {made.people:,} people take turns as test people")
+    proved = floor.proved
+    lower = "" if proved is None or proved >= floor.lowest else f" ({whole_percents(proved):g}{by})"
+    cures.append(f"{bound}{whole_percents(floor.lowest):g}{lower}")
+    return (
+        f"{floor.people:,} test people are too few: guessing is right in {percent(floor.guessing)}. To show "
+        f"{percent(floor.bound)} you need {', or '.join(cures)}"
+    )
+
+
+def _duration(made: Preflight) -> str:
+    processes = f"{made.processes} processes" if made.processes > 1 else "one process"
+    minutes = max(1, round(made.minutes))
+    return f"about {minutes} minute{'s' * (minutes > 1)} in {processes}, if the machine does nothing else"
+
+
+def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tuple[Floor, ...], str]:
+    """What can be shown of each secret; and why nothing can, or ""."""
+    task = config.task
+    if task.sensitive is None:
+        return (), "no secret is named, so that no adversary can be measured"
+    try:
+        dealt = [_dealt(config, part) for part in data]
+    except DataError:
+        few = f"fewer than two of {task.sensitive} have two test photographs: there is nobody to look for"
+        return (), few
+    probes = [asked.unique(return_counts=True)[1].tolist() for _, asked in dealt]
+    bound, settings = config.recommend.reidentification_at_most, len(config.specs)
+    guessing = [max(of_fold) / sum(of_fold) for of_fold in probes]
+    tests = [part.split("test") for part in data]
+    among = min(len(test.classes(task.sensitive)) for test in tests)
+    outputs, by = _outputs(config, tests[0])
+    proves = 0 < outputs < among
+    floors = [
+        _floor(
+            task.sensitive,
+            probes,
+            guessing,
+            bound,
+            settings,
+            guess=_one_of,
+            proved=outputs / among if proves else None,
+            by=by or None,
+            needed_by_proof=len(data) * math.ceil(outputs / bound - 1e-9) if outputs and bound else None,
+        )
+    ]
+    photographs = [test.label(task.sensitive).codes.unique(return_counts=True)[1].tolist() for test in tests]
+    for label in task.attributes:
+        codes = [test.label(label).codes for test in tests]
+        chances = [of_fold.bincount().max().item() / len(of_fold) for of_fold in codes]
+        bound = config.recommend.inference_at_most[label]
+        floors.append(_floor(label, photographs, chances, bound, settings, guess=partial(_same, chances[0])))
+    classes = data[0].label(task.target).codes
+    if _follows(classes, data[0].label(task.sensitive).codes):
+        return (), f"the secret ({task.sensitive}) is what the task itself tells, or follows from it"
+    few = ""
+    if _follows(tests[0].label(task.target).codes, tests[0].label(task.sensitive).codes):
+        few = f"{among} test people are so few that the class ({task.target}) tells who it is"
+    return tuple(floors), few
+
+
+def _dealt(config: "StudyConfig", data: "LabelledImages") -> tuple["torch.Tensor", "torch.Tensor"]:
+    """Who is in the gallery, and who is on the probes, as study.adversaries deals them."""
+    import torch
+
+    from sfumato.attack.reidentify import split_gallery
+
+    looked_for = [data.splits[name] for name in ("test", "distractors") if name in data.splits]
+    who = data.label(config.task.sensitive or "").codes[torch.cat(looked_for)]
+    adversary = config.adversary
+    gallery, asked = split_gallery(
+        who, gallery=adversary.gallery, probes=adversary.probes, seed=config.seeds[0]
+    )
+    return who[gallery], who[asked]
+
+
+def _floor(
+    label: str,
+    probes: Sequence[Sequence[int]],
+    guessing: Sequence[float],
+    bound: float,
+    settings: int,
+    *,
+    guess: Callable[[int], float],
+    **proof: Any,
+) -> Floor:
+    """What can be shown of one secret.
+
+    Args:
+        label, bound: of it.
+        probes: of each fold those of each person.
+        guessing: how often a guess is right in each fold.
+        settings: of the study.
+        guess: how often a guess would be right of so many people.
+        proof: see Floor.
+    """
+    lowest, best = upper_ends(probes, guessing, settings=settings)
+    asked = [sum(of_fold) for of_fold in probes]
+    people = sum(map(len, probes))
+    each = sum(asked) / people
+    right = sum(share * count for share, count in zip(guessing, asked, strict=True)) / sum(asked)
+
+    def keeps(number: int) -> bool:
+        of_fold = max(2, number // len(probes))
+        ends = upper_ends([[each] * of_fold] * len(probes), [guess(of_fold)] * len(probes), settings=settings)
+        return ends[0] <= bound
+
+    return Floor(
+        label=label,
+        people=people,
+        probes=sum(asked),
+        guessing=right,
+        lowest=lowest,
+        best=best,
+        bound=bound,
+        needed=fewest(keeps, most=_MOST_PEOPLE),
+        **proof,
+    )
+
+
+def _one_of(people: int) -> float:
+    """How often a guess is right of who it is."""
+    return 1 / people
+
+
+def _same(chance: float, _: int) -> float:
+    """How often a guess of an attribute is right, of any number of people."""
+    return chance
+
+
+def upper_ends(
+    probes: Sequence[Sequence[float]], guessing: Sequence[float], *, settings: int
+) -> tuple[float, float]:
+    """The upper ends of adversaries who guess, and of those who are never right, as study.recommend has them.
+
+    Args:
+        probes: of each fold those of each person.
+        guessing: how often a guess is right in each fold; as often for everybody.
+        settings: of the study, "none" among them.
+    """
+    asked = tuple(float(count) for of_fold in probes for count in of_fold)
+    right = tuple(share * count for share, of_fold in zip(guessing, probes, strict=True) for count in of_fold)
+    guessed, never = (
+        Hits(hits, asked, seeds=1).upper_end(ERROR / settings) for hits in (right, (0.0,) * len(asked))
+    )
+    return guessed, never
+
+
+def _outputs(config: "StudyConfig", test: "LabelledImages") -> tuple[int, str]:
+    """The fewest different releases of a protection that the study trains, and whose; 0 for none."""
+    counted: dict[int, list[str]] = {}
+    for spec in config.specs:
+        recipe = trained.recipe_of(spec)
+        bits = getattr(recipe, "bits", None)
+        if recipe is not None and recipe.name == "answer":
+            counted.setdefault(len(test.classes(config.task.target)), []).append(spec)
+        elif bits is not None:
+            counted.setdefault(2**bits, []).append(spec)
+    fewest = min(counted, default=0)
+    return fewest, " and ".join(counted.get(fewest, ()))
+
+
+def _follows(task: "torch.Tensor", secret: "torch.Tensor") -> bool:
+    """Whether the class tells who it is, as Lab has it."""
+    import torch
+
+    return len(torch.stack([task, secret]).unique(dim=1)[0]) == len(task.unique())
+
+
+def suggested_encoder(config: "StudyConfig", train: int) -> str:
+    """What may classify better than a network that these images alone train, in a sentence; or ""."""
+    if cost.is_frozen(config.codes.encoder) or config.data["source"] == "faces" or train >= _FEW:
+        return ""
+    return (
+        f"encoder: {train:,} training images are few. If they are photographs, an encoder that was trained "
+        "on others may classify them better: see --encoder"
+    )
+
+
+def measure(config: "StudyConfig", channels: int, engine: "EngineConfig | None" = None) -> Machine:
+    """How many processes of this machine an engine has, how fast a core is, and an encoder of the study."""
+    processes = 1 if engine is None else engine.workers or max(1, (os.cpu_count() or 1) // engine.cpus)
+    frozen = [name for name in (config.training.encoder, config.codes.encoder) if cost.is_frozen(name)]
+    return Machine(
+        processes=processes,
+        speed=cost.STEP / step_seconds(),
+        encoder=_seconds_of(frozen[0], channels) if frozen else 0.0,
+    )
+
+
+def step_seconds() -> float:
+    """Seconds of the processor to train a Conv-4 on an image, which say how fast a core is."""
+    from sfumato.networks import Conv4
+
+    network = Conv4(1)
+    return _processor_seconds(lambda images: network(images).square().sum().backward(), 1)
+
+
+def _seconds_of(encoder: str, channels: int) -> float:
+    """Seconds of an image through an encoder that was trained before."""
+    import torch
+
+    from sfumato.networks.pretrained import open_pretrained, parse_pretrained
+
+    with torch.no_grad():
+        return _processor_seconds(open_pretrained(parse_pretrained(encoder)).eval().raw, channels)
+
+
+def _processor_seconds(use: Callable[["torch.Tensor"], object], channels: int) -> float:
+    """Seconds of the processor for an image of 64x64: the least of some batches."""
+    import torch
+
+    images = torch.zeros(_BATCH, channels, cost.SIDE, cost.SIDE)
+    seconds = []
+    for _ in range(_TURNS):
+        start = time.process_time()
+        use(images)
+        seconds.append(time.process_time() - start)
+    return min(seconds) / _BATCH

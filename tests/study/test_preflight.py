@@ -1,0 +1,164 @@
+"""Before a study runs: what its data can show, by the code that judges afterwards; what would show more."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from scipy.stats import beta
+
+from sfumato.data.labelled import Label, LabelledImages
+from sfumato.data.splitting import in_turns, suited
+from sfumato.study import cost, grid, preflight
+from sfumato.study.hits import fewest, whole_percents
+
+OPTIONS = {"": "--at-most ", "folds": "--folds ", "glasses": "--set recommend.inference_at_most.glasses="}
+
+
+def photographs(people: int, each: int = 10, *, split: bool = True) -> LabelledImages:
+    """So many of each person; every other one has gender 1, and every third photograph shows glasses."""
+    who = torch.arange(people).repeat_interleave(each)
+    names = tuple(f"person {number}" for number in range(people))
+    labels = {
+        "person": Label(who, names),
+        "gender": Label(who % 2, ("female", "male")),
+        "glasses": Label((torch.arange(len(who)) % 3 == 0).long(), ("no", "yes")),
+    }
+    images = torch.zeros(len(who), 1, 64, 64, dtype=torch.uint8)
+    data = LabelledImages("folder:x", images, labels, split_by="person")
+    return suited(data, target="gender", sensitive="person", episodic=False)[0] if split else data
+
+
+def study(*protections: str, at_most: float = 0.1, **task) -> grid.StudyConfig:
+    return grid.parse(
+        {
+            "data": "folder:x",
+            "task": {"target": "gender", "sensitive": "person", **task},
+            "protections": list(protections) or ["blur:radius=4", "code:bits=1,16", "answer"],
+            "learners": ["classifier-clean", "classifier-protected"],
+            "recommend": {"reidentification_at_most": at_most},
+        }
+    )
+
+
+def said(made: preflight.Preflight) -> str:
+    words: list[str] = []
+    preflight.show(made, words.append, options=OPTIONS)
+    return "\n".join(words)
+
+
+def test_of_ten_test_people_guessing_is_right_in_a_tenth_and_a_tenth_cannot_be_shown():
+    made = preflight.look(study(), [photographs(40)], preflight.Machine())
+    (floor,) = made.floors
+    assert (floor.people, floor.probes, floor.guessing) == (10, 40, 0.1)
+    # Clopper & Pearson 1934: 4 hits of 40, the error shared by five settings.
+    assert floor.lowest == pytest.approx(beta.ppf(1 - 0.05 / 5, 5, 36))
+    assert floor.best == pytest.approx(beta.ppf(1 - 0.05 / 5, 1, 40))
+    assert not made.fits
+
+
+def test_what_counting_proves_of_two_outputs_is_shown_of_twenty_people():
+    made = preflight.look(study(), [photographs(80)], preflight.Machine())
+    (floor,) = made.floors
+    assert (floor.people, floor.proved, floor.by) == (20, 0.1, "code:bits=1 and answer")
+    assert floor.lowest > 0.1
+    assert made.fits
+
+
+def test_so_many_people_as_are_asked_for_show_the_bound_and_one_less_does_not():
+    (floor,) = preflight.look(study("blur:radius=4"), [photographs(40)], preflight.Machine()).floors
+    assert floor.needed is not None
+    lowest = [
+        preflight.upper_ends([[4] * people], [1 / people], settings=2)[0]
+        for people in (floor.needed - 1, floor.needed)
+    ]
+    assert lowest[1] <= 0.1 < lowest[0]
+
+
+def test_a_bound_that_is_named_as_a_cure_can_be_shown():
+    short = preflight.look(study("blur:radius=4"), [photographs(40)], preflight.Machine())
+    bound = short.as_json()["at_most"]["person"]
+    assert f"--at-most {bound:g}" in said(short)
+    assert preflight.look(study("blur:radius=4", at_most=bound), [photographs(40)], preflight.Machine()).fits
+
+
+def test_turns_are_a_cure_if_they_show_the_bound_and_then_all_people_are_test_people():
+    made = preflight.look(study(), [photographs(40)], preflight.Machine())
+    assert made.folds == 2
+    assert "--folds 2, by which all 40 people take turns as test people" in said(made)
+    folds, _ = in_turns(photographs(40, split=False), target="gender", sensitive="person", folds=2)
+    turned = preflight.look(preflight.in_turns(study(), 2), folds, preflight.Machine())
+    assert turned.fits
+    assert (turned.floors[0].people, turned.floors[0].guessing, turned.floors[0].proved) == (40, 0.05, 0.1)
+
+
+def test_turns_are_no_cure_of_six_people_nor_where_the_source_names_its_splits():
+    assert preflight.look(study(), [photographs(6)], preflight.Machine()).folds is None
+    named = replace(photographs(40), split_by=None)
+    assert preflight.look(study(), [named], preflight.Machine()).folds is None
+
+
+def test_an_attribute_has_a_floor_of_its_own_and_a_cure():
+    settings = grid.parse(
+        {
+            "data": "folder:x",
+            "task": {"target": "gender", "sensitive": ["person", "glasses"]},
+            "protections": ["code:bits=1"],
+            "learners": ["classifier-clean"],
+            "recommend": {"reidentification_at_most": 0.5, "inference_at_most": {"glasses": 0.67}},
+        }
+    )
+    made = preflight.look(settings, [photographs(40)], preflight.Machine())
+    floor = made.floors[1]
+    assert floor.label == "glasses"
+    assert floor.guessing == pytest.approx(2 / 3, abs=0.02)
+    assert floor.lowest > 0.67
+    assert "--set recommend.inference_at_most.glasses=" in said(made)
+
+
+@pytest.mark.parametrize(
+    ("task", "people", "reason"),
+    [
+        ({"sensitive": None}, 40, "no secret is named"),
+        ({"sensitive": "gender"}, 40, "the secret (gender) is what the task itself tells"),
+        ({}, 2, "fewer than two of person have two test photographs"),
+    ],
+)
+def test_why_nothing_can_be_recommended_is_known_before_anything_is_trained(task, people, reason):
+    made = preflight.look(study(**task), [photographs(people)], preflight.Machine())
+    assert not made.fits
+    assert f"nothing can be recommended: {reason}" in said(made)
+
+
+def test_twice_as_fast_a_machine_or_twice_as_many_processes_take_half_the_time():
+    slow = preflight.look(study(), [photographs(40)], preflight.Machine())
+    for machine in (preflight.Machine(speed=2.0), preflight.Machine(processes=2)):
+        fast = preflight.look(study(), [photographs(40)], machine)
+        assert fast.minutes == pytest.approx(slow.minutes / 2)
+    assert "in one process" in said(slow)
+
+
+def test_a_network_that_several_cells_share_is_counted_once():
+    sizes = cost.Sizes(side=64, train=100, validation=20, test=50, compared=40, labels=2)
+    one, two = (
+        sum(work.get("classifier", 0) for _, work in cost.units(study(*specs), sizes))
+        for specs in (["blur:radius=2"], ["blur:radius=2", "blur:radius=4"])
+    )
+    epochs = grid.ClassifierConfig().epochs
+    assert (one, two) == (2 * 100 * epochs, 3 * 100 * epochs)  # the clean one, and one of each protection
+
+
+def test_an_encoder_is_named_if_training_images_are_few_and_no_encoder_is_in_use():
+    few = study()
+    assert preflight.suggested_encoder(few, 240).startswith("encoder: 240 training images are few")
+    assert preflight.suggested_encoder(few, 5000) == ""
+    frozen = replace(few, codes=replace(few.codes, encoder="drawn"))
+    assert preflight.suggested_encoder(frozen, 240) == ""
+
+
+def test_the_fewest_is_the_first_number_that_keeps_a_property():
+    assert fewest(lambda number: number >= 37, most=100) == 37
+    assert fewest(lambda number: number >= 37, most=30) is None
+
+
+def test_a_bound_in_whole_percents_is_never_below_what_is_shown():
+    assert (whole_percents(0.2), whole_percents(0.2001), whole_percents(1.2)) == (0.2, 0.21, 1.0)
