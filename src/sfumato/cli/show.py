@@ -197,7 +197,7 @@ def run_study(
 
 
 def go_on(*, yes: bool) -> None:
-    """Ask whether to go on with a study that cannot show its bound; without a terminal, go on and say so."""
+    """Ask whether to run a study that cannot show its bound; without a terminal it runs, which is said."""
     if yes:
         note("going on (--yes)")
     elif not sys.stdin.isatty():
