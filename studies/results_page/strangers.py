@@ -83,16 +83,28 @@ class Clip(Record):
     covered: float
 
 
-class Regions(Record):
-    """The record of studies/regions.py."""
+class Covered(Record):
+    """What a finder covers of some scenes."""
 
     scenes: int
     faces: int
     covered: float
     low: float
     high: float
+    false_alarms: int
     area: float
     milliseconds: float
+
+    @property
+    def estimate(self) -> Interval:
+        """With its 95% interval."""
+        return Interval(value=self.covered, low=self.low, high=self.high)
+
+
+class Regions(Record):
+    """The record of studies/regions.py."""
+
+    finders: dict[str, dict[str, Covered]]
     video: Clip
     threads: int
     seed: int

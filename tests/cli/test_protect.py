@@ -166,7 +166,10 @@ def test_nothing_is_left_behind_where_nothing_is_released(protect: Command, home
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--where", "faces"], "--where faces: name the weights that find faces, with --detector FILE"),
+        (
+            ["--where", "faces:m"],
+            "--where faces:m: the weights that find faces are named with --detector FILE",
+        ),
         (["--where", "box:nix.csv"], "nix.csv: cannot be read (No such file or directory)"),
         (["--where", "face"], "--where face: faces, background, or box:FILE"),
         (["--margin", "0.1"], "--margin is for parts of an image: add --where faces"),

@@ -12,6 +12,7 @@ from sfumato import images
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
 from sfumato.files import portable
+from sfumato.networks.center_face import WEIGHTS
 from sfumato.protect import expand, parse
 from sfumato.protect.naming import guarantee_words, naming_words
 from sfumato.protect.region import around, disjoint, overlap
@@ -97,6 +98,21 @@ def test_the_background_is_all_but_the_faces(shared_data: Path):
     assert changed[1][corner].any()
 
 
+def test_faces_of_colour_and_grey_photographs_are_found_without_a_file(shared_data: Path):
+    if not WEIGHTS.installed():
+        pytest.skip("the extra faces is not installed")
+    scene, (top, bottom, left, right) = _scene(shared_data)
+    region = parse("pixelize:cell=1/4@faces")
+    assert region.spec == "pixelize:cell=1/4@faces"
+    assert region.made_of() == WEIGHTS.sha256
+    for image in (scene, scene[:1]):
+        (box,) = region.boxes(image)
+        assert box[0] <= top
+        assert bottom <= box[1]
+        assert box[2] <= left
+        assert right <= box[3]
+
+
 def test_an_image_without_a_face_is_refused_or_protected_wholly(shared_data: Path):
     draw = torch.Generator().manual_seed(0)
     sky = torch.randint(100, 120, (1, 3, 80, 80), generator=draw).to(torch.uint8)
@@ -145,7 +161,7 @@ def test_nothing_is_proved_of_the_image_and_something_of_each_box():
     {
         "none@faces:file=m": "none: cannot be applied to a part of an image",
         "code:artefact=c@faces:file=m": "cannot be applied to a part of an image: choose blur",
-        "blur:radius=2@faces": "@faces: file is missing: write @faces:file=...",
+        "blur:radius=2@box": "@box: file is missing: write @box:file=...",
         "blur:radius=2@faces:weights=m": "@faces: no parameter 'weights'",
         "blur:radius=2@faces:file=m,margin=4": "margin=4: from 0 to 3 times the side of a face",
         "blur:radius=2@faces:file=m,missing=show": "missing=show: stop, to release nothing of such an image",

@@ -72,7 +72,7 @@ def protect(
         ),
     ] = None,
     detector: Annotated[
-        Path | None, typer.Option(help="The weights of MTCNN, which finds the faces (see the guide).")
+        Path | None, typer.Option(help="The weights of MTCNN, to find faces without the extra faces.")
     ] = None,
     margin: Annotated[
         float | None,
@@ -198,16 +198,16 @@ def _on_part(
             f"--where {where}: box:FILE names a CSV with left,top,right,bottom, and takes no --detector, "
             "--margin or --no-face"
         )
-    if place != "box" and (file or detector is None):
-        from sfumato.networks.mtcnn import SOURCE  # PyTorch comes with it
+    if place != "box" and file:
+        raise ConfigError(f"--where {where}: the weights that find faces are named with --detector FILE")
+    if place != "box" and detector is None:
+        from sfumato.networks.center_face import WEIGHTS  # PyTorch comes with it
 
-        raise ConfigError(
-            f"--where {place}: name the weights that find faces, with --detector FILE. {SOURCE}"
-        )
-    more = [f"file={file or detector}"]
+        WEIGHTS.path()  # raises an error now, not for each image, if it is not installed
+    more = [f"file={file or detector}"] if file or detector else []
     more += [f"margin={margin:g}"] if margin is not None else []
     more += [f"missing={no_face}"] if no_face is not None else []
-    return f"{spec}@{place}:{','.join(more)}"
+    return f"{spec}@{place}{':' if more else ''}{','.join(more)}"
 
 
 def _many(

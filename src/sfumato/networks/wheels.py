@@ -22,6 +22,7 @@ class WheelFile:
         distribution: the package's name.
         file: its path below the folder that the package is installed in.
         sha256: of the file; another one is not read.
+        otherwise: what does without it, in words.
     """
 
     what: str
@@ -29,10 +30,12 @@ class WheelFile:
     distribution: str
     file: str
     sha256: str
+    otherwise: str = ""
 
     def cure(self) -> str:
-        """How to install it, in words."""
-        return f"in the clone of sfumato, run pip install -c constraints.txt -e '.[{self.extra}]'"
+        """How to install it, and what does without it, in words."""
+        command = f"in the clone of sfumato, run pip install -c constraints.txt -e '.[{self.extra}]'"
+        return f"{command}, {self.otherwise}" if self.otherwise else command
 
     def installed(self) -> bool:
         """Whether the package is there."""

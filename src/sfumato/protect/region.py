@@ -1,8 +1,9 @@
 """A protection on parts of an image: on the faces, on all but the faces, or in boxes.
 
-`blur:radius=8@faces:file=mtcnn.safetensors` blurs the faces that MTCNN finds. A face, with a margin around
-it, is protected as an image of its own, so that `cell=1/8` is an eighth of the face. Boxes that overlap are
-made one, so that no pixel is released twice.
+`blur:radius=8@faces` blurs the faces that CenterFace finds, whose weights come with the extra `faces`;
+`blur:radius=8@faces:file=mtcnn.safetensors` those that MTCNN finds. A face, with a margin around it, is
+protected as an image of its own, so that `cell=1/8` is an eighth of the face. Boxes that overlap are made
+one, so that no pixel is released twice.
 
 What the protection proves, it proves of the pixels within each box, once it is known where the boxes lie.
 Nothing is proved of the image: all around is shown as it is, where the faces are is shown, and a face that
@@ -10,9 +11,9 @@ the detector misses is shown.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from sfumato.protect.release import Release, kind_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sfumato.networks.mtcnn import MTCNN
+    from sfumato.networks.mtcnn import Faces
 
 PLACES = ("faces", "background", "box")
 MISSING = ("stop", "all")
@@ -70,7 +71,7 @@ class Region:
     Attributes:
         inner: the protection.
         place: "faces"; "background", all but the faces; or "box", which a file says.
-        file: the weights of the detector (networks.MTCNN) for faces and background; of "box" a CSV with the
+        file: the weights of MTCNN for faces and background, or "" for CenterFace; of "box" a CSV with the
             columns left, top, right and bottom, in shares of the image up to 1 or in pixels, and a column
             `file` where each image has boxes of its own.
         margin: how much a found face is widened on each side, as a share of its longer side.
@@ -80,7 +81,7 @@ class Region:
 
     inner: Any
     place: str
-    file: str
+    file: str = ""
     margin: float = 0.25
     missing: str = "stop"
 
@@ -95,7 +96,10 @@ class Region:
                 f"{self.inner.spec}: cannot be applied to a part of an image: choose blur, pixelize, "
                 "gaussian, dp-pix or block"
             )
-        check_path(f"@{self.place}", "file", self.file)
+        if self.place == "box" and not self.file:
+            raise SpecError("@box: file is missing: write @box:file=...")
+        if self.file:
+            check_path(f"@{self.place}", "file", self.file)
         if not 0 <= self.margin <= _MOST_MARGIN:
             raise SpecError(f"margin={self.margin:g}: from 0 to {_MOST_MARGIN:g} times the side of a face")
         if self.missing not in MISSING:
@@ -104,12 +108,12 @@ class Region:
     @property
     def spec(self) -> str:
         """See Protection.spec."""
-        more = [f"file={self.file}"]
+        more = [f"file={self.file}"] if self.file else []
         if self.margin != type(self).margin:
             more.append(f"margin={self.margin:g}")
         if self.missing != type(self).missing:
             more.append(f"missing={self.missing}")
-        return f"{self.inner.spec}@{self.place}:{','.join(more)}"
+        return f"{self.inner.spec}@{self.place}{':' if more else ''}{','.join(more)}"
 
     @property
     def draws_noise(self) -> bool:
@@ -118,7 +122,11 @@ class Region:
 
     def made_of(self) -> str:
         """The digest of the file of the detector or of the boxes; see release.made_of."""
-        return artefact_digest(self.file)
+        if self.file:
+            return artefact_digest(self.file)
+        from sfumato.networks.center_face import WEIGHTS
+
+        return WEIGHTS.sha256
 
     def release(self, images: Images, noise: Noise) -> RegionRelease:
         """See Protection.release.
@@ -163,6 +171,7 @@ class Region:
         Raises:
             ImageError: see release.
             ArtefactError: the weights of the detector, or the file of boxes, cannot be read.
+            MissingExtraError: no file is named, and the extra `faces` is not installed.
         """
         return disjoint(self._found_or_refused(image))
 
@@ -180,7 +189,7 @@ class Region:
     def found(self, image: Images) -> list[Box]:
         """The boxes of a (C, H, W) uint8 image, which may overlap; none where there is nothing.
 
-        Raises ArtefactError as boxes does.
+        Raises ArtefactError and MissingExtraError as boxes does.
         """
         _, height, width = image.shape
         edges = self._listed(image) if self.place == "box" else self._around_faces(as_tensor(image))
@@ -212,19 +221,21 @@ class Region:
         """The edges of the faces that the detector finds, widened by the margin: left, top, right, bottom."""
         import torch  # here: a protection in boxes has no need of it
 
-        from sfumato.networks.mtcnn import DetectorConfig
-
-        colours = image[None].expand(1, 3, *image.shape[1:])
-        found = self._detector.detect(colours, DetectorConfig(thresholds=_THRESHOLDS))[0].boxes
+        found = self._find(image[None].expand(1, 3, *image.shape[1:]))[0].boxes
         sides = (found[:, 2:] - found[:, :2]).amax(1, keepdim=True) * self.margin
         edges: list[list[float]] = torch.cat([found[:, :2] - sides, found[:, 2:] + sides], 1).tolist()
         return edges
 
     @cached_property
-    def _detector(self) -> "MTCNN":
-        from sfumato.networks.mtcnn import MTCNN
+    def _find(self) -> "Callable[[Tensor], list[Faces]]":
+        """What finds faces, once its weights are read."""
+        if not self.file:
+            from sfumato.networks.center_face import CenterFace
 
-        return MTCNN.load(self.file)
+            return CenterFace.load().detect
+        from sfumato.networks.mtcnn import MTCNN, DetectorConfig
+
+        return partial(MTCNN.load(self.file).detect, config=DetectorConfig(thresholds=_THRESHOLDS))
 
     @cached_property
     def _table(self) -> dict[bytes | None, list[tuple[float, float, float, float]]]:
@@ -241,7 +252,7 @@ class Region:
 
     def __getstate__(self) -> dict[str, Any]:
         """The parameters alone: another process reads the file itself."""
-        return {name: value for name, value in vars(self).items() if name not in ("_detector", "_table")}
+        return {name: value for name, value in vars(self).items() if name not in ("_find", "_table")}
 
 
 def _read_boxes(path: Path) -> dict[bytes | None, list[tuple[float, float, float, float]]]:

@@ -151,8 +151,6 @@ def _on_part(protection: Any, region: tuple[str, str]) -> Region:
         if key not in readers:
             raise SpecError(f"@{place}: no parameter {key[:_SHOWN]!r}: {did_you_mean(key[:_SHOWN], readers)}")
         values[key] = _value(f"@{place}", key, text, readers[key])
-    if "file" not in values:
-        raise SpecError(f"@{place}: file is missing: write @{place}:file=...")
     return Region(protection, place, **values)
 
 
