@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from sfumato.attack.gradient_inversion import share
 from sfumato.attack.imprint import imprint_
-from sfumato.attack.updates import LocalTraining, Noise, Update, of_gradient
+from sfumato.attack.updates import LocalTraining, Noise, Update, of_gradient, of_states
+from sfumato.attack.updates.precision import rounding, significant_bits
 from sfumato.audits.findings import Finding, Report, as_text
 from sfumato.audits.update import Truth, UpdateAuditConfig, audit_update
 from sfumato.errors import ConfigError, DataError
@@ -152,3 +153,152 @@ def test_a_truth_of_other_images_and_settings_of_nothing_are_refused():
         audited("mlp", update, Truth(photographs(2)))
     with pytest.raises(ConfigError, match="search_steps=-1: at least 0"):
         UpdateAuditConfig(search_steps=-1)
+
+
+@pytest.mark.parametrize(("kind", "decibels"), [(torch.float16, 60), (torch.bfloat16, 45)])
+@pytest.mark.parametrize("images", [1, 3])
+def test_images_come_back_from_numbers_of_16_bits(kind: torch.dtype, decibels: float, images: int):
+    gradient = share(seeded("mlp"), photographs(images), LABELS[:images])
+    for kept in (kind, torch.float32):  # as a file of 16 bits, and in one of 32 that holds such numbers
+        halved = {name: each.to(kind).to(kept) for name, each in gradient.items()}
+        report = audited("mlp", of_gradient(halved, images=images), search_steps=0)
+        assert min(finding(report, "exact").figures["psnr"]) > decibels
+        assert any("significant bits (half precision" in limit for limit in report.limits)
+    assert not any(
+        "half precision" in limit
+        for limit in audited("mlp", of_gradient(gradient, images=images), search_steps=0).limits
+    )
+
+
+def test_images_come_back_from_a_difference_of_two_states_of_16_bits():
+    model = seeded("mlp")
+    gradient = share(model, photographs(1), LABELS[:1])
+    before = {name: each.half() for name, each in model.state_dict().items()}
+    after = {name: each - (0.1 * gradient[name]).half() for name, each in before.items()}
+    report = audited("mlp", of_states(before, after, LocalTraining(images=1, rate=0.1)), search_steps=0)
+    assert min(finding(report, "exact").figures["psnr"]) > 40
+
+
+def test_rounding_is_measured_by_the_numbers_and_whatever_they_are_kept_in():
+    numbers = torch.randn(1000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    kinds = {torch.bfloat16: 8, torch.float16: 11, torch.float32: 24, torch.float64: 53}
+    for kind, bits in kinds.items():
+        assert significant_bits(numbers.to(kind)) == bits
+        assert significant_bits(numbers.to(kind).double() / 65536) == bits  # the scale of a loss
+        error = (numbers.to(kind).double() - numbers).square().mean().sqrt()
+        assert error <= rounding(numbers.to(kind)[None], torch.zeros(1, 1000))
+    # A difference of two states is known to no more than these are.
+    before, step = numbers.float(), 1e-4 * numbers.float().flip(0)
+    change = before - (before - step)
+    error = (change.double() - step.double()).square().mean().sqrt()
+    assert error <= rounding(change[None], before[None]) < 10 * error
+
+
+@pytest.mark.parametrize("silent", ["", "3"])  # all of it, or the last layer alone
+def test_where_nothing_was_sent_no_label_is_read(silent: str):
+    gradient = share(seeded("mlp"), photographs(1), LABELS[:1])
+    sent = {name: 0 * each if name.startswith(silent) else each for name, each in gradient.items()}
+    report = audited("mlp", of_gradient(sent, images=1), Truth())
+    labels = finding(report, "labels")
+    assert (labels.verdict, labels.sentence) == (
+        "not shown",
+        "No label was read: the gradient of 3 is 0 everywhere: it tells no class.",
+    )
+    assert (report.sentence == "The update is 0 everywhere: no image and no label is in it.") == (not silent)
+    assert (finding(report, "exact").verdict == "leaks") == bool(silent)
+
+
+@pytest.mark.parametrize("wrapper", ["_module.", "module.", "_orig_mod.", "module._orig_mod."])
+def test_names_that_wrappers_give_are_those_of_the_model(wrapper: str):
+    gradient = share(seeded("mlp"), photographs(1), LABELS[:1])
+    named = {wrapper + name: each for name, each in gradient.items()}
+    assert finding(audited("mlp", of_gradient(named, images=1), search_steps=0), "exact").verdict == "leaks"
+    # On either side, and around a part of it.
+    wrapped = nn.Module()
+    wrapped.add_module("module", seeded("mlp"))
+    _, fitted = of_gradient(gradient, images=1).fitted(wrapped)
+    assert set(fitted.change) == {f"module.{name}" for name in gradient}
+    parts = {name.replace("1.", "1._checkpoint_wrapped_module."): each for name, each in gradient.items()}
+    assert set(of_gradient(parts, images=1).fitted(seeded("mlp"))[1].change) == set(gradient)
+
+
+def test_names_that_fit_twice_or_not_at_all_are_refused():
+    gradient = share(seeded("mlp"), photographs(1), LABELS[:1])
+    with pytest.raises(DataError, match=r"the update has module\.9\.weight, which the model does not have"):
+        of_gradient({**gradient, "module.9.weight": torch.zeros(1)}, images=1).fitted(seeded("mlp"))
+    twice = {**gradient, "module.1.weight": gradient["1.weight"]}
+    with pytest.raises(DataError, match=r"the update has module\.1\.weight, which the model does not have"):
+        of_gradient(twice, images=1).fitted(seeded("mlp"))
+
+
+def test_a_model_in_16_bits_is_read_in_32():
+    gradient = share(seeded("mlp"), photographs(1), LABELS[:1])
+    model, fitted = of_gradient(gradient, images=1).fitted(seeded("mlp").half())
+    assert {each.dtype for each in (*model.parameters(), *fitted.change.values())} == {torch.float32}
+    assert torch.equal(fitted.change["1.weight"], gradient["1.weight"])
+
+
+def test_a_sum_over_the_batch_is_read_as_its_mean_and_a_scaled_loss_is_refused():
+    images, labels = photographs(8), torch.tensor([0, 1, 2, 2, 2, 3, 3, 2])
+    gradient = share(seeded("mlp"), images, labels)
+    counts = {}
+    for factor in (1, 8):
+        sent = of_gradient({name: factor * each for name, each in gradient.items()}, images=8)
+        report = audited("mlp", sent, Truth(images, labels), search_steps=0, draws=1)
+        counts[factor] = finding(report, "labels").figures
+    assert counts[1] == counts[8]
+    assert counts[1]["right"] >= 7
+    scaled = of_gradient({name: 1024 * each for name, each in gradient.items()}, images=8)
+    sentence = finding(
+        audited("mlp", scaled, Truth(images, labels), search_steps=0, draws=1), "labels"
+    ).sentence
+    assert "larger than cross-entropy of 8 images can make it" in sentence
+    assert "the loss was scaled: undo that first" in sentence
+
+
+def test_a_label_that_the_loss_does_not_single_out_is_not_called_certain():
+    model, images = seeded("mlp"), photographs(1)
+    smoothed = nn.functional.cross_entropy(model(images), LABELS[:1], label_smoothing=1.0)
+    gradient = dict(
+        zip(
+            dict(model.named_parameters()),
+            torch.autograd.grad(smoothed, list(model.parameters())),
+            strict=True,
+        )
+    )
+    labels = finding(audited("mlp", of_gradient(gradient, images=1), Truth(), search_steps=0), "labels")
+    assert labels.verdict == "not shown"
+    assert labels.sentence == "The classes of the 1 images are estimated from the last layer."
+
+
+def test_labels_are_not_read_from_a_layer_that_does_not_give_the_logits():
+    class Disordered(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(16, 4)
+            self.body = nn.Linear(432, 16)
+
+        def forward(self, images: Tensor) -> Tensor:
+            return self.head(self.body(images.flatten(1)).relu())
+
+    model = Disordered()
+    update = of_gradient(share(model, photographs(1), LABELS[:1]), images=1)
+    report = audit_update(model, update, SHAPE, config=replace(QUICK, search_steps=0))
+    assert (
+        "body, the last layer in the order of the model's parts, does not give its logits"
+        in finding(report, "labels").sentence
+    )
+    # Log-probabilities are as good: they have the same gradient.
+    model = nn.Sequential(*seeded("mlp"), nn.LogSoftmax(1))
+    update = of_gradient(share(model, photographs(1), LABELS[:1]), images=1)
+    assert (
+        finding(audit_update(model, update, SHAPE, config=replace(QUICK, search_steps=0)), "labels").verdict
+        == "leaks"
+    )
+
+
+def test_more_images_than_were_stated_are_said():
+    update = of_gradient(share(seeded("mlp"), photographs(), LABELS), images=1)
+    report = audit_update(seeded("mlp"), update, SHAPE, config=replace(QUICK, search_steps=0))
+    assert "3 images are read" in finding(report, "exact").sentence
+    assert "1 were stated: the client trained on others as well" in finding(report, "exact").sentence

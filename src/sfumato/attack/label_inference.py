@@ -1,7 +1,8 @@
 """Which classes were in a batch: read from the gradient of the last layer, before any image is rebuilt.
 
 Sources: Zhao et al. 2020 (iDLG), Sec. 3, for one image; Geng et al. 2021, Sec. 3.2, for counts of a batch.
-Both hold for cross-entropy behind a linear layer, and for labels that are not mixed.
+Both hold for cross-entropy behind a linear layer, and for labels that are neither mixed nor smoothed. Its
+size shows a sum over the batch, where no mean is as large; weights of the classes in a loss are not known.
 """
 
 from collections.abc import Mapping
@@ -11,11 +12,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from sfumato.errors import ConfigError
+from sfumato.errors import ConfigError, DataError
 
 _COARSE = (2, 4, 8, 16)  # places a side of noise, before it is made smooth
 _GREY = 0.75
 _POINTS = 8  # on the way that local steps went
+_MOST_MASS = 1.01  # of the negative entries of a mean of p_k - 1 and p_k, up to rounding
 
 
 def counts(
@@ -45,17 +47,29 @@ def counts(
             them.
 
     Raises:
-        ConfigError: there is no last linear layer whose gradient is shared.
+        ConfigError: there is no last linear layer that gives the logits, and whose gradient is shared.
+        DataError: its gradient is 0 everywhere, or too large for any mean or sum over the batch.
     """
     name, last = last_linear(model)
     bias = last.bias is not None
-    gradient = shared[f"{name}.bias"] if bias else shared[f"{name}.weight"].sum(1)
+    gradient = slopes(model, shared)
+    if not bool(gradient.any()):
+        raise DataError(f"the gradient of {name} is 0 everywhere: it tells no class")
+    _check_gives_logits(model, name, last, images[:2].to(gradient))
     if batch == 1 or not bias:
         # Without a bias only the sign tells, behind activations that are not negative.
         found = torch.zeros(last.out_features, dtype=torch.int64)
         rows = gradient.argsort()[:batch].cpu()
         found[rows] += 1
         return found
+    mass = -float(gradient.clamp(max=0).sum()) / local_steps
+    if mass > _MOST_MASS:  # no mean is that large
+        if mass > _MOST_MASS * batch:
+            raise DataError(
+                f"the gradient of {name} is larger than cross-entropy of {batch} images can make it, "
+                f"{mass / batch:.3g} times at least: the loss was scaled: undo that first"
+            )
+        gradient = gradient / batch
     with torch.no_grad():
         guess = _probabilities(model, images.to(gradient), change or {}, local_steps)
     exact = (batch * (guess - gradient / local_steps)).clamp(min=0).double().cpu()
@@ -64,6 +78,33 @@ def counts(
     rest = (exact - found).argsort(descending=True)[: batch - int(found.sum())]
     found[rest] += 1
     return found
+
+
+def slopes(model: nn.Module, shared: Mapping[str, Tensor]) -> Tensor:
+    """(classes,) the gradient by the bias of the last linear layer; without a bias, what has its signs."""
+    name, last = last_linear(model)
+    return shared[f"{name}.bias"] if last.bias is not None else shared[f"{name}.weight"].sum(1)
+
+
+@torch.no_grad()
+def _check_gives_logits(model: nn.Module, name: str, last: nn.Linear, images: Tensor) -> None:
+    """Raise ConfigError for a layer whose outputs are not the model's: parts may be in disorder."""
+    outputs: list[Tensor] = []
+    hook = last.register_forward_hook(lambda _, inputs, output: outputs.append(output))
+    try:
+        given = model(images)
+    finally:
+        hook.remove()
+    if (
+        len(outputs) != 1
+        or not isinstance(given, Tensor)
+        or given.shape != outputs[0].shape
+        or not torch.allclose(given.log_softmax(-1), outputs[0].log_softmax(-1), atol=1e-4)
+    ):
+        raise ConfigError(
+            f"{name}, the last layer in the order of the model's parts, does not give its logits: labels are "
+            "read from the layer that does; say which they are, or let them be optimised"
+        )
 
 
 def _probabilities(model: nn.Module, images: Tensor, change: Mapping[str, Tensor], steps: int) -> Tensor:

@@ -16,6 +16,7 @@ dimensions, so that some mixture of K images is zero wherever all of them are ac
 than one image is not. A batch of 8 of 3 classes was not found, and is refused, since its match is low.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -29,8 +30,9 @@ _DRAWN = 2048  # sets of rows at once
 _NOISE = 1e-6  # singular values below this share of the first are rounding, in float32
 _GAP = 20.0  # least ratio of the last singular value of the signal to the first of rounding
 _ROUNDING = 30.0  # how far above the rounding that the singular values show an entry is not zero
+_SURELY = 2.0  # times a root mean square
 _LEAST_ZERO, _MOST_ZERO = 1e-9, 1e-3
-_DEPENDENT = 1e-3  # a unit vector that lies this near to others depends on them
+_DEPENDENT = 1e-3  # a unit vector that lies this near to others depends on them, at least
 EXACT = 0.995  # of units and images that match: less is no rounding; one wrong image of 16 costs 2%
 _LEAST_MATCH = 0.9  # below, what was found is no batch
 
@@ -58,6 +60,7 @@ def recover(
     *,
     generator: torch.Generator,
     most: int = 400_000,
+    rounding: Tensor | None = None,
 ) -> Recovered:
     """All images behind one gradient, without a search over pixels.
 
@@ -71,6 +74,8 @@ def recover(
         shape: (C, H, W) of an image.
         generator: draws rows.
         most: sets of rows that are tried before it gives up.
+        rounding: (m,), what it may have added to a number of each row of the gradient by the weight, as a
+            root mean square: numbers of 16 bits have the rank of their rounding, and not of the images.
 
     Raises:
         ConfigError: the first layer is another, or takes images of another shape.
@@ -85,18 +90,18 @@ def recover(
             "give the shape (C, H, W) of what the model was shown"
         )
     weight, bias = checked(shared, name, first)
-    left, right, zero = low_rank(weight.cpu(), name)
+    left, right, near = low_rank(weight.cpu(), name, rounding=rounding)
     own = (first.weight.detach().double().cpu(), first.bias.detach().double().cpu())
     best, match, drawn = Tensor(), 0.0, 0
     directions = left.new_ones(1, 1) if left.shape[1] == 1 else left.new_empty(left.shape[1], 0)
     while True:
         if directions.shape[1] == left.shape[1]:
-            images, agreement = _images(directions, left, right, bias.cpu(), own, zero)
+            images, agreement = _images(directions, left, right, bias.cpu(), own, near)
             if agreement > match:
                 best, match = images, agreement
         if match >= EXACT or drawn >= most or left.shape[1] == 1:
             break
-        directions = _sparsest(torch.cat([directions, _draw(left, zero, generator)], 1), left, zero)
+        directions = _sparsest(torch.cat([directions, _draw(left, near, generator)], 1), left, near)
         drawn += _DRAWN
     if match < _LEAST_MATCH:
         raise DataError(
@@ -106,14 +111,41 @@ def recover(
     return Recovered(best.reshape(-1, *shape).float(), match, drawn)
 
 
-def low_rank(gradient: Tensor, name: str) -> tuple[Tensor, Tensor, float]:
-    """(m, n) float64 -> L (m, B) and R (B, n), with B the number of images, and what share of 1 is rounding.
+@dataclass(frozen=True)
+class Near:
+    """How near to zero counts as zero.
+
+    Attributes:
+        zero: of the entries of a column, as a share of the largest.
+        floor: (m, 1), of the entries of each row, whose rounding is known.
+        dependent: of what is left of a unit vector, less what others span. A kernel of rows that are nearly
+            dependent is off by their rounding over what is left of them: a root balances the two.
+    """
+
+    zero: float
+    floor: Tensor
+    dependent: float
+
+    def differs(self, values: Tensor) -> Tensor:
+        """(m, K) -> which entries are not zero."""
+        sizes = values.abs()
+        return sizes > torch.maximum(self.zero * sizes.amax(0), self.floor)
+
+
+def low_rank(gradient: Tensor, name: str, *, rounding: Tensor | None = None) -> tuple[Tensor, Tensor, Near]:
+    """(m, n) float64 -> L (m, B) and R (B, n), with B the number of images, and how exact they are.
+
+    The largest singular value of an (m, n) matrix of rounding is near √m + √n times that of a number
+    (Rudelson & Vershynin 2010): what is not above is no image.
 
     Raises:
         DataError: the gradient is zero, or of no low rank.
     """
     u, s, v = torch.linalg.svd(gradient, full_matrices=False)
-    rank = int((s > _NOISE * s[0]).sum())
+    height, width = map(math.sqrt, gradient.shape)
+    floor = gradient.new_zeros(len(gradient), 1) if rounding is None else _SURELY * rounding.double()[:, None]
+    rounded = float(floor.square().mean().sqrt()) * (height + width)
+    rank = int((s > max(_NOISE * float(s[0]), rounded)).sum())
     if not rank:
         raise DataError(f"the gradient of {name}.weight is 0 everywhere: no image is in it")
     if rank == len(s) or s[rank - 1] < _GAP * s[rank]:
@@ -121,8 +153,13 @@ def low_rank(gradient: Tensor, name: str) -> tuple[Tensor, Tensor, float]:
             f"the gradient of {name}.weight has rank {rank} and no gap below it: noise was added, it is of "
             f"several steps, or of {len(s)} images or more; take sfumato.attack.gradient_inversion"
         )
-    rounding = float(_ROUNDING * s[rank] / s[rank - 1])
-    return u[:, :rank] * s[:rank], v[:rank], min(max(rounding, _LEAST_ZERO), _MOST_ZERO)
+    share = float(s[rank] / s[rank - 1])
+    if rounded > _NOISE * float(s[0]):
+        near = Near(_LEAST_ZERO, floor, max(_DEPENDENT, math.sqrt(share)))
+    else:
+        zero = min(max(_ROUNDING * share, _LEAST_ZERO), _MOST_ZERO)
+        near = Near(zero, torch.zeros_like(floor), _DEPENDENT)
+    return u[:, :rank] * s[:rank], v[:rank], near
 
 
 def _images(
@@ -131,7 +168,7 @@ def _images(
     right: Tensor,
     shared_bias: Tensor,
     own: tuple[Tensor, Tensor],
-    zero: float,
+    near: Near,
 ) -> tuple[Tensor, float]:
     """(B, B) directions -> (B, n) images, and the share of units and images that match, `own` at hand."""
     lengths = torch.linalg.lstsq(left @ directions, shared_bias[:, None]).solution
@@ -140,38 +177,37 @@ def _images(
     slopes = left @ mixing  # (m, B), dL/dZ
     weight, bias = own
     active = images @ weight.T + bias > 0  # (B, m)
-    passed = slopes.abs() > zero * slopes.abs().amax(0)
+    passed = near.differs(slopes)
     # A unit may be active and have no slope, as where what follows it is dead: these rows say nothing.
     known = passed.any(1)
     return images, (passed == active.T)[known].double().mean().item()
 
 
-def _draw(left: Tensor, zero: float, generator: torch.Generator) -> Tensor:
+def _draw(left: Tensor, near: Near, generator: torch.Generator) -> Tensor:
     """Unit directions, (B, K), each orthogonal to B - 1 rows of L that leave no choice."""
     norms = left.norm(dim=1, keepdim=True)
-    rows = (left / norms)[norms[:, 0] > zero * norms.max()]  # of units at which some image is active
+    rows = (left / norms)[near.differs(norms)[:, 0]]  # of units at which some image is active
     least = left.shape[1] - 1
     if len(rows) < least:
         return left.new_empty(left.shape[1], 0)
     chosen = torch.rand(_DRAWN, len(rows), generator=generator).topk(least, dim=1).indices
     _, sizes, kernels = torch.linalg.svd(rows[chosen])
-    kept: Tensor = kernels[sizes[:, -1] > _DEPENDENT, -1].T
+    kept: Tensor = kernels[sizes[:, -1] > near.dependent, -1].T
     return kept
 
 
-def _sparsest(directions: Tensor, left: Tensor, zero: float) -> Tensor:
+def _sparsest(directions: Tensor, left: Tensor, near: Near) -> Tensor:
     """At most B independent directions, (B, K), those with most zeros among the entries of L·q.
 
     Where the column of Q of each image is among them, they are these: of a mixture of several, an entry is
     zero only where it is zero of all, so that each of these has more zeros and is taken before it.
     """
-    norms = left.norm(dim=1)
-    seen = (left[norms > zero * norms.max()] @ directions).abs()
-    zeros = (seen < zero * seen.amax(0)).sum(0)
+    active = near.differs(left.norm(dim=1, keepdim=True))
+    zeros = (active & ~near.differs(left @ directions)).sum(0)
     taken: list[Tensor] = []
     rest = directions  # less what lies in the span of those taken
     while len(taken) < len(left.T):
-        zeros = zeros.where(rest.norm(dim=0) > _DEPENDENT, -1)
+        zeros = zeros.where(rest.norm(dim=0) > near.dependent, -1)
         best = int(zeros.argmax()) if len(zeros) else 0
         if not len(zeros) or zeros[best] < 0:
             break

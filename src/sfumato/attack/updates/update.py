@@ -10,6 +10,11 @@ from torch import Tensor, nn
 
 from sfumato.errors import ConfigError, DataError
 
+# Of Opacus, DataParallel and DistributedDataParallel, torch.compile, FSDP and activation checkpoints.
+_WRAPPERS = frozenset(
+    {"_module", "module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
@@ -83,12 +88,15 @@ class Update:
     def fitted(self, model: nn.Module) -> tuple[nn.Module, "Update"]:
         """A copy of the model where the training began, and the update by the names of its parameters.
 
+        Names may have in front what wrappers put there, such as `_module.` of Opacus, on either side.
         Statistics of batch norm and other buffers are set in the model, and left out of the update.
 
         Raises:
             DataError: the update is of another model.
         """
         model = copy.deepcopy(model)
+        if any(weight.dtype in (torch.float16, torch.bfloat16) for weight in model.parameters()):
+            model = model.float()  # it is read in 32 bits, whatever it was trained in
         state = {name: tensor.detach() for name, tensor in model.state_dict().items()}
         if self.before is not None:
             model.load_state_dict({**state, **_matched(self.before, state, "the parameters before")})
@@ -137,7 +145,7 @@ def of_states(
 
 
 def _matched(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], what: str) -> dict[str, Tensor]:
-    """Tensors by the names, in the types and on the devices of a state. Raises DataError."""
+    """Tensors by the names and on the devices of a state, in 32 bits at least. Raises DataError."""
     if tensors and all(name == f"arr_{number}" for number, name in enumerate(tensors)):
         if len(tensors) != len(state):
             raise DataError(
@@ -145,14 +153,40 @@ def _matched(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor], what: s
                 "those of its state_dict(), in its order"
             )
         tensors = dict(zip(state, tensors.values(), strict=True))
+    renamed = _renamed(tensors, state)
     for name, tensor in tensors.items():
-        if name not in state:
+        own = renamed.get(name)
+        if own is None:
             raise DataError(f"{what} has {name}, which the model does not have: it is of another model")
-        if tensor.shape != state[name].shape:
+        if tensor.shape != state[own].shape:
             raise DataError(
                 f"{what} has {name} of shape {tuple(tensor.shape)} where the model has "
-                f"{tuple(state[name].shape)}: it is of another model"
+                f"{tuple(state[own].shape)}: it is of another model"
             )
         if not bool(torch.isfinite(tensor).all()):
             raise DataError(f"{what} has numbers in {name} that are not finite: nothing can be read")
-    return {name: tensor.detach().to(state[name]) for name, tensor in tensors.items()}
+    return {
+        renamed[name]: _at_least_32_bits(tensor.detach(), state[renamed[name]])
+        for name, tensor in tensors.items()
+    }
+
+
+def _renamed(tensors: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, str]:
+    """The name in a state of each tensor that it has, whatever wrapped the model on either side."""
+    found: dict[str, str] = {}
+    for bare in (str, _unwrapped):
+        by_bare = {bare(name): name for name in state}
+        found = {name: by_bare[bare(name)] for name in tensors if bare(name) in by_bare}
+        if len(by_bare) == len(state) and len(set(found.values())) == len(tensors):
+            return found
+    return {name: name for name in tensors if name in state}
+
+
+def _unwrapped(name: str) -> str:
+    """A name without those that wrappers put in front of it, or of a part of it."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+def _at_least_32_bits(tensor: Tensor, like: Tensor) -> Tensor:
+    kind = torch.promote_types(like.dtype, torch.float32) if like.dtype.is_floating_point else like.dtype
+    return tensor.to(device=like.device, dtype=kind)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from torch import nn
 
 from sfumato.attack.updates import Update
+from sfumato.attack.updates.precision import significant_bits
 from sfumato.audits.findings import Finding, Report
 from sfumato.audits.update.case import Case, Truth, UpdateAuditConfig
 from sfumato.audits.update.proof import bounded
@@ -62,6 +63,10 @@ def audit_update(
     )
 
 
+def _says_anything(case: Case) -> bool:
+    return any(bool(each.any()) for each in case.update.change.values())
+
+
 def _of(findings: Sequence[Finding], name: str) -> Finding | None:
     return next((finding for finding in findings if finding.name == name), None)
 
@@ -73,6 +78,8 @@ def _leaks(findings: Sequence[Finding], name: str) -> bool:
 
 def _sentence(case: Case, findings: Sequence[Finding]) -> str:
     images = case.update.training.images
+    if not _says_anything(case):
+        return "The update is 0 everywhere: no image and no label is in it."
     exact, searched, bound = (_of(findings, name) for name in ("exact", "search", "bound"))
     if _leaks(findings, "imprint"):
         return "Do not train this model: it is made so that the server reads images from what clients send."
@@ -128,6 +135,17 @@ def _limits(case: Case) -> list[str]:
         "It tries the attacks that it names; another adversary may find what these do not.",
         "It is one update: many rounds of one client tell more.",
     ]
+    limits.append(
+        "The loss is taken for cross-entropy of plain labels. Smoothed or mixed labels, weights of classes "
+        "and terms beside it, such as weight decay, cannot be seen in an update, and make labels and "
+        "searches worse than those of an adversary who knows them."
+    )
+    bits = max(significant_bits(each) for each in case.update.change.values())
+    if bits < 24 and _says_anything(case):
+        limits.append(
+            f"Its numbers have {bits} significant bits (half precision, float16 or bfloat16): rounding may "
+            "have hidden images from this audit that numbers in 32 bits would show."
+        )
     training = case.update.training
     if not training.plain:
         limits.append("The client did not train by plain SGD at one rate; the search took it for that.")

@@ -3,10 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
+from sfumato.attack import label_inference
 from sfumato.attack.updates import Update
 from sfumato.errors import ConfigError
+
+_STAND_INS = 256  # images that label inference looks at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,3 +60,16 @@ class Case:
     truth: Truth
     config: UpdateAuditConfig
     progress: Callable[[int, int], None] | None
+
+
+def label_counts(case: Case) -> Tensor:
+    """(classes,) int64, how many images of each class are read. Raises as label_inference.counts does."""
+    training = case.update.training
+    return label_inference.counts(
+        case.model,
+        {name: each / training.rate for name, each in case.update.change.items()},
+        training.images,
+        label_inference.stand_ins(case.shape, _STAND_INS, torch.Generator().manual_seed(case.config.seed)),
+        local_steps=training.steps,
+        change=case.update.change,
+    )

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from sfumato.attack import imprint, label_inference, spear
+from sfumato.attack.first_layer import first_linear
+from sfumato.attack.updates.precision import rounding
 from sfumato.audits.findings import Finding, Table
-from sfumato.audits.update.case import Case
+from sfumato.audits.update.case import Case, label_counts
 from sfumato.audits.update.search import pictured
-from sfumato.errors import ConfigError, DataError, SfumatoError
-
-_STAND_INS = 256  # images that label inference looks at
+from sfumato.errors import DataError, SfumatoError
 
 
 def labels(case: Case) -> Finding:
@@ -20,7 +20,7 @@ def labels(case: Case) -> Finding:
     title = "Labels"
     try:
         counts = label_counts(case)
-    except ConfigError as error:
+    except SfumatoError as error:
         sentence = f"No label was read: {error}."
         return Finding(name="labels", title=title, verdict="not shown", sentence=sentence)
     present = [(str(label), str(int(count))) for label, count in enumerate(counts) if count]
@@ -31,7 +31,9 @@ def labels(case: Case) -> Finding:
         right = f", and {agreeing} of {training.images} are right"
         figures["right"] = agreeing
         mostly = 2 * agreeing > training.images
-    certain = training.images == 1 and training.steps == 1 and case.update.noise is None
+    negative = int((label_inference.slopes(case.model, case.update.change) < 0).sum())
+    # Of one image, unmixed labels and cross-entropy make one negative slope, and so do most other losses.
+    certain = training.images == training.steps == negative == 1 and case.update.noise is None
     return Finding(
         name="labels",
         title=title,
@@ -43,20 +45,6 @@ def labels(case: Case) -> Finding:
         ),
         table=Table(("class", "images"), tuple(present), "Classes that the adversary reads, with counts."),
         figures=figures,
-    )
-
-
-def label_counts(case: Case) -> Tensor:
-    """(classes,) int64, how many images of each class are read. Raises ConfigError: see label_inference."""
-    training = case.update.training
-    label_inference.last_linear(case.model)
-    return label_inference.counts(
-        case.model,
-        {name: each / training.rate for name, each in case.update.change.items()},
-        training.images,
-        label_inference.stand_ins(case.shape, _STAND_INS, torch.Generator().manual_seed(case.config.seed)),
-        local_steps=training.steps,
-        change=case.update.change,
     )
 
 
@@ -87,6 +75,8 @@ def exact(case: Case) -> Finding:
     except SfumatoError as error:
         return Finding(name="exact", title=title, verdict="not shown", sentence=f"None was read: {error}.")
     sentence = f"{len(found)} images are read from {how}, pixel by pixel and without a search."
+    if len(found) != (stated := case.update.training.images):
+        sentence += f" {stated} were stated: the client trained on others as well, or some left no trace."
     return pictured("exact", title, sentence, found, case.truth.images, leaks=True)
 
 
@@ -108,7 +98,12 @@ def read_exactly(case: Case) -> tuple[Tensor, str]:
     if imprint.detect(case.model) is not None:
         return imprint.recover(case.model, gradient, case.shape), "an imprint layer"
     generator = torch.Generator().manual_seed(case.config.seed)
-    recovered = spear.recover(case.model, gradient, case.shape, generator=generator, most=case.config.draws)
+    name, first = first_linear(case.model)
+    weight = f"{name}.weight" if name else "weight"
+    rounded = rounding(case.update.change[weight], first.weight) / case.update.training.rate
+    recovered = spear.recover(
+        *(case.model, gradient, case.shape), generator=generator, most=case.config.draws, rounding=rounded
+    )
     if recovered.match < spear.EXACT:
         raise DataError(f"images were found that match the gradient at {recovered.match:.1%} of units")
     return recovered.images, "the first layer (SPEAR, Dimitrov et al. 2024)"

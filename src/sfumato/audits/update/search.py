@@ -7,7 +7,6 @@ from torch import Tensor
 
 from sfumato.assess import similarity
 from sfumato.assess.matching import match
-from sfumato.attack import label_inference
 from sfumato.attack.gradient_inversion import (
     INVERTING_GRADIENTS,
     Inversion,
@@ -16,8 +15,8 @@ from sfumato.attack.gradient_inversion import (
     invert,
 )
 from sfumato.audits.findings import Finding, Picture, Table
-from sfumato.audits.update.case import Case
-from sfumato.errors import ConfigError, SfumatoError
+from sfumato.audits.update.case import Case, label_counts
+from sfumato.errors import SfumatoError
 from sfumato.images import to_uint8
 
 CAME_BACK = 20.0  # dB of PSNR, from which an image counts as having come back
@@ -50,8 +49,8 @@ def searched(case: Case) -> Finding:
 def rebuilt(case: Case, config: InversionConfig) -> Inversion:
     """What one attack rebuilds of an update, as whoever knows how the client trained.
 
-    Labels are those of the truth where it has any; else they are read from the last layer, and where the
-    model does not end in a linear one, looked for with the images.
+    Labels are those of the truth where it has any; else they are read from the last layer, and where that
+    does not tell them, looked for with the images.
 
     Args:
         case: the update fitted to its model.
@@ -83,16 +82,16 @@ def rebuilt(case: Case, config: InversionConfig) -> Inversion:
     if labels is not None:
         config = replace(config, labels="known")
     elif config.labels != "optimised":
-        config = replace(config, labels="inferred" if _ends_linearly(case) else "optimised")
+        config = replace(config, labels="inferred" if _tells_labels(case) else "optimised")
     return invert(
         case.model, case.update.change, knows, config, seed=case.config.seed, progress=case.progress
     )
 
 
-def _ends_linearly(case: Case) -> bool:
+def _tells_labels(case: Case) -> bool:
     try:
-        label_inference.last_linear(case.model)
-    except ConfigError:
+        label_counts(case)
+    except SfumatoError:
         return False
     return True
 

@@ -27,7 +27,7 @@ def labels(
     """
     from sfumato.attack.updates import load
     from sfumato.audits.update import Case, UpdateAuditConfig
-    from sfumato.audits.update.reading import label_counts
+    from sfumato.audits.update.case import label_counts
 
     sizes = updates.image_shape(shape)
     fitted, sent = load(
