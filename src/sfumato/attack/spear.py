@@ -136,7 +136,7 @@ def low_rank(gradient: Tensor, name: str, *, rounding: Tensor | None = None) -> 
     """(m, n) float64 -> L (m, B) and R (B, n), with B the number of images, and how exact they are.
 
     The largest singular value of an (m, n) matrix of rounding is near √m + √n times that of a number
-    (Rudelson & Vershynin 2010): what is not above is no image.
+    (Rudelson & Vershynin 2010): what is not above is rounding.
 
     Raises:
         DataError: the gradient is zero, or of no low rank.
