@@ -14,6 +14,7 @@ from PIL import Image
 
 from sfumato.learn.meta import MetaConfig
 from sfumato.study import grid
+from sfumato.study.kinds.proved import CANDIDATES
 from sfumato.study.records import Record
 from sfumato.study.report import reading
 from sfumato.study.vocabulary import release_kind
@@ -419,8 +420,8 @@ def proved(protection: str, *, seed: int = 0, **more: Any) -> dict[str, Any]:
         "outputs": outputs,
         "naming": [
             {"candidates": count, "at_most": outputs / count, "source": "as many as outputs, at most"}
-            for count in (1000, 1_000_000)
-            if outputs
+            for count in CANDIDATES
+            if outputs and outputs < count
         ],
     }
     return _record("proved", {"protection": protection, "seed": seed}, {**result, **more})

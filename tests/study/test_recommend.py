@@ -274,7 +274,7 @@ def test_every_attack_says_in_its_words_who_looks_and_at_what():
         "restored": "that they restored",
         "shape": "the mask's shape",
         "values": "the values that travelled",
-        "fused": "all of these together",
+        "fused": "who combines all others",
     }
     for attack in vocabulary.ATTACKS.values():
         assert attack.words.split()[0] == ("adaptive" if attack.adaptive else "static")

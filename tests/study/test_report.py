@@ -18,6 +18,7 @@ import synthetic
 from sfumato.errors import DataError, MissingExtraError
 from sfumato.study import kinds, report, vocabulary
 from sfumato.study.recommend import recommend
+from sfumato.study.report.charts import CLASS_LOOKS, looks
 from sfumato.study.report.sections.guarantees import told_apart
 from sfumato.study.report.sections.transfer import tint
 
@@ -232,6 +233,53 @@ def test_every_picture_has_a_text_and_every_table_header_a_scope(page):
     assert len(page.all("caption")) == len(page.all("table"))
 
 
+def test_a_notice_says_that_there_are_original_images_where_there_are(page, study, records):
+    assert "This report contains original images." in page.text
+    assert {"class": "notice", "role": "note"} in page.all("p")
+    bare = Page(report.render(study, synthetic.typed(records), pictures=False))
+    recorded = [record for record in records if record["kind"] not in ("examples", "pictures")]
+    for without in (bare, page_of(study, recorded)):
+        assert "original images" not in without.text
+        assert without.all("img") == without.all("image") == []
+        assert not any("data:image" in reference for reference in without.references)
+    assert "measurements are missing" not in bare.text  # they were made, and are not shown
+    # How much is left of an image is a number, and stays.
+    rows = bare.table("Table of pictures")
+    assert rows[0][:2] == ["setting", "released"]
+    assert all("SSIM" in row[1] for row in rows[1:])
+
+
+def test_rebuilt_images_go_with_the_pictures_and_their_measures_stay():
+    study = synthetic.study_of_kinds(protections=["none", "feature:noise=0,dimension=10"])
+    records = synthetic.records(study)
+    assert any(record["kind"] == "reconstruction" for record in records)
+    bare = Page(report.render(study, synthetic.typed(records), pictures=False))
+    assert bare.table("Table of reconstruction")[0] == ["setting", "adversary", "rebuilt"]
+    assert bare.table("Table of reconstruction")[1][2].startswith("SSIM")
+    assert bare.all("img") == []
+
+
+def test_records_with_images_are_counted_also_those_of_an_earlier_study(tmp_path, study, records):
+    synthetic.write_run(tmp_path / "run", {**study, "cells": []}, records)
+    with_images = [record for record in records if record["kind"] in ("examples", "pictures")]
+    assert report.holding_pictures(tmp_path / "run") == len(with_images)
+    assert report.holding_pictures(tmp_path / "none") == 0
+
+
+def test_nothing_on_paper_is_wider_than_the_paper():
+    style = (Path(report.__file__).parent / "templates" / "style.css").read_text(encoding="utf-8")
+    printed = style[style.index("@media print") :]
+    points = {"cm": 72 / 2.54, "mm": 72 / 25.4, "pt": 1, "rem": 8.6, "px": 0.75}
+    margins = 2 * 14 * points["mm"]
+    widths = [
+        float(number) * points[unit]
+        for number, unit in re.findall(r"(?:width|columns):[^;]*?([\d.]+)(cm|mm|pt|rem|px)", printed)
+    ]
+    assert widths
+    assert max(widths) < 210 * points["mm"] - margins  # of A4; Letter is wider
+    assert "nowrap" not in printed
+
+
 def test_the_guarantees_are_told_in_plain_words(page):
     assert "Nothing is proved" in page.text
     assert "hides any 1 pixel at eps = 3 (pure DP); the whole image only at eps = 3080" in page.text
@@ -245,10 +293,10 @@ def test_the_guarantees_are_told_in_plain_words(page):
         ("pure", 0.0, "50.0%"),  # nothing is revealed: a coin
         ("pure", 1.0986122886681098, "75.0%"),  # ε = ln 3: odds of 3 to 1
         ("pure", 3.0, "95.3%"),  # 1 / (1 + e^-3) = 0.9526
-        ("pure", 21168.0, "100.0%"),
+        ("pure", 21168.0, None),
         ("gaussian", 0.0, "50.0%"),
         ("gaussian", 2.0, "84.2%"),  # Φ(1) = 0.8413, rounded up
-        ("gaussian", 353.3, "100.0%"),
+        ("gaussian", 353.3, None),
         ("renyi", 1.0, None),
         (None, None, None),
     ],
@@ -352,7 +400,7 @@ SAID = {
 }
 
 
-def test_an_attack_on_the_shape_of_a_mask_stands_in_table_chart_and_words():
+def test_an_attack_on_the_shape_of_a_mask_stands_in_table_and_words():
     mask = "mask:artefact=m.safetensors"
     study = synthetic.full_study(protections=["none", "block", mask], transfer=None)
     records = [
@@ -366,7 +414,6 @@ def test_an_attack_on_the_shape_of_a_mask_stands_in_table_chart_and_words():
     assert rows[3][2] == "–"
     assert rows[4][1:] == ["10.0% 8.0–12.0", "▲ 30.0% 28.0–32.0"]
     assert "The adaptive one on the shape alone is shown which pixels a mask reveals" in page.text
-    assert any("shape: 30.0%" in words for words in page.words)  # the description of a chart
 
 
 @pytest.mark.parametrize("name", SAID)
@@ -375,11 +422,31 @@ def test_the_adversaries_that_ran_are_explained_and_no_others(name):
     assert [other for other, words in SAID.items() if words in text] == [name]
 
 
-@pytest.mark.parametrize("entries", [vocabulary.ATTACKS, vocabulary.LEARNERS])
-def test_every_attack_and_learner_has_a_look_of_its_own(entries):
-    looks = [entry.look for entry in entries.values()]
-    for part in ("colour", "marker", "line"):
-        assert len({str(getattr(look, part)) for look in looks}) == len(entries)
+def test_every_protection_has_a_colour_and_a_mark_of_its_own():
+    looks = [words.look for words in vocabulary.PROTECTIONS.values()] + [*vocabulary.SPARE_LOOKS]
+    assert None not in looks
+    assert len({(look.colour, look.marker) for look in looks}) == len(looks)
+    marks = [words.look.marker for words in vocabulary.PROTECTIONS.values()]
+    assert len(set(marks)) == len(marks)  # black and white print has no colours
+    assert not {look.marker for look in looks} & {look.marker for look in CLASS_LOOKS}
+
+
+def test_a_protection_looks_alike_in_every_study():
+    alone, among = (
+        {"protections": ["none", *specs]} for specs in (["code:bits=8"], ["block", "code:bits=8"])
+    )
+    assert looks(alone)["code"] == looks(among)["code"] == vocabulary.PROTECTIONS["code"].look
+    own = looks({"protections": ["none", "mine", "code:bits=8", "theirs"]})
+    assert len(set(own.values())) == 4
+
+
+def test_every_learner_and_kind_of_adversary_differs_in_line_or_fill():
+    for entries in (
+        [each.look for each in vocabulary.LEARNERS.values()],
+        [*vocabulary.ADVERSARY_LOOKS.values()],
+    ):
+        assert len({(str(look.line), look.fill) for look in entries}) == len(entries)
+        assert len({(look.colour, look.marker) for look in entries}) == 1
 
 
 def test_every_attack_has_short_words_of_its_own():
@@ -904,7 +971,7 @@ def test_several_seeds_give_means_with_their_spread():
     assert "Numbers are means over 3 seeds" in page.text
 
 
-def test_families_of_one_setting_or_of_several_parameters_have_charts():
+def test_families_of_several_settings_have_charts_and_no_panel_has_a_single_point():
     study = synthetic.study(
         protections=[
             "none",
@@ -918,10 +985,19 @@ def test_families_of_one_setting_or_of_several_parameters_have_charts():
         records += [synthetic.accuracy(spec, name, 0.9 - 0.05 * number) for name in study["learners"]]
         records.append(synthetic.attack(spec, "reidentify-adaptive", 0.3 - 0.03 * number))
     page = page_of(study, records)
-    titles = " ".join(page.words)
-    for title in ("Black block", "Learned mask (keep = 10)", "DP-Pix"):
-        assert title in titles
-    assert "2, 1" in titles
+    assert page.words.count("DP-Pix") == 2 * 2  # title and heading, of accuracy and of risk
+    assert not {"Black block", "Learned mask (keep = 10)"} & set(page.words)
+    assert "2, 1" in page.words
+    # What has no chart has its numbers in the table.
+    assert {row[0] for row in page.table("Table of accuracies")[1:]} > {
+        "block",
+        "mask: artefact=a.safetensors, keep=10",
+    }
+    for part in ("frontier", "gain"):  # one point alone is no chart either
+        assert not any(
+            (svg.get("aria-labelledby") or "").startswith(f"chart-{part}")
+            for svg in page_of(study, records[2:6]).all("svg")
+        )
 
 
 def test_a_mask_is_called_by_the_name_of_its_file_in_charts_and_by_its_spec_in_tables():

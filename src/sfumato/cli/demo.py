@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.show import AsJson, Check, PrintConfig, Yes, note, print_config, run_study
+from sfumato.cli.show import AsJson, Check, NoPictures, PrintConfig, Yes, note, print_config, run_study
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import Encoder
 
@@ -69,6 +69,7 @@ def demo(
         ),
     ] = None,
     strict: Strict = False,
+    no_pictures: NoPictures = False,
     printing: PrintConfig = False,
     out: Annotated[Path, typer.Option(help="The folder to keep the run in.")] = Path("runs/demo"),
     force: Annotated[
@@ -117,6 +118,8 @@ def demo(
     if settings["task"]["sensitive"] in (None, settings["task"]["target"]):  # which no feature can remove
         kept = [spec for spec in settings["protections"] if not spec.startswith("feature:")]
         settings["protections"] = kept
+    if no_pictures:
+        settings["pictures"] = 0
     config = grid.parse(settings, "demo")
     if printing:
         print_config(config)

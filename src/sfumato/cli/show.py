@@ -104,6 +104,13 @@ Check = Annotated[
 Yes = Annotated[
     bool, typer.Option("--yes", help="Go on without asking if this data cannot show what is asked for.")
 ]
+NoPictures = Annotated[
+    bool,
+    typer.Option(
+        "--no-pictures",
+        help="Show and record no image. Use a new folder: an earlier run's records hold images.",
+    ),
+]
 PrintConfig = Annotated[
     bool, typer.Option("--print-config", help="Print the settings that would be used, as YAML, and stop.")
 ]
@@ -173,6 +180,9 @@ def run_study(
         return
     if not made.fits:
         go_on(yes=yes)
+    held = 0 if prepared.config.pictures else report.holding_pictures(directory)
+    if held:
+        note(f"{directory / 'records'}: {held} records of an earlier run hold images: share a new folder")
     console = stderr()
     with bars(console) as progress:
         cells = progress.add_task("cells")

@@ -6,7 +6,17 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.options import Address, setting
-from sfumato.cli.show import AsJson, Check, PrintConfig, Yes, conclude, print_config, run_study, settings_of
+from sfumato.cli.show import (
+    AsJson,
+    Check,
+    NoPictures,
+    PrintConfig,
+    Yes,
+    conclude,
+    print_config,
+    run_study,
+    settings_of,
+)
 from sfumato.cli.sources import SplitBy, Strict
 
 app = typer.Typer(help="Compare protections: run a study file, make its report.", no_args_is_help=True)
@@ -37,6 +47,7 @@ def run(
     printing: PrintConfig = False,
     split_by: SplitBy = None,
     strict: Strict = False,
+    no_pictures: NoPictures = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the run of another study in that folder.")
     ] = False,
@@ -50,7 +61,8 @@ def run(
     from sfumato.study.run import prepare
 
     asked = [] if split_by is None else [f"task.split_by={split_by}"]
-    config = grid.load(file, [*(overrides or []), *asked, *["data.strict=true"] * strict])
+    asked += ["data.strict=true"] * strict + ["pictures=0"] * no_pictures
+    config = grid.load(file, [*(overrides or []), *asked])
     if printing:
         print_config(config)
         return
@@ -85,6 +97,10 @@ def report(
             "Chromium or Chrome."
         ),
     ] = None,
+    no_pictures: Annotated[
+        bool,
+        typer.Option("--no-pictures", help="Write the report without images. The records keep them."),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one line of JSON instead of text: what the report says.")
     ] = False,
@@ -94,10 +110,11 @@ def report(
 
     from sfumato.study import report as reports
 
-    path = reports.write(directory)
+    path = reports.write(directory, pictures=not no_pictures)
     study, records = reports.load(directory)
     if pdf is not None:
-        reports.write_pdf(reports.render(study, records, summary=True), pdf)
+        page = reports.render(study, records, summary=True, pictures=not no_pictures)
+        reports.write_pdf(page, pdf)
     if as_json:
         print(json.dumps(reports.as_json(study, records), indent=1, ensure_ascii=False))
         return

@@ -157,7 +157,7 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
         risk=risk,
         chosen=tuple(chosen),
         found=tuple(found),
-        proved=_proved_in_words(proofs(study, records).get(best.protection)),
+        proved=proved_in_words(proofs(study, records).get(best.protection)),
         not_tried=(*not_tried, *_not_considered(settings), *_nothing_learned(study, records, settings)),
     )
 
@@ -455,7 +455,8 @@ def together_in_words(together: Several) -> str:
     return f"All of this is for one release of a person; adversaries name {' and '.join(more)} releases."
 
 
-def _proved_in_words(proof: proved.Result | None) -> str:
+def proved_in_words(proof: proved.Result | None) -> str:
+    """What is proved of a release, and at which number of people nothing is, in a sentence."""
     if proof is None:
         return "What is proved of it is not recorded."
     statements = []
@@ -468,4 +469,8 @@ def _proved_in_words(proof: proved.Result | None) -> str:
         )
     if not statements:
         return "Nothing is proved of it: the risk is what these adversaries found; others may find more."
+    if not proof.naming:
+        statements.append("nothing is proved about who it shows")
+    elif (count := proof.nothing_among) is not None:
+        statements.append(f"among {count:,} people nothing is proved")
     return f"What is proved: {'; '.join(statements)}."

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 GREY, BROWN = "#6b6f76", "#8c564b"
 
 # What leaves a device: kinds of releases.
@@ -20,11 +20,20 @@ IMAGES = (PIXELS, SHAPE)  # those that can be looked at
 
 @dataclass(frozen=True)
 class Look:
-    """How one series is drawn, everywhere in a report; points alone have no line."""
+    """How one series is drawn, everywhere in a report.
+
+    Colour and mark are those of a protection. Line and fill tell learners and adversaries apart.
+
+    Attributes:
+        colour, marker: of its points.
+        line: of Matplotlib; "" for points alone.
+        fill: how much of a mark is coloured, a fill style of Matplotlib: "full", "left", ..., "none".
+    """
 
     colour: str
     marker: str
     line: Any = ""
+    fill: str = "full"
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,7 @@ class ProtectionWords:
         method: of the module of sfumato.study.trained that trains it where it names no artefact; "" for none.
         defaults: parameter -> its value where a spec has none, in words; "default" for others.
         leaves: what leaves of an image, in a sentence for somebody who knows no spec.
+        look: its colour and its mark, which no other protection has; None for one of `SPARE_LOOKS`.
     """
 
     title: str
@@ -46,47 +56,59 @@ class ProtectionWords:
     method: str = ""
     defaults: dict[str, str] = field(default_factory=dict)
     leaves: str = ""
+    look: Look | None = None
 
+
+# No light colours, which white paper swallows; marks that black and white print keeps apart.
+SPARE_LOOKS = (Look(GREY, "8"), Look(GREEN, "H"), Look(PURPLE, "X"), Look(SKY, "s"), Look(BROWN, "o"))
 
 PROTECTIONS = {
     "none": ProtectionWords(
         "No protection",
         leaves="Each image leaves as it is.",
+        look=Look(BLACK, "*"),
     ),
     "blur": ProtectionWords(
         "Gaussian blur",
         {"radius": "radius r (pixels)"},
         leaves="Each image leaves blurred.",
+        look=Look(BLUE, "o"),
     ),
     "pixelize": ProtectionWords(
         "Pixelization",
         {"cell": "side of a cell b (pixels)"},
         leaves="Each image leaves as a mosaic, each cell of which has one colour.",
+        look=Look(VERMILION, "s"),
     ),
     "gaussian": ProtectionWords(
         "Gaussian noise",
         {"sigma": "noise σ (grey levels of 255)"},
         leaves="Each image leaves with noise on every pixel.",
+        look=Look(GREEN, "D"),
     ),
     "dp-pix": ProtectionWords(
         "DP-Pix",
         {"cell": "side of a cell b (pixels)", "epsilon": "privacy ε", "pixels": "hidden pixels m"},
         leaves="Each image leaves as a mosaic with noise on every cell.",
+        look=Look(PURPLE, "^"),
     ),
     "dp-pix-gaussian": ProtectionWords(
         "DP-Pix, Gaussian",
         {"cell": "side of a cell b (pixels)", "mu": "privacy μ", "pixels": "hidden pixels m"},
         leaves="Each image leaves as a mosaic with noise on every cell.",
+        look=Look(PURPLE, "<"),
     ),
     "block": ProtectionWords(
         "Black block",
         {"share": "share of the image's side"},
         leaves="Each image leaves with a black centre.",
+        look=Look(GREY, "p"),
     ),
     "centre-blur": ProtectionWords(
         "Blurred centre",
         {"radius": "radius r (pixels)", "share": "share of the image's side"},
         leaves="Each image leaves with a blurred centre.",
+        look=Look(BLUE, "h"),
     ),
     "mask": ProtectionWords(
         "Learned mask",
@@ -94,6 +116,7 @@ PROTECTIONS = {
         method="mask",
         defaults={"values": "hard"},
         leaves="The pixels of each image leave that a trained network chooses.",
+        look=Look(ORANGE, "v"),
     ),
     "feature": ProtectionWords(
         "Private feature",
@@ -101,6 +124,7 @@ PROTECTIONS = {
         NUMBERS,
         "feature",
         leaves="In place of an image a few numbers leave, which a trained network computes, and noise.",
+        look=Look(SKY, "P"),
     ),
     "code": ProtectionWords(
         "Code",
@@ -114,6 +138,7 @@ PROTECTIONS = {
         BITS,
         "code",
         leaves="In place of an image a few bits or numbers leave, which a trained network computes from it.",
+        look=Look(BROWN, "X"),
     ),
     "answer": ProtectionWords(
         "The answer alone",
@@ -121,11 +146,13 @@ PROTECTIONS = {
         ANSWER,
         "answer",
         leaves="In place of an image the name of its class leaves, by a trained network on the device.",
+        look=Look(VERMILION, ">"),
     ),
     "outside": ProtectionWords(
         "Outside tool",
         {"index": "tool"},
         leaves="Each image leaves as another tool made it.",
+        look=Look(GREY, "d"),
     ),
 }
 
@@ -157,7 +184,7 @@ class Learner:
         name: in study files.
         words: in a sentence about its accuracy.
         term: what it is, in the glossary of a report.
-        look: of its series.
+        look: of its series; beside a protection in the colour and with the mark of that.
         method: the module of sfumato.study.learners that trains and tests it.
         releases: the kinds of releases that it takes.
         knows_classes: whether its classes are those of the training images; others are tested on episodes of
@@ -189,7 +216,7 @@ LEARNERS: dict[str, Learner] = _named(
             "clean",
             "trained on clean images",
             "A prototypical network trained on clean images only, and tested on protected ones.",
-            Look(VERMILION, "s", (0, (5, 2))),
+            Look(GREY, "o", (0, (5, 2)), "none"),
             "few_shot",
             trained_on="clear",
             default=True,
@@ -198,7 +225,7 @@ LEARNERS: dict[str, Learner] = _named(
             "protected",
             "trained on protected images",
             "The same network trained and tested on protected images.",
-            Look(BLUE, "o", "-"),
+            Look(GREY, "o", "-", "full"),
             "few_shot",
             releases=(PIXELS, SHAPE, NUMBERS, BITS),
             default=True,
@@ -208,7 +235,7 @@ LEARNERS: dict[str, Learner] = _named(
             "trained jointly with a denoiser",
             "The same network trained on protected images jointly with a denoiser, which restores each image "
             "before it is embedded; tested on protected images.",
-            Look(GREEN, "^", (0, (6, 1.5, 1.5, 1.5))),
+            Look(GREY, "o", (0, (6, 1.5, 1.5, 1.5)), "left"),
             "few_shot",
             default=True,
         ),
@@ -218,7 +245,7 @@ LEARNERS: dict[str, Learner] = _named(
             "A network meta-learned on protected images. It learns each task anew, in a few steps on the "
             "support images, and names all queries of a task together, so that what one is called depends on "
             "the others; tested on protected images.",
-            Look(PURPLE, "D", (0, (3, 1.5))),
+            Look(GREY, "o", (0, (3, 1.5)), "top"),
             "meta",
         ),
         Learner(
@@ -226,7 +253,7 @@ LEARNERS: dict[str, Learner] = _named(
             "a classifier trained on clean images",
             "An ordinary network that learned all classes on clean images only; tested on protected images of"
             " them.",
-            Look(ORANGE, "v", (0, (9, 1.5, 3, 1.5))),
+            Look(GREY, "o", (0, (9, 1.5, 3, 1.5)), "none"),
             "classifier",
             knows_classes=True,
             trained_on="clear",
@@ -235,7 +262,7 @@ LEARNERS: dict[str, Learner] = _named(
             "classifier-protected",
             "a classifier trained on protected images",
             "The same network trained and tested on protected images. It is independent of what made a mask.",
-            Look(SKY, "P", (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5))),
+            Look(GREY, "o", (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)), "full"),
             "classifier",
             releases=(PIXELS, SHAPE, NUMBERS, BITS),
             knows_classes=True,
@@ -245,7 +272,7 @@ LEARNERS: dict[str, Learner] = _named(
             "a classifier of the mask's shape alone",
             "The same network shown which pixels a mask reveals, white, and which it hides, black, and "
             "nothing else: what it tells, the shape of the mask tells.",
-            Look(BLACK, "X", (0, (1.5, 1.5))),
+            Look(GREY, "o", (0, (1.5, 1.5)), "bottom"),
             "classifier",
             knows_classes=True,
             trained_on="shape",
@@ -256,7 +283,7 @@ LEARNERS: dict[str, Learner] = _named(
             "answer",
             "the device's own answer",
             "The device classifies, and releases the name of the class: nothing is learned from it.",
-            Look(BROWN, "h", (0, (2, 1))),
+            Look(GREY, "o", (0, (2, 1)), "full"),
             "answer",
             releases=(ANSWER,),
             trained_on="clear",
@@ -298,7 +325,7 @@ VIEWS: dict[str, View] = _named(
         ),
         View("shape", " on the mask's shape", ", on the shape alone", "shape alone"),
         View("values", " on the values that travelled", ", on values", "values", RELEASES),
-        View("fused", " with all of these together", ", all fused", "all fused", RELEASES),
+        View("fused", " who combines all others", ", all combined", "all combined", RELEASES),
     ]
 )
 
@@ -312,7 +339,6 @@ class Attack:
         view: a name of VIEWS.
         adaptive: whether their own photographs are protected, and undone, in the same way; or clean (static).
         term: who they are, for the chapter of a report on attacks.
-        look: of their series.
         method: the module of sfumato.study.attacks that makes it.
         default: whether a study has it that names no attacks.
         needed: the kinds of releases of which none is recommended where it was not tried.
@@ -323,7 +349,6 @@ class Attack:
     view: str
     adaptive: bool
     term: str
-    look: Look
     method: str = "reidentify"
     default: bool = False
     needed: tuple[str, ...] = ()
@@ -353,7 +378,6 @@ ATTACKS: dict[str, Attack] = _named(
             "released",
             False,
             "The <em>static</em> adversary knows clean photographs only.",
-            Look(BLUE, "s", (0, (5, 2))),
             default=True,
         ),
         Attack(
@@ -362,7 +386,6 @@ ATTACKS: dict[str, Attack] = _named(
             True,
             "The <em>adaptive</em> adversary has protected photographs of their own in the same way and "
             "trained on them: this is the one to fear.",
-            Look(VERMILION, "o", "-"),
             default=True,
         ),
         Attack(
@@ -371,7 +394,6 @@ ATTACKS: dict[str, Attack] = _named(
             False,
             "The static adversary <em>on denoised images</em> looks at what the service’s denoiser makes of "
             "the protected photographs.",
-            Look(GREEN, "^", (0, (6, 1.5, 1.5, 1.5))),
         ),
         Attack(
             "reidentify-denoised-adaptive",
@@ -379,7 +401,6 @@ ATTACKS: dict[str, Attack] = _named(
             True,
             "The adaptive one <em>on denoised images</em> passes their own photographs through protection and"
             " denoiser as well.",
-            Look(ORANGE, "v", (0, (9, 1.5, 3, 1.5))),
         ),
         Attack(
             "reidentify-restored",
@@ -387,7 +408,6 @@ ATTACKS: dict[str, Attack] = _named(
             False,
             "The static adversary <em>on restored images</em> first undoes what they can by a network of "
             "their own, trained on photographs of other people.",
-            Look(PURPLE, "D", (0, (3, 1.5))),
         ),
         Attack(
             "reidentify-restored-adaptive",
@@ -395,7 +415,6 @@ ATTACKS: dict[str, Attack] = _named(
             True,
             "The adaptive one <em>on restored images</em> lets such a network undo the protection of their "
             "own photographs as well.",
-            Look(SKY, "P", (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5))),
             default=True,
             needed=IMAGES,
         ),
@@ -406,7 +425,6 @@ ATTACKS: dict[str, Attack] = _named(
             True,
             "The adaptive one <em>on the shape alone</em> is shown which pixels a mask reveals, and not what "
             "they are.",
-            Look(BLACK, "X", (0, (1.5, 1.5))),
         ),
         Attack(
             "reidentify-values",
@@ -415,7 +433,6 @@ ATTACKS: dict[str, Attack] = _named(
             "The adaptive one <em>on values</em> has no network: they learn what tells people apart from the "
             "cells, numbers or bits that travelled of others, by PLDA (Brümmer & de Villiers 2010) and by "
             "support vector machines.",
-            Look(BROWN, "h", (0, (2, 1))),
             "values",
             default=True,
             needed=RELEASES,
@@ -424,10 +441,9 @@ ATTACKS: dict[str, Attack] = _named(
             "reidentify-fused",
             "fused",
             True,
-            "The adaptive one <em>with all of these together</em> adds up how alike all the others find a "
+            "The adaptive one <em>who combines all others</em> adds up how alike all the others find a "
             "probe and a person (Caruana et al. 2004); the weights for one half of the people were chosen on "
             "the other half.",
-            Look(GREY, "*", (0, (4, 1, 1, 1))),
             "fused",
             default=True,
             fuses=True,
@@ -436,6 +452,8 @@ ATTACKS: dict[str, Attack] = _named(
 )
 STATIC = tuple(name for name, attack in ATTACKS.items() if not attack.adaptive)
 ADAPTIVE = tuple(name for name, attack in ATTACKS.items() if attack.adaptive)
+# How the strongest of each kind is drawn, beside a protection in the colour and with the mark of that.
+ADVERSARY_LOOKS = {"static": Look(GREY, "o", (0, (5, 2)), "none"), "adaptive": Look(GREY, "o", "-")}
 
 # How an adversary compares embeddings, by the words of records; studies of earlier versions have "linear".
 IDENTIFIERS = {
@@ -444,7 +462,7 @@ IDENTIFIERS = {
     "1-nn": "1-nn",
     "mean": "nearest-mean",
     "discriminant": "discriminant",
-    "table": "table",
+    "table": "counting",
     "rbf": "Gaussian-kernel SVM",
     "plda": "PLDA",
     "plda-rbf": "PLDA and Gaussian-kernel SVM",

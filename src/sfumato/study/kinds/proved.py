@@ -41,6 +41,21 @@ class Result(Model):
     people: int | None = None
     artefact: str | None = None
 
+    @property
+    def asked(self) -> list[int]:
+        """The numbers of people that it is asked of."""
+        own = [] if self.people is None else [self.people]
+        return sorted({*CANDIDATES, *own, *(each.candidates for each in self.naming)})
+
+    @property
+    def nothing_among(self) -> int | None:
+        """The most people among whom nothing is proved; None where something is of each number.
+
+        Among more people nobody is named more often: what is proved of few holds of many.
+        """
+        fewest = min((each.candidates for each in self.naming if each.at_most < 1), default=None)
+        return max((count for count in self.asked if fewest is None or count < fewest), default=None)
+
 
 def cells(config: "StudyConfig", spec: str, seed: int) -> list[Cell]:
     """One of each protection; its seed matters where a network is trained for it."""

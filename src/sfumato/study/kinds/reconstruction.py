@@ -17,7 +17,8 @@ class Result(Model):
     """Means over `images` test images, by the names of the measures; None for infinite ones.
 
     Attributes:
-        originals, pictures: some images and what was rebuilt of them, as data: URIs of PNG files.
+        originals, pictures: some images and what was rebuilt of them, as data: URIs of PNG files; none where
+            a study wants no pictures.
     """
 
     measures: dict[str, float | None]
@@ -48,7 +49,8 @@ def left_out(config: "StudyConfig", spec: str) -> dict[str, tuple[str, ...]]:
 def settings(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What decides the result, beside cell, data and artefacts."""
     decided: dict[str, Any] = _method_of(cell).settings(lab, cell)
-    return {"measures": lab.config.measures, **decided}
+    shown = {} if lab.config.pictures else {"shown": 0}
+    return {"measures": lab.config.measures, **shown, **decided}
 
 
 def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
@@ -59,11 +61,12 @@ def measure(lab: "Lab", cell: Cell) -> dict[str, Any]:
     rows = lab.some_of_the_test(_IMAGES, cell.seed)
     clean = lab.test.images[rows]
     rebuilt = _method_of(cell).rebuild(lab, cell, clean)
+    shown = _SHOWN if lab.config.pictures else 0
     return {
         "measures": compared(lab, cell, rows, rebuilt),
         "images": len(rows),
-        "originals": as_uris(clean[:_SHOWN]),
-        "pictures": as_uris(rebuilt[:_SHOWN]),
+        "originals": as_uris(clean[:shown]),
+        "pictures": as_uris(rebuilt[:shown]),
     }
 
 

@@ -5,9 +5,10 @@ bytes. Nothing in the page asks a network for anything; it holds its style, its 
 """
 
 from sfumato.study.report.answers import as_json
+from sfumato.study.report.originals import holding_pictures
 from sfumato.study.report.page import render, write
 from sfumato.study.report.printing import write_pdf
 from sfumato.study.report.reading import load
 from sfumato.study.report.tables import Table, tables
 
-__all__ = ["Table", "as_json", "load", "render", "tables", "write", "write_pdf"]
+__all__ = ["Table", "as_json", "holding_pictures", "load", "render", "tables", "write", "write_pdf"]

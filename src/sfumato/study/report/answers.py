@@ -44,16 +44,38 @@ def answers(study: Study, records: Sequence[Record], advice: Recommendation) -> 
         Answer(
             "What to use",
             advice.setting.protection,
-            (*what_leaves(advice.setting.protection), *advice.chosen),
+            (*what_leaves(advice.setting.protection), *advice.chosen, *_counted_over_all(advice)),
         ),
         _kept(study, records, advice),
         _found(study, advice),
         Answer("What is proved", "", (_sentence(advice.proved.removeprefix("What is proved: ")),)),
-        Answer("What was not tried", "", (*advice.not_tried, _OTHERS)),
+        Answer("What is not shown", "", (*advice.not_tried, _OTHERS)),
     ]
 
 
 _OTHERS = "An adversary whom nobody has thought of yet may find more, up to what is proved."
+
+
+def states_a_half(advice: Recommendation) -> bool:
+    """Whether the figures of a recommendation are not those of all people and test images."""
+    setting = advice.setting
+    if setting is None or setting.risk is None or advice.risk is None:
+        return False
+    return (setting.accuracy, setting.risk.top1) != (advice.accuracy, advice.risk.top1)
+
+
+def _counted_over_all(advice: Recommendation) -> tuple[str, ...]:
+    """The other two figures of the recommended setting that a report has, in a sentence."""
+    if not states_a_half(advice):
+        return ()
+    assert advice.setting is not None
+    assert advice.setting.accuracy is not None
+    assert advice.setting.risk is not None
+    return (
+        "Charts, tables and the figures of other settings count all people and test images; there "
+        f"{advice.setting.protection} has {percent(advice.setting.accuracy.value)} accuracy and "
+        f"{percent(advice.setting.risk.top1.value)} re-identification.",
+    )
 
 
 def as_json(study: Study, records: Sequence[Record]) -> dict[str, Any]:

@@ -24,15 +24,20 @@ from sfumato.study.estimates import (
 from sfumato.study.recommend import Recommendation, recommend
 from sfumato.study.records import Record
 from sfumato.study.report.answers import answers
+from sfumato.study.report.originals import without_pictures
 from sfumato.study.report.reading import load
 from sfumato.study.report.tables import all_tables
 from sfumato.study.vocabulary import ATTACKS
 
 
-def write(directory: str | os.PathLike[str]) -> Path:
+def write(directory: str | os.PathLike[str], *, pictures: bool = True) -> Path:
     """Write report.html and tables/*.csv into the directory of a run, each whole or not at all.
 
     A table that an earlier report wrote and that has no rows now is removed.
+
+    Args:
+        directory: of the run.
+        pictures: whether the page shows images, original ones among them; the records keep them.
 
     Returns:
         The path of report.html.
@@ -43,7 +48,7 @@ def write(directory: str | os.PathLike[str]) -> Path:
     """
     directory = Path(directory)
     study, records = load(directory)
-    page = render(study, records)
+    page = render(study, records, pictures=pictures)
     for table in all_tables(study, records):
         path = directory / "tables" / f"{table.name}.csv"
         if table.rows:
@@ -53,8 +58,11 @@ def write(directory: str | os.PathLike[str]) -> Path:
     return _write(directory / "report.html", page)
 
 
-def render(study: Study, records: Sequence[Record], *, summary: bool = False) -> str:
-    """The page of a study as text; of a summary what stands above the sections: one page of paper."""
+def render(study: Study, records: Sequence[Record], *, summary: bool = False, pictures: bool = True) -> str:
+    """The page of a study as text; of a summary what stands above the sections: one page of paper.
+
+    Where it shows original images a notice says so; without `pictures` it holds none.
+    """
     with needs_extra("a report", "study"):
         import jinja2
         import markupsafe
@@ -77,6 +85,7 @@ def render(study: Study, records: Sequence[Record], *, summary: bool = False) ->
         "learner": learner_in_words,
         "shown": shown,
     }
+    records = records if pictures else without_pictures(records)
     advice = recommend(study, records)
     environment.globals |= _known_to_all(study, records, advice)
     made = [] if summary else [module.section(study, records) for module in SECTIONS]
@@ -85,11 +94,13 @@ def render(study: Study, records: Sequence[Record], *, summary: bool = False) ->
         for section in made
         if section
     ]
+    examples = _examples(study, records, advice)
     return environment.get_template("page.html").render(
         sections=sections,
+        originals=bool(examples) or any(section.originals for section, _ in sections),
         summary=_summary(study, records),
         answers=answers(study, records, advice),
-        examples=_examples(study, records, advice),
+        examples=examples,
         absent=missing(study, records),
     )
 
@@ -128,30 +139,30 @@ def _summary(study: Study, records: Sequence[Record]) -> list[str]:
     examples = ""
     if episodic(study):
         plural = "" if task["shot"] == 1 else "s"
-        examples = f", with {task['shot']} example{plural} of each of {task['way']} classes"
+        examples = f", from {task['shot']} example{plural} of each of {task['way']} classes"
     first = (
-        "Images are protected on the device before they leave it, and a service learns to classify "
-        f"what it receives by {task['target']}{examples}. This study tries {count} ways to "
-        f"protect {data['images']:,} {colour} images of {width} × {height} pixels ({data['source']})"
+        "A device protects its images before it sends them. A service learns to classify what it receives by "
+        f"{task['target']}{examples}. This study tries {count} protections on {data['images']:,} {colour} "
+        f"images of {width} × {height} pixels ({data['source']}). It measures how often the service is right"
     )
     first += (
-        f", and measures how well the task still works and how often an adversary still finds out the "
+        f", and how often an adversary finds out the "
         f"{' or '.join([sensitive, *(task.get('attributes') or [])])}."
         if sensitive
-        else ", and measures how well the task still works. It names no secret: no adversary was tried."
+        else ". It names no secret: no adversary was tried."
     )
     clean = accuracies(study, records).get(("none", clean_learner(study)))
     clear = risks(study, records).get(("none", "reidentify-static"))
     if clean is None:
         return [first]
     second = (
-        f"Without protection the classifier is right in {percent(clean.value)} of cases "
+        f"Without protection the service is right on {percent(clean.value)} of images "
         f"(guessing: {percent(guessing(study, records) or 0)})"
     )
     if clear:
         second += (
-            f", and the adversary names the right {sensitive} for {percent(clear.top1.value)} of the "
-            f"images (guessing: {percent(clear.chance)})"
+            f", and the adversary names the right {sensitive} on {percent(clear.top1.value)} of them "
+            f"(guessing: {percent(clear.chance)})"
         )
     return [first, f"{second}."]
 

@@ -22,11 +22,19 @@ CHANCE_LOOK = Look(GREY, "", (0, (1, 2)))
 
 @dataclass(frozen=True)
 class Chart:
-    """One panel: its name, unique in the page; its title; its SVG element, which says it in words, too."""
+    """One panel.
+
+    Attributes:
+        name: unique in the page.
+        title: at its head.
+        svg: its element, which says it in words, too.
+        series: the names of what it shows, where it needs a legend.
+    """
 
     name: str
     title: str
     svg: str
+    series: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -55,7 +63,6 @@ def style() -> Iterator[None]:
         "xtick.major.size": 3,
         "ytick.major.size": 3,
         "lines.linewidth": 1.6,
-        "lines.markersize": 5.5,
         "figure.facecolor": "none",
         "axes.facecolor": "none",
         "savefig.facecolor": "none",
@@ -79,7 +86,6 @@ def errors(
     *,
     line: bool = False,
     across: Sequence[Estimate] | None = None,
-    hollow: bool = False,
 ) -> None:
     """Points with the intervals of their numbers; `across` gives intervals along the horizontal axis."""
 
@@ -92,12 +98,8 @@ def errors(
         yerr=reach(estimates),
         xerr=reach(across) if across else None,
         color=look.colour,
-        marker=look.marker,
         linestyle=look.line if line else "",
-        markerfacecolor="white" if hollow else look.colour,
-        markersize=9 if look.marker == "*" else None,
-        markeredgecolor=look.colour if hollow else "white",
-        markeredgewidth=1.2 if hollow else 0.5,
+        **_mark(look),
         elinewidth=0.9,
         capsize=2,
         capthick=0.9,
@@ -105,12 +107,25 @@ def errors(
     )
 
 
+def _mark(look: Look) -> dict[str, Any]:
+    """How a mark is drawn; what of it is not coloured is white, so that no line shows through."""
+    return {
+        "marker": look.marker,
+        "markersize": 9 if look.marker == "*" else 6.5,
+        "fillstyle": "full" if look.fill == "none" else look.fill,
+        "markerfacecolor": "white" if look.fill == "none" else look.colour,
+        "markerfacecoloralt": "white",
+        "markeredgecolor": look.colour,
+        "markeredgewidth": 1.1,
+    }
+
+
 def percent_tick(value: float, _: int) -> str:
     """What stands at a tick of an axis of shares."""
     return f"{100 * value:g}%"
 
 
-def chart(figure: Any, name: str, title: str, words: str) -> Chart:
+def chart(figure: Any, name: str, title: str, words: str, series: Sequence[str] = ()) -> Chart:
     """The chart of a finished figure, with its words for people who do not see it."""
     slug = _slug(f"chart {name}")
     labelled = f'<svg class="chart" role="img" aria-labelledby="{slug}-title {slug}-words"'
@@ -119,7 +134,7 @@ def chart(figure: Any, name: str, title: str, words: str) -> Chart:
     heading = (
         f'<title id="{slug}-title">{escape(title)}</title><desc id="{slug}-words">{escape(words)}</desc>'
     )
-    return Chart(slug, title, f"{head}>{heading}{rest}")
+    return Chart(slug, title, f"{head}>{heading}{rest}", tuple(series))
 
 
 def key(name: str, look: Look) -> str:
@@ -132,8 +147,7 @@ def key(name: str, look: Look) -> str:
         across = [0.08, 0.92] if look.line else []
         figure.add_artist(Line2D(across, [0.5] * len(across), color=look.colour, linestyle=look.line))
         if look.marker:
-            size = 8 if look.marker == "*" else None
-            figure.add_artist(Line2D([0.5], [0.5], color=look.colour, marker=look.marker, markersize=size))
+            figure.add_artist(Line2D([0.5], [0.5], color=look.colour, **_mark(look)))
         slug = _slug(f"key {name}")
         return _svg(figure, slug).replace("<svg", '<svg class="key" aria-hidden="true"', 1)
 

@@ -8,8 +8,15 @@ from matplotlib.figure import Figure
 from sfumato.study.estimates import Study, belonging
 from sfumato.study.records import Record
 from sfumato.study.report.charts.drawing import Chart, chart, style
-from sfumato.study.report.charts.families import CYCLE
-from sfumato.study.vocabulary import LEARNERS
+from sfumato.study.vocabulary import BLACK, BLUE, GREEN, LEARNERS, ORANGE, PURPLE, SKY, VERMILION, Look
+
+# Of classes, in their order; a ninth begins again. Strokes and letters: no protection has such a mark.
+CLASS_LOOKS = [
+    Look(colour, marker)
+    for colour, marker in zip(
+        (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, BLUE), "1x+2|3_4", strict=True
+    )
+]
 
 
 def embedding_charts(study: Study, records: Sequence[Record]) -> list[tuple[str, list[Chart]]]:
@@ -30,29 +37,28 @@ def embedding_charts(study: Study, records: Sequence[Record]) -> list[tuple[str,
 
 
 def classes_of(study: Study, records: Sequence[Record]) -> list[str]:
-    """The classes that the embeddings show, sorted: their looks are those of CYCLE, in this order."""
+    """The classes that the embeddings show, sorted: their looks are CLASS_LOOKS, in this order."""
     shown = belonging(study, records, "embeddings")
     return sorted({name for record in shown for name in record.result.classes})
 
 
 def scatter(axes: Any, result: Any) -> None:
-    """Draw the points of a record of embeddings, each class with a look of CYCLE."""
+    """Draw the points of a record of embeddings, each class with its look."""
     axes.set_xticks([])
     axes.set_yticks([])
     for side in axes.spines.values():
         side.set_visible(True)
         side.set_color("#d5d3cc")
     for number, class_name in enumerate(sorted(set(result.classes))):
-        look = CYCLE[number % len(CYCLE)]
+        look = CLASS_LOOKS[number % len(CLASS_LOOKS)]
         labelled = zip(result.points, result.classes, strict=True)
         points = [point for point, label in labelled if label == class_name]
         axes.plot(
             *zip(*points, strict=True),
             look.marker,
             color=look.colour,
-            markersize=3.4,
-            markeredgewidth=0.3,
-            markeredgecolor="white",
+            markersize=4.2,
+            markeredgewidth=0.9,
         )
 
 

@@ -2,31 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 from sfumato.study.estimates import Study
-from sfumato.study.vocabulary import (
-    BLACK,
-    BLUE,
-    GREEN,
-    ORANGE,
-    PROTECTIONS,
-    PURPLE,
-    SKY,
-    VERMILION,
-    YELLOW,
-    Look,
-    ProtectionWords,
-)
-
-NONE_LOOK = Look(BLACK, "*")
-# For families and classes, in their order; a ninth begins again.
-CYCLE = [
-    Look(colour, marker)
-    for colour, marker in zip(
-        (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, YELLOW), "osD^vPX*", strict=True
-    )
-]
+from sfumato.study.vocabulary import PROTECTIONS, SPARE_LOOKS, Look, ProtectionWords
 
 _FILES = ("artefact", "index")  # parameters whose values are paths, or names of tools
 _WORDS = ("artefact", "values")  # parameters between whose values there is nothing
@@ -125,6 +105,11 @@ def families(study: Study) -> list[Family]:
 
 
 def looks(study: Study) -> dict[str, Look]:
-    """The look of each family, "none" first and black."""
-    cycled = {family.name: CYCLE[number % len(CYCLE)] for number, family in enumerate(families(study))}
-    return {"none": NONE_LOOK, **cycled}
+    """The look of each family, "none" first: the same in every chart and every report.
+
+    Protections of a user's own get those that are left, in the order of the study.
+    """
+    spare = cycle(SPARE_LOOKS)
+    names = ["none", *(family.name for family in families(study))]
+    known = {name: PROTECTIONS[name].look for name in names if name in PROTECTIONS}
+    return {name: known.get(name) or next(spare) for name in names}

@@ -1,6 +1,7 @@
 """Best accuracy against strongest re-identification: what is to be had, and at what risk."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -21,13 +22,13 @@ _Line = tuple[float, float, float, float]  # from x, y to x, y
 def frontier_chart(
     study: Study, settings: Sequence[Setting], recommendation: Recommendation, *, name: str, title: str
 ) -> Chart | None:
-    """All settings, whatever they release, with Pareto line and bound; None where none is known in both."""
+    """All settings, whatever they release, with Pareto line and bound; None of fewer than two."""
     points = [
         (setting, setting.risk.top1, setting.accuracy)
         for setting in settings
         if setting.risk and setting.accuracy
     ]
-    if not points:
+    if len(points) < 2:
         return None
     with style():
         figure, axes = axes_of(4.4, 3.7)
@@ -38,7 +39,8 @@ def frontier_chart(
             spec = setting.protection
             kin = known[spec.partition(":")[0]]
             look = looks(study)[kin.name]
-            errors(axes, [risk.value], [accuracy], look, across=[risk], hollow=not setting.complete)
+            look = look if setting.complete else replace(look, fill="none")
+            errors(axes, [risk.value], [accuracy], look, across=[risk])
             radius = _RING / 2 if setting == recommendation.setting else MARK
             texts.append((risk.value, accuracy.value, kin.label(spec) or spec, look.colour, radius))
             lines += [(risk.low, accuracy.value, risk.high, accuracy.value)]

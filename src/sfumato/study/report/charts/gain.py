@@ -36,7 +36,7 @@ def gains(study: Study, records: Sequence[Record]) -> dict[str, Estimate]:
 
 
 def gain_chart(study: Study, records: Sequence[Record]) -> Chart | None:
-    """% gain of the denoiser against SSIM of the denoised image (Fig. 4); None without such records."""
+    """% gain of the denoiser against SSIM of the denoised image (Fig. 4); None of fewer than two settings."""
     gained = gains(study, records)
     ssim: dict[str, list[float]] = defaultdict(list)
     for record in belonging(study, records, "similarity"):
@@ -44,7 +44,7 @@ def gain_chart(study: Study, records: Sequence[Record]) -> Chart | None:
         if record.cell.view == "denoised" and mean is not None:
             ssim[record.cell.protection].append(mean)
     points = {spec: (statistics.fmean(ssim[spec]), gain) for spec, gain in gained.items() if spec in ssim}
-    if not points:
+    if len(points) < 2:
         return None
     with style():
         figure, axes = axes_of(4.3, 3.3)

@@ -1,6 +1,11 @@
-"""Series against the parameter of a protection, a panel a family: accuracies, and risks."""
+"""Series against the parameter of a protection, a panel a family: accuracies, and risks.
+
+A panel has the colour and the mark of its protection; line and fill tell its series apart. A family of one
+setting varies in nothing, and has no panel.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import matplotlib.ticker
@@ -26,8 +31,8 @@ from sfumato.study.report.charts.drawing import (
     percent_tick,
     style,
 )
-from sfumato.study.report.charts.families import Family, families
-from sfumato.study.vocabulary import ATTACKS, LEARNERS, Look
+from sfumato.study.report.charts.families import Family, families, looks
+from sfumato.study.vocabulary import ADVERSARY_LOOKS, ATTACKS, LEARNERS, Look
 
 _LONG = 12  # letters, of labels that would run into each other
 
@@ -45,17 +50,23 @@ def accuracy_charts(study: Study, records: Sequence[Record]) -> list[Chart]:
 
 
 def risk_charts(study: Study, records: Sequence[Record]) -> list[Chart]:
-    """Re-identification against the parameter for each adversary (Fig. 5); one panel a family."""
+    """Re-identification by the strongest static and the strongest adaptive adversary (Fig. 5).
+
+    One panel a family, against its parameter.
+    """
     measured = risks(study, records)
     if not measured:
         return []
-    estimates = {key: risk.top1 for key, risk in measured.items()}
+    estimates: dict[tuple[str, str], Estimate] = {}
+    for (spec, attack), risk in measured.items():
+        key = spec, "adaptive" if ATTACKS[attack].adaptive else "static"
+        if key not in estimates or risk.top1.value > estimates[key].value:
+            estimates[key] = risk.top1
     clear = measured.get(("none", "reidentify-static"))
     lines = [(CLEAN_LOOK, "no protection", clear.top1.value)] if clear else []
     lines.append((CHANCE_LOOK, "chance", next(iter(measured.values())).chance))
     top = max(estimate.high for estimate in estimates.values())
-    known = {name: attack.look for name, attack in ATTACKS.items()}
-    return _panels("risk", study, estimates, known, lines, ylabel="re-identified", top=top)
+    return _panels("risk", study, estimates, ADVERSARY_LOOKS, lines, ylabel="re-identified", top=top)
 
 
 def _panels(
@@ -68,12 +79,14 @@ def _panels(
     ylabel: str,
     top: float,
 ) -> list[Chart]:
-    """A panel for each family of which something was measured."""
+    """A panel for each family that has two settings with an estimate of one series."""
     panels = []
     for family in families(study):
         series = {name: _along(family, estimates, name) for name in known}
-        if any(series.values()):
-            panels.append(_panel(kind, family, series, known, lines, ylabel=ylabel, top=top))
+        if max(map(len, series.values()), default=0) > 1:
+            own = looks(study)[family.name]
+            drawn = {name: replace(own, line=look.line, fill=look.fill) for name, look in known.items()}
+            panels.append(_panel(kind, family, series, drawn, lines, ylabel=ylabel, top=top))
     return panels
 
 
@@ -108,14 +121,15 @@ def _panel(
             errors(axes, xs, estimates, known[name], line=is_number or family.is_scale)
             if points:
                 values = ", ".join(f"{percent(estimate.value)} at {place:g}" for place, estimate in points)
-                words.append(f"{name.removeprefix('reidentify-')}: {values}")
+                words.append(f"{name}: {values}")
         _set_places(axes, family)
         axes.set_xlabel(family.axis)
         axes.set_ylabel(ylabel)
         axes.set_ylim(0, min(1.02, 1.07 * top))
         axes.yaxis.set_major_formatter(percent_tick)
         words += [f"{label}: {percent(value)}" for _, label, value in lines]
-        return chart(figure, f"{kind} {family.name}", family.title, "; ".join(words))
+        shown = [name for name, points in series.items() if points]
+        return chart(figure, f"{kind} {family.name}", family.title, "; ".join(words), shown)
 
 
 def _set_places(axes: Any, family: Family) -> None:
@@ -129,9 +143,6 @@ def _set_places(axes: Any, family: Family) -> None:
     axes.set_xticks(places, labels)
     if not is_number and len(family.varying) > 1 and len(places) > 4:
         axes.tick_params(axis="x", labelrotation=40)
-    elif len(places) > 1 and max(map(len, labels)) > _LONG:
+    elif max(map(len, labels)) > _LONG:
         axes.set_xticks(places, labels, rotation=25, ha="right", rotation_mode="anchor")
-    if len(places) == 1:
-        axes.set_xlim(places[0] - 1, places[0] + 1)
-    else:
-        axes.margins(x=0.08)
+    axes.margins(x=0.08)

@@ -14,7 +14,7 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
     if not rows:
         return None
     looks = [
-        (name, charts.CYCLE[number % len(charts.CYCLE)])
+        (name, charts.CLASS_LOOKS[number % len(charts.CLASS_LOOKS)])
         for number, name in enumerate(charts.classes_of(study, records))
     ]
     values = {"rows": rows, "class_legend": legend("class", looks)}

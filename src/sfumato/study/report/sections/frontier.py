@@ -7,6 +7,7 @@ from sfumato.study.frontier import frontier
 from sfumato.study.recommend import recommend
 from sfumato.study.records import Record
 from sfumato.study.report import charts
+from sfumato.study.report.answers import states_a_half
 from sfumato.study.report.sections.section import Section, legend
 from sfumato.study.vocabulary import ADAPTIVE, ATTACKS, STATIC
 
@@ -40,8 +41,9 @@ def section(study: Study, records: Sequence[Record]) -> Section:
         "strongest_of": {
             name: _strongest_of(study, records, attacks) for name, (_, attacks) in adversaries.items()
         },
-        "family_legend": legend("family", [("no protection", charts.NONE_LOOK), *families]),
+        "family_legend": legend("family", [("no protection", looks["none"]), *families]),
         "left_out": study.get("left_out") or [],
+        "of_all": states_a_half(advice),
     }
     return Section("frontier", title, title, values)
 

@@ -19,7 +19,7 @@ class Row:
     Attributes:
         protection: its spec.
         proof: as it is recorded.
-        neighbours: how often a judge of two neighbouring images is right, at most; None where none is proved.
+        neighbours: how often a judge of two neighbouring images is right, at most; None for no proof.
         whole: the same for any two images.
         naming: number of people -> how often one of them is named rightly, at most; of those proved.
     """
@@ -42,8 +42,8 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
     rows = [_row(spec, recorded[spec]) for spec in study["protections"] if spec in recorded]
     values = {
         "rows": rows,
-        "named": bool(belonging(study, records, "proved")),
-        "candidates": sorted({naming.candidates for row in rows for naming in row.proof.naming}),
+        "named": bool(named := belonging(study, records, "proved")),
+        "candidates": sorted({count for record in named for count in record.result.asked}),
         "judged": any(row.neighbours or row.whole for row in rows),
     }
     return Section("guarantees", "What each setting guarantees", "Guarantees", values)
@@ -56,7 +56,7 @@ def _row(spec: str, proof: proved.Result) -> Row:
         proof,
         told_apart(guarantee.definition, guarantee.value) if guarantee else None,
         told_apart(guarantee.definition, guarantee.whole_image) if guarantee else None,
-        {naming.candidates: f"{rounded_up(100 * naming.at_most)}%" for naming in proof.naming},
+        {each.candidates: f"{rounded_up(100 * each.at_most)}%" for each in proof.naming if each.at_most < 1},
     )
 
 
@@ -65,10 +65,12 @@ def told_apart(definition: str | None, value: float | None) -> str | None:
 
     Both images are equally likely beforehand, so that 50% is a coin. With ε-DP it is at most
     e^ε / (1 + e^ε) (Kairouz, Oh & Viswanath 2015), with μ-GDP at most Φ(μ / 2) (Dong, Roth & Su 2022,
-    from the trade-off function). Rounded up: a guarantee may be understated, not overstated.
+    from the trade-off function). Rounded up: a guarantee may be understated, not overstated. None where
+    that is 100%, which proves nothing.
     """
     if value is None or definition not in ("pure", "gaussian"):
         return None
     normal = statistics.NormalDist()
     share = 1 / (1 + math.exp(-value)) if definition == "pure" else normal.cdf(value / 2)
-    return f"{math.ceil(1000 * share - 1e-9) / 10:.1f}%"
+    rounded = math.ceil(1000 * share - 1e-9)
+    return f"{rounded / 10:.1f}%" if rounded < 1000 else None

@@ -24,26 +24,37 @@ class Row:
 
 
 def section(study: Study, records: Sequence[Record]) -> Section | None:
-    """A row a protection whose releases can be looked at; None without pictures."""
+    """A row a protection whose releases can be looked at; without pictures how much of them is left.
+
+    None where there is neither.
+    """
     results: dict[str, Any] = {}
     for record in belonging(study, records, "pictures"):
         results.setdefault(record.cell.protection, record.result)
-    if not results:
+    similarities = _similarities(study, records)
+    seen = {*results, *(spec for spec, _ in similarities)}
+    if not seen:
         return None
     numbers: dict[str, int] = {}  # of each original, which several rows show
     rows = []
-    for spec in study["protections"]:
-        if spec in results:
-            result = results[spec]
+    for spec in [spec for spec in study["protections"] if spec in seen]:
+        if (result := results.get(spec)) is None:
+            rows.append(Row(spec, [], [], None, None))
+        else:
             originals = [numbers.setdefault(uri, len(numbers)) for uri in result.original]
             rows.append(Row(spec, originals, result.released, result.denoised, result.restored))
+    views = {view for _, view in similarities}
     values = {
         "rows": rows,
         "originals": list(numbers),
-        "restored": any(row.restored for row in rows),
-        "similarities": _similarities(study, records),
+        "denoised": "denoised" in views or any(row.denoised for row in rows),
+        "restored": "restored" in views or any(row.restored for row in rows),
+        "similarities": similarities,
     }
-    return Section("pictures", "What is seen", "Pictures", values)
+    title, contents = (
+        ("What is seen", "Pictures") if numbers else ("How much of an image is left", "Likeness")
+    )
+    return Section("pictures", title, contents, values, originals=bool(numbers))
 
 
 def _similarities(study: Study, records: Sequence[Record]) -> dict[tuple[str, str | None], str]:

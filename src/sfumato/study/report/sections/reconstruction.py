@@ -50,5 +50,10 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
         for attack in tried
         if (spec, attack.name) in results
     ]
-    values = {"rows": rows, "attacks": tried, "images": max(seeds[0].images for seeds in results.values())}
-    return Section("reconstruction", "What adversaries rebuild", "Reconstruction", values)
+    values: dict[str, Any] = {
+        "rows": rows,
+        "attacks": tried,
+        "images": max(seeds[0].images for seeds in results.values()),
+    }
+    values["pictured"] = pictured = any(row.originals for row in rows)
+    return Section("reconstruction", "What adversaries rebuild", "Reconstruction", values, originals=pictured)

@@ -9,7 +9,7 @@ from sfumato.study.estimates import Risk, Study, belonging, percent, risks
 from sfumato.study.records import Record
 from sfumato.study.report import charts
 from sfumato.study.report.sections.section import Section, legend
-from sfumato.study.vocabulary import ATTACKS, IMAGES, VIEWS, Attack, View, release_kind
+from sfumato.study.vocabulary import ADVERSARY_LOOKS, ATTACKS, IMAGES, VIEWS, Attack, View, release_kind
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,20 @@ class Reidentification:
 
 
 def section(study: Study, records: Sequence[Record]) -> Section | None:
-    """Charts and a table; None where no attack is recorded."""
+    """A chart a family of several settings, and a table of all; None where no attack is recorded."""
     table = _table(study, records)
     if table is None:
         return None
+    panels = charts.risk_charts(study, records)
+    drawn = {name for panel in panels for name in panel.series}
     looks = [
-        *((attack.short, attack.look) for attack in table.attacks),
+        *((f"strongest {kind} adversary", look) for kind, look in ADVERSARY_LOOKS.items() if kind in drawn),
         ("static, no protection", charts.CLEAN_LOOK),
         ("chance", charts.CHANCE_LOOK),
     ]
     values = {
         "table": table,
-        "panels": charts.risk_charts(study, records),
+        "panels": panels,
         "attack_legend": legend("attack", looks),
     }
     return Section("risk", "Re-identification", "Re-identification", values)

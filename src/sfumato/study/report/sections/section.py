@@ -17,12 +17,14 @@ class Section:
         title: at its head.
         contents: in the list of contents.
         values: what its template shows, beside what all templates know, see page.render.
+        originals: whether it shows original images.
     """
 
     name: str
     title: str
     contents: str
     values: Mapping[str, Any] = field(default_factory=dict)
+    originals: bool = False
 
 
 def legend(group: str, looks: Sequence[tuple[str, Look]]) -> list[tuple[str, str]]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from sfumato.study.estimates import Study, several
+from sfumato.study.estimates import Estimate, Study, several
+from sfumato.study.frontier import frontier
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 
@@ -13,9 +14,15 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
     if not measured:
         return None
     protections = [spec for spec in study["protections"] if spec in measured]
+    # Of one release what the other sections say of it, interval and all.
+    named: dict[str, dict[int, Estimate]] = {spec: dict(each.named) for spec, each in measured.items()}
+    for setting in frontier(study, records):
+        if setting.risk and 1 in named.get(setting.protection, {}):
+            named[setting.protection][1] = setting.risk.top1
     values = {
         "protections": protections,
         "measured": measured,
+        "named": named,
         "sizes": sorted({size for each in measured.values() for size in each.named}),
         "sizes_linked": sorted({size for each in measured.values() for size in each.linked}),
     }

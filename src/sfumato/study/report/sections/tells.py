@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.study.estimates import Estimate, Study, belonging, over_seeds
+from sfumato.study.estimates import Estimate, Study, belonging, over_seeds, percent
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
+
+_ABREAST = 7  # labels that fit beside each other on paper
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,17 @@ class Label:
 
 
 def section(study: Study, records: Sequence[Record]) -> Section | None:
-    """A row a protection, a column a label; None without such records."""
+    """A row a protection, a column a label; None without such records.
+
+    Neither the task nor the secrets: better learners and adversaries tell these, in sections of their own.
+    """
+    task = study["task"]
+    elsewhere = {task["target"], task.get("sensitive"), *(task.get("attributes") or [])}
     results: dict[tuple[str, str], list[Any]] = defaultdict(list)
     for record in belonging(study, records, "tells"):
         for name, label in record.result.labels.items():
-            results[record.cell.protection, name].append(label)
+            if name not in elsewhere:
+                results[record.cell.protection, name].append(label)
     if not results:
         return None
     labels = {
@@ -39,16 +47,20 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
         )
         for key, seeds in results.items()
     }
+    names = list(dict.fromkeys(name for _, name in labels))
+    guesses = {
+        name: sorted({each.guessing for (_, of), each in labels.items() if of == name}) for name in names
+    }
     values = {
         "labels": labels,
-        "names": list(dict.fromkeys(name for _, name in labels)),
+        "guesses": {
+            name: " to ".join(dict.fromkeys(percent(end) for end in (ends[0], ends[-1])))
+            for name, ends in guesses.items()
+        },
+        "parts": [names[first : first + _ABREAST] for first in range(0, len(names), _ABREAST)],
         "protections": [
             spec for spec in study["protections"] if any(spec == protection for protection, _ in labels)
         ],
-        "roles": {
-            **dict.fromkeys(study["task"].get("attributes") or [], "a secret"),
-            study["task"]["target"]: "the task",
-            study["task"].get("sensitive"): "the secret",
-        },
+        "secret": bool(task.get("sensitive")),
     }
     return Section("tells", "What else a release tells", "What else it tells", values)
