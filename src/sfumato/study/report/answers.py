@@ -59,9 +59,9 @@ _OTHERS = "An adversary whom nobody has thought of yet may find more, up to what
 def states_a_half(advice: Recommendation) -> bool:
     """Whether the figures of a recommendation are not those of all people and test images."""
     setting = advice.setting
-    if setting is None or setting.risk is None or advice.risk is None:
+    if setting is None or not setting.halves or setting.risk is None:
         return False
-    return (setting.accuracy, setting.risk.top1) != (advice.accuracy, advice.risk.top1)
+    return any(hits.apart for hits in setting.risk.named.values())
 
 
 def _counted_over_all(advice: Recommendation) -> tuple[str, ...]:

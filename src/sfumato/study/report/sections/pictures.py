@@ -32,7 +32,7 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
     for record in belonging(study, records, "pictures"):
         results.setdefault(record.cell.protection, record.result)
     similarities = _similarities(study, records)
-    seen = {*results, *(spec for spec, _ in similarities)}
+    seen = {*results, *(spec for spec, view in similarities if view == "released")}
     if not seen:
         return None
     numbers: dict[str, int] = {}  # of each original, which several rows show
@@ -47,8 +47,8 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
     values = {
         "rows": rows,
         "originals": list(numbers),
-        "denoised": "denoised" in views or any(row.denoised for row in rows),
-        "restored": "restored" in views or any(row.restored for row in rows),
+        "denoised": any(row.denoised for row in rows) or (not numbers and "denoised" in views),
+        "restored": any(row.restored for row in rows) or (not numbers and "restored" in views),
         "similarities": similarities,
     }
     title, contents = (
