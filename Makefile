@@ -115,7 +115,7 @@ studies: $(VENV)/test.done
 	$(BIN)/python studies/unpack.py fer ../shared/data runs/data/fer
 	$(BIN)/python studies/starts.py
 	$(BIN)/python studies/regions.py
-	$(BIN)/python studies/strangers.py gender gender-encoder smile sunglasses objects objects-encoder sixty
+	$(BIN)/python studies/strangers.py
 	$(BIN)/sfumato study run studies/caltech101.yaml
 	$(BIN)/sfumato study run studies/caltech101-models.yaml
 	$(BIN)/sfumato study run studies/caltech101-dp-pix.yaml

@@ -10,9 +10,9 @@ studies/results/encoders.json, with the seconds that 100 photographs take.
 
 import json
 import time
+from pathlib import Path
 
 import torch
-from strangers import DATA, ROOT, SQUEEZENET
 from torch.nn import functional
 
 import sfumato
@@ -23,10 +23,16 @@ from sfumato.images import to_float
 from sfumato.learn.prototypes import episode_accuracies
 from sfumato.networks.pretrained import on_card, open_pretrained, parse_pretrained
 
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "runs" / "data"
+SQUEEZENET = ROOT.parent / "shared" / "data" / "weights" / "squeezenet1_0_imagenet_deepcomp.npz"
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "runs" / "data"
+SQUEEZENET = ROOT.parent / "shared" / "data" / "weights" / "squeezenet1_0_imagenet_deepcomp.npz"
 RECORD = ROOT / "studies" / "results" / "encoders.json"
 ENCODERS = {
     "drawn": "drawn",
-    "SqueezeNet": SQUEEZENET,
+    "SqueezeNet": f"squeeze-net:{SQUEEZENET}",
     "efficientnet-lite0": "efficientnet-lite0",
     "efficientnet-lite2": "efficientnet-lite2",
 }

@@ -1,25 +1,30 @@
 """What `sfumato demo` says of a stranger's photographs, with its defaults, as a command of its own.
 
-    python studies/unpack.py lfw ../shared/data runs/data/lfw          # and caltech101, and cmu
-    python studies/strangers.py gender gender-encoder smile sunglasses objects objects-encoder sixty forty six
-    python studies/strangers.py --check gender smile ...               # print what is said before the first minute
+    python studies/unpack.py lfw ../shared/data runs/data/lfw          # and caltech101, cmu, fer
+    python studies/strangers.py                                         # all; or some by name, such as gender sixty
+    python studies/strangers.py --check                                 # print what is said before the first minute
 
-Each is a table as somebody would write it, without a split, and one run of the command line; nothing was chosen for
-these data. Records: studies/results/strangers/NAME.json, with the seconds of two cores. A run that was stopped goes
-on, and its seconds then are those of the last part.
+Each is a table as somebody would write it, without a split, and two runs of the command line: `--check` says within
+seconds whether these data can end with a recommendation; only if they can, the study is run. Nothing was chosen for
+these data. Encoders are those of the extra `encoders`. Records: studies/results/strangers/NAME.json, a line each, with
+the seconds of the wall and of the processor (on Linux). A run that was stopped goes on, and its seconds then are those
+of the last part.
 """
 
 import argparse
 import csv
 import json
+import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import sfumato
 from sfumato.files import whole
@@ -28,7 +33,6 @@ ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "studies" / "results" / "strangers"
 DATA = ROOT / "runs" / "data"
 RUNS = ROOT / "runs" / "strangers"
-WEIGHTS = ROOT.parent / "shared" / "data" / "weights"
 
 
 @dataclass(frozen=True)
@@ -47,18 +51,20 @@ class Photographs:
     more: tuple[str, ...] = ()
 
 
-SQUEEZENET = f"squeeze-net:{WEIGHTS / 'squeezenet1_0_imagenet_deepcomp.npz'}"
-FACES = f"mobile-face-net:{WEIGHTS / 'mobilefacenet_casia_112x96.safetensors'}"
+LITE = ("--encoder", "efficientnet-lite0")
 CASES = {
     "gender": Photographs("lfw/710.csv", "gender", "person"),
-    "gender-encoder": Photographs("lfw/710.csv", "gender", "person", more=("--encoder", FACES)),
+    "gender-encoder": Photographs("lfw/710.csv", "gender", "person", more=LITE),
     "smile": Photographs("lfw/710.csv", "smile", "person"),
-    "sunglasses": Photographs("cmu/624.csv", "sunglasses", "person"),
-    "objects": Photographs("caltech101/ten.csv", "class"),
-    "objects-encoder": Photographs("caltech101/ten.csv", "class", more=("--encoder", SQUEEZENET)),
+    "smile-encoder": Photographs("lfw/710.csv", "smile", "person", more=LITE),
     "sixty": Photographs("lfw/60.csv", "gender", "person"),
     "forty": Photographs("lfw/400.csv", "gender", "person"),
+    "forty-encoder": Photographs("lfw/400.csv", "gender", "person", more=LITE),
     "six": Photographs("lfw/180.csv", "gender", "person"),
+    "sunglasses": Photographs("cmu/624.csv", "sunglasses", "person"),
+    "sunglasses-encoder": Photographs("cmu/624.csv", "sunglasses", "person", more=LITE),
+    "emotion": Photographs("fer/2914.csv", "emotion"),
+    "objects": Photographs("caltech101/ten.csv", "class", more=LITE),
 }
 
 
@@ -67,7 +73,7 @@ def tables() -> None:
 
     The training photographs of LFW whose smile is known, 710; 60 of them, half of each gender; ten of each of
     40 people and thirty of each of six, half of each gender; the faces of CMU; ten images of each class of
-    Caltech-101.
+    Caltech-101; the faces of FER2013 without their splits.
     """
     faces = _rows(DATA / "lfw" / "attributes.csv")
     few = [row for row in faces if row["smile"] != "unknown" and row["split"] == "train"]
@@ -90,6 +96,8 @@ def tables() -> None:
         objects[row["class"]].append({"file": row["file"], "class": row["class"]})
     ten = [row for rows in objects.values() for row in draw.sample(rows, min(10, len(rows)))]
     _write(DATA / "caltech101" / "ten.csv", ten)
+    emotions = _rows(DATA / "fer" / "table.csv")
+    _write(DATA / "fer" / "2914.csv", [{key: row[key] for key in ("file", "emotion")} for row in emotions])
 
 
 def _of_many(faces: Sequence[dict[str, str]], *, people: int, each: int) -> list[dict[str, str]]:
@@ -127,12 +135,31 @@ def command_of(name: str) -> list[str]:
 
 def demo(name: str) -> None:
     """Run the command, read its report as a program would, and write the record."""
-    case, out, command = CASES[name], RUNS / name, command_of(name)
-    preflight = json.loads(_sfumato(*command, "--check", "--json").stdout)
-    start = time.perf_counter()
-    said = _sfumato(*command, "--out", str(out))
-    seconds = time.perf_counter() - start
-    report = json.loads(_sfumato("study", "report", str(out), "--json").stdout)
+    command = command_of(name)
+    checked, checking = _sfumato(*command, "--check", "--json")
+    preflight = json.loads(checked.stdout)
+    record = {
+        "name": name,
+        "images": len(_rows(DATA / CASES[name].table)),
+        "preflight": preflight,
+        "check": checking,
+        "seed": 0,
+        "version": sfumato.__version__,
+    }
+    if preflight["fits"]:
+        record |= _studied(command, RUNS / name)
+    else:
+        record["headline"] = _sfumato(*command, "--check")[0].stdout.splitlines()[-1]
+    RECORDS.mkdir(parents=True, exist_ok=True)
+    with whole(RECORDS / f"{name}.json") as temporary:
+        temporary.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    print(json.dumps({key: record[key] for key in ("name", "headline", "check")}), flush=True)
+
+
+def _studied(command: Sequence[str], out: Path) -> dict[str, Any]:
+    """Run the study, and read its report."""
+    said, took = _sfumato(*command, "--out", str(out))
+    report = json.loads(_sfumato("study", "report", str(out), "--json")[0].stdout)
     study = json.loads((out / "study.json").read_text(encoding="utf-8"))
     clean = [
         record["result"]
@@ -140,11 +167,8 @@ def demo(name: str) -> None:
         for record in [json.loads(path.read_text(encoding="utf-8"))]
         if record["kind"] == "accuracy" and record["cell"]["protection"] == "none"
     ]
-    record = {
-        "name": name,
-        "images": len(_rows(DATA / case.table)),
+    return {
         "task": {key: study["task"][key] for key in ("target", "way", "shot", "folds")},
-        "preflight": preflight,
         "end": said.stdout.replace(str(ROOT), ".").splitlines(),
         "learner": next(line for line in said.stderr.splitlines() if line.startswith("learner: ")),
         "start": study["codes"]["start"],
@@ -153,34 +177,56 @@ def demo(name: str) -> None:
         "headline": report["headline"],
         "answers": report["answers"],
         "settings": report["settings"],
-        "seconds": round(seconds, 1),
-        "seed": 0,
-        "version": sfumato.__version__,
+        **took,
     }
-    RECORDS.mkdir(parents=True, exist_ok=True)
-    with whole(RECORDS / f"{name}.json") as temporary:
-        temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps({"name": name, "clean": clean[0]["accuracy"], "seconds": record["seconds"]}), flush=True)
 
 
-def _sfumato(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _sfumato(*arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, float]]:
+    """Run a command: what it said, and its seconds of the wall and of the processor, all its processes together."""
     command = [sys.executable, "-c", "from sfumato.cli import main; main()", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"sfumato {' '.join(arguments)}: {done.stderr}")
-    return done
+    start = time.perf_counter()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
+        used: dict[tuple[str, str], float] = {}
+        ended = threading.Event()
+        watch = threading.Thread(target=_watch, args=(running.pid, used, ended))
+        watch.start()
+        out, error = running.communicate()
+        ended.set()
+        watch.join()
+    if running.returncode:
+        raise SystemExit(f"sfumato {' '.join(arguments)}: {error}")
+    seconds = {
+        "seconds": round(time.perf_counter() - start, 1),
+        "processor_seconds": round(sum(used.values()), 1),
+    }
+    return subprocess.CompletedProcess(command, running.returncode, out, error), seconds
+
+
+def _watch(session: int, used: dict[tuple[str, str], float], ended: threading.Event) -> None:
+    """Note the processor's seconds of each process of a session, by its number and when it began."""
+    while not ended.wait(0.1):
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = path.read_text(encoding="utf-8").rpartition(")")[2].split()
+            except OSError:
+                continue  # it has ended
+            if fields[3] == str(session):
+                ticks = int(fields[11]) + int(fields[12])
+                used[path.parent.name, fields[19]] = ticks / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
     """Make the tables, and run what is asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="print what is said before the first minute")
-    parser.add_argument("names", nargs="+", choices=list(CASES))
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *CASES])
     options = parser.parse_args()
     tables()
-    for name in options.names:
+    for name in options.names or CASES:
         if options.check:
-            print(name, _sfumato(*command_of(name), "--check").stdout, sep="\n", flush=True)
+            print(name, _sfumato(*command_of(name), "--check")[0].stdout, sep="\n", flush=True)
         else:
             demo(name)
 

@@ -5,14 +5,20 @@ from typing import Any
 from results_page.figures import Interval
 from results_page.reading import RESULTS, Record, read, read_all
 
+LITE = ", on efficientnet-lite0"
 WORDS = {
     "gender": "gender, 710 faces of LFW",
-    "gender-encoder": "gender, 710 faces of LFW, on MobileFaceNet's file",
+    "gender-encoder": f"gender, 710 faces of LFW{LITE}",
     "smile": "smile, 710 faces of LFW",
-    "sunglasses": "sunglasses, 624 faces of CMU",
-    "objects": "objects, ten images of each class of Caltech-101, 5-way 5-shot",
-    "objects-encoder": "objects, ten images of each class of Caltech-101, 5-way 5-shot, on SqueezeNet's file",
+    "smile-encoder": f"smile, 710 faces of LFW{LITE}",
     "sixty": "gender, 60 faces",
+    "forty": "gender, ten faces of each of 40 people",
+    "forty-encoder": f"gender, ten faces of each of 40 people{LITE}",
+    "six": "gender, 30 faces of each of six people",
+    "sunglasses": "sunglasses, 624 faces of CMU",
+    "sunglasses-encoder": f"sunglasses, 624 faces of CMU{LITE}",
+    "emotion": "emotion, 2,914 faces of FER2013, nobody's name known",
+    "objects": f"objects, ten images of each class of Caltech-101{LITE}",
 }
 
 
@@ -50,23 +56,37 @@ class Setting(Record):
     reidentification: Ends | None
 
 
+class Took(Record):
+    """How long a command took."""
+
+    seconds: float
+    processor_seconds: float
+
+
 class Stranger(Record):
     """A record of studies/strangers.py."""
 
     name: str
     images: int
-    learner: str
-    start: str = "random"
-    clean: Clean
-    recommended: str | None
+    clean: Clean | None = None  # of those whose study was run
+    recommended: str | None = None
     headline: str
-    settings: tuple[Setting, ...]
-    seconds: float
+    settings: tuple[Setting, ...] = ()
+    seconds: float | None = None
+    processor_seconds: float | None = None
+    check: Took | None = None
 
     @property
     def words(self) -> str:
         """What it is about."""
         return WORDS[self.name]
+
+    @property
+    def minutes(self) -> float | None:
+        """Of two cores that do nothing else; None if the study was not run."""
+        if self.processor_seconds is not None:
+            return self.processor_seconds / 120
+        return None if self.seconds is None else self.seconds / 60
 
     @property
     def chosen(self) -> Setting | None:

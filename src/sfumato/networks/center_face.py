@@ -26,6 +26,7 @@ THRESHOLD = 0.2  # of a score: that of the tool whose wheel it is, which hides f
 _STRIDE = 4  # of the maps, in pixels
 _SIDES = 32  # of which the network takes multiples
 _OVERLAP = 0.3  # NMS, as published
+_WITHIN = 0.7  # of the smaller box, as MTCNN has it: parts of a large face look like faces
 _LONGER_SIDES = (640, 1920)  # at which images are looked at, for large faces and for small ones
 _LEAST_SIDE = 160  # images whose shorter side is below are enlarged to it
 
@@ -66,8 +67,11 @@ class CenterFace:
         scales = sorted({min(enlarged, side / longer) for side in _LONGER_SIDES})
         views = [self._view(image, scale, threshold) for scale in scales]
         boxes, scores, landmarks = (torch.cat(column) for column in zip(*views, strict=True))
-        kept = nms(boxes, scores, torch.zeros(len(boxes), dtype=torch.int64), overlap=_OVERLAP)
-        return Faces(boxes[kept], scores[kept], landmarks[kept])
+        for overlap, of_smaller in ((_OVERLAP, False), (_WITHIN, True)):
+            one = torch.zeros(len(boxes), dtype=torch.int64)  # image
+            kept = nms(boxes, scores, one, overlap=overlap, of_smaller=of_smaller)
+            boxes, scores, landmarks = boxes[kept], scores[kept], landmarks[kept]
+        return Faces(boxes, scores, landmarks)
 
     def _view(self, image: Tensor, scale: float, threshold: float) -> tuple[Tensor, Tensor, Tensor]:
         """Boxes, scores and landmarks of an image at a scale, in its own pixels."""
