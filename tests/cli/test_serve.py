@@ -84,7 +84,7 @@ def test_what_an_answer_says_of_its_confidence_is_set_by_two_options(
     assert "confidence='lable': did you mean" in wrong.err
 
 
-def test_noise_on_examples_is_set_by_an_epsilon_a_norm_and_a_key_together(
+def test_noise_on_examples_is_set_by_an_epsilon_and_a_norm_together(
     command: Command, artefact: Path, monkeypatch: pytest.MonkeyPatch
 ):
     given: list[object] = []
@@ -92,14 +92,12 @@ def test_noise_on_examples_is_set_by_an_epsilon_a_norm_and_a_key_together(
     options = ["--store", "sqlite:///s.db", "--port", "0", "--example-epsilon", "8"]
     short = command("serve", artefact, *options)
     assert short.code == 1
-    assert "give all three, or none" in " ".join(short.err.split())
-    key = "a key of the operator"
-    said = command("serve", artefact, *options, "--example-norm", "2", "--example-key", key)
+    assert "give both, or neither" in " ".join(short.err.split())
+    said = command("serve", artefact, *options, "--example-norm", "2")
     assert said.code == 0
     assert "hides which image it is at eps = 8" in said.out
-    assert key not in said.out
     assert given[2] == service.ServiceConfig(
-        web=service.page_of_package(), hiding=Hiding(epsilon=8.0, clipping_norm=2.0, key=key)
+        web=service.page_of_package(), hiding=Hiding(epsilon=8.0, clipping_norm=2.0)
     )
 
 

@@ -235,36 +235,6 @@ def test_a_copy_of_a_ledger_knows_the_bits(ledger: Ledger, tmp_path: Path):
         assert copy.set_budget(BITS_64, person="anna") == 16
 
 
-# Of version 3, which knew no bits.
-
-
-def as_version_3(path: Path) -> None:
-    """Turn a ledger into what the version before would have written."""
-    database = sqlite3.connect(path, isolation_level=None)
-    for column in ("outputs", "leakage", "averaged"):
-        database.execute(f"alter table terms drop column {column}")
-    database.execute("pragma user_version = 3")
-    database.close()
-
-
-def test_a_ledger_of_version_3_keeps_its_charges_and_knows_their_bits_once_the_code_is_charged_again(
-    ledger: Ledger, tmp_path: Path
-):
-    ledger.charge([charge("a", epsilon=2.0, person="anna")])
-    ledger.set_budget(Budget.parse("epsilon=5"), person="anna")
-    before = ledger.summary()
-    ledger.close()
-    as_version_3(ledger.path)
-    with Ledger(ledger.path) as upgraded:
-        assert upgraded.summary() == before
-        assert upgraded.set_budget(BITS_64, person="anna") == math.inf
-        upgraded.charge([charge("b", epsilon=2.0)])  # the same code, of another image
-        assert upgraded.set_budget(BITS_64, person="anna") == 16
-        upgraded.copy_without_releases(tmp_path / "copy.db")
-    with Ledger(tmp_path / "copy.db") as copy:
-        assert copy.set_budget(BITS_64, person="anna") == 16
-
-
 def test_what_was_known_of_a_code_is_not_forgotten_where_a_charge_says_nothing_of_it(ledger: Ledger):
     ledger.charge([charge("a", 16, person="anna"), charge("b", math.inf, person="anna")])
     assert ledger.set_budget(BITS_64, person="anna") == 32
@@ -324,7 +294,7 @@ def code(tmp_path: Path) -> Code:
 
 
 def averaged(code: Code, images: Tensor, ledger: Ledger, person: str = "anna") -> tuple[Tensor, int]:
-    release, new = releasing.averaged_release(
+    release, new, _ = releasing.averaged_release(
         code, images, ledger, folders=["/photos"] * len(images), person=person
     )
     return release.values, new

@@ -3,7 +3,6 @@
 import os
 import resource
 import shutil
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from sfumato.device import ledger as module
 from sfumato.device import recovery, releasing, witness
 from sfumato.device.budgets import Budget
 from sfumato.device.folder import protect_folder
-from sfumato.device.ledger import DEFAULT_BUDGETS, Ledger
+from sfumato.device.ledger import Ledger
 from sfumato.engines import EngineConfig
 from sfumato.errors import BudgetExceededError, LedgerError
 from sfumato.images import write
@@ -268,90 +266,6 @@ def test_a_flipped_bit_in_a_kept_release_is_noticed(path: Path, photograph: Tens
         pytest.raises(LedgerError, match="not what it was when it was kept"),
     ):
         release(ledger, photograph)
-
-
-# Of the version before
-
-OF_VERSION_1 = """
-create table terms (
-    id integer primary key, spec text not null, channels integer not null, height integer not null,
-    width integer not null, guarantees text not null, unique (spec, channels, height, width)
-);
-create table charges (
-    id integer primary key, image blob not null, terms integer not null references terms, time real not null,
-    release blob, unique (image, terms)
-);
-create table folders (id integer primary key, path blob not null unique);
-create table places (
-    image blob not null, folder integer not null references folders, primary key (image, folder)
-) without rowid;
-create table budgets (
-    folder blob primary key, definition text not null, amount real not null, pixels integer not null,
-    words text not null, spent real not null
-);
-"""
-
-
-def as_version_1(path: Path) -> None:
-    """Turn a ledger into what the version before would have written."""
-    with sqlite3.connect(path) as database:
-        kept = {
-            table: database.execute(f"select * from {table}").fetchall()
-            for table in ("terms", "charges", "folders", "places", "budgets")
-        }
-    database.close()
-    remove(path)
-    shutil.rmtree(witness.runs_of(path))
-    with sqlite3.connect(path) as database:
-        database.execute("pragma journal_mode = wal")
-        database.executescript(OF_VERSION_1)
-        database.executemany(
-            "insert into terms values (?, ?, ?, ?, ?, ?)", [row[:6] for row in kept["terms"]]
-        )
-        database.executemany(
-            "insert into charges values (?, ?, ?, ?, ?)", [row[:5] for row in kept["charges"]]
-        )
-        database.executemany("insert into folders values (?, ?)", kept["folders"])
-        database.executemany("insert into places values (?, ?)", kept["places"])
-        rows = [(row[0], *row[2:]) for row in kept["budgets"] if not row[1]]
-        database.executemany("insert into budgets values (?, ?, ?, ?, ?, ?)", rows)
-        database.execute(f"pragma application_id = {module.MARKS.application}")
-        database.execute("pragma user_version = 1")
-    database.close()
-
-
-def test_a_ledger_of_the_version_before_keeps_its_releases_charges_and_budgets(
-    path: Path, photograph: Tensor
-):
-    with Ledger(path) as ledger:
-        ledger.set_budget(Budget.parse("epsilon=7"))
-        ledger.set_budget(Budget.parse("epsilon=8"), folder="/photos")
-        first = release(ledger, photograph)
-        before = ledger.summary()
-    as_version_1(path)
-    for _ in range(2):
-        with Ledger(path) as ledger:
-            assert torch.equal(release(ledger, photograph), first)
-            with pytest.raises(BudgetExceededError, match="eps = 5, and 4 of 7 is left"):
-                release(ledger, photograph, "dp-pix:cell=4,epsilon=5")
-            after = ledger.summary()
-    assert (after.images, after.releases, after.specs) == (before.images, before.releases, before.specs)
-    assert set(after.budgets) == set(before.budgets)
-    assert {limit.budget for limit in after.budgets} >= set(DEFAULT_BUDGETS.values())
-
-
-def test_near_copies_of_images_of_the_version_before_are_told_once_they_are_seen_again(
-    path: Path, photograph: Tensor
-):
-    smooth = torch.nn.functional.avg_pool2d(photograph.float()[None], 5, 1, 2)[0].to(torch.uint8)
-    with Ledger(path) as ledger:
-        release(ledger, smooth)
-    as_version_1(path)
-    with Ledger(path) as ledger:
-        release(ledger, smooth)  # given again: its fingerprint is taken
-        ledger.set_near_copies("refuse")
-        with pytest.raises(BudgetExceededError, match="near copy"):
-            release(ledger, smooth.flip(-1))
 
 
 def test_the_witness_is_for_its_owner_alone(path: Path):

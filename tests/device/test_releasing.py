@@ -9,7 +9,6 @@ import torch
 from cloud import SIDE, encoder
 from torch import Tensor
 
-from sfumato import wire
 from sfumato.device import releasing
 from sfumato.device.budgets import Budget
 from sfumato.device.ledger import Ledger
@@ -289,7 +288,7 @@ def test_a_copy_without_releases_says_what_would_be_charged_and_leaves_the_ledge
     first = released("gaussian:sigma=40", photos[:4], ledger).values
     ledger.copy_without_releases(tmp_path / "copy.db")
     with Ledger(tmp_path / "copy.db") as copy:
-        again, new = releasing.charged_release(
+        again, new, _ = releasing.charged_release(
             parse("gaussian:sigma=40"), photos, copy, folders=["/photos"] * len(photos)
         )
         assert not torch.equal(again.values[:4], first)
@@ -365,7 +364,6 @@ def test_a_code_with_noise_is_kept_and_given_again_byte_for_byte(
     again = coded(images[[5, *range(6)]])
     assert type(again) is type(first)
     assert again.packed() == [first.packed()[row] for row in [5, *range(6)]]
-    assert wire.digests(again)[1:] == wire.digests(first)
     assert ledger.summary().releases == 6
     assert len(set(first.packed())) > 1
 
@@ -376,37 +374,3 @@ def test_a_code_without_noise_is_charged_and_not_stored(ledger: Ledger, tmp_path
     for _ in range(2):
         releasing.release(code, images, ledger, folders=["/photos"] * 2)
     assert stored(ledger) == [None, None]
-
-
-def as_version_2(path: Path, specs: dict[str, str]) -> None:
-    """Have a ledger name its protections as the version before did, by the paths of their artefacts."""
-    database = sqlite3.connect(path, isolation_level=None)
-    for now, before in specs.items():
-        database.execute("update terms set spec = ? where spec = ?", (before, now))
-    for column in ("outputs", "leakage", "averaged"):  # of version 4
-        database.execute(f"alter table terms drop column {column}")
-    database.execute("pragma user_version = 2")
-    database.close()
-
-
-def test_in_a_ledger_of_version_2_the_paths_of_one_artefact_are_one_and_no_charge_is_lost(tmp_path: Path):
-    images = torch.randint(0, 256, (3, 3, 8, 8), dtype=torch.uint8)
-    a, b = (artefact(tmp_path / name / "f.safetensors", name.encode()) for name in "ab")
-    made = {path: Added(path).made_of()[:16] for path in (a, b)}
-    budget = Budget.parse("epsilon=100")
-    with Ledger(tmp_path / "ledger.db") as ledger:
-        ledger.set_budget(None)
-        at_a, at_b = by(a, images[:2], ledger), by(b, images[1:], ledger)  # the second by both
-        specs = {spec: next(p for p in (a, b) if made[p] in spec) for spec in ledger.summary().specs}
-    # What lay at b was the same artefact.
-    before = {spec: f"{Added(path).spec}@{made[a]}" for spec, path in specs.items()}
-    as_version_2(tmp_path / "ledger.db", before)
-    for _ in range(2):
-        with Ledger(tmp_path / "ledger.db") as ledger:
-            assert ledger.summary().releases == 4
-            spent = [ledger.spent_on(digest(image), budget) for image in images]
-            assert spent == [1, 2, 1]
-            assert torch.equal(by(a, images, ledger), torch.cat([at_a, at_b[1:]]))
-            b.write_bytes(a.read_bytes())
-            assert torch.equal(by(b, images, ledger), torch.cat([at_a, at_b[1:]]))
-            assert ledger.summary().releases == 4

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 import socket
 import threading
 import traceback
@@ -92,7 +93,14 @@ class Wire(httpx.BaseTransport):
         return httpx.Response(reply.status_code, headers=reply.headers, content=reply.content)
 
     def bodies(self) -> list[bytes]:
-        return [each.content for each in self.sent if each.headers.get("content-type") == wire.MEDIA_TYPE]
+        """The releases that left, without their labels and ids."""
+        found = []
+        for each in self.sent:
+            if each.headers.get("content-type") == labelled.MEDIA_TYPE:
+                found.append(labelled.split(each.content)[1])
+            elif each.headers.get("content-type") == wire.MEDIA_TYPE:
+                found.append(each.content)
+        return found
 
 
 class Cloud:
@@ -306,15 +314,13 @@ def test_one_name_in_two_spellings_is_one_class_and_one_person(cloud: Cloud):
     device = cloud.client()
     with Ledger(cloud.ledger) as ledger:
         ledger.set_budget(Budget.parse("releases=1"), person="zoe\u0308")
-    device.enrol("zo\u00eb", cloud.photos(0))
+    device.enrol("zo\u00eb", cloud.photos(0), people=True)
     with pytest.raises(BudgetExceededError, match="the person or class zo\u00eb"):
-        device.enrol("zoe\u0308", cloud.photos(1))
+        device.enrol("zoe\u0308", cloud.photos(1), people=True)
 
 
 def test_many_images_are_sent_in_parts(cloud: Cloud):
     device = cloud.client()
-    with Ledger(cloud.ledger) as ledger:
-        ledger.set_budget(None, person="")
     tensors = torch.randint(0, 256, (70, 3, SIDE, SIDE), generator=torch.Generator().manual_seed(0))
     assert device.enrol("anna", tensors.to(torch.uint8)).new == 70
     assert [wire.header(body).count for body in cloud.wire.bodies()] == [32, 32, 6]
@@ -325,8 +331,6 @@ def test_images_of_many_classes_are_sent_together_and_charged_and_enrolled_as_ea
 ):
     photos = cloud.photos(*range(35))
     device = cloud.client()
-    with Ledger(cloud.ledger) as ledger:
-        ledger.set_budget(None, person="")
     given = {"anna": photos[:1], "ben": photos[1:34], "carl": photos[34]}
     found = device.enrol_many(given)
     assert {label: (each.new, each.known) for label, each in found.items()} == {
@@ -334,7 +338,10 @@ def test_images_of_many_classes_are_sent_together_and_charged_and_enrolled_as_ea
     }
     sent = [each for each in cloud.wire.sent if each.url.path.endswith("/examples")]
     parts = [labelled.split(each.content) for each in sent]
-    assert [labels for labels, _ in parts] == [["anna"] + ["ben"] * 31, ["ben"] * 2 + ["carl"]]
+    assert [[each.label for each in said] for said, _ in parts] == [
+        ["anna"] + ["ben"] * 31,
+        ["ben"] * 2 + ["carl"],
+    ]
     assert [wire.header(release).count for _, release in parts] == [32, 3]
     with Ledger(cloud.ledger) as ledger:
         charged = ledger.summary()
@@ -352,8 +359,8 @@ def test_of_many_classes_an_image_beyond_a_budget_of_its_person_keeps_its_part_b
         ledger.set_budget(Budget.parse("epsilon=4"), person="ben")
     anna, first, second = cloud.photos(0, 1, 2)
     with pytest.raises(BudgetExceededError, match="ben"):
-        cloud.client().enrol_many({"anna": anna, "ben": [first, second]})
-    assert not any(each.url.path.endswith("/examples") for each in cloud.wire.sent)
+        cloud.client().enrol_many({"anna": anna, "ben": [first, second]}, people=True)
+    assert cloud.wire.bodies() == []
 
 
 def test_of_many_classes_an_image_that_cannot_be_read_is_reported_and_the_others_have_their_labels(
@@ -406,16 +413,21 @@ def test_every_byte_that_is_sent_is_the_release_or_says_where_it_goes(cloud: Clo
         ("GET", "/v1/models"),
         ("GET", "/v1/classifiers"),
         ("POST", "/v1/classifiers"),
-        ("POST", f"/v1/classifiers/{name}/classes/anna/examples"),
+        ("POST", f"/v1/classifiers/{name}/examples"),
+        ("GET", "/v1/models"),
+        ("GET", "/v1/classifiers"),
         ("POST", f"/v1/classifiers/{name}/classify?top=5"),
     ]
     assert json.loads(cloud.wire.sent[2].content) == {"name": "default", "model": "noisy"}
+    ids = [each.id for each in labelled.split(cloud.wire.sent[3].content)[0]]
+    assert all(re.fullmatch("[0-9a-f]{32}", each) for each in ids)
+    enrolled = labelled.join([("anna", each) for each in ids], wire.encode(both))
     for request in cloud.wire.sent:
         assert set(request.headers) <= {
             *("host", "accept", "accept-encoding", "connection", "user-agent", "x-api-key"),
             *("content-type", "content-length"),
         }
-        assert request.content in (*cloud.wire.bodies(), cloud.wire.sent[2].content, b"")
+        assert request.content in (enrolled, cloud.wire.bodies()[1], cloud.wire.sent[2].content, b"")
 
 
 def test_no_byte_of_a_clean_image_goes_through_the_socket(tmp_path: Path):
@@ -433,9 +445,12 @@ def test_no_byte_of_a_clean_image_goes_through_the_socket(tmp_path: Path):
     replies = {
         b"GET /v1/models": [described([3, SIDE, SIDE], [SPEC], [None])],
         b"GET /v1/classifiers": [
-            {"id": "1", "name": "default", "model": "m", "created": "2026-01-01T00:00:00Z", "version": 0}
+            {"id": "1", "name": "default", "model": "m", "created": "2026-01-01T00:00:00Z"}
+            | {"version": 0, "classes": 0}
         ],
-        b"POST /v1/classifiers/1/classes/a/examples": {"new": 1, "known": 0, "examples": ["e"]},
+        b"POST /v1/classifiers/1/examples": {
+            "classes": [{"label": "a", "new": 1, "known": 0, "total": 1, "examples": ["e"]}]
+        },
     }
     received = bytearray()
 
@@ -484,7 +499,7 @@ def test_the_same_image_is_the_same_release_and_charged_once(cloud: Cloud):
         first = device.enrol("anna", [photo, photo])
     with cloud.client() as device:
         again = device.enrol("anna", [photo])
-    assert (first.new, again.new, again.known) == (1, 0, 1)
+    assert (first.new, first.known, again.new, again.known) == (1, 1, 0, 1)
     assert again.examples == first.examples[:1]
     one, other = (wire.decode(body, most_images=2, most_pixels=10**6) for body in cloud.wire.bodies())
     assert torch.equal(one.values[:1], other.values)
@@ -499,7 +514,7 @@ def test_paths_pictures_and_tensors_of_one_image_are_one_release(cloud: Cloud, t
     tensor = torch.from_numpy(upright.transpose(2, 0, 1).copy())
     with Image.open(path) as picture:
         enrolled = cloud.client().enrol("anna", [path, str(path), picture, tensor])
-    assert (enrolled.new, enrolled.known) == (1, 0)
+    assert (enrolled.new, enrolled.known, enrolled.total) == (1, 3, 1)
     (body,) = cloud.wire.bodies()
     found = wire.decode(body, most_images=4, most_pixels=10**6)
     assert all(torch.equal(found.values[0], each) for each in found.values)
@@ -817,19 +832,99 @@ def own(codes: Cloud, noise: str = "") -> str:
 
 def test_a_class_that_is_averaged_on_the_device_is_sent_as_one_code_and_charged_as_one(codes: Cloud):
     with codes.client(own(codes)) as device:
-        enrolled = device.enrol("anna", codes.photos(0, 1, 2), average=True)
-        again = device.enrol("anna", codes.photos(2, 0, 1), average=True)
+        enrolled = device.enrol("anna", codes.photos(0, 1, 2), people=True, average=True)
+        again = device.enrol("anna", codes.photos(2, 0, 1), people=True, average=True)
     with Ledger(codes.ledger) as ledger:
         assert ledger.set_budget(Budget.parse("bits=64"), person="anna") == 12
     with codes.client(own(codes)) as device:
         guess = device.classify(codes.photos(0)[0])[0]
-    with Ledger(codes.ledger) as ledger:  # the image by itself is one more code of Anna
+    with Ledger(codes.ledger) as ledger:  # the image by itself is one more code of Anna, who is on it
         assert ledger.set_budget(Budget.parse("bits=64"), person="anna") == 24
-    assert (enrolled.new, enrolled.known) == (1, 0)
-    assert (again.new, again.known) == (0, 1)
+    assert (enrolled.new, enrolled.known, enrolled.total) == (3, 0, 1)  # images, of one example
+    assert (again.new, again.known, again.total) == (0, 3, 1)
     assert guess.label == "anna"
     first = wire.decode(codes.wire.bodies()[0], most_images=1, most_pixels=12)
     assert tuple(first.values.shape) == (1, 12)
+
+
+def test_the_service_cannot_tell_whether_two_classes_classifiers_or_services_have_one_image(
+    cloud: Cloud, tmp_path: Path
+):
+    (photo,) = cloud.photos(0)
+    device = cloud.client()
+    device.create("vases", "noisy")
+    for label, classifier in (
+        ("anna", "default"),
+        ("ben", "default"),
+        ("anna", "vases"),
+        ("anna", "default"),
+    ):
+        device.enrol(label, photo, classifier=classifier)
+    Client(
+        f"{HERE}/again", key=cloud.key, protection=SPEC, ledger=cloud.ledger, transport=Moved(cloud.wire)
+    ).enrol("anna", photo)
+    sent = [each for each in cloud.wire.sent if each.headers.get("content-type") == labelled.MEDIA_TYPE]
+    ids = [labelled.split(each.content)[0][0].id for each in sent]
+    assert len({*ids}) == 4
+    assert ids[3] == ids[0]
+    assert images.digest(images.read(photo, size=SIDE)).hex()[:32] not in ids
+
+
+class Moved(httpx.BaseTransport):
+    """To a service whose address has a path."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.raw_path.decode().removeprefix("/again")
+        request = httpx.Request(
+            request.method, f"{HERE}{path}", headers=request.headers, content=request.read()
+        )
+        return self.wire.handle_request(request)
+
+
+def test_forty_images_of_a_class_of_things_are_enrolled_and_of_a_person_as_many_as_the_budget_has(
+    codes: Cloud,
+):
+    things = codes.client(own(codes)).enrol("mugs", codes.photos(*range(40)))
+    assert (things.images, things.new, things.total) == (40, 40, 40)
+    failures: list[str] = []
+    with codes.client(own(codes, ",flip=0.1")) as device:
+        person = device.enrol(
+            "anna",
+            codes.photos(*range(40, 80)),
+            people=True,
+            failed=lambda _, error: failures.append(str(error)),
+        )
+    assert (person.images, person.new, person.failed, person.total) == (40, 30, 10, 30)
+    assert len(failures) == 10
+    assert "30 different releases" in failures[0]
+
+
+def test_a_question_that_the_service_would_refuse_is_not_charged(cloud: Cloud):
+    (photo,) = cloud.photos(0)
+    cloud.client().create("empty", "noisy")
+    cases = [
+        (cloud.client(), {"classifier": "nothing"}, "no classifier is called 'nothing'"),
+        (cloud.client(), {"classifier": "empty"}, "empty has no class: enrol an example first"),
+        (cloud.client(), {"classifier": "empty", "top": 101}, "top=101: from 1 to 100 classes"),
+        (cloud.client("pixelize:cell=8"), {"classifier": "empty"}, "empty has no class"),
+    ]
+    for device, more, message in cases:
+        with pytest.raises(ConfigError, match=message):
+            device.classify(photo, **more)
+    cloud.key = "wrong"
+    with pytest.raises(ServiceError, match="401"):
+        cloud.client().classify(photo)
+    assert not cloud.ledger.exists()
+
+
+def test_what_is_proved_of_a_chosen_protection_is_shown_once_for_a_classifier(cloud: Cloud):
+    shown: list[str] = []
+    for _ in range(2):
+        cloud.client(notice=lambda chosen: shown.append(chosen.spec)).enrol("anna", cloud.photos(0))
+    assert shown == [SPEC]
 
 
 def test_what_is_no_code_is_not_averaged(cloud: Cloud):
@@ -1081,7 +1176,7 @@ def test_what_would_change_something_twice_is_not_sent_again(tmp_path: Path, nap
         asked.append(request.method)
         if request.method == "GET":
             made = {"id": "1", "name": "default", "model": "m", "created": "2026-01-01T00:00:00Z"}
-            return httpx.Response(200, json=[made | {"version": 0}])
+            return httpx.Response(200, json=[made | {"version": 0, "classes": 1}])
         raise httpx.ReadError("gone")
 
     device = asking(tmp_path, answer)

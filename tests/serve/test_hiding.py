@@ -1,7 +1,5 @@
 """Noise on enrolled examples: what it promises, and what is stored."""
 
-import hashlib
-import hmac
 import math
 
 import numpy as np
@@ -11,8 +9,7 @@ from scipy.stats import norm
 from sfumato.errors import ConfigError
 from sfumato.serve.hiding import Hiding
 
-KEY = "a key of the operator"
-HIDING = Hiding(epsilon=4.0, clipping_norm=2.0, key=KEY)
+HIDING = Hiding(epsilon=4.0, clipping_norm=2.0)
 
 
 def test_the_noise_is_that_of_a_gaussian_mechanism_for_an_example_that_could_be_any_other():
@@ -42,29 +39,20 @@ def test_no_examples_are_none():
     assert HIDING.embeddings(np.zeros((0, 3), np.float32)).shape == (0, 3)
 
 
-def test_a_digest_is_stored_under_the_key():
-    digest = hashlib.sha256(b"a release").hexdigest()
-    wanted = hmac.new(KEY.encode(), digest.encode(), "sha256").hexdigest()
-    assert HIDING.digest(digest) == wanted
-    assert Hiding(epsilon=4.0, clipping_norm=2.0, key=KEY + ".").digest(digest) != wanted
-
-
-def test_what_is_promised_is_said_and_the_key_is_not():
+def test_what_is_promised_is_said():
     assert str(HIDING) == (
         "an enrolled example hides which image it is at eps = 4, delta = 1e-05, each time that it is enrolled"
     )
-    assert KEY not in repr(HIDING)
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"clipping_norm": 0.0}, "clipping_norm=0: above 0"),
-        ({"key": "short"}, "has 5 characters; it needs 16: choose a longer one"),
         ({"epsilon": 0.0}, "epsilon=0"),
         ({"delta": 1.0}, "delta=1"),
     ],
 )
 def test_what_cannot_work_is_refused(changed: dict[str, float], message: str):
     with pytest.raises(ConfigError, match=message):
-        Hiding(**{"epsilon": 4.0, "clipping_norm": 2.0, "key": KEY} | changed)  # type: ignore[arg-type]
+        Hiding(**{"epsilon": 4.0, "clipping_norm": 2.0} | changed)  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from sfumato.device.client import Client, Demanded, ServiceError
 from sfumato.device.ledger import Ledger
 from sfumato.errors import ConfigError, ImageError, SfumatoError
 from sfumato.protect import parse
+from sfumato.wire import labelled
 
 SPEC = "dp-pix:cell=4,epsilon=3"
 URL = "https://cloud.example"
@@ -32,7 +33,8 @@ class Hostile(httpx.BaseTransport):
     def __init__(self) -> None:
         self.models = [described(SPEC)]
         self.model = "m"
-        self.enrolled = httpx.Response(200, json={"new": 1, "known": 0, "examples": ["e"]})
+        enrolled = {"label": "anna", "new": 1, "known": 0, "total": 1, "examples": ["e"]}
+        self.enrolled = httpx.Response(200, json={"classes": [enrolled]})
         self.begun = True
         self.sent: list[httpx.Request] = []
 
@@ -40,19 +42,21 @@ class Hostile(httpx.BaseTransport):
         request.read()
         self.sent.append(request)
         made = {"id": "1", "name": "default", "model": self.model, "created": "2026-01-01T00:00:00Z"}
+        made |= {"version": 0, "classes": 1}
         match request.method, request.url.path:
             case "GET", "/v1/models":
                 return httpx.Response(200, json=self.models)
             case "GET", "/v1/classifiers":
-                return httpx.Response(200, json=[made | {"version": 0}] if self.begun else [])
+                return httpx.Response(200, json=[made] if self.begun else [])
             case "POST", "/v1/classifiers":
                 self.begun = True
-                return httpx.Response(200, json=made | {"version": 0})
+                return httpx.Response(200, json=made)
         return self.enrolled
 
     def releases(self) -> list[bytes]:
         """What left."""
-        return [each.content for each in self.sent if each.headers.get("content-type") == wire.MEDIA_TYPE]
+        kinds = (wire.MEDIA_TYPE, labelled.MEDIA_TYPE)
+        return [each.content for each in self.sent if each.headers.get("content-type") in kinds]
 
 
 def described(*specs: str, shape: tuple[int, int, int] = (3, SIDE, SIDE), name: str = "m") -> dict[str, Any]:

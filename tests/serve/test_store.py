@@ -52,7 +52,7 @@ D = 4
 
 def example(number: int, *, weight: float = 1.0, dimension: int = D) -> Example:
     vector = np.random.default_rng(number).normal(size=dimension).astype(np.float32)
-    return Example(f"digest {number}", vector, weight)
+    return Example(f"image {number}", vector, weight)
 
 
 def some(*numbers: int) -> list[Example]:
@@ -217,8 +217,19 @@ def test_the_same_enrolment_sent_again_changes_nothing(store: Store, key: Key, h
 def test_of_examples_that_are_partly_known_the_others_are_new(store: Store, key: Key, hats: ClassifierInfo):
     first = store.enrol("museum", hats.id, "anna", some(1), by=key)
     second = store.enrol("museum", hats.id, "anna", some(1, 2, 2), by=key)
-    assert (second.new, second.known, second.examples[1:]) == (1, 1, first.examples)
+    assert (second.new, second.known, second.total, second.examples[1:]) == (1, 2, 2, first.examples)
     assert [each.examples for each in store.classes("museum", hats.id)] == [2]
+    assert [each.classes for each in store.classifiers("museum")] == [1]
+
+
+def test_equal_releases_of_different_images_count_each(store: Store, key: Key, hats: ClassifierInfo):
+    ones, zeros = np.ones(D, np.float32), np.zeros(D, np.float32)
+    given = [Example(f"image {i}", zeros if i == 90 else ones) for i in range(91)]
+    assert store.enrol("museum", hats.id, "anna", given, by=key).new == 91
+    found = store.prototypes("museum", hats.id)
+    assert found is not None
+    assert found.examples == (91,)
+    assert found.vectors == pytest.approx(np.full((1, D), 90 / 91))
 
 
 def test_examples_of_many_classes_are_enrolled_at_once_as_they_would_be_one_by_one(
@@ -367,7 +378,7 @@ def test_nothing_of_a_forgotten_example_stays_in_the_prototype(store: Store, key
     enrolled = store.enrol("museum", hats.id, "anna", [*some(1, 2), large], by=key)
     store.enrol("museum", hats.id, "never", some(1, 2), by=key)
     for name in enrolled.examples:
-        if run(store, "select digest from examples where id = :id", id=name) == [("large",)]:
+        if run(store, "select given_id from examples where id = :id", id=name) == [("large",)]:
             store.forget_example("museum", hats.id, name, by=key)
     (first, second) = run(store, "select sum, weight, examples from classes order by id")
     assert first == second
@@ -413,7 +424,7 @@ def test_what_is_forgotten_is_not_in_the_files_of_sqlite_any_more(tmp_path: Path
     key, _ = store.create_key("museum", role="admin", name="office")
     hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
     gone = [example(number, dimension=1500) for number in range(40)]
-    traces = [each.embedding.tobytes()[:64] for each in gone] + [b"digest 7", b"anna"]
+    traces = [each.embedding.tobytes()[:64] for each in gone] + [b"image 7", b"anna"]
     first = store.enrol("museum", hats.id, "bert", gone[:3], by=key).examples
     store.enrol("museum", hats.id, "anna", gone[3:], by=key)
 
@@ -476,8 +487,8 @@ def test_prototypes_are_those_of_the_examples_after_any_mix_of_calls(
         if action == "enrol":
             numbers = draw.sample(range(12), 3)
             given = [example(each, weight=draw.uniform(0.01, 10)) for each in numbers]
-            digests = {each.digest for each in mine.values()}
-            fresh = [each for each in given if each.digest not in digests]
+            ids = {each.given_id for each in mine.values()}
+            fresh = [each for each in given if each.given_id not in ids]
             enrolled = store.enrol("museum", hats.id, label, given, by=key)
             assert (enrolled.new, enrolled.known) == (len(fresh), 3 - len(fresh))
             mine.update(zip(enrolled.examples[: enrolled.new], fresh, strict=True))
@@ -1191,7 +1202,7 @@ def test_an_error_of_the_database_shows_no_label(new_url: str, open_store: Open)
     key, _ = store.create_key("museum", role="write", name="camera")
     hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
     run(store, "drop table examples")
-    run(store, "create table examples (id text check (id = ''), tenant text, class text, digest text)")
+    run(store, "create table examples (id text check (id = ''), tenant text, class text, given_id text)")
     with pytest.raises(StoreError) as found:
         store.enrol("museum", hats.id, "Q" * 50, some(1), by=key)
     assert "Q" * 50 not in "".join(traceback.format_exception(found.value))

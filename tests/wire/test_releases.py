@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sfumato.errors import DataError
 from sfumato.protect import Release
 from sfumato.protect.vectors import BitsRelease, FeatureRelease
-from sfumato.wire import AnyRelease, BitsHeader, ImageHeader, decode, digests, encode, header, portable
+from sfumato.wire import AnyRelease, BitsHeader, ImageHeader, decode, encode, header, portable
 
 DIGEST = "0123456789abcdef" * 4
 
@@ -162,27 +162,6 @@ def test_the_header_is_read_without_the_images():
 def test_no_folder_of_a_device_travels(spec: str, travels: str):
     assert portable(spec) == travels
     assert read(encode(masked(spec=spec))).spec == travels
-
-
-def test_an_image_has_one_digest_in_whatever_company_it_travels(release: AnyRelease):
-    together = digests(release)
-    assert together == [digests(release.rows([row]))[0] for row in range(2)]
-    assert together == digests(read(encode(release)))
-    assert len(set(together)) == 2
-
-
-def test_a_digest_tells_apart_all_that_decides_what_an_image_means():
-    values = numbers(1, 1, 4, 4)
-    each = [
-        Release(values, "none", (4, 4)),
-        Release(values, "blur:radius=1", (4, 4)),
-        Release(values, "none", (8, 8), 2),
-        Release(values, "none", (8, 7), 2),
-        Release(values ^ 1, "none", (4, 4)),
-        Release(values.reshape(1, 1, 2, 8), "none", (2, 8)),
-    ]
-    found = {digests(one)[0] for one in each} | {digests(each[0], made_of=DIGEST)[0]}
-    assert len(found) == 7
 
 
 def test_no_image_is_no_release():

@@ -3,14 +3,14 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from sfumato.cli.options import LedgerFile
 
 if TYPE_CHECKING:
-    from sfumato.device.client import Client, Demanded
+    from sfumato.device.client import Client, Demanded, Enrolled
 
 _TOGETHER = 128  # images, four requests of them, between two lines of what was done
 
@@ -36,6 +36,10 @@ def enrol(
         Path, typer.Argument(help="A folder with one sub-folder per class, named after the class.")
     ],
     spec: Annotated[str | None, SPEC] = None,
+    people: Annotated[
+        bool,
+        typer.Option("--people", help="Each class is a person, and has the budget of one."),
+    ] = False,
     average: Annotated[
         bool,
         typer.Option("--average", help="For codes: send one average per class, made on this device."),
@@ -49,8 +53,9 @@ def enrol(
 ) -> None:
     """Enrol the images of a folder: protect them here, charge the ledger, and send the releases.
 
-    What was enrolled before is neither charged nor enrolled again, so a stopped command resumes. The names of
-    the sub-folders are sent as they are. Files that fail are named, and the exit code is 1.
+    What was enrolled before is neither charged nor enrolled again, so a stopped command resumes. Two files of
+    the same pixels are one image, and count once. The names of the sub-folders are sent as they are. Files
+    that fail are named with the reason, and the exit code is 1.
     """
     import sys
 
@@ -60,30 +65,48 @@ def enrol(
     classes = _classes(folder)
     if not classes:
         raise DataError(f"{folder}: has no sub-folder with images: make one for each class")
-    failed: list[str] = []
+    count = _Counts()
 
     def missed(source: object, error: Exception) -> None:
-        failed.append(str(error))
+        name = printable(str(source))
+        print(f"failed: {'' if name in str(error) else f'{name}: '}{printable(str(error))}", file=sys.stderr)
 
     with connect(url, key_file, spec, ledger, insecure=insecure) as cloud:
         if model is not None and classifier not in {each.name for each in cloud.classifiers()}:
             cloud.create(classifier, model)
-        for part in _parts(classes, 1 if average else _TOGETHER):
-            if average:
-                told = {
-                    label: cloud.enrol(label, paths, classifier=classifier, failed=missed, average=True)
-                    for label, paths in part.items()
-                }
-            else:
-                told = cloud.enrol_many(part, classifier=classifier, failed=missed)
-            for label, enrolled in told.items():
-                print(
-                    f"{printable(label)}: {enrolled.new} enrolled, {enrolled.known} there already", flush=True
-                )
-    for message in failed:
-        print(f"failed: {printable(message)}", file=sys.stderr)
-    if failed:
+        for part in _parts(classes):
+            became = cloud.enrol_many(
+                part, classifier=classifier, failed=missed, people=people, average=average
+            )
+            for label, enrolled in became.items():
+                count = count.plus(enrolled)
+                total = "" if enrolled.total is None else f"; the class has {_examples(enrolled.total)}"
+                print(f"{printable(label)}: {_Counts().plus(enrolled)}{total}", flush=True)
+    print(f"in all: {count}")
+    if count.failed:
         raise typer.Exit(1)
+
+
+class _Counts(NamedTuple):
+    """What became of files: the three add up to all."""
+
+    new: int = 0
+    known: int = 0
+    failed: int = 0
+
+    def plus(self, enrolled: "Enrolled") -> "_Counts":
+        return _Counts(self.new + enrolled.new, self.known + enrolled.known, self.failed + enrolled.failed)
+
+    def __str__(self) -> str:
+        files = sum(self)
+        return (
+            f"{files:,} file{'s' * (files != 1)}: {self.new:,} enrolled now, {self.known:,} before, "
+            f"{self.failed:,} failed"
+        )
+
+
+def _examples(count: int) -> str:
+    return f"{count:,} example{'s' * (count != 1)}"
 
 
 def connect(
@@ -92,7 +115,7 @@ def connect(
     """A client with the key of a file or of the environment; never of an argument, which others can see.
 
     At a terminal a person is asked about a protection that nobody has agreed to. What a code proves of naming
-    the person on an image is said before anything is sent.
+    the person on an image is said once for a classifier, before anything is sent.
     """
     import sys
 
@@ -100,22 +123,16 @@ def connect(
     from sfumato.device.demands import parsed
     from sfumato.device.ledger import default_path
     from sfumato.errors import ConfigError
-    from sfumato.files import printable
-    from sfumato.protect.code import Code, load_encoder
-    from sfumato.protect.naming import naming_words
 
     key = os.environ.get("SFUMATO_KEY") if key_file is None else key_file.read_text(errors="replace").strip()
     if key is None:
         raise ConfigError("there is no key: name its file with --key-file, or set the variable SFUMATO_KEY")
-    protection = None if spec is None else parsed(spec)
-    if isinstance(protection, Code):
-        naming = naming_words(protection, load_encoder(protection.artefact).shape)
-        typer.echo(printable(f"{protection.spec}: {naming}"), err=True)
     return Client(
         url,
         key=key,
-        protection=protection,
+        protection=None if spec is None else parsed(spec),
         accept=_accept if sys.stdin.isatty() and sys.stderr.isatty() else None,
+        notice=_notice,
         ledger=ledger or default_path(),
         insecure=insecure,
     )
@@ -128,12 +145,19 @@ def _accept(demanded: "Demanded") -> bool:
     return typer.confirm("Send images to it this way from now on?", err=True)
 
 
-def _parts(classes: dict[str, list[Path]], images: int) -> Iterator[dict[str, list[Path]]]:
-    """Classes in parts of at least so many images, as far as there are any."""
+def _notice(chosen: "Demanded") -> None:
+    from sfumato.files import printable
+
+    if chosen.spec.startswith("code:"):
+        typer.echo(printable(f"{chosen.spec}: {chosen.naming}"), err=True)
+
+
+def _parts(classes: dict[str, list[Path]]) -> Iterator[dict[str, list[Path]]]:
+    """Classes in parts of enough images for a few requests, as far as there are any."""
     part: dict[str, list[Path]] = {}
     for label, paths in classes.items():
         part[label] = paths
-        if sum(map(len, part.values())) >= images:
+        if sum(map(len, part.values())) >= _TOGETHER:
             yield part
             part = {}
     if part:

@@ -73,13 +73,6 @@ def serve(
         float | None,
         typer.Option(help="The norm to which embeddings are clipped first. Choose it on public images."),
     ] = None,
-    example_key: Annotated[
-        str | None,
-        typer.Option(
-            envvar="SFUMATO_EXAMPLE_KEY",
-            help="A key that hides the digests of examples. Keep it away from the database.",
-        ),
-    ] = None,
     log: Annotated[bool, typer.Option(help="Log one line per request, without image, key or label.")] = True,
     log_format: Annotated[
         LogFormat,
@@ -112,7 +105,7 @@ def serve(
         web=web or service.page_of_package(),
         confidence=confidence,
         confidence_step=confidence_step,
-        hiding=_hiding(example_epsilon, example_delta, example_norm, example_key),
+        hiding=_hiding(example_epsilon, example_delta, example_norm),
     )
     if config.hiding is not None:
         print(config.hiding)
@@ -144,16 +137,15 @@ def serve(
                 traces.close()
 
 
-def _hiding(epsilon: float | None, delta: float, norm: float | None, key: str | None) -> "Hiding | None":
-    """Of the options: all of them, or none."""
+def _hiding(epsilon: float | None, delta: float, norm: float | None) -> "Hiding | None":
+    """Of the options: both of them, or none."""
     from sfumato.errors import ConfigError
     from sfumato.serve.hiding import Hiding
 
     if epsilon is None and norm is None:
         return None
-    if epsilon is None or norm is None or key is None:
+    if epsilon is None or norm is None:
         raise ConfigError(
-            "noise on examples needs --example-epsilon, --example-norm, and a key in SFUMATO_EXAMPLE_KEY: "
-            "give all three, or none"
+            "noise on examples needs --example-epsilon and --example-norm: give both, or neither"
         )
-    return Hiding(epsilon=epsilon, delta=delta, clipping_norm=norm, key=key)
+    return Hiding(epsilon=epsilon, delta=delta, clipping_norm=norm)

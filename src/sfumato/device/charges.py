@@ -2,6 +2,7 @@
 
 import math
 import os
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable
@@ -73,10 +74,12 @@ class Charged(NamedTuple):
         releases: what must leave instead of each `release`: itself, or the one that was kept when this image
             and spec were charged before, which costs nothing now.
         new: how many were charged now.
+        numbers: 16 random bytes for each, drawn when it was charged first: the name of that release.
     """
 
     releases: list[bytes | None]
     new: int
+    numbers: list[bytes]
 
 
 class Charges:
@@ -107,8 +110,8 @@ class Charges:
 
     def add(
         self, charge: Charge, folder: bytes, budgets: dict[Limited, Budget], mode: NearCopies
-    ) -> tuple[bytes | None, bool]:
-        """Charge a release, within a transaction. -> what must leave, and whether it was charged now.
+    ) -> tuple[bytes | None, bytes, bool]:
+        """Charge a release, within a transaction. -> what must leave, its number, whether it is charged now.
 
         Args:
             charge: what is about to leave.
@@ -130,12 +133,13 @@ class Charges:
             averaged=charge.averaged,
         )
         row = self._database.execute(
-            "select release, digest from charges where image = ? and terms = ?", (charge.image, terms.number)
+            "select release, digest, number from charges where image = ? and terms = ?",
+            (charge.image, terms.number),
         ).fetchone()
         picture = self._pictures.see(charge.image, charge.fingerprint, mode)
         if row is not None:
             self._spend(charge, picture, folder, budgets, None)
-            return _undamaged(charge.image, *row), False
+            return _undamaged(charge.image, *row[:2]), row[2], False
         self._check_releases(charge.image)
         if mode == "refuse" and self._pictures.another_is_released(charge.image, picture):
             raise BudgetExceededError(
@@ -147,11 +151,12 @@ class Charges:
         self._spend(charge, picture, folder, budgets, terms)
         self._database.execute("update images set releases = releases + 1 where image = ?", (charge.image,))
         release = charge.release if self._keep_releases else None
+        digest, number = digest_of_release(charge.image, release), secrets.token_bytes(16)
         self._database.execute(
-            "insert into charges (image, terms, time, release, digest) values (?, ?, ?, ?, ?)",
-            (charge.image, terms.number, time.time(), release, digest_of_release(charge.image, release)),
+            "insert into charges (image, terms, time, release, digest, number) values (?, ?, ?, ?, ?, ?)",
+            (charge.image, terms.number, time.time(), release, digest, number),
         )
-        return charge.release, True
+        return charge.release, number, True
 
     def _spend(
         self,

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from sfumato.device.addresses import quoted_label
 from sfumato.device.conversation import Conversation, Enrolled, Guess
-from sfumato.device.demands import Accept, Demanded, Protecting
+from sfumato.device.demands import Accept, Demanded, Notice, Protecting
 from sfumato.device.exchange import (
     MOST_REPLY,
     TOO_LONG,
@@ -103,6 +103,7 @@ class _Service(ABC, Generic[_Transport]):
         key: str,
         protection: str | Protecting | None = None,
         accept: Accept | None = None,
+        notice: Notice | None = None,
         ledger: str | os.PathLike[str],
         classifier: str = "default",
         timeout: float = 30.0,
@@ -122,6 +123,8 @@ class _Service(ABC, Generic[_Transport]):
             accept: asked where there is no protection and nothing was accepted before: whether images may
                 leave as the model demands. True pins that. None never accepts. AsyncClient calls it, and
                 `failed` of enrol, in another thread.
+            notice: called with what is proved of `protection`, when it is used for this service and
+                classifier for the first time: before anything is sent.
             ledger: the path of this device's ledger, which is begun where there is none.
             classifier: the name of the one that is meant where a call names none.
             timeout: seconds for a connection, and for each wait for bytes.
@@ -139,6 +142,7 @@ class _Service(ABC, Generic[_Transport]):
             key=key,
             protection=protection,
             accept=accept,
+            notice=notice,
             ledger=ledger,
             classifier=classifier,
             retries=retries,
@@ -186,20 +190,25 @@ class _Service(ABC, Generic[_Transport]):
         *,
         classifier: str | None = None,
         failed: Failed | None = None,
+        people: bool = False,
         average: bool = False,
     ) -> Steps[Enrolled]:
         """Make images examples of a class; the classifier is begun where it is new and one model fits.
 
         Images are protected and sent 32 at a time. After an error, those before it are enrolled, and the same
-        call continues: the same image is the same release, charged once and enrolled once.
+        call continues: the same image is the same release, charged once and enrolled once in this class. The
+        service knows it by an id that this ledger makes, and of which another class, classifier or service
+        gets another. Images that differ count each, also where their releases are equal.
 
         Args:
             label: of the class.
             sources: files, Pillow images, (C, H, W) uint8 tensors, or one of these. A centre square of each
                 is resized to what the model takes.
             classifier: its name; None for the client's own.
-            failed: called with each image that cannot be read, or whose release would be nearly itself, and
-                why; None raises that instead.
+            failed: called with each image that cannot be read, whose release would be nearly itself, or that
+                would pass a budget, and why; None raises that instead.
+            people: whether the label says who is on the images: then they count for the budget of that
+                person. By default a class is no person.
             average: of codes alone: make one code of all the images here, the class's prototype, and send
                 that. It costs the class as many bits as one image does.
 
@@ -207,11 +216,13 @@ class _Service(ABC, Generic[_Transport]):
             ConfigError: the model takes another protection, or one that nobody chose or accepted; or demands
                 another than it did; no model fits, or several do; no label; or what is not a code is
                 averaged.
-            BudgetExceededError: an image would pass a budget of the ledger; of its 32, none was sent.
-            ImageError: an image that cannot be read, or whose release would be nearly itself.
+            BudgetExceededError: an image would pass a budget of the ledger; of its 32, none was sent. Not
+                where there is `failed`.
+            ImageError: an image that cannot be read, or whose release would be nearly itself. Not where there
+                is `failed`.
             LedgerError: the ledger cannot be used.
         """
-        return self._conversation.enrol(label, sources, classifier, failed, average=average)
+        return self._conversation.enrol(label, sources, classifier, failed, people=people, average=average)
 
     @_Method
     def enrol_many(
@@ -220,6 +231,8 @@ class _Service(ABC, Generic[_Transport]):
         *,
         classifier: str | None = None,
         failed: Failed | None = None,
+        people: bool = False,
+        average: bool = False,
     ) -> Steps[dict[str, Enrolled]]:
         """As enrol, for many classes: 32 images of any of them in a request.
 
@@ -228,20 +241,23 @@ class _Service(ABC, Generic[_Transport]):
 
         Args:
             images: of each label.
-            classifier, failed: see enrol.
+            classifier, failed, people, average: see enrol.
 
         Returns:
             Of each label, in Unicode's NFC.
 
         Raises: as enrol does.
         """
-        return self._conversation.enrol_many(images, classifier, failed)
+        return self._conversation.enrol_many(images, classifier, failed, people=people, average=average)
 
     @_Method
     def classify(self, source: Source, *, top: int = 5, classifier: str | None = None) -> Steps[list[Guess]]:
         """The classes that an image may be of, the likeliest first; before them Guess(None), if of none.
 
-        Raises: as enrol does.
+        What leaves is charged. Where the service would refuse the image, because there is no such classifier,
+        no class or no model, or by the key, that is asked before, and nothing is charged.
+
+        Raises: as enrol does; and ConfigError without a class.
         """
         guesses = yield from self._conversation.classify([source], classifier, top)
         return guesses[0]
@@ -281,7 +297,7 @@ class Client(_Service[httpx.BaseTransport]):
     another release, which the ledger counts with the first: they are near copies.
 
     Threads may share one. Where a reply is lost or the service is busy, what can be repeated without harm is
-    sent again: questions, and enrolments, which the service knows by their releases.
+    sent again: questions, and enrolments, which the service knows by their ids.
     """
 
     def _connect(self, **settings: Any) -> None:

@@ -7,8 +7,9 @@ whatever connection it has.
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeVar
 from urllib.parse import quote
@@ -16,18 +17,30 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from sfumato import wire
-from sfumato.device.addresses import checked_url, kept_label, quoted_label
-from sfumato.device.demands import Accept, Policy, Protecting, number_of, parsed, size_words, takes, words
+from sfumato.device.addresses import checked_url, kept_label
+from sfumato.device.demands import (
+    Accept,
+    Notice,
+    Policy,
+    Protecting,
+    number_of,
+    parsed,
+    size_words,
+    takes,
+    words,
+)
 from sfumato.device.exchange import Request, ServiceError, Steps, exchange
-from sfumato.device.outgoing import Failed, Image, Outgoing, check_averages
+from sfumato.device.outgoing import Failed, Image, Outgoing, Sent, Stopped, check_averages, example_id
 from sfumato.device.sources import Source, batches, listed
 from sfumato.errors import ConfigError
 from sfumato.protect.release import Trained
 from sfumato.wire import labelled
 from sfumato.wire.messages import (
+    MOST_GUESSES,
     Answers,
     ClassifierInfo,
     ClassSummary,
+    EnrolledClass,
     EnrolledClasses,
     EnrolledExamples,
     Forgotten,
@@ -58,24 +71,47 @@ class Guess:
 
 @dataclass(frozen=True)
 class Enrolled:
-    """How many examples were new to the class and how many it had, and the ids of all."""
+    """What became of the images of a class; the first three add up to all that were given.
 
-    new: int
-    known: int
-    examples: tuple[str, ...]
+    Attributes:
+        new: images that are enrolled now.
+        known: images that were enrolled before, or were given twice.
+        failed: images that cannot be read or may not leave.
+        total: how many examples the class has now; None where nothing of it was sent.
+        examples: the ids of examples: in each request of the new ones, then of the others.
+    """
 
-    def with_part(self, part: EnrolledExamples) -> "Enrolled":
-        """These, and what the service says of some more."""
-        return Enrolled(self.new + part.new, self.known + part.known, (*self.examples, *part.examples))
+    new: int = 0
+    known: int = 0
+    failed: int = 0
+    total: int | None = None
+    examples: tuple[str, ...] = ()
 
+    @property
+    def images(self) -> int:
+        """How many were given."""
+        return self.new + self.known + self.failed
 
-_NOTHING = Enrolled(0, 0, ())
+    def with_part(self, part: EnrolledExamples, images: int) -> "Enrolled":
+        """These, and what the service says of some more; `images`: that each example is of."""
+        return Enrolled(
+            self.new + part.new * images,
+            self.known + part.known * images,
+            self.failed,
+            part.total,
+            (*self.examples, *part.examples),
+        )
+
+    def with_failed(self) -> "Enrolled":
+        """These, and an image that failed."""
+        return replace(self, failed=self.failed + 1)
 
 
 @dataclass(frozen=True)
 class _Subject:
     """A classifier, what its model takes, and how that is made here."""
 
+    id: str
     path: str
     shape: tuple[int, int, int]
     protection: Protecting
@@ -91,6 +127,7 @@ class Conversation:
         key: str,
         protection: str | Protecting | None,
         accept: Accept | None,
+        notice: Notice | None,
         ledger: str | os.PathLike[str],
         classifier: str,
         retries: int,
@@ -109,11 +146,11 @@ class Conversation:
             raise ConfigError(f"retries={retries}: at least 0, for none")
         self._key = key
         self._chosen = parsed(protection) if isinstance(protection, str) else protection
-        self._policy = Policy(self.url, self._chosen, accept, ledger)
+        self._policy = Policy(self.url, self._chosen, accept, ledger, notice)
         self._outgoing = Outgoing(ledger)
         self._default = classifier
         self._retries = retries
-        self._subjects: dict[str, _Subject] = {}
+        self._subjects: dict[tuple[str, bool], _Subject] = {}
 
     def headers(self, request: Request) -> dict[str, str]:
         """What is sent with a request."""
@@ -143,52 +180,69 @@ class Conversation:
         classifier: str | None,
         failed: Failed | None,
         *,
+        people: bool,
         average: bool,
     ) -> Steps[Enrolled]:
         """Make images examples of a class."""
-        label = kept_label(label)
-        path = f"/classes/{quoted_label(label)}/examples"
-        subject = yield from self._subject(classifier, begin=True)
-        enrolled = _NOTHING
-        parts: Iterable[Sequence[Source]] = batches(listed(sources), subject.shape)
-        if average:
-            check_averages(subject.protection)
-            parts = [list(chain.from_iterable(parts))]
-        for batch in parts:
-            images = [Image(source, label) for source in batch]
-            sent = self._outgoing.released(subject.protection, images, subject.shape, failed, average=average)
-            if sent is not None:
-                part = yield from self._send(EnrolledExamples, subject.path + path, sent.content)
-                enrolled = enrolled.with_part(part)
-        return enrolled
+        images = {label: sources}
+        enrolled = yield from self.enrol_many(images, classifier, failed, people=people, average=average)
+        return enrolled[kept_label(label)]
 
     def enrol_many(
         self,
         images: Mapping[str, Source | Iterable[Source]],
         classifier: str | None,
         failed: Failed | None,
+        *,
+        people: bool,
+        average: bool,
     ) -> Steps[dict[str, Enrolled]]:
         """Make images examples of many classes."""
-        kept = [(kept_label(label), sources) for label, sources in images.items()]
+        given = [(kept_label(label), sources) for label, sources in images.items()]
+        each = [_examples(label, sources, people=people) for label, sources in given]
         subject = yield from self._subject(classifier, begin=True)
-        enrolled = {label: _NOTHING for label, _ in kept}
-        each = (Image(source, label) for label, sources in kept for source in listed(sources))
-        for batch in batches(each, subject.shape):
-            sent = self._outgoing.released(subject.protection, batch, subject.shape, failed)
+        if average:
+            check_averages(subject.protection)
+        enrolled = {label: Enrolled() for label, _ in given}
+
+        def miss(image: Image, error: Stopped) -> None:
+            enrolled[image.label] = enrolled[image.label].with_failed()
+            if failed is not None:
+                failed(image.source, error)
+
+        parts: Iterable[list[Image]] = map(list, each)
+        if not average:
+            parts = batches(chain.from_iterable(each), subject.shape)
+        for batch in parts:
+            sent = self._outgoing.released(
+                *(subject.protection, batch, subject.shape, None if failed is None else miss), average=average
+            )
             if sent is not None:
-                content = labelled.join([str(person) for person in sent.people], sent.content)
-                path = f"{subject.path}/examples"
-                parts = yield from self._send(EnrolledClasses, path, content, kind=labelled.MEDIA_TYPE)
-                for part in parts.classes:
-                    if part.label not in enrolled:
-                        raise ServiceError(f"{self.url}: an answer about a class that was not sent")
-                    enrolled[part.label] = enrolled[part.label].with_part(part)
+                for part in (yield from self._enrol(subject, sent)):
+                    label = part.label
+                    enrolled[label] = enrolled[label].with_part(part, len(sent.images) if average else 1)
         return enrolled
+
+    def _enrol(self, subject: _Subject, sent: Sent) -> Steps[list[EnrolledClass]]:
+        """Send examples, and check that the answer is about these."""
+        labels = [image.label for image, _ in zip(sent.images, sent.numbers, strict=False)]  # or one average
+        ids = [
+            example_id(number, url=self.url, classifier=subject.id, label=label)
+            for number, label in zip(sent.numbers, labels, strict=True)
+        ]
+        content = labelled.join(list(zip(labels, ids, strict=True)), sent.content)
+        path = f"{subject.path}/examples"
+        parts = yield from self._send(EnrolledClasses, path, content, kind=labelled.MEDIA_TYPE)
+        if {part.label: part.new + part.known for part in parts.classes} != Counter(labels):
+            raise ServiceError(f"{self.url}: an answer about other images than were sent")
+        return parts.classes
 
     def classify(
         self, sources: Source | Iterable[Source], classifier: str | None, top: int
     ) -> Steps[list[list[Guess]]]:
         """The guesses for each image."""
+        if not 1 <= top <= MOST_GUESSES:
+            raise ConfigError(f"top={top}: from 1 to {MOST_GUESSES} classes")
         subject = yield from self._subject(classifier, begin=False)
         guesses: list[list[Guess]] = []
         for batch in batches(listed(sources), subject.shape):
@@ -248,10 +302,18 @@ class Conversation:
         return next((info for info in listed if info.name == name), None)
 
     def _subject(self, name: str | None, *, begin: bool) -> Steps[_Subject]:
-        """A classifier by its name, as far as images go; begun where that is asked for."""
+        """A classifier by its name, as far as images go.
+
+        Whatever can refuse them is asked before any image is charged: the key, the classifier, its model, the
+        protection, and of a question whether there is a class.
+
+        Args:
+            name: None for the client's own.
+            begin: begin it, where it is new; or else it has a class.
+        """
         name = self._default if name is None else name
-        if name in self._subjects:
-            return self._subjects[name]
+        if (name, begin) in self._subjects:
+            return self._subjects[name, begin]
         models = yield from self.models()
         info = yield from self._listed(name)
         if info is None:
@@ -269,8 +331,10 @@ class Conversation:
                 f"{self.url}: {name} is for images of {size_words(model.shape)}: this client makes images of "
                 f"1 or 3 channels and at most {_MOST_SIDE} pixels a side"
             )
-        subject = _Subject(_path_of(info), model.shape, self._policy.agreed(name, model))
-        self._subjects[name] = subject
+        if not (begin or info.classes):
+            raise ConfigError(f"{name} has no class: enrol an example first; nothing was sent or charged")
+        subject = _Subject(info.id, _path_of(info), model.shape, self._policy.agreed(name, model))
+        self._subjects[name, begin] = subject
         return subject
 
     def _begun(self, name: str, models: list[ModelInfo]) -> Steps[ClassifierInfo]:
@@ -299,6 +363,11 @@ class Conversation:
             if other is None:
                 raise
             return other
+
+
+def _examples(label: str, sources: Source | Iterable[Source], *, people: bool) -> Iterator[Image]:
+    """The images of a class; `people`: its label says who is on them."""
+    return (Image(source, label, label if people else None) for source in listed(sources))
 
 
 def _no_classifier(name: str) -> ConfigError:

@@ -56,6 +56,7 @@ class Demanded:
 
 
 Accept = Callable[[Demanded], bool]
+Notice = Callable[[Demanded], None]
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,14 @@ class Policy:
         chosen: the protection that somebody on this device asked for; None for what is pinned or accepted.
         accept: asks a person; None never accepts.
         ledger: the path of the ledger that has the pins.
+        notice: shows what somebody chose, when it is pinned; None shows nothing.
     """
 
     url: str
     chosen: Protecting | None
     accept: Accept | None
     ledger: str | os.PathLike[str]
+    notice: Notice | None = None
 
     def agreed(self, classifier: str, model: ModelInfo) -> Protecting:
         """How images are protected for a classifier of a model; pinned, where that is news.
@@ -92,6 +95,8 @@ class Policy:
             protection = self._as_pinned(classifier, model, pin)
         pinned = _pinned(protection.spec, model)
         if pin is None or pin.spec != pinned:
+            if self.notice is not None and self.chosen is not None:
+                self.notice(self._demanded(classifier, model, self.chosen))
             with Ledger(self.ledger) as ledger:
                 ledger.set_pin(self.url, classifier, pinned)
         return protection
@@ -112,9 +117,7 @@ class Policy:
         if len(model.specs) != 1:
             raise ConfigError(f"the model {takes(model)}: choose one of them as protection")
         protection = demand(model, model.specs[0])
-        shape, spec = model.shape, protection.spec
-        proved, naming = guarantee_words(protection, shape), naming_words(protection, shape)
-        demanded = Demanded(self.url, classifier, spec, shape, proved, naming)
+        demanded = self._demanded(classifier, model, protection)
         if self.accept is None:
             raise ConfigError(
                 f"{demanded}. Nobody agreed to that on this device, and nothing was sent: choose it with "
@@ -123,6 +126,11 @@ class Policy:
         if not self.accept(demanded):
             raise ConfigError(f"{demanded}. It was not accepted, and nothing was sent")
         return protection
+
+    def _demanded(self, classifier: str, model: ModelInfo, protection: Protecting) -> Demanded:
+        shape, spec = model.shape, protection.spec
+        proved, naming = guarantee_words(protection, shape), naming_words(protection, shape)
+        return Demanded(self.url, classifier, spec, shape, proved, naming)
 
     def _changed(self, classifier: str, model: ModelInfo, pin: Pin) -> ConfigError:
         since = datetime.fromtimestamp(pin.since, UTC).strftime("%Y-%m-%d %H:%M UTC")

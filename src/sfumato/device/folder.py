@@ -280,7 +280,7 @@ def protect_image(
     counts: Counter[str] = Counter()
     read = partial(_read, source, config.size)
     image = read_as(read, config.channels, counts)
-    released, new = releasing.charged_release(protection, image[None], ledger, folders=[folder])
+    released, new, _ = releasing.charged_release(protection, image[None], ledger, folders=[folder])
     content = next(encoded(released, config, made_of=made_of(protection)))
     counts[BOXES] = sum(getattr(released, "boxes", ()))
     return ReleasedFile(content, (image.shape[0], image.shape[1], image.shape[2]), new, counts)

@@ -65,14 +65,14 @@ class Ledger:
     def __init__(self, path: str | os.PathLike[str], *, keep_releases: bool = True) -> None:
         """Open a ledger, or begin one where there is no file and nothing knows of one.
 
-        A new ledger has the budgets DEFAULT_BUDGETS. One of the version before is brought up to this one.
+        A new ledger has the budgets DEFAULT_BUDGETS.
 
         Args:
             path: of the file.
             keep_releases: False charges without keeping what is released: for copies, to try something.
 
         Raises:
-            LedgerError: the file is damaged, or no ledger, or written by a later version, or its folder
+            LedgerError: the file is damaged, or no ledger, or of another version, or its folder
                 cannot be written; or it is absent, or an older copy, and its witness knows of another.
                 Nothing is changed then: a lost ledger must not pass for an empty one.
         """
@@ -86,16 +86,15 @@ class Ledger:
             self._has_log = self._database.execute("pragma journal_mode").fetchone() == ("wal",)
         if marks.application != MARKS.application:
             raise LedgerError(f"{self.path}: a database, but not a ledger: name another file")
-        if marks.version > MARKS.version:
+        if marks.version != MARKS.version:
             raise LedgerError(
-                f"{self.path}: a ledger of version {marks.version}, not {MARKS.version}: upgrade sfumato"
+                f"{self.path}: a ledger of version {marks.version}, not {MARKS.version}: use the version of "
+                "sfumato that wrote it, or name another file"
             )
         self._accounts = Accounts(self._database)
         self._pictures = Pictures(self._database, merged=self._accounts.add_up_folders)
         self._charges = Charges(self._database, self._accounts, self._pictures, keep_releases=keep_releases)
         with self._errors():
-            if marks.version < MARKS.version:
-                tables.upgrade(self._database)
             settings = dict(self._database.execute("select key, value from settings").fetchall())
             self.name, self._began = settings["name"], float(settings["began"])
             witness.check(self.path, known, self.name, self._charges.count())
@@ -238,7 +237,8 @@ class Ledger:
             # Links are followed once a batch: that costs as much as all the rest of a charge.
             folders = {charge.folder: folder_name(charge.folder) for charge in charges}
             results = [self._charges.add(charge, folders[charge.folder], budgets, mode) for charge in charges]
-        return Charged([release for release, _ in results], sum(new for _, new in results))
+        releases, numbers, new = zip(*results, strict=True) if results else ((), (), ())
+        return Charged(list(releases), sum(new), list(numbers))
 
     # Folders and budgets.
 

@@ -1,5 +1,6 @@
 """What leaves a device for a service: images, read and protected, and charged in the ledger before."""
 
+import hmac
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,31 +13,64 @@ from sfumato import wire
 from sfumato.device import releasing
 from sfumato.device.demands import Protecting
 from sfumato.device.ledger import Ledger
+from sfumato.device.releasing import Released
 from sfumato.device.sources import Source, folder_of, image_of
 from sfumato.device.survey import survey
-from sfumato.dp.mechanisms import fresh_noise
-from sfumato.errors import ConfigError, ImageError
+from sfumato.errors import BudgetExceededError, ConfigError, ImageError
 from sfumato.protect import Protection
 from sfumato.protect.code import Code
-from sfumato.protect.release import Release, made_of
+from sfumato.protect.release import made_of
 
-Failed = Callable[[Source, ImageError], None]
+Stopped = ImageError | BudgetExceededError  # why an image does not leave
+Failed = Callable[[Source, Stopped], None]
+
+_ID = 16  # bytes of an id
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image as a client is given it, and who is on it; None where nobody says."""
+    """An image as a client is given it.
+
+    Attributes:
+        source: see above.
+        label: of which class it is an example; "" of a query.
+        person: who is on it; None where nobody says.
+    """
 
     source: Source
+    label: str = ""
     person: str | None = None
 
 
 @dataclass(frozen=True)
 class Sent:
-    """An encoded release, and who is on each of its images."""
+    """An encoded release.
+
+    Attributes:
+        content: the bytes.
+        images: those that it is of; of an average, all that went into it.
+        numbers: of each release in it, the ledger's own number.
+    """
 
     content: bytes
-    people: tuple[str | None, ...]
+    images: tuple[Image, ...]
+    numbers: tuple[bytes, ...]
+
+
+def example_id(number: bytes, *, url: str, classifier: str, label: str) -> str:
+    """By which one class of one service knows an example again.
+
+    Nobody without the ledger can tell whether the ids of two classes, classifiers or services are of one
+    image, nor which image it is: HMAC-SHA256 of their names under the number, which is random and stays here.
+
+    Args:
+        number: the ledger's number of the release, see Charged.
+        url: of the service, as the device knows it: the service chooses only the id of the classifier.
+        classifier: its id.
+        label: of the class.
+    """
+    names = "\n".join((url, classifier, label)).encode()  # none of them has the end of a line
+    return hmac.digest(number, names, "sha256")[:_ID].hex()
 
 
 class Outgoing:
@@ -51,7 +85,7 @@ class Outgoing:
         protecting: Protecting,
         images: Sequence[Image],
         shape: tuple[int, int, int],
-        failed: Failed | None = None,
+        failed: Callable[[Image, Stopped], None] | None = None,
         *,
         average: bool = False,
     ) -> Sent | None:
@@ -61,9 +95,9 @@ class Outgoing:
             protecting: how.
             images: see above.
             shape: C, H and W, as the model takes them.
-            failed: called with each image that cannot be read, or whose release would be nearly itself, and
-                why; None raises that.
-            average: of codes of one person: make one of all.
+            failed: called with each image that cannot be read, whose release would be nearly itself, or that
+                would pass a budget, and why; None raises that.
+            average: of codes of one class: make one of all.
 
         Raises: as Client.enrol does.
         """
@@ -74,24 +108,45 @@ class Outgoing:
             except ImageError as error:
                 if failed is None:
                     raise
-                failed(image.source, error)
+                failed(image, error)
         # A private feature or a code is charged, kept and given out as the release of an image is.
         protection = cast(Protection, protecting)
         try:
             released = self._charged(protection, read, average)
-        except ImageError:
+        except (ImageError, BudgetExceededError) as error:
             if failed is None:
                 raise
-            read = _hidden(protection, read, failed)
+            if average:
+                for image, _ in read:
+                    failed(image, error)
+                return None
+            read = self._passing(protection, read, failed)
             released = self._charged(protection, read, average)
         if released is None:
             return None
-        people = tuple(image.person for image, _ in read)
-        return Sent(wire.encode(released, made_of=made_of(protection)), people)
+        content = wire.encode(released.release, made_of=made_of(protection))
+        return Sent(content, tuple(image for image, _ in read), tuple(released.numbers))
+
+    def _passing(
+        self,
+        protection: Protection,
+        read: list[tuple[Image, Tensor]],
+        failed: Callable[[Image, Stopped], None],
+    ) -> list[tuple[Image, Tensor]]:
+        """The images that may leave, each charged by itself; `failed` is called with the others."""
+        passing = []
+        for image, values in read:
+            try:
+                self._charged(protection, [(image, values)], average=False)
+            except (ImageError, BudgetExceededError) as error:
+                failed(image, error)
+            else:
+                passing.append((image, values))
+        return passing
 
     def _charged(
         self, protection: Protection, read: list[tuple[Image, Tensor]], average: bool
-    ) -> Release | None:
+    ) -> Released | None:
         if not read:
             return None
         # Opened here: a ledger is for one thread, and a client for any number.
@@ -104,9 +159,8 @@ class Outgoing:
             people = [image.person for image, _ in read]
             if average:
                 code, person = cast(Code, protection), people[0]
-                together = releasing.averaged_release(code, images, ledger, folders=folders, person=person)
-                return cast(Release, together[0])
-            return releasing.release(protection, images, ledger, folders=folders, people=people)
+                return releasing.averaged_release(code, images, ledger, folders=folders, person=person)
+            return releasing.charged_release(protection, images, ledger, folders=folders, people=people)
 
 
 def check_averages(protection: Protecting) -> None:
@@ -116,20 +170,3 @@ def check_averages(protection: Protecting) -> None:
             f"{protection.spec}: codes alone are averaged on the device: protect by code:artefact=..., or "
             "enrol each image by itself"
         )
-
-
-def _hidden(
-    protection: Protection, read: list[tuple[Image, Tensor]], failed: Failed
-) -> list[tuple[Image, Tensor]]:
-    """The images whose releases are not nearly themselves; `failed` is told of the others."""
-    hidden = []
-    for image, values in read:
-        try:
-            # To look at alone: no noise is drawn where this is asked, and nothing of it leaves.
-            released = protection.release(values[None], fresh_noise())
-            releasing.check_differs(protection, values[None], released)
-        except ImageError as error:
-            failed(image.source, error)
-        else:
-            hidden.append((image, values))
-    return hidden

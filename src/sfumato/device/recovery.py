@@ -73,7 +73,7 @@ def _check(path: Path) -> None:
             intact = database.execute("pragma integrity_check").fetchone() == ("ok",)
     except sqlite3.Error as error:
         raise LedgerError(f"{path}: no ledger, or a damaged one ({error}): name another copy") from error
-    if marks.application != MARKS.application or marks.version > MARKS.version:
+    if marks.application != MARKS.application or marks.version != MARKS.version:
         raise LedgerError(f"{path}: no ledger that this version reads: name another copy")
     if not intact:
         raise LedgerError(f"{path}: a damaged ledger: name another copy")

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,20 @@ if TYPE_CHECKING:
 _ARRAYS = (Release, FeatureRelease, BitsRelease)  # which hold their values as an array
 
 
+class Released(NamedTuple):
+    """A release that the ledger was charged for.
+
+    Attributes:
+        release: what may leave.
+        new: how many of the images were charged for it; the others were before.
+        numbers: of each image that is released, the ledger's number of that release, see Charged.
+    """
+
+    release: Any
+    new: int
+    numbers: list[bytes]
+
+
 def release(
     protection: Protection,
     images: Images,
@@ -39,7 +53,8 @@ def release(
     people: Sequence[str | None] | None = None,
 ) -> Release:
     """See charged_release; the release alone."""
-    return charged_release(protection, images, ledger, folders=folders, people=people)[0]
+    released: Release = charged_release(protection, images, ledger, folders=folders, people=people).release
+    return released
 
 
 def charged_release(
@@ -49,7 +64,7 @@ def charged_release(
     *,
     folders: Sequence[str | os.PathLike[str]],
     people: Sequence[str | None] | None = None,
-) -> tuple[Release, int]:
+) -> Released:
     """Release images as `protection` does, by the ledger: within its budgets, and each image only once.
 
     An image that this spec released before comes back with the noise that it had, also within one batch. When
@@ -64,9 +79,6 @@ def charged_release(
             counts as a folder by its name and those above it, without user and password; see
             sfumato.device.scopes.folder_name.
         people: who is in each of the N images, for the budgets of people; None where nobody says.
-
-    Returns:
-        the release, and how many of the images were charged for it; the others were before.
 
     Raises:
         BudgetExceededError: one of the images would pass a budget.
@@ -87,7 +99,8 @@ def charged_release(
     charged = ledger.charge([replace(charge, release=kept.get(charge.image)) for charge in charges])
     if not protection.draws_noise:
         rows = {name: row for row, name in enumerate(fresh)}
-        return released.rows([rows[name] for name in digests]), charged.new
+        released = released.rows([rows[name] for name in digests])
+        return Released(released, charged.new, charged.numbers)
     # What the ledger returns, not what was drawn here: another process may have been first.
     # (None comes from a copy without releases: nothing leaves by that.)
     packets = [
@@ -101,7 +114,7 @@ def charged_release(
             if name not in boxes:  # it was released before
                 boxes[name] = len(protection.found(image))
         released = replace(released, covered=None, boxes=tuple(boxes[name] for name in digests))
-    return released, charged.new
+    return Released(released, charged.new, charged.numbers)
 
 
 def averaged_release(
@@ -111,7 +124,7 @@ def averaged_release(
     *,
     folders: Sequence[str | os.PathLike[str]],
     person: str | None = None,
-) -> "tuple[BitsRelease | FeatureRelease, int]":
+) -> Released:
     """Release ONE code of several images, the prototype of a class as the device makes it: see Code.average.
 
     A person and a folder pay for it once, and each image pays for it, as for a release of its own. The same
@@ -123,7 +136,7 @@ def averaged_release(
         person: who is in all of the images.
 
     Returns:
-        the release, of one code, and whether it was charged now: 1, or 0 where it was before.
+        the release, of one code; `new` is 1 where it was charged now, or 0 where it was before.
     """
     rows = {name: row for row, name in enumerate(_digests(images))}
     digests = sorted(rows)  # another order would be rounded otherwise
@@ -131,8 +144,7 @@ def averaged_release(
     images, folders = images[order], [folders[row] for row in order]
     if len(digests) == 1:
         as_image = cast(Protection, code)  # charged, kept and given out as the release of an image is
-        only, new = charged_release(as_image, images, ledger, folders=folders, people=[person])
-        return cast("BitsRelease | FeatureRelease", only), new
+        return charged_release(as_image, images, ledger, folders=folders, people=[person])
     spec = average_key(protection_key(code.spec, made_of(code)), digests)
     kept = ledger.kept(digests[:1], spec)
     released = code.average(images, fresh_noise())
@@ -142,7 +154,7 @@ def averaged_release(
     packet = charged.releases[0] or packet
     if packet is not None:
         released = _with(released, [packet])
-    return released, min(charged.new, 1)
+    return Released(released, min(charged.new, 1), charged.numbers[:1])
 
 
 def _values(released: Any) -> np.ndarray:

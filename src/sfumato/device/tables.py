@@ -1,7 +1,6 @@
-"""The tables of a ledger, and how a file of an earlier version is brought up to this one."""
+"""The tables of a ledger, and what a new one begins with."""
 
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -10,18 +9,17 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from sfumato import databases
 from sfumato.databases import Marks, transaction
 from sfumato.device.budgets import Budget
 from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON
 
-MARKS = Marks(application=0x5346554D, version=4)  # "SFUM": a ledger
+MARKS = Marks(application=0x5346554D, version=5)  # "SFUM": a ledger
 PAGE = 16384  # releases are large: twice as fast as 4096
 
 # What a new ledger allows, until somebody says otherwise: of an image, and of all images of one person.
 DEFAULT_BUDGETS = {EVERY_IMAGE: Budget.parse("releases=5"), EVERY_PERSON: Budget.parse("releases=30")}
 
-_TABLES_SINCE_2 = """
+SCHEMA = """
 create table settings (key text primary key, value text not null);
 create table images (
     id integer primary key,
@@ -48,8 +46,6 @@ create table budgets (
     spent real not null,  -- by the whole folder; 0 where it is added up when asked
     primary key (scope, counted)
 );
-"""
-SCHEMA = f"""
 create table terms (
     id integer primary key,
     spec text not null, channels integer not null, height integer not null, width integer not null,
@@ -66,13 +62,14 @@ create table charges (
     time real not null,  -- seconds since 1970, UTC
     release blob,  -- the values; null where the protection draws no noise
     digest blob,  -- of the image and the release, to notice damage
+    number blob not null,  -- 16 random bytes, by which a service knows the release again: see outgoing
     unique (image, terms)
 );
 create table folders (id integer primary key, path blob not null unique);
 create table places (  -- where each image ever lay, and who is in it
     image blob not null, folder integer not null references folders, primary key (image, folder)
 ) without rowid;
-{_TABLES_SINCE_2}"""
+"""
 
 _ARTEFACT = re.compile(r"(?<=[:,])((?:artefact|index|file)=)[^,]*")
 _DIGITS = 16  # of a digest
@@ -115,7 +112,7 @@ def digest_of_release(image: bytes, release: bytes | None) -> bytes | None:
 
 
 def fill(database: sqlite3.Connection) -> None:
-    """Write what a new ledger has, or one that is brought up from version 1."""
+    """Write what a new ledger has."""
     database.executemany(
         "insert into settings values (?, ?)",
         [("name", secrets.token_hex(16)), ("began", repr(time.time())), ("near copies", "charge")],
@@ -146,77 +143,6 @@ def copy_without_releases(database: sqlite3.Connection, path: Path) -> None:
         for table in ("terms", "folders", "places", "images", "fingerprint_keys", "budgets"):
             database.execute(f"insert into copy.{table} select * from main.{table}")
         database.execute(
-            "insert into copy.charges select id, image, terms, time, null, null from main.charges"
+            "insert into copy.charges select id, image, terms, time, null, null, number from main.charges"
         )
     database.execute("detach copy")
-
-
-def upgrade(database: sqlite3.Connection) -> None:
-    """Bring a ledger of an earlier version up to this one, in one transaction. No charge is lost."""
-    database.create_function("digest_of", 2, digest_of_release, deterministic=True)
-    with transaction(database):
-        version = databases.marks_of(database).version
-        if version < 2:
-            _from_1_to_2(database)
-        if version < 3:
-            _from_2_to_3(database)
-        if version < 4:  # another process may have been first
-            _from_3_to_4(database)
-        database.execute(f"pragma user_version = {MARKS.version}")
-
-
-def _from_1_to_2(database: sqlite3.Connection) -> None:
-    """Digests of releases, pictures, pins, and budgets of more kinds."""
-    database.execute("alter table charges add column digest blob")
-    database.execute("update charges set digest = digest_of(image, release) where release is not null")
-    database.execute("alter table budgets rename to old_budgets")
-    for statement in _TABLES_SINCE_2.split(";\n"):
-        database.execute(statement)
-    database.execute(
-        "insert into budgets select folder, 0, definition, amount, pixels, words, spent from old_budgets"
-    )
-    database.execute("drop table old_budgets")
-    database.execute(
-        "insert into images (image, picture, releases) select image, row_number() over (order by image), "
-        "(select count(*) from charges where charges.image = every.image) from "
-        "(select image from charges union select image from places) as every order by image"
-    )
-    fill(database)
-
-
-def _from_2_to_3(database: sqlite3.Connection) -> None:
-    """Protections by the digests of their artefacts: version 2 wrote "feature:artefact=PATH,noise=1@DIGEST".
-
-    Charges of one artefact at several paths become those of one protection. Where an image was released by
-    more than one of them, the release by the path that came first is given out from now on; the others stay
-    charged under the name that they had.
-    """
-    named = database.execute(
-        "select id, spec, channels, height, width, guarantees from terms where spec like '%@%' order by id"
-    ).fetchall()
-    for number, spec, *shape, guarantees in named:
-        path_and_all, _, digest = spec.rpartition("@")
-        if not re.fullmatch(f"[0-9a-f]{{{_DIGITS}}}", digest):
-            continue
-        key = protection_key(path_and_all, digest)
-        first = database.execute(
-            "select id, guarantees from terms where spec = ? and channels = ? and height = ? and width = ?",
-            (key, *shape),
-        ).fetchone()
-        if first is None:
-            database.execute("update terms set spec = ? where id = ?", (key, number))
-        elif first[0] != number:
-            every = json.loads(first[1])
-            every += [guarantee for guarantee in json.loads(guarantees) if guarantee not in every]
-            database.execute("update terms set guarantees = ? where id = ?", (json.dumps(every), first[0]))
-            database.execute("update or ignore charges set terms = ? where terms = ?", (first[0], number))
-            database.execute(
-                "delete from terms where id = ? and not exists (select 1 from charges where terms = ?)",
-                (number, number),
-            )
-
-
-def _from_3_to_4(database: sqlite3.Connection) -> None:
-    """Bits: what a release tells is known of earlier ones once their protection is charged again."""
-    for column in ("outputs real", "leakage real", "averaged integer not null default 0"):
-        database.execute(f"alter table terms add column {column}")

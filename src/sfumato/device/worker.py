@@ -351,7 +351,7 @@ class Worker:
     def _released(self, members: _Group) -> Iterator[tuple[_Group, "AnyRelease | AnswerRelease"]]:
         """Images of one shape -> those that were released, in groups, with the releases."""
         try:
-            release, new = releasing.charged_release(
+            release, new, _ = releasing.charged_release(
                 self._protection,
                 np.stack([image for _, image in members]),
                 self.ledger,

@@ -42,17 +42,16 @@ class Received:
     """What a body held, checked, and what the model takes of it.
 
     Attributes:
-        model, release, demand, made_of: as their names say.
+        model, release, demand: as their names say.
         inputs: what the model takes.
-        labels: of each image, where the body had them.
+        labels: what the body said of each image, where it did.
     """
 
     model: Served
     release: wire.AnyRelease
     demand: Demand
-    made_of: str | None
     inputs: np.ndarray
-    labels: list[str] | None = None
+    labels: list[labelled.Labelled] | None = None
 
 
 async def received(
@@ -73,7 +72,7 @@ async def received(
         share: which holds the bytes, until the request is answered.
         tenant, classifier: for which.
         spec: of a PNG, how it was protected.
-        with_labels: whether it is a release with a label of each image, see sfumato.wire.labelled.
+        with_labels: whether it says a label and an id of each image, see sfumato.wire.labelled.
 
     Raises:
         Problem: 400, 408, 409, 413, 415 or 422, with what to do.
@@ -193,9 +192,13 @@ class _Begun:
 
 
 def _read(
-    data: bytes, kind: str, spec: str | None, labels: list[str] | None, model: Served, config: ServiceConfig
+    data: bytes,
+    kind: str,
+    spec: str | None,
+    labels: list[labelled.Labelled] | None,
+    model: Served,
+    config: ServiceConfig,
 ) -> Received:
-    made_of = None
     release: wire.AnyRelease
     if kind == PNG:
         if spec is None:
@@ -203,13 +206,12 @@ def _read(
         demand = tripwire.demand_named(model, spec)
         release = tripwire.read_png(data, model, demand)
     else:
-        head = wire.header(data)
-        demand, made_of = tripwire.demand_of(model, head), head.made_of
+        demand = tripwire.demand_of(model, wire.header(data))
         release = wire.decode(data, most_images=config.most_images, most_pixels=config.most_pixels)
     if labels is not None and len(labels) != len(release.array):
         raise DataError(f"{len(labels)} labels for {len(release.array)} images: send one for each")
     tripwire.check(release, demand)
-    return Received(model, release, demand, made_of, model.prepare(release, demand), labels)
+    return Received(model, release, demand, model.prepare(release, demand), labels)
 
 
 def warm(model: Served) -> None:

@@ -1,17 +1,13 @@
 """Enrolled examples with noise: what is kept of a photograph hides which one it was."""
 
-import hashlib
-import hmac
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from sfumato.dp.guarantee import rounded_up
 from sfumato.errors import ConfigError, needs_extra
-
-_LEAST_KEY = 16  # characters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,24 +22,16 @@ class Hiding:
     Attributes:
         epsilon, delta: of an example: it could have been any other.
         clipping_norm: c, of which nothing private may tell: choose it on public images.
-        key: kept where the database is not. The digest of a release, by which an example is known again, is
-            stored under it: in clear it would name the photograph to whoever has both.
     """
 
     epsilon: float
     clipping_norm: float
-    key: str = field(repr=False)
     delta: float = 1e-5
 
     def __post_init__(self) -> None:
         if not 0 < self.clipping_norm < math.inf:
             raise ConfigError(
                 f"clipping_norm={self.clipping_norm:g}: above 0, such as the norm of most embeddings"
-            )
-        if len(self.key) < _LEAST_KEY:
-            raise ConfigError(
-                f"the key of examples has {len(self.key)} characters; it needs {_LEAST_KEY}: "
-                "choose a longer one, and keep it away from the database"
             )
         _ = self.sigma  # which checks the budget
 
@@ -62,10 +50,6 @@ class Hiding:
         clipped = clip_rows(torch.from_numpy(embeddings), clipping_norm=self.clipping_norm)
         hidden = [noised(row[None], self.sigma, fresh_gaussian).numpy() for row in clipped]
         return np.stack(hidden).astype(np.float32) if hidden else embeddings.astype(np.float32)
-
-    def digest(self, digest: str) -> str:
-        """Of a release, as it is stored: HMAC-SHA256 under the key, in hexadecimal."""
-        return hmac.new(self.key.encode(), digest.encode(), hashlib.sha256).hexdigest()
 
     def __str__(self) -> str:
         return (

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
         Header,
         ImageHeader,
         decode,
-        digests,
         encode,
         header,
     )
@@ -27,7 +26,6 @@ __all__ = [
     "Header",
     "ImageHeader",
     "decode",
-    "digests",
     "encode",
     "header",
     "portable",

@@ -1,9 +1,12 @@
-"""How a release of images of many classes travels: with the label of each image before it.
+"""How examples travel to be enrolled: a release, with the label and an id of each image before it.
 
     "SFML", version 1 (one byte), length of the labels (uint32, little-endian), labels (JSON), release
 
-The labels are an array of strings, one for each image in order; the release is as sfumato.wire.encode gives
-it. Labels are in the body here, and not in an address.
+The labels are an array of objects, {"label": ..., "id": ...}, one for each image in order; the release is as
+sfumato.wire.encode gives it. Labels are in the body here, and not in an address.
+
+By its id a service knows an example again that is sent twice. It says nothing of the image: equal releases of
+two images have two ids, and count as two examples.
 """
 
 import json
@@ -12,7 +15,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import pydantic
-from pydantic import AfterValidator, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
 from sfumato.errors import DataError
 from sfumato.wire.messages import Label, no_step
@@ -22,17 +25,29 @@ MEDIA_TYPE = "application/vnd.sfumato.labelled-release"
 _PREFIX = struct.Struct("<4sBI")
 _MAGIC, _VERSION = b"SFML", 1
 _MOST = 200_000  # bytes of labels: of 64 images, whatever their letters
-_READER = TypeAdapter(list[Annotated[Label, AfterValidator(no_step)]])
 
 
-def join(labels: Sequence[str], release: bytes) -> bytes:
-    """The bytes in which a release travels with the label of each of its images; `release`: encoded."""
-    text = json.dumps(list(labels), ensure_ascii=False).encode()
+class Labelled(pydantic.BaseModel):
+    """What is said of one image: its class, and the id that it is known by in this class."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    label: Annotated[Label, AfterValidator(no_step)]
+    id: Annotated[str, Field(pattern="^[0-9A-Za-z_-]{1,64}$")]
+
+
+_READER = TypeAdapter(list[Labelled])
+
+
+def join(examples: Sequence[tuple[str, str]], release: bytes) -> bytes:
+    """The bytes in which a release travels with the label and the id of each image; `release`: encoded."""
+    said = [{"label": label, "id": number} for label, number in examples]
+    text = json.dumps(said, ensure_ascii=False).encode()
     return b"".join([_PREFIX.pack(_MAGIC, _VERSION, len(text)), text, release])
 
 
-def split(data: bytes) -> tuple[list[str], bytes]:
-    """Labels, as they are kept, and the encoded release that `join` put together.
+def split(data: bytes) -> tuple[list[Labelled], bytes]:
+    """What is said of each image, labels as they are kept, and the encoded release.
 
     Whether there are as many labels as images, the caller sees when the release is decoded.
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
+MOST_GUESSES = 100  # classes of an answer
 LABEL = r"^[^\x00-\x1f\x7f-\x9f/]{1,200}$"  # of a class: no control characters, and no slash in an address
 _MOST_LABEL = 200  # characters
 # They turn the direction of the text around them, end a line, or are not seen at all.
@@ -87,13 +88,14 @@ class NewClassifier(_Message):
 
 
 class ClassifierInfo(_Message):
-    """A classifier; `version` grows with every enrolment and forgetting."""
+    """A classifier of so many classes; `version` grows with every enrolment and forgetting."""
 
     id: str
     name: str
     model: str
     created: datetime
     version: int
+    classes: int
 
 
 class ClassSummary(_Message):
@@ -105,10 +107,18 @@ class ClassSummary(_Message):
 
 
 class EnrolledExamples(_Message):
-    """Ids of the examples that the class has now; `new` and `known` say how many it had not and had."""
+    """What became of the images of one request, for one class.
+
+    Attributes:
+        new: how many were enrolled now.
+        known: how many were enrolled before, or came twice; with `new`, all that were sent.
+        total: how many examples the class has now.
+        examples: the ids of the new examples, in order, then of the others.
+    """
 
     new: int
     known: int
+    total: int
     examples: list[str]
 
 

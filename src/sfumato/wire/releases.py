@@ -6,7 +6,6 @@ Nothing but what `packed` gives is in the packets. Of an artefact that a spec na
 of its file, and not the folders of the device that it lies in; what is in the file, `made_of` says.
 """
 
-import hashlib
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
@@ -109,23 +108,6 @@ def encode(sent: AnyRelease, *, made_of: str | None = None) -> bytes:
         raise DataError("a release of no image: release at least one")
     text = _header(sent, made_of).model_dump_json().encode()
     return b"".join([_PREFIX.pack(_MAGIC, _VERSION, len(text)), text, *sent.packed()])
-
-
-def digests(sent: AnyRelease, *, made_of: str | None = None) -> list[str]:
-    """What tells one released image from another: the SHA-256 of the bytes in which it would travel alone.
-
-    Two are equal where protection, size and every released value are.
-    """
-    if not len(sent.array):
-        return []
-    alone = _header(sent.rows([0]), made_of).model_dump_json().encode()
-    head = hashlib.sha256(_PREFIX.pack(_MAGIC, _VERSION, len(alone)) + alone)
-    found = []
-    for packet in sent.packed():
-        one = head.copy()
-        one.update(packet)
-        found.append(one.hexdigest())
-    return found
 
 
 def header(data: bytes) -> Header:

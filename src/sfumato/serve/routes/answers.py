@@ -10,7 +10,7 @@ from sfumato.serve.confidence import as_told
 from sfumato.serve.problems import Problem
 from sfumato.serve.routes.parameters import DIGITS, RELEASE_BODY, Id, Spec
 from sfumato.serve.service import Serving
-from sfumato.wire.messages import Answers
+from sfumato.wire.messages import MOST_GUESSES, Answers
 
 with needs_extra("the server", "serve"):
     from fastapi import APIRouter, Query, Request, Response
@@ -28,7 +28,7 @@ async def classify(
     classifier: Id,
     request: Request,
     top: Annotated[
-        int, DIGITS, Query(ge=1, le=100, description="How many classes to name for each image.")
+        int, DIGITS, Query(ge=1, le=MOST_GUESSES, description="How many classes to name for each image.")
     ] = 5,
     spec: Spec = None,
 ) -> Response:

@@ -31,7 +31,7 @@ from sfumato.serve.store.search import drop_index
 from sfumato.wire.messages import AuditLine, ClassifierInfo, ClassSummary, EnrolledExamples
 
 with needs_extra("the store", "serve"):
-    from sqlalchemy import Connection, bindparam, delete, insert, select, update
+    from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 
 class Classifiers(Database):
@@ -46,7 +46,7 @@ class Classifiers(Database):
         with self._conflicts(conflict), self._changing(tenant, by) as connection:
             connection.execute(insert(classifiers).values(tenant=tenant, **row))
             note(connection, by, "create classifier", 0, classifier=row["id"])
-        return _classifier(row)
+        return _classifier(row | {"classes": 0})
 
     def classifier(self, tenant: str, classifier: str) -> ClassifierInfo:
         """The one with this id."""
@@ -88,8 +88,8 @@ class Classifiers(Database):
     ) -> dict[str, EnrolledExamples]:
         """Add examples to classes, and begin those that are new: all of them, or none, by one transaction.
 
-        The prototype is the weighted mean of the embeddings. An example whose digest its class has already is
-        left as it is, so that the same call can be sent again.
+        The prototype is the weighted mean of the embeddings. An example whose given id its class has already
+        is left as it is, so that the same call can be sent again.
 
         Args:
             tenant, classifier: where.
@@ -98,13 +98,14 @@ class Classifiers(Database):
             by: whose examples they are.
 
         Returns:
-            Of each label, the ids: of the new examples, in order, then of those that were known.
+            Of each label, counts that add up to what was given, and ids: of the new examples, in order, then
+            of those that were known.
 
         Raises:
             DataError: a label or an embedding that cannot be.
             QuotaError: the key would pass its quota.
         """
-        wanted = {label: {example.digest: example for example in each} for label, each in given.items()}
+        wanted = {label: {example.given_id: example for example in each} for label, each in given.items()}
         for label, distinct in wanted.items():
             check_text("label", label)
             for example in distinct.values():
@@ -119,7 +120,7 @@ class Classifiers(Database):
             new = {
                 label: fresh
                 for label, distinct in wanted.items()
-                if (fresh := [one for digest, one in distinct.items() if digest not in known[label]])
+                if (fresh := [one for name, one in distinct.items() if name not in known[label]])
             }
             ids: dict[str, list[str]] = {}
             if new:
@@ -132,14 +133,16 @@ class Classifiers(Database):
                 _grow(connection, tenant, classifier, version=version, dimension=dimension)
                 entries = [{"label": label, "examples": len(each)} for label, each in new.items()]
                 note_each(connection, by, "enrol", entries, classifier=classifier)
-        return {
-            label: EnrolledExamples(
-                new=len(ids.get(label, ())),
-                known=len(known[label]),
-                examples=[*ids.get(label, ()), *known[label].values()],
+        enrolled = {}
+        for label, each in given.items():
+            own, before = ids.get(label, []), there[label].examples if label in there else 0
+            enrolled[label] = EnrolledExamples(
+                new=len(own),
+                known=len(each) - len(own),
+                total=before + len(own),
+                examples=[*own, *known[label].values()],
             )
-            for label in wanted
-        }
+        return enrolled
 
     def classes(self, tenant: str, classifier: str) -> list[ClassSummary]:
         """The classes of a classifier, the oldest first."""
@@ -255,7 +258,15 @@ _LOCK = for_update(  # made once, as the statements of stored
         classifiers.c.tenant == bindparam("of_tenant"), classifiers.c.id == bindparam("of_classifier")
     )
 )
-_CLASSIFIER = [classifiers.c[name] for name in ("id", "name", "model", "created", "version")]
+_CLASSES = (
+    select(func.count())
+    .where(classes.c.tenant == classifiers.c.tenant, classes.c.classifier == classifiers.c.id)
+    .scalar_subquery()
+)
+_CLASSIFIER = [
+    *(classifiers.c[name] for name in ("id", "name", "model", "created", "version")),
+    _CLASSES.label("classes"),
+]
 
 
 def _classifier(row: Any) -> ClassifierInfo:

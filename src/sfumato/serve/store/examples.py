@@ -23,10 +23,10 @@ _CLASSES = select(classes.c.label, classes.c.id, classes.c.sum, classes.c.weight
     classes.c.classifier == bindparam("classifier"),
     classes.c.label.in_(bindparam("labels", expanding=True)),
 )
-_KNOWN = select(examples.c["class"], examples.c.digest, examples.c.id).where(
+_KNOWN = select(examples.c["class"], examples.c.given_id, examples.c.id).where(
     examples.c.tenant == bindparam("tenant"),
     examples.c["class"].in_(bindparam("classes", expanding=True)),
-    examples.c.digest.in_(bindparam("digests", expanding=True)),
+    examples.c.given_id.in_(bindparam("given", expanding=True)),
 )
 _OF_A_CLASS = (classes.c.tenant == bindparam("of_tenant"), classes.c.id == bindparam("of_id"))
 _UPDATE = (
@@ -40,9 +40,14 @@ _UPDATE = (
 
 @dataclass(frozen=True)
 class Example:
-    """What is kept of one released image: its digest, its embedding, and what that weighs in a prototype."""
+    """What is kept of one released image.
 
-    digest: str
+    Attributes:
+        given_id: by which its class knows it again, whatever was released: whoever enrols it chooses it.
+        embedding, weight: what it adds to the prototype, and how much that weighs.
+    """
+
+    given_id: str
     embedding: np.ndarray  # (D,) float32
     weight: float = 1.0
 
@@ -67,21 +72,21 @@ def class_rows(connection: Connection, tenant: str, classifier: str, labels: Ite
 def known(
     connection: Connection, tenant: str, rows: Mapping[str, Any], wanted: Mapping[str, Mapping[str, Example]]
 ) -> dict[str, dict[str, str]]:
-    """Of each label, digest and id of those of the wanted examples that its class has already.
+    """Of each label, given id and id of those of the wanted examples that its class has already.
 
     Args:
         connection, tenant: where.
         rows: of `class_rows`.
-        wanted: examples by their digest, of each label.
+        wanted: examples by their given id, of each label.
     """
     found: dict[str, dict[str, str]] = {label: {} for label in wanted}
     if rows:
         labels = {row.id: label for label, row in rows.items()}
-        digests = list({digest for label in rows for digest in wanted[label]})
-        asked = {"tenant": tenant, "classes": list(labels), "digests": digests}
-        for class_id, digest, example in connection.execute(_KNOWN, asked):
-            if digest in wanted[labels[class_id]]:
-                found[labels[class_id]][digest] = example
+        given = list({given_id for label in rows for given_id in wanted[label]})
+        asked = {"tenant": tenant, "classes": list(labels), "given": given}
+        for class_id, given_id, example in connection.execute(_KNOWN, asked):
+            if given_id in wanted[labels[class_id]]:
+                found[labels[class_id]][given_id] = example
     return found
 
 
@@ -169,7 +174,7 @@ def keep(
         label: [
             {
                 **{"id": new_id(), "tenant": tenant, "class": ids[label], "key": by.id},
-                **{"digest": example.digest, "embedding": example.embedding.astype("<f4").tobytes()},
+                **{"given_id": example.given_id, "embedding": example.embedding.astype("<f4").tobytes()},
                 **{"weight": float(example.weight), "created": created},
             }
             for example in given

@@ -127,13 +127,13 @@ examples = Table(
     Column("tenant", Text, nullable=False),
     Column("class", Id, nullable=False),
     Column("key", Text, nullable=False),  # who enrolled it
-    Column("digest", Text, nullable=False),  # of the release
+    Column("given_id", Text, nullable=False),  # see examples.Example
     Column("embedding", LargeBinary, nullable=False),  # (D,) float32, little-endian
     Column("weight", Double, nullable=False),
     Column("created", Double, nullable=False),
     ForeignKeyConstraint(["tenant", "class"], ["classes.tenant", "classes.id"]),
     ForeignKeyConstraint(["tenant", "key"], ["keys.tenant", "keys.id"]),
-    UniqueConstraint("class", "digest"),
+    UniqueConstraint("class", "given_id"),
     Index("examples_of_a_tenant", "tenant", "class"),
     Index("examples_of_a_key", "tenant", "key"),
 )

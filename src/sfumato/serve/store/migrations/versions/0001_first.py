@@ -75,13 +75,13 @@ def upgrade() -> None:
         sa.Column("tenant", sa.Text, nullable=False),
         sa.Column("class", _ID, nullable=False),
         sa.Column("key", sa.Text, nullable=False),
-        sa.Column("digest", sa.Text, nullable=False),
+        sa.Column("given_id", sa.Text, nullable=False),
         sa.Column("embedding", sa.LargeBinary, nullable=False),
         sa.Column("weight", sa.Double, nullable=False),
         sa.Column("created", sa.Double, nullable=False),
         sa.ForeignKeyConstraint(["tenant", "class"], ["classes.tenant", "classes.id"]),
         sa.ForeignKeyConstraint(["tenant", "key"], ["keys.tenant", "keys.id"]),
-        sa.UniqueConstraint("class", "digest"),
+        sa.UniqueConstraint("class", "given_id"),
     )
     op.create_index("examples_of_a_tenant", "examples", ["tenant", "class"])
     op.create_index("examples_of_a_key", "examples", ["tenant", "key"])
