@@ -208,7 +208,7 @@ class _Service(ABC, Generic[_Transport]):
             failed: called with each image that cannot be read, whose release would be nearly itself, or that
                 would pass a budget, and why; None raises that instead.
             people: whether the label says who is on the images: then they count for the budget of that
-                person. By default a class is no person.
+                person. By default a class is not a person.
             average: of codes alone: make one code of all the images here, the class's prototype, and send
                 that. It costs the class as many bits as one image does.
 
