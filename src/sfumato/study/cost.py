@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sfumato.episodes import Shape
     from sfumato.study.grid import StudyConfig
 
+_RISING = 0.6  # of a classifier's epochs beyond its patience are trained: 28 of 40 in the median of a demo
 SIDE = 64  # of the images that the constants count; work grows with pixels
 
 STEP = 0.006  # seconds of one core for an image that a Conv-4 is trained on, beside what follows
@@ -31,6 +32,7 @@ SECONDS: Mapping[str, float] = {
     "feature": 0.0042,
     "recogniser": 0.0031,
     "restorer": 0.04,
+    "restored": 0.01,
     "inverter": 0.0016,
     "shown": 0.002,
     "values": 0.0002,
@@ -82,8 +84,8 @@ def units(config: "StudyConfig", sizes: Sizes) -> Iterator[tuple[Cell, dict[str,
 
     The unit is an image of 64x64 that a network is trained on once ("classifier", "few-shot", "denoised",
     "meta", "code", "mask", "feature", "recogniser", "restorer", "inverter") or that is released and looked at
-    ("shown", "values", "tells", "similarity"); a fusion; the rest of a cell; and an image through a frozen
-    encoder ("encoder").
+    ("shown", "restored", "values", "tells", "similarity"); a fusion; the rest of a cell; and an image through
+    a frozen encoder ("encoder").
     """
     made: set[tuple[object, ...]] = set()
     for cell in kinds.cells(config):
@@ -153,7 +155,9 @@ def _classifier(config: "StudyConfig", sizes: Sizes) -> dict[str, float]:
     classifier = config.classifier
     if is_frozen(classifier.network):
         return {"encoder": sizes.train * (1 + classifier.flips) + sizes.validation}
-    return {"classifier": classifier.epochs * sizes.train * sizes.pixels}
+    patient = max(0, classifier.epochs - classifier.patience)
+    epochs = min(classifier.epochs, classifier.patience) + _RISING * patient
+    return {"classifier": epochs * sizes.train * sizes.pixels}
 
 
 def _artefact(config: "StudyConfig", sizes: Sizes, recipe: str) -> dict[str, float]:
@@ -182,16 +186,27 @@ def _attack(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
     if kind.method == "values":
         yield (), {"values": sizes.train + sizes.compared * adversary.copies}
         return
+    further = adversary.adaptive_steps * adversary.batch
+    seen = sizes.compared
+    if kind.adaptive:  # fresh noise each time that an image is seen
+        noisy = _draws_noise(spec)
+        seen = sizes.compared * (adversary.copies if noisy else 1) + (further if noisy else sizes.train)
     if kind.view == "restored":
         yield ("undoer", spec, cell.seed), _undoer(config, sizes, spec)
+        yield (), {"restored": seen * sizes.pixels}
     elif release_kind(spec) not in IMAGES:
         yield (), {"tells": sizes.compared}
         return
     yield ("recogniser", cell.seed), {"recogniser": adversary.steps * adversary.batch * sizes.pixels}
     if kind.adaptive:
-        further = adversary.adaptive_steps * adversary.batch
         yield (), {"recogniser": further * sizes.pixels}
-    yield (), {"shown": sizes.compared * sizes.pixels}
+    yield (), {"shown": seen * sizes.pixels}
+
+
+def _draws_noise(spec: str) -> bool:
+    """Whether two releases of an image differ."""
+    (protection,) = trained.expand(spec)
+    return bool(getattr(protection, "draws_noise", False))
 
 
 def _undoer(config: "StudyConfig", sizes: Sizes, spec: str) -> dict[str, float]:

@@ -198,25 +198,24 @@ def several(study: Study, records: Iterable[Record]) -> dict[str, Several]:
                 named[protection][size, attack, score.classifier].append(group)
         for link in record.result.linking:
             linked[protection][link.releases, attack, link.classifier].append(link)
-    seeds = len(study["seeds"])
     return {
         protection: Several(
-            _strongest(groups, seeds, lambda group: (group.top1, group.low, group.high)),
-            _strongest(linked[protection], seeds, lambda link: (link.top1, link.low, link.high)),
-            _strongest(groups, seeds, lambda group: (group.tar_at_far["1e-2"],) * 3),
+            _strongest(study, groups, lambda group: (group.top1, group.low, group.high)),
+            _strongest(study, linked[protection], lambda link: (link.top1, link.low, link.high)),
+            _strongest(study, groups, lambda group: (group.tar_at_far["1e-2"],) * 3),
         )
         for protection, groups in named.items()
     }
 
 
 def _strongest(
-    made: Mapping[Any, Sequence[Any]], seeds: int, value: Callable[[Any], tuple[float, float, float]]
+    study: Study, made: Mapping[Any, Sequence[Any]], value: Callable[[Any], tuple[float, float, float]]
 ) -> dict[int, Estimate]:
     """How many releases -> the largest estimate; of those that all seeds have."""
     largest: dict[int, Estimate] = {}
     for (size, *_), results in made.items():
-        if len(results) == seeds:
-            estimate = over_seeds([value(result) for result in results])
+        if len(results) == len(study["seeds"]):
+            estimate = together(study, [value(result) for result in results], [])
             if size not in largest or estimate.value > largest[size].value:
                 largest[size] = estimate
     return dict(sorted(largest.items()))
@@ -275,7 +274,7 @@ def together(
     Args:
         study: whose seeds they are.
         intervals: of each seed.
-        trials: of how many images each is a share; None for means over episodes.
+        trials: of how many images each is a share; none for means.
     """
     if not in_folds(study):
         return over_seeds(intervals)

@@ -83,11 +83,11 @@ class Hits:
 
     def upper_end(self, error: float) -> float:
         """What the true share exceeds with this probability at most: Clopper & Pearson 1934, of `trials`."""
-        from scipy.stats import beta  # type: ignore[import-untyped]
+        from scipy.special import betaincinv  # type: ignore[import-untyped]
 
         trials = self.trials
         hits = self.share * trials
-        return 1.0 if hits >= trials else float(beta.ppf(1 - error, hits + 1, trials - hits))
+        return 1.0 if hits >= trials else float(betaincinv(hits + 1, trials - hits, 1 - error))
 
 
 def fewest(keeps: Callable[[int], bool], *, most: int) -> int | None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MOST_PEOPLE = 10_000  # that are asked for
 _MOST_FOLDS = 4  # each takes as long as a study of one split
-_BATCH, _TURNS = 16, 4  # images, and how often, that say how fast a machine is
+_BATCH, _TURNS = 16, 3  # images, and how often, that say how fast a machine is
 _FEW = 2_000  # training images, of which an encoder that was trained on others is worth a try
 
 

@@ -22,6 +22,7 @@ from sfumato.study.estimates import (
     clean_learner,
     episodic,
     guessing,
+    in_folds,
     learner_in_words,
     percent,
     proofs,
@@ -123,6 +124,12 @@ def recommend(study: Study, records: Sequence[Record]) -> Recommendation:
     if best.halves and any(hits.apart for hits in risk.named.values()):
         chosen.append(
             "One half of the people and test images chose it; the figures come from the other half."
+        )
+    if in_folds(study):
+        chosen.append(
+            f"People took turns as test people, in {len(study['seeds'])} folds: each was looked for among "
+            f"{risk.identities} at least, on what was trained without them. What folds learn from is in part "
+            "the same."
         )
     second = others[0] if others else None
     if second and second.accuracy and second.risk and accuracy.overlaps(second.accuracy):

@@ -16,6 +16,7 @@ from sfumato.study.estimates import (
     clean_learner,
     episodic,
     guessing,
+    in_folds,
     learner_in_words,
     missing,
     percent,
@@ -115,7 +116,7 @@ def _examples(study: Study, records: Sequence[Record], advice: Recommendation) -
 
 def _known_to_all(study: Study, records: Sequence[Record], advice: Recommendation) -> dict[str, Any]:
     """What every template may show."""
-    several = len(study["seeds"]) > 1
+    several = len(study["seeds"]) > 1 and not in_folds(study)
     return {
         "study": study,
         "task": study["task"],

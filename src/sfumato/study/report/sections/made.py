@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sfumato.study.estimates import Study, belonging, episodic, studied_learners
+from sfumato.study.estimates import Study, belonging, episodic, in_folds, studied_learners
 from sfumato.study.records import Record
 from sfumato.study.report.reading import is_known
 from sfumato.study.report.sections.section import Section
@@ -110,7 +110,7 @@ def _task(study: Study) -> Entries:
         entries.append(("classes", _listed(task["classes"])))
     if episodic(study):
         entries.append(("test episodes", f"{task['episodes']:,}"))
-    return [*entries, ("seeds", _listed(study["seeds"]))]
+    return [*entries, ("folds" if in_folds(study) else "seeds", _listed(study["seeds"]))]
 
 
 def _listed(values: Iterable[Any]) -> str:

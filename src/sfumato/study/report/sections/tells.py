@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfumato.study.estimates import Estimate, Study, belonging, over_seeds, percent
+from sfumato.study.estimates import Estimate, Study, belonging, percent, together
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
 
@@ -42,7 +42,11 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
         return None
     labels = {
         key: Label(
-            over_seeds([(seed.accuracy, seed.low, seed.high) for seed in seeds]),
+            together(
+                study,
+                [(seed.accuracy, seed.low, seed.high) for seed in seeds],
+                [seed.images for seed in seeds],
+            ),
             statistics.fmean(seed.guessing for seed in seeds),
         )
         for key, seeds in results.items()
