@@ -658,3 +658,54 @@ def apart(
         content = {"kind": "attack", "cell": cell, "digest": "ab", "seconds": 0.0, "result": result}
         records += synthetic.typed([content])
     return records
+
+
+def test_what_would_show_the_bound_is_named_in_people_and_as_a_bound_that_then_is_kept():
+    study = small_study("blur:radius=3")
+    records = [*CLEAR, *apart("blur:radius=3", accuracies=(0.9, 0.9), hits=(4, 4))]
+    advice = recommend.recommend(study, records)
+    assert advice.setting is None
+    assert advice.nearest is not None
+    assert advice.nearest.protection == "blur:radius=3"
+    (words,) = [line for line in advice.lines if line.startswith("What would show it: ")]
+    assert "in place of 100, if adversaries stay 4.0 times as good as guessing" in words
+    people = int(words.split()[5].replace(",", ""))
+    error = recommend.ERROR / 2
+    ends = [
+        Hits((8.0 * 100 / times,), (float(times),), 1).upper_end(error) for times in (people - 100, people)
+    ]
+    assert ends[1] <= 0.1 < ends[0]
+    at_most = float(words.rpartition("--at-most ")[2].rstrip(").\n"))
+    kept = recommend.recommend({**study, "recommend": {"reidentification_at_most": at_most}}, records)
+    assert kept.headline == "recommended: blur:radius=3"
+
+
+def test_the_nearest_without_any_adversary_is_one_whose_outputs_can_be_counted():
+    study = small_study("blur:radius=3", "code:bits=5", attacks=[], today=True)
+    records = [
+        accuracy("none", "clean", 0.95),
+        accuracy("blur:radius=3", "protected", 0.94),
+        accuracy("code:bits=5", "protected", 0.9),
+        *synthetic.typed([synthetic.proved("code:bits=5", outputs=32)]),
+    ]
+    nearest = recommend.recommend(study, records).nearest
+    assert nearest is not None
+    assert nearest.protection == "code:bits=5"
+
+
+def test_in_folds_people_stand_beside_each_other_and_guess_among_those_of_their_fold():
+    study = small_study("blur:radius=3", seeds=[0, 1])
+    study["task"] = {**study["task"], "folds": 2}
+    records = [*CLEAR, accuracy("none", "clean", 0.95, seed=1), attack("none", STATIC, 0.68, seed=1)]
+    for record in apart("blur:radius=3", accuracies=(0.9, 0.9), hits=(0, 2)):
+        content = record.model_dump(exclude_none=True)
+        records += synthetic.typed(
+            [{**content, "cell": {**content["cell"], "seed": seed}} for seed in (0, 1)]
+        )
+    risk = estimates.risks(study, records)["blur:radius=3", VALUES]
+    (hits,) = risk.named.values()
+    assert (len(hits.probes), hits.seeds, hits.folds) == (200, 1, 2)
+    assert risk.top1.value == pytest.approx(4 / 200)
+    assert hits.by_counting(3) == pytest.approx(6 / 200)  # three of each fold
+    lines = recommend.recommend(study, records).lines
+    assert any(line.startswith("People took turns as test people, in 2 folds") for line in lines)

@@ -46,8 +46,9 @@ class Hits:
         return replace(self, hits=self.hits[number::2], probes=self.probes[number::2])
 
     def of_more(self, times: int) -> "Hits":
-        """The same of so many times as many people, if as large a share of them is named."""
-        return replace(self, hits=self.hits * times, probes=self.probes * times)
+        """The same of so many times as many people, if guessing and naming are that much rarer among them."""
+        hits = tuple(count / times for count in self.hits)
+        return replace(self, hits=hits * times, probes=self.probes * times)
 
     def by_counting(self, outputs: int) -> float:
         """The largest share of the probes that anybody can name from one of so many outputs of each.
@@ -105,7 +106,7 @@ def fewest(keeps: Callable[[int], bool], *, most: int) -> int | None:
 
 def whole_percents(share: float) -> float:
     """A share rounded up to whole percents: a bound that is no lower."""
-    return min(1.0, math.ceil(100 * share - 1e-9) / 100)
+    return min(1.0, math.ceil(100 * share - 1e-6) / 100)
 
 
 def hits_of(results: Sequence[Any], *, folds: bool = False) -> dict[str, Hits]:
@@ -126,7 +127,7 @@ def hits_of(results: Sequence[Any], *, folds: bool = False) -> dict[str, Hits]:
         own = [seed[classifier] for seed in scores if classifier in seed]
         if len(own) < len(results):
             continue
-        if folds:
+        if folds and all(result.people for result in results) and all(score.hits for score in own):
             people = tuple(float(count) for result in results for count in result.people or ())
             right = tuple(float(count) for score in own for count in score.hits or ())
             named[classifier] = Hits(right, people, seeds=1, folds=len(results))

@@ -267,24 +267,30 @@ class _Choice:
 
     def what_would_show(self, setting: Setting) -> list[str]:
         """How many people, or which bound, would show that a setting keeps it, in a sentence; or nothing."""
-        error, end = ERROR / self._settings, self.upper_end(setting)
-        hits = [named for risk in setting.risks for named in risk.named.values()]
-        if end <= self._bound or not hits:
+        error, proof = ERROR / self._settings, self._proofs.get(setting.protection)
+        hits = [named for risk in setting.risks for named in risk.named.values() if named.apart]
+        if self.upper_end(setting) <= self._bound or not hits or not setting.risk:
             return []
-        accept = f"accept {percent(whole_percents(end))} (at most {whole_percents(end):g})"
-        people = len(hits[0].probes)
-
-        def keeps(times: int) -> bool:
-            return all(each.of_more(times).upper_end(error) <= self._bound for each in hits)
-
-        if all(each.apart and each.share < self._bound for each in hits) and (
-            times := fewest(keeps, most=_TIMES)
+        people, folds = len(hits[0].probes), hits[0].folds
+        among = max(setting.risk.identities, (proof and proof.people) or 0)
+        proved = [naming.at_most for naming in (proof.naming if proof else ()) if naming.candidates <= among]
+        lowest = whole_percents(min([self.upper_end(setting), *proved]))
+        cures = []
+        if times := fewest(
+            lambda times: all(each.of_more(times).upper_end(error) <= self._bound for each in hits),
+            most=_TIMES,
         ):
-            return [
-                f"What would show it: about {people * times:,} test people in place of {people:,}, if as "
-                f"large a share of them is named; or {accept}."
-            ]
-        return [f"More people would not show it, for too many are named: protect more, or {accept}."]
+            gain = setting.risk.top1.value / setting.risk.chance
+            cures.append(
+                f"about {people * times:,} test people in place of {people:,}, if adversaries stay "
+                f"{gain:.1f} times as good as guessing"
+            )
+        if proof and proof.outputs and self._bound:
+            enough = folds * math.ceil(proof.outputs / self._bound - 1e-9)
+            cures.append(f"{enough:,} test people, by counting its {proof.outputs:,} outputs")
+        return [
+            f"What would show it: {'; or '.join([*cures, f'a bound of {lowest:g} (--at-most {lowest:g})'])}."
+        ]
 
     def _proved(self, setting: Setting) -> proved.Naming | None:
         """What proves that nobody is named more often than accepted, among as many people as there are.
