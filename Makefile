@@ -205,9 +205,10 @@ $(BIN)/pip:
 		{ echo "sfumato needs Python 3.11 or later: make PYTHON=python3.11 demo"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
+# With serve, for the last command that the demo prints, and edge, for the files by which a browser makes codes.
 $(VENV)/study.done: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "installing sfumato and the pinned libraries into $(VENV) ..."
-	$(PIP) -e '.[study]'
+	$(PIP) -e '.[study,serve,edge]'
 	@touch $@
 
 # onnxruntime-web, on which exported extractors are tested in a browser, where there is npm.

@@ -13,6 +13,7 @@ import pytest
 from cloud import SIDE, encoder, photograph, running, untrained
 from commands import SCRIPT, Command, Said, check_mistake
 
+from sfumato.cli.enrol import _classes
 from sfumato.device.ledger import Ledger
 from sfumato.protect import parse
 from sfumato.serve import models
@@ -264,12 +265,24 @@ def test_a_key_may_lie_in_a_file_and_a_ledger_anywhere(
         assert opened.path == ledger
 
 
+def test_links_out_of_the_folder_are_left_out_and_counted(photos: Path, tmp_path: Path):
+    (tmp_path / "diary.png").write_bytes((photos / "ben" / "1.png").read_bytes())
+    (photos / "ben" / "9.png").symlink_to(tmp_path / "diary.png")
+    (photos / "zoe").symlink_to(tmp_path)
+    (photos / "ben" / "8.png").symlink_to("1.png")
+    before, links = _classes(photos)
+    assert links == 2
+    assert "zoe" not in before
+    assert [path.name for path in before["ben"]][-1] == "8.png"
+
+
 def test_mistakes_are_one_line(
     command: Command, url: str, key: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     (tmp_path / "bare").mkdir()
     check_mistake(command("enrol", url, "people", tmp_path / "bare"), "has no sub-folder with images")
-    check_mistake(command("enrol", url, "people", tmp_path / "missing"), "No such file")
+    check_mistake(command("enrol", url, "people", tmp_path / "missing"), "missing: is not a folder: name one")
+    check_mistake(command("enrol", url, "people", f"folder:{photos}"), f"is not a folder: write {photos}")
     check_mistake(command("classify", url, "people", photos / "ben" / "1.png"), "no classifier is called")
     check_mistake(command("enrol", "http://cloud.example", "people", photos), "in clear: use https")
     check_mistake(command("enrol", url, "people", photos, "--key-file", "nothing"), "No such file")

@@ -153,6 +153,18 @@ def test_of_two_files_of_one_name_the_cure_is_said_and_helps(protect: Command, t
     assert len(files(tmp_path / "new")) == 3  # and the manifest
 
 
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("table.csv", "table.csv: is a table: name the folder of its images, or an image"),
+        ("folder:photos", "folder:photos: is a source of data for studies: write photos"),
+        ("table:t.csv", "table:t.csv: is a source of data for studies: name the folder of its images"),
+    ],
+)
+def test_a_source_of_a_study_is_answered_with_what_to_write(protect: Command, source: str, message: str):
+    assert message in mistake(protect(source, "out"))
+
+
 def test_nothing_is_left_behind_where_nothing_is_released(protect: Command, home: Path, tmp_path: Path):
     (tmp_path / "photos").mkdir()
     said = protect("photos", "out")

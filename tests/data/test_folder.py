@@ -165,7 +165,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path):
 
 def test_a_file_is_no_folder(tmp_path: Path):
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match="file: no such folder"):
+    with pytest.raises(DataError, match="file: is a file: for a table of images, write table:"):
         folder(tmp_path / "file")
 
 

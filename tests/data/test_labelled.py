@@ -45,6 +45,15 @@ def test_rows_keep_images_and_labels_together_and_drop_the_splits():
     assert part.splits == {}
 
 
+def test_grey_images_are_known_by_their_equal_channels():
+    grey = torch.randint(0, 256, (9, 1, 4, 4), dtype=torch.uint8)
+    colour = grey.repeat(1, 3, 1, 1)
+    assert LabelledImages("grey", colour, {}).are_grey
+    assert not LabelledImages("one channel", grey, {}).are_grey
+    colour[4, 0, 0, 0] ^= 1
+    assert not LabelledImages("one pixel of colour", colour, {}).are_grey
+
+
 def test_a_split_holds_its_rows_in_their_order():
     assert torch.equal(SIX.split("test").images, SIX.images[[4, 1]])
 

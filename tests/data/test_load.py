@@ -128,6 +128,10 @@ def test_a_path_without_its_kind_is_answered_with_what_to_write(photos: Path):
         load(str(photos))
     with pytest.raises(DataError, match=r"write table:.*table\.csv"):
         load(str(photos / "table.csv"))
+    with pytest.raises(DataError, match=r"gone\.csv: the kind of source is missing: write table:gone\.csv"):
+        load("gone.csv")
+    with pytest.raises(DataError, match=f"{photos}: is a folder: write folder:{photos}"):
+        load(f"table:{photos}")
 
 
 def test_a_folder_of_a_split_beside_folders_of_classes_is_refused(photos: Path):

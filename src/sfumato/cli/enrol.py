@@ -62,7 +62,9 @@ def enrol(
     from sfumato.errors import DataError
     from sfumato.files import printable
 
-    classes = _classes(folder)
+    classes, links = _classes(folder)
+    if links:
+        typer.echo(f"left out: {links:,} links out of {folder}", err=True)
     if not classes:
         raise DataError(f"{folder}: has no sub-folder with images: make one for each class")
     count = _Counts()
@@ -164,14 +166,27 @@ def _parts(classes: dict[str, list[Path]]) -> Iterator[dict[str, list[Path]]]:
         yield part
 
 
-def _classes(folder: Path) -> dict[str, list[Path]]:
-    """The images of each sub-folder, both in order; hidden files and folders are left out."""
+def _classes(folder: Path) -> tuple[dict[str, list[Path]], int]:
+    """The images of each sub-folder, both in order, without hidden ones; and how many links out are left out.
+
+    Raises:
+        DataError: it is no folder, or two classes have names that look alike.
+    """
+    from sfumato.errors import DataError
+    from sfumato.files import check_alike, leads_out
     from sfumato.images import SUFFIXES
 
-    found = {}
+    if not folder.is_dir():
+        bare = str(folder).removeprefix("folder:")
+        cure = f"write {bare}" if Path(bare).is_dir() else "name one with a sub-folder for each class"
+        raise DataError(f"{folder}: is not a folder: {cure}")
+    found, links = {}, 0
     for below in sorted(folder.iterdir()):
         if below.is_dir() and not below.name.startswith("."):
             files = sorted(path for path in below.iterdir() if not path.name.startswith("."))
-            if images := [path for path in files if path.suffix.lower() in SUFFIXES]:
-                found[below.name] = images
-    return found
+            images = [path for path in files if path.suffix.lower() in SUFFIXES]
+            if kept := [path for path in images if not leads_out(path, folder)]:
+                found[below.name] = kept
+            links += len(images) - len(kept)
+    check_alike(str(folder), "classes are called", found)
+    return found, links

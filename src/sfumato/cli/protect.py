@@ -140,6 +140,7 @@ def protect(
     from sfumato.errors import DataError
     from sfumato.protect.release import KINDS, kind_of
 
+    _check_source(source)
     protection: Any = protections.parse(
         _on_part(spec, where, detector, margin, no_face), takes=KINDS if where is None else ("pixels",)
     )
@@ -175,6 +176,18 @@ def protect(
             print("each file that failed, by name: the same command with --failures FILE")
         if outcome.failures:
             raise typer.Exit(1)
+
+
+def _check_source(source: str) -> None:
+    """Raise DataError for a source of data, as studies have it, in the place of a folder or an image."""
+    from sfumato.errors import DataError
+
+    kind, _, path = source.partition(":")
+    if kind in ("folder", "table") and path and not Path(source).exists():
+        what = f"write {path}" if kind == "folder" else "name the folder of its images, or an image"
+        raise DataError(f"{source}: is a source of data for studies: {what}")
+    if Path(source).suffix.lower() == ".csv":
+        raise DataError(f"{source}: is a table: name the folder of its images, or an image")
 
 
 def _on_part(

@@ -86,7 +86,8 @@ def load(source: str, *, strict: bool = True, **settings: Any) -> LabelledImages
     kind, _, place = source.partition(":")
     readers = {**WORLDS, **_ON_DISK}
     if kind not in readers:
-        if source and not place and Path(source).exists():
+        is_table = Path(source).suffix.lower() == ".csv"
+        if source and not place and (is_table or Path(source).exists()):
             likely = "folder" if Path(source).is_dir() else "table"
             raise DataError(f"{source}: the kind of source is missing: write {likely}:{source}")
         raise DataError(f"no data source is called {kind!r}: {did_you_mean(kind, readers)}")

@@ -58,6 +58,8 @@ def folder(
         ImageError: a file that has an image suffix and is not an image.
     """
     root = Path(root)
+    if root.is_file():
+        raise DataError(f"{root}: is a file: for a table of images, write table:{root}")
     if not root.is_dir():
         raise DataError(f"{root}: no such folder: name one that holds a sub-folder of images per class")
     tops = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]

@@ -13,6 +13,7 @@ from sfumato.files import printable
 from sfumato.images import check_batch
 
 _DIGESTED = 1 << 24  # bytes at a time
+_LOOKED = 256  # images
 _NAMED = 3  # files that were left out
 
 
@@ -92,6 +93,12 @@ class LabelledImages:
         more = f"; and {len(self.skipped) - _NAMED:,} more" if len(self.skipped) > _NAMED else ""
         files = len(self) + len(self.skipped)
         return f"left out: {len(self.skipped):,} of {files:,} files, which cannot be read: {named}{more}"
+
+    @cached_property
+    def are_grey(self) -> bool:
+        """Whether the images have three equal channels: of many, those that are looked at."""
+        looked = self.images[torch.linspace(0, len(self) - 1, min(len(self), _LOOKED)).long()]
+        return len(looked) > 0 and looked.shape[1] == 3 and bool((looked == looked[:, :1]).all())
 
     def rows(self, rows: Tensor) -> "LabelledImages":
         """The images at (n,) int64 `rows`, with their labels and without splits."""

@@ -37,6 +37,8 @@ def table(
         ImageError: a file that is not an image.
     """
     path = Path(path)
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder: write folder:{path}")
     header, rows = read_rows(path, columns=("file",), of="image")
     labels = [name for name in header if name not in ("file", "split")]
     if not labels:

@@ -217,6 +217,7 @@ class Lab:
                 "source": source_of(self.data.name),
                 "images": len(self.data),
                 "shape": list(self.data.images.shape[1:]),
+                **({"grey": True} if self.data.are_grey else {}),
                 "digest": self.data.digest,
                 "splits": {name: len(rows) for name, rows in self.data.splits.items()},
             },

@@ -25,6 +25,7 @@ from sfumato.study.cells import Cell
 from sfumato.study.grid import StudyConfig
 from sfumato.study.lab import Lab, Progress, versions
 from sfumato.study.records import read_json, source_of, write_json
+from sfumato.study.vocabulary import GREY_IMAGES
 
 __all__ = ["Prepared", "Progress", "prepare", "run"]
 
@@ -62,7 +63,8 @@ def prepare(config: StudyConfig, *, fit: bool = False, loaded: LabelledImages | 
         loaded = data.load(settings.pop("source"), **settings)
     parts, words = _split(config, loaded)
     fitted = reduce(grid.fitted, parts, config) if fit else config
-    notes = (loaded.skipped_in_words, words, *grid.fitting(config, fitted))
+    grey = f"the images are {GREY_IMAGES}" if loaded.are_grey else ""
+    notes = (loaded.skipped_in_words, grey, words, *grid.fitting(config, fitted))
     return Prepared(fitted, parts, tuple(filter(None, notes)))
 
 

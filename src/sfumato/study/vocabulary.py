@@ -17,6 +17,8 @@ PIXELS, SHAPE, NUMBERS, BITS, ANSWER = "pixels", "shape", "numbers", "bits", "an
 RELEASES = (PIXELS, SHAPE, NUMBERS, BITS, ANSWER)
 IMAGES = (PIXELS, SHAPE)  # those that can be looked at
 
+GREY_IMAGES = "grey: networks take them as three equal channels"
+
 
 @dataclass(frozen=True)
 class Look:

@@ -8,7 +8,7 @@ from sfumato.study.estimates import Study, belonging, episodic, in_folds, studie
 from sfumato.study.records import Record
 from sfumato.study.report.reading import is_known
 from sfumato.study.report.sections.section import Section
-from sfumato.study.vocabulary import LEARNERS, MEASURES
+from sfumato.study.vocabulary import GREY_IMAGES, LEARNERS, MEASURES
 
 Entries = list[tuple[str, str]]  # names and values
 
@@ -89,6 +89,7 @@ def _data(data: dict[str, Any]) -> Entries:
         ("source", data["source"]),
         ("images", f"{data['images']:,}"),
         ("shape", " × ".join(str(side) for side in data["shape"]) + " (channels, height, width)"),
+        *([("colours", GREY_IMAGES)] if data.get("grey") else []),
         ("splits", ", ".join(f"{name} {data['splits'][name]:,}" for name in splits)),
         ("digest", data["digest"]),
     ]
