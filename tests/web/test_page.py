@@ -257,6 +257,12 @@ def test_a_slider_moved_to_and_fro_shows_the_noise_that_was_drawn_first(page: An
     assert torch.equal(page.canvas(1), before)
 
 
+def test_the_page_says_of_pixels_that_they_hide_nobody_before_anything_is_chosen(page: Any):
+    page.open()
+    assert not page.find("pixels").get_property("hidden")
+    assert page.text("pixels").startswith("Pixels hide nobody: ")
+
+
 def test_the_guarantee_is_that_of_python_and_follows_the_slider(page: Any):
     shape = (3, SIZE, SIZE)
     page.connect(model("dp-pix:cell=4,epsilon=3"))

@@ -11,6 +11,7 @@ export interface Model {
   naming?: string[]; // of each, what is proved of who a release shows
   made_of: (string | null)[]; // of each, the SHA-256 of the artefact that it names
   shape: [number, number, number];
+  device_side?: boolean; // whether the server hands out what makes the codes that it takes
 }
 
 export interface Classifier {
@@ -62,6 +63,11 @@ export class Api {
 
   models(): Promise<Model[]> {
     return this.ask("GET", "models");
+  }
+
+  /** The file by which this browser makes the codes that a model takes. */
+  async deviceSide({ name }: Model): Promise<Blob> {
+    return (await this.reply("GET", `models/${encodeURIComponent(name)}/device`)).blob();
   }
 
   classifiers(): Promise<Classifier[]> {
@@ -123,6 +129,11 @@ export class Api {
   }
 
   private async ask<T>(method: string, resource: string, body?: BodyInit, type?: string): Promise<T> {
+    const text = await (await this.reply(method, resource, body, type)).text();
+    return (text ? JSON.parse(text) : undefined) as T;
+  }
+
+  private async reply(method: string, resource: string, body?: BodyInit, type?: string): Promise<Response> {
     let response: Response;
     try {
       response = await fetch(`${this.server}/v1/${resource}`, {
@@ -137,9 +148,10 @@ export class Api {
     } catch {
       throw new PageError("the server does not answer: check the connection, and try again");
     }
-    const text = await response.text();
-    if (!response.ok) throw new PageError(problemOf(text) ?? `the server refused this with status ${response.status}`);
-    return (text ? JSON.parse(text) : undefined) as T;
+    if (!response.ok) {
+      throw new PageError(problemOf(await response.text()) ?? `the server refused this with status ${response.status}`);
+    }
+    return response;
   }
 }
 

@@ -191,6 +191,9 @@ class Page {
     );
     this.exportedFile = this.codeSize = null;
     input("exported").value = "";
+    const handedOut = model?.device_side ? await this.api!.deviceSide(model) : null;
+    if (this.classifier !== classifier) return; // another one was chosen meanwhile
+    if (handedOut) [this.exportedFile, this.codeSize] = [handedOut, await codeSizeOf(handedOut)];
     const { pictures } = this;
     const images = await Promise.all(pictures.map((each) => read(each.file, shape)));
     if (this.classifier !== classifier) return; // another one was chosen meanwhile
@@ -220,7 +223,13 @@ class Page {
   /** Take the protection that the spec names; what was answered is about another release. */
   private async protect(): Promise<void> {
     const { spec } = this;
-    element("export").hidden = element("exported-help").hidden = !external(spec);
+    element("export").hidden = !external(spec) || this.isHandedOut;
+    element("exported-help").hidden = !external(spec);
+    element("exported-help").textContent = this.isHandedOut
+      ? "The server handed out the network that makes codes. It runs in this browser: pictures are not sent."
+      : "This model needs the device side of its artefact, the .onnx file beside it, which `sfumato export` writes. " +
+        "It runs in this browser, and is not sent.";
+    element("pixels").hidden = hasOwnNoise(spec);
     this.protection = null;
     for (const each of this.pictures) each.answer = null;
     try {
@@ -232,6 +241,10 @@ class Page {
     } finally {
       await this.show();
     }
+  }
+
+  private get isHandedOut(): boolean {
+    return this.model?.device_side === true;
   }
 
   private get madeOf(): string | null {

@@ -34,6 +34,7 @@ export async function codeSizeOf(file: Blob): Promise<CodeSize | null> {
 }
 
 function sizeOfCard({ bits, numbers }: Card): CodeSize {
+  if ((bits ?? 0) > MOST_BITS) throw new PageError(`this file makes codes of ${bits} bits, and ${MOST_BITS} is the most`);
   return bits === undefined ? { unit: "numbers", count: numbers! } : { unit: "bits", count: bits };
 }
 
@@ -53,6 +54,8 @@ export async function exported(file: Blob, spec: string, madeOf: string | null):
   const device = { mask: ExportedMask, "private feature": ExportedFeature, code: ExportedCode }[card.kind];
   return new device(session, card, spec, given);
 }
+
+const MOST_BITS = 64; // of a code
 
 interface Opened {
   card: Card;
@@ -186,6 +189,7 @@ class ExportedCode implements Protection {
     const { numbers } = await run(this.session, image, this.card.shape);
     const { values: _, ...shape } = image;
     const clean = Array.from(numbers.data as Float32Array);
+    if (clean.length !== this.size.count) throw new PageError("this file makes another code than it says");
     const words = { spec: this.spec, madeOf: this.madeOf, shape, cell: 1 };
     if (this.size.unit === "numbers") {
       return { ...words, kind: "feature", packet: packedNumbers(this.noise.ofNumbers(clean, bits)) };

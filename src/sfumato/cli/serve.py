@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfumato.cli.options import Reference, SizeOfModel, StoreAddress
-from sfumato.cli.show import VOLUME
+from sfumato.cli.show import VOLUME, note
 from sfumato.cli.sources import read_size
 from sfumato.logs import LogFormat
 
@@ -122,6 +122,8 @@ def serve(
         specs = ", ".join(demand.spec for demand in model.demands)
         shape = "x".join(map(str, model.shape))
         print(f"model: {model.name} ({model.kind}, {shape}, by {model.by}; takes {specs})")
+        if model.codes is not None and model.device_side is None:
+            note(f"{path}: for codes on the web page, run `sfumato export {path}` and serve again")
     with Store(store) as kept, listen(host, port) as listener, until_stopped():
         application = service.create(kept, loaded, config, traces=traces)
         print(f"serving: {address_of(listener, 'http' if certificate is None else 'https')}", flush=True)

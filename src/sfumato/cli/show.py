@@ -157,8 +157,9 @@ def run_study(
         options: how bounds and folds are set, see preflight.show.
         turns: let people take turns as test people if that alone shows the bound.
     """
+    from sfumato.cli.exports import export_codes
     from sfumato.errors import require
-    from sfumato.study import preflight, report, run
+    from sfumato.study import preflight, report, run, use
     from sfumato.study.report.answers import as_json as in_json
 
     require("a study", "study", "sklearn", "matplotlib", "jinja2")
@@ -199,6 +200,8 @@ def run_study(
         run.run(prepared, directory, force=force, progress=told, engine=engine)
         progress.update(cells, description="writing the report")
         path = report.write(directory)
+        progress.update(cells, description="exporting codes for browsers")
+        export_codes(use.codes(directory, *report.load(directory), artefacts=prepared.config.artefacts))
     if as_json:
         print_json({**in_json(*report.load(directory)), "report": str(path)})
         return

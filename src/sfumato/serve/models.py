@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sfumato import artefacts
 from sfumato.errors import ArtefactError, ConfigError, MissingExtraError
+from sfumato.files import read_regular
 from sfumato.learn import code_prototypes
 from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.refusal import Refusal
@@ -38,6 +39,7 @@ EXPORTED = ".onnx"  # the suffix of what `sfumato export` writes, see serve.expo
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _TRAINED = ("few-shot", "meta")  # whose networks a server runs
 _MEASURED_BATCH = 16
+_MOST_EXPORTED = 64_000_000  # bytes that a browser is handed
 _MEASURED_PIXELS = 1 << 20  # of a batch, of large images fewer
 
 
@@ -87,6 +89,7 @@ class Served:
         by: what computes it.
         codes: how prototypes are made, of a code; None for means.
         digest: the SHA-256 of the artefact's file; None where it was not read from one.
+        device_side: of a code, the file of `sfumato export` by which a browser makes it; None without one.
         cell, positions: how `prepare` makes what a network sees, see seen.
     """
 
@@ -102,6 +105,7 @@ class Served:
     by: str = "PyTorch"
     codes: CodePrototypes | None = None
     digest: str | None = None
+    device_side: bytes | None = None
     cell: int = 1
     positions: Mapping[str, Sequence[float]] | None = None
 
@@ -317,4 +321,12 @@ def _code(path: str | os.PathLike[str], name: str) -> Served:
         run=lambda values: values,
         by="NumPy",
         codes=made,
+        device_side=_exported_beside(path),
     )
+
+
+def _exported_beside(path: str | os.PathLike[str]) -> bytes | None:
+    try:
+        return read_regular(Path(path).with_suffix(EXPORTED), _MOST_EXPORTED)
+    except OSError:
+        return None

@@ -64,6 +64,25 @@ def _not_shown(setting: Setting) -> str:
     )
 
 
+def codes(
+    directory: Path, study: Study, records: Sequence[Record], *, artefacts: str | None = None
+) -> list[Path]:
+    """The files of the codes that a study trained.
+
+    Args:
+        directory: of the run.
+        study, records: what was loaded of it.
+        artefacts: the folder of trained protections, where it is not that of the run.
+    """
+    folder = directory / "models" if artefacts is None else Path(artefacts)
+    trained_of = [(trained.recipe_of(spec), proof) for spec, proof in proofs(study, records).items()]
+    return [
+        folder / proof.artefact
+        for recipe, proof in trained_of
+        if recipe is not None and recipe.name == "code" and proof.artefact is not None
+    ]
+
+
 def measured(artefact: Path) -> list[str]:
     """What the study found out about a protection that it trained, a sentence each.
 

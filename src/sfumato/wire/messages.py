@@ -64,6 +64,7 @@ class ModelInfo(_Message):
         made_of: of each, the SHA-256 of the artefact that it names; null where none is named or known.
         shape: channels, height and width of images.
         dimension: of embeddings.
+        device_side: whether the service hands out the file by which a browser makes codes.
         refused: the share of queries of other classes that "none of these" refused in validation; null where
             the model never refuses. A code refuses queries of the noise that it was trained with, no others.
     """
@@ -75,6 +76,7 @@ class ModelInfo(_Message):
     made_of: list[str | None]
     shape: tuple[int, int, int]
     dimension: int
+    device_side: bool = False
     refused: float | None
 
 

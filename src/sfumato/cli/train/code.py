@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.exports import export_codes
 from sfumato.cli.options import Force, Size, setting
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
@@ -109,4 +110,5 @@ def code(
     proved = naming_words(protection, (channels, height, width), among=_CANDIDATES)
     lines = [f"test: {accuracy}", beside_guessing(accuracy), f"proved: {proved}", f"spec: {protection.spec}"]
     stated(out, licence, accuracy)
+    export_codes([out])
     tell(out, model.card, lines, as_json=as_json, test=asdict(accuracy), proved=proved, spec=protection.spec)

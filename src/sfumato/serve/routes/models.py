@@ -5,11 +5,12 @@ from sfumato.protect.naming import Counted, naming_words
 from sfumato.serve import problems
 from sfumato.serve.access import Reader
 from sfumato.serve.models import Demand, Served
+from sfumato.serve.problems import Problem
 from sfumato.serve.service import Serving
 from sfumato.wire.messages import ModelInfo
 
 with needs_extra("the server", "serve"):
-    from fastapi import APIRouter
+    from fastapi import APIRouter, Response
 
 router = APIRouter(responses=problems.RESPONSES)
 
@@ -23,6 +24,20 @@ async def list_models(key: Reader, service: Serving) -> list[ModelInfo]:
     return [_describe(model) for model in service.models.values()]
 
 
+@router.get("/v1/models/{model}/device", response_class=Response)
+async def device_side(key: Reader, service: Serving, model: str) -> Response:
+    """Give the file by which a browser makes the codes that a model takes: ONNX, as `sfumato export` writes.
+
+    The role `read` is enough. Whoever runs it draws noise, if any, by themselves, and sends only the code.
+
+    Errors: 404 if there is no such model, or no such file beside its artefact.
+    """
+    served = service.models.get(model)
+    if served is None or served.device_side is None:
+        raise Problem(404, "no device side here: whoever runs the service exports it with `sfumato export`")
+    return Response(served.device_side, media_type="application/octet-stream")
+
+
 def _describe(model: Served) -> ModelInfo:
     return ModelInfo(
         name=model.name,
@@ -32,6 +47,7 @@ def _describe(model: Served) -> ModelInfo:
         made_of=[demand.made_of for demand in model.demands],
         shape=model.shape,
         dimension=model.dimension,
+        device_side=model.device_side is not None,
         refused=None if model.refusal is None else model.refusal.refused,
     )
 

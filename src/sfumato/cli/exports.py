@@ -1,0 +1,49 @@
+"""The file beside a code by which a browser makes it, and which `sfumato serve` hands out."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from sfumato.cli.show import note
+
+_CHECKED = 8  # images of noise
+_MOST = 32 << 20  # bytes of an artefact: browsers do not wait for more
+
+
+def export_codes(artefacts: Iterable[Path]) -> None:
+    """Export the device side of each code beside its artefact; says so where it cannot be done.
+
+    A code that was exported before is left.
+
+    Args:
+        artefacts: of codes; those that are not there, or large, are passed over.
+    """
+    from sfumato.errors import MissingExtraError, SfumatoError
+
+    for artefact in artefacts:
+        destination = artefact.with_suffix(".onnx")
+        if not artefact.exists() or artefact.stat().st_size > _MOST or _is_newer(destination, artefact):
+            continue
+        try:
+            _export(artefact, destination)
+        except MissingExtraError:
+            note(f"for the web page, install the extra edge, and run `sfumato export {artefact}`")
+            return
+        except SfumatoError as error:
+            destination.unlink(missing_ok=True)  # of an earlier code
+            note(f"{artefact}: no .onnx file for the web page ({error})")
+
+
+def _is_newer(file: Path, other: Path) -> bool:
+    return file.exists() and file.stat().st_mtime_ns >= other.stat().st_mtime_ns
+
+
+def _export(artefact: Path, destination: Path) -> None:
+    import torch
+
+    from sfumato.artefacts import read_card
+    from sfumato.edge.export import export
+
+    draw = torch.Generator().manual_seed(0)
+    shape = read_card(artefact)["shape"]
+    check = torch.randint(0, 256, (_CHECKED, *shape), generator=draw).to(torch.uint8)
+    export(artefact, destination, check=check)
