@@ -170,7 +170,7 @@ def _classes(folder: Path) -> tuple[dict[str, list[Path]], int]:
     """The images of each sub-folder, both in order, without hidden ones; and how many links out are left out.
 
     Raises:
-        DataError: it is no folder, or two classes have names that look alike.
+        DataError: it is not a folder, or two classes have names that look alike.
     """
     from sfumato.errors import DataError
     from sfumato.files import check_alike, leads_out
