@@ -29,7 +29,7 @@ PICTURES = Path(__file__).parents[1] / "docs" / "images"
 # One face of the demo: as it is, at three strengths of protections of pixels, and as a code.
 STRENGTHS = ("none", "blur:radius=3", "pixelize:cell=8", "dp-pix:cell=8,epsilon=0.5", "code:bits=16")
 FACE = 3  # of the examples that a study records
-REPORT = (1100, 1130)  # pixels of the report that are shown
+REPORT = (1100, 1212)  # pixels of the report that are shown
 
 
 # What leaves a device -> its colour in the picture of a frontier.

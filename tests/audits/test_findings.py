@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -72,3 +73,10 @@ def test_the_page_asks_no_host_for_anything_and_text_is_escaped(report):
 def test_the_page_says_first_what_everybody_reads(report):
     body = page.render(report).partition("<body>")[2]
     assert body.index(report.sentence) < body.index(report.changes[0]) < body.index("Two labels")
+
+
+def test_the_page_says_that_it_holds_images_where_it_does(report):
+    notice = "Show it only to people who may see them."
+    assert notice in page.render(report)
+    bare = replace(report, findings=tuple(replace(each, pictures=()) for each in report.findings))
+    assert notice not in page.render(bare)

@@ -2,7 +2,9 @@
 
 import base64
 import json
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import chromium
@@ -12,6 +14,8 @@ import synthetic
 from sfumato.study import report
 
 pytestmark = chromium.MARKS
+
+RESULTS = Path(__file__).parents[2] / "studies" / "results"
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +170,28 @@ def test_a_page_of_everything_that_leaves_a_device_never_scrolls_sideways(browse
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("paper", [182, 188], ids=["A4", "Letter"])  # millimetres within the margins
+@pytest.mark.parametrize("name", ["full", "kinds", "demo"])
+def test_no_table_is_cut_on_paper(browser, tmp_path, name, paper):
+    study = {"full": synthetic.full_study, "kinds": synthetic.study_of_kinds}.get(name)
+    if study is None:
+        shutil.copytree(RESULTS / name, tmp_path / name)
+    else:
+        synthetic.write_run(tmp_path / name, study(), synthetic.records(study()))
+    width = round(paper / 25.4 * 96)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        open_at(browser, width, report.write(tmp_path / name).as_uri())
+        cut = browser.execute_script(
+            "return [...document.querySelectorAll('table, figure, p, dl')]"
+            ".filter(e => e.getBoundingClientRect().right > document.body.clientWidth + 1)"
+            ".map(e => (e.parentElement.getAttribute('aria-label') || e.tagName))"
+        )
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert cut == []
 
 
 def test_it_prints_to_a_pdf_of_a_few_pages(browser, address):
