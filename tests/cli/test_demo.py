@@ -146,7 +146,7 @@ def test_check_says_what_the_data_can_show_and_trains_nothing(command, tmp_path)
     assert "--folds 2, by which all 40 people take turns as test people" in one.out
     said = command("demo", "--data", f"table:{tmp_path / 'photos.csv'}", *task, "--check", "--json")
     made = json.loads(said.out)
-    assert "people take 2 turns (--folds 1 for one split)" in said.err
+    assert "one split tests too few people: they take 2 turns (--folds 1: one split)" in said.err
     assert (made["fits"], made["floors"][0]["people"], made["floors"][0]["by"]) == (
         True,
         40,

@@ -85,7 +85,7 @@ def demo(
     adversaries still name the person. If you stop it, run the same command again to resume.
     """
     from sfumato.engines import EngineConfig
-    from sfumato.study import grid, run
+    from sfumato.study import grid, preflight, run
 
     if data == "faces":
         settings = _settings("demo.yaml")
@@ -121,6 +121,12 @@ def demo(
     if no_pictures:
         settings["pictures"] = 0
     config = grid.parse(settings, "demo")
+    loaded = None
+    if data != "faces" and folds is None:
+        loaded = run.prepare(config).data[0]
+        if (turns := preflight.turns(config, loaded)) is not None:
+            note(f"folds: one split tests too few people: they take {turns} turns (--folds 1: one split)")
+            config = preflight.in_turns(config, turns)
     if printing:
         print_config(config)
         return
@@ -128,7 +134,7 @@ def demo(
     # other things as well they wait most of the time.
     engine = EngineConfig()
     run_study(
-        run.prepare(config, fit=data != "faces"),
+        run.prepare(config, fit=data != "faces", loaded=loaded),
         out,
         force=force,
         engine=engine,
@@ -136,7 +142,6 @@ def demo(
         check=check,
         yes=yes,
         options={"": "--at-most ", "folds": "--folds "},
-        turns=folds is None,
     )
 
 

@@ -143,7 +143,6 @@ def run_study(
     check: bool = False,
     yes: bool = False,
     options: Mapping[str, str],
-    turns: bool = False,
 ) -> None:
     """Run a study with progress bars, write its report, and print what it recommends and where it is.
 
@@ -155,7 +154,6 @@ def run_study(
         check: stop after the pre-flight, and print it.
         yes: do not ask.
         options: how bounds and folds are set, see preflight.show.
-        turns: let people take turns as test people if that alone shows the bound.
     """
     from sfumato.cli.exports import export_codes
     from sfumato.errors import require
@@ -165,14 +163,6 @@ def run_study(
     require("a study", "study", "sklearn", "matplotlib", "jinja2")
     machine = preflight.measure(prepared.config, prepared.data[0].images.shape[1], engine)
     made = preflight.look(prepared.config, prepared.data, machine)
-    if turns and made.folds is not None:
-        note(
-            f"folds: one split has too few test people, so that people take {made.folds} turns "
-            f"({options['folds']}1 for one split)"
-        )
-        config = preflight.in_turns(prepared.config, made.folds)
-        prepared = run.prepare(config, fit=True, loaded=prepared.data[0])
-        made = preflight.look(prepared.config, prepared.data, machine)
     if check and as_json:
         print_json(made.as_json())
     else:

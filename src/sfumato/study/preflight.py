@@ -166,7 +166,7 @@ def look(
         minutes=seconds / machine.processes / 60,
         processes=machine.processes,
         encoder=suggested_encoder(config, counts.train),
-        folds=None if reason or task.folds > 1 or _all_fit(floors) else _turns(config, first),
+        folds=turns(config, first),
     )
 
 
@@ -175,9 +175,14 @@ def in_turns(config: "StudyConfig", folds: int) -> "StudyConfig":
     return replace(config, task=replace(config.task, folds=folds), seeds=list(range(folds)))
 
 
-def _turns(config: "StudyConfig", data: "LabelledImages") -> int | None:
-    """The fewest turns that show all bounds; None if none do, or if people cannot take turns."""
+def turns(config: "StudyConfig", data: "LabelledImages") -> int | None:
+    """The fewest turns that show all bounds; None if one split does, if none do, or if there can be none."""
     task = config.task
+    if task.folds > 1 or task.split_by not in (None, task.sensitive):
+        return None
+    floors, reason = _floors(config, [data])
+    if not floors or (_all_fit(floors) and not reason):
+        return None
     for folds in range(2, _MOST_FOLDS + 1):
         try:
             parts, _ = splitting.in_turns(data, target=task.target, sensitive=task.sensitive, folds=folds)
