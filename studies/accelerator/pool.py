@@ -76,6 +76,18 @@ def made_by() -> dict[str, str]:
     }
 
 
+def undone(piece: str, tasks: Sequence[Task], given: Options) -> list[Task]:
+    """Those that have no line yet."""
+    path = _path(piece, given)
+    lines = path.read_text().splitlines() if path.exists() else []
+    done = {json.loads(line)["task"] for line in lines}
+    return [task for task in tasks if task.name not in done]
+
+
+def _path(piece: str, given: Options) -> Path:
+    return given.out / f"{piece}.jsonl"
+
+
 def run(
     piece: str, tasks: Sequence[Task], work: Callable[[Task, Options], dict[str, Any]], given: Options
 ) -> int:
@@ -83,10 +95,8 @@ def run(
 
     A task is begun when as much time is left as the longest so far took. What runs at the end is stopped.
     """
-    path, began = given.out / f"{piece}.jsonl", time.monotonic()
-    lines = path.read_text().splitlines() if path.exists() else []
-    done = {json.loads(line)["task"] for line in lines}
-    waiting = deque(task for task in tasks if task.name not in done)
+    path, began = _path(piece, given), time.monotonic()
+    waiting = deque(undone(piece, tasks, given))
     running: dict[Future[dict[str, Any]], Task] = {}
     failed, longest = 0, 0.0
 

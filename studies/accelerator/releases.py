@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 from naming import PANEL, View, named
-from pool import Options, Task, card, options, run
+from pool import Options, Task, card, options, run, undone
 from scenes import Sizes, drawn, read
 from torch import Tensor
 
@@ -93,13 +93,24 @@ TRAININGS = {
 }
 
 
+# Trainings that are done again in a world of other people and other hats, since the others were compared on the first.
+AGAIN = ("sets 100, pairs 5, three times as long", "episodes alone, three times as long")
+OTHER_WORLD = 1
+OTHER_SEEDS = (0, 1, 2, 3, 4)
+
+
 def tasks() -> list[Task]:
-    """Every training with the first seed, then with the others: what is most telling comes first."""
+    """Every training with the first seed, then with the others: what is most telling comes first; then those of the other world."""
     pairs = [(name, seed) for names in _by_worth() for seed, name in product(SEEDS, names)]
-    return [
-        Task(f"{name}, seed {seed}", {**asdict(TRAININGS[name]), "name": name, "seed": seed})
-        for name, seed in pairs
-    ]
+    first = [_task(name, seed, 0) for name, seed in pairs]
+    return first + [_task(name, seed, OTHER_WORLD) for name, seed in product(AGAIN, OTHER_SEEDS)]
+
+
+def _task(name: str, seed: int, world: int) -> Task:
+    where = f", world {world}" if world else ""
+    return Task(
+        f"{name}, seed {seed}{where}", {**asdict(TRAININGS[name]), "name": name, "seed": seed, "world": world}
+    )
 
 
 def _by_worth(first: int = 7) -> tuple[list[str], list[str]]:
@@ -269,7 +280,7 @@ def work(task: Task, given: Options) -> dict[str, Any]:
     """Train, and try every view."""
     settings, seed = dict(task.settings), task.settings["seed"]
     training = Training(**{key: settings[key] for key in asdict(Training())})
-    sizes, folder = Sizes.of(given.scale), given.out / "people"
+    sizes, folder = Sizes.of(given.scale), _folder(given, settings["world"])
     model = train(training, sizes, folder, seed=seed, steps=max(EPOCH * 4, int(STEPS * given.scale)))
     numbers, hats = numbers_of(model, folder, "test")
     others, _ = numbers_of(model, folder, "others")
@@ -290,10 +301,15 @@ def work(task: Task, given: Options) -> dict[str, Any]:
     }
 
 
+def _folder(given: Options, world: int) -> Path:
+    return given.out / f"people-{world}"
+
+
 def main() -> int:
     """Draw the people, and do what there is time for."""
     given = options(__doc__)
-    drawn(given.out / "people", Sizes.of(given.scale), workers=given.workers)
+    for world in dict.fromkeys(task.settings["world"] for task in undone("releases", tasks(), given)):
+        drawn(_folder(given, world), Sizes.of(given.scale), world, workers=given.workers)
     return run("releases", tasks(), work, given)
 
 

@@ -50,16 +50,17 @@ class Sizes:
         return cls(max(64, int(640 * root)), 60, 12, 2, 6, max(24, int(480 * root)), 12, 20)
 
 
-def rows(sizes: Sizes, kind: str) -> People:
+def rows(sizes: Sizes, kind: str, seed: int) -> People:
     """What the images of a kind show: N rows, person by person; of "same" block by block, in each person by person."""
     world = people(
-        identities=sizes.identities, images_per_identity=sizes.pictures, headwear=sizes.headwear, seed=0
+        identities=sizes.identities, images_per_identity=sizes.pictures, headwear=sizes.headwear, seed=seed
     )
     splits = world_of(
         identities=sizes.identities,
         images_per_identity=sizes.pictures,
         headwear=sizes.headwear,
         size=SIDE,
+        seed=seed,
         drawn=False,
     ).splits
     split = {"own": "train", "same": "train", "others": "validation", "test": "test"}[kind]
@@ -84,14 +85,14 @@ def rows(sizes: Sizes, kind: str) -> People:
     return replace(world.rows(what), **of_person)
 
 
-def drawn(folder: Path, sizes: Sizes, *, workers: int) -> None:
+def drawn(folder: Path, sizes: Sizes, seed: int, *, workers: int) -> None:
     """Draw what is not in the folder yet: KIND.npy, (N, 3, 32, 32) uint8, and KIND-labels.npy, (2, N) people and hats."""
     folder.mkdir(parents=True, exist_ok=True)
     with engine(EngineConfig(workers=workers)) as processes:
         for kind in KINDS:
             if (folder / f"{kind}.npy").exists():
                 continue
-            world = rows(sizes, kind)
+            world = rows(sizes, kind, seed)
             np.save(folder / f"{kind}-labels.npy", torch.stack([world.identity, world.headwear]).numpy())
             parts = [processes.submit(_draw, world.rows(part)) for part in _parts(len(world))]
             np.save(folder / f"{kind}.npy", np.concatenate([part.result() for part in parts]))
