@@ -97,19 +97,23 @@ TRAININGS = {
 AGAIN = ("sets 100, pairs 5, three times as long", "episodes alone, three times as long")
 OTHER_WORLD = 1
 OTHER_SEEDS = (0, 1, 2, 3, 4)
+# Bits that show nobody: what adversaries reach by chance, and whom they name most.
+RANDOM = "random bits"
 
 
 def tasks() -> list[Task]:
     """Every training with the first seed, then with the others: what is most telling comes first; then those of the other world."""
     pairs = [(name, seed) for names in _by_worth() for seed, name in product(SEEDS, names)]
     first = [_task(name, seed, 0) for name, seed in pairs]
-    return first + [_task(name, seed, OTHER_WORLD) for name, seed in product(AGAIN, OTHER_SEEDS)]
+    again = [*product(AGAIN, OTHER_SEEDS), *product([RANDOM], SEEDS)]
+    return first + [_task(name, seed, OTHER_WORLD) for name, seed in again]
 
 
 def _task(name: str, seed: int, world: int) -> Task:
     where = f", world {world}" if world else ""
     return Task(
-        f"{name}, seed {seed}{where}", {**asdict(TRAININGS[name]), "name": name, "seed": seed, "world": world}
+        f"{name}, seed {seed}{where}",
+        {**asdict(TRAININGS.get(name, Training())), "name": name, "seed": seed, "world": world},
     )
 
 
@@ -258,10 +262,15 @@ def tracked(numbers: Tensor, usual: Tensor) -> Tensor:
 @torch.no_grad()
 def numbers_of(model: CodeModel, folder: Path, kind: str) -> tuple[Tensor, Tensor]:
     """(I, T, d) numbers and (I, T) hats, person by person."""
-    images, identity, hats = read(folder, kind)
+    images, hats = read(folder, kind)[0], hats_of(folder, kind)
     numbers = torch.cat([model.eval().numbers(part) for part in images.split(2048)])
-    people = len(identity.unique())
-    return numbers.unflatten(0, (people, -1)), hats.view(people, -1)
+    return numbers.unflatten(0, hats.shape), hats
+
+
+def hats_of(folder: Path, kind: str) -> Tensor:
+    """(I, T), person by person."""
+    _, identity, hats = read(folder, kind)
+    return hats.view(len(identity.unique()), -1)
 
 
 def accuracy(sent: Tensor, hats: Tensor, seed: int) -> tuple[float, float]:
@@ -281,13 +290,19 @@ def work(task: Task, given: Options) -> dict[str, Any]:
     settings, seed = dict(task.settings), task.settings["seed"]
     training = Training(**{key: settings[key] for key in asdict(Training())})
     sizes, folder = Sizes.of(given.scale), _folder(given, settings["world"])
-    model = train(training, sizes, folder, seed=seed, steps=max(EPOCH * 4, int(STEPS * given.scale)))
-    numbers, hats = numbers_of(model, folder, "test")
-    others, _ = numbers_of(model, folder, "others")
+    if settings["name"] == RANDOM:
+        draw = torch.Generator().manual_seed(seed)
+        (numbers, hats), (others, _) = (
+            (torch.randn(*labels.shape, training.bits, generator=draw), labels)
+            for labels in (hats_of(folder, "test"), hats_of(folder, "others"))
+        )
+    else:
+        model = train(training, sizes, folder, seed=seed, steps=max(EPOCH * 4, int(STEPS * given.scale)))
+        (numbers, hats), (others, _) = (numbers_of(model, folder, kind) for kind in ("test", "others"))
     usual = (others > 0).float().mean((0, 1))
     found = {}
     for name in VIEWS:
-        if training.flip is not None and name != "as it is":
+        if (training.flip is not None or settings["name"] == RANDOM) and name != "as it is":
             continue
         of_view = view(name, usual, training.flip)
         right, half_width = accuracy(of_view(numbers), hats, seed)

@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment
 
 from results_page import (
+    accelerator,
     adversaries,
     cell_sizes,
     engine,
@@ -54,6 +55,7 @@ CHAPTERS = (
     house,
     starts,
     strangers,
+    accelerator,
 )
 DOCS = ROOT / "docs"
 OVERVIEW = (
