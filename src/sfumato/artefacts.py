@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 
 import sfumato
 from sfumato.errors import ArtefactError
-from sfumato.files import parse_json, whole
+from sfumato.files import open_regular, parse_json, whole
 
 # Cards are read without PyTorch, which a service of codes has not; who reads or writes tensors imports it.
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def load_card(
         _check_kind(path, card, kind)
         check(path, card, schema)
         # safe_open has checked that the parts of the file are as its header says.
-        with Path(path).open("rb") as file:
+        with open_regular(path) as file:
             size = int.from_bytes(file.read(8), "little")
             named = json.loads(file.read(size))
             named.pop("__metadata__", None)
@@ -312,7 +312,7 @@ def _brief(text: str, most: int = 300) -> str:
 def _opened(path: str | os.PathLike[str], framework: str = "np") -> Iterator[tuple[dict[str, str], Any]]:
     """The metadata of a file, and a function that reads its tensors; of PyTorch, for which name it "pt"."""
     try:
-        with Path(path).open("rb") as file:
+        with open_regular(path) as file:
             header = int.from_bytes(file.read(8), "little")
             if MOST_HEADER < header < os.fstat(file.fileno()).st_size:
                 raise ArtefactError(

@@ -49,6 +49,7 @@ export interface KeyInfo {
   rate: number | null; // requests a minute
   quota: number | null; // examples stored
   created: string; // ISO 8601
+  expires?: string | null; // from when it is worthless
   revoked: string | null;
 }
 

@@ -41,6 +41,7 @@ export class Keys {
       ...(key.rate === null ? [] : [`${key.rate} requests a minute`]),
       ...(key.quota === null ? [] : [`${key.quota} examples`]),
       `made ${key.created.slice(0, 10)}`,
+      ...(key.expires ? [`${Date.parse(key.expires) > Date.now() ? "expires" : "expired"} ${key.expires.slice(0, 10)}`] : []),
       ...(key.revoked === null ? [] : [`revoked ${key.revoked.slice(0, 10)}`]),
     ];
     const words = made("span", {}, `${key.name}: ${key.role}, ${limits.join(", ")}`);

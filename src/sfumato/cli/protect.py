@@ -179,7 +179,7 @@ def protect(
 
 
 def _check_source(source: str) -> None:
-    """Raise DataError for a source of data, as studies have it, for a folder or an image."""
+    """Raise DataError for a source of data, as studies have it, instead of a folder or an image."""
     from sfumato.errors import DataError
 
     kind, _, path = source.partition(":")
