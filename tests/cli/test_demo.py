@@ -9,6 +9,7 @@ import torch
 import typer
 import yaml
 from encoders import Small, write_onnx
+from tests.study import synthetic
 
 from sfumato import images
 from sfumato.cli import show
@@ -169,3 +170,22 @@ def test_at_a_terminal_nothing_runs_before_the_answer(monkeypatch):
     monkeypatch.setattr("typer.confirm", lambda *_, **__: False)
     with pytest.raises(typer.Exit):
         show.go_on(yes=False)
+
+
+def test_without_pictures_a_run_records_no_image(command, tmp_path):
+    said = command("demo", "--no-pictures", "--print-config")
+    assert yaml.safe_load(said.out)["pictures"] == 0
+    file = tmp_path / "study.yaml"
+    file.write_text(command("demo", "--print-config").out)
+    assert yaml.safe_load(file.read_text())["pictures"] > 0
+    said = command("study", "run", str(file), "--no-pictures", "--print-config")
+    assert yaml.safe_load(said.out)["pictures"] == 0
+
+
+def test_without_pictures_a_report_of_a_run_that_has_them_shows_none(command, tmp_path):
+    study = synthetic.study(protections=["none", "blur:radius=1"])
+    run = synthetic.write_run(tmp_path / "run", study, synthetic.records(study))
+    for options, shown in ((["--no-pictures"], False), ([], True)):
+        assert command("study", "report", str(run), *options).code == 0
+        page = (run / "report.html").read_text(encoding="utf-8")
+        assert ("data:image" in page) == ("contains original images" in page) == shown

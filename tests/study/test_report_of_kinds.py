@@ -14,6 +14,7 @@ from sfumato.study.estimates import proofs
 from sfumato.study.kinds.proved import CANDIDATES
 from sfumato.study.recommend import proved_in_words, recommend
 from sfumato.study.report.charts.families import families
+from sfumato.study.report.sections.pictures import in_words
 
 
 @pytest.fixture(scope="module")
@@ -289,6 +290,7 @@ def test_rebuilt_images_stand_beside_the_originals_with_their_measures():
     setting, adversary, _, rebuilt = row
     assert setting == "feature: noise=0, dimension=10"
     assert (adversary, rebuilt) == ("Feature inversion", "SSIM 0.38, PSNR 12.0 dB")
+    assert in_words([{"ssim": -0.004}]) == ["SSIM 0.00"]  # a zero has no sign
     shown = [image["src"] for image in page.all("img")]
     assert shown == [*records[0]["result"]["originals"], *records[0]["result"]["pictures"]]
     assert vocabulary.RECONSTRUCTIONS["invert-feature"].term in page.text

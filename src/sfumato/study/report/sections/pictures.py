@@ -1,5 +1,6 @@
 """What is seen: some images as they are, released, denoised and restored, and how much of them is left."""
 
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import Any
 from sfumato.study.estimates import Study, belonging
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
-from sfumato.study.vocabulary import MEASURES
+from sfumato.study.vocabulary import MEASURES, Measure
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,19 @@ def in_words(results: Sequence[dict[str, float | None]]) -> list[str]:
     for name, measure in MEASURES.items():
         if measure.beside_pictures and all(name in means for means in results):
             mean = _mean(results, name)
-            words.append(f"{measure.words} {'∞' if mean is None else measure.form.format(mean)}")
+            words.append(f"{measure.words} {_value(measure, mean)}")
             strangers = _mean(results, f"{name}_of_two")
             if strangers is not None:
-                words[-1] += f" (of two people {measure.form.format(strangers)})"
+                words[-1] += f" (of two people {_value(measure, strangers)})"
     return words
+
+
+def _value(measure: Measure, mean: float | None) -> str:
+    """As it is printed; without the sign of a zero, and None, which is not finite, as infinite."""
+    if mean is None:
+        return "∞"
+    text = measure.form.format(mean)
+    return text if re.search("[1-9]", text) else text.removeprefix("-")
 
 
 def _mean(results: Sequence[dict[str, float | None]], name: str) -> float | None:
