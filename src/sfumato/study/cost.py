@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 _RISING = 0.6  # of a classifier's epochs beyond its patience are trained: 28 of 40 in the median of a demo
 SIDE = 64  # of the images that the constants count; work grows with pixels
 
-STEP = 0.006  # seconds of one core for an image that a Conv-4 is trained on, beside what follows
+STEP = 0.007  # seconds of one core for an image that a Conv-4 is trained on, beside what follows
 # Kind of work -> seconds of one core a unit, see `units`.
 SECONDS: Mapping[str, float] = {
-    "classifier": 0.0034,
-    "few-shot": 0.0025,
-    "denoised": 0.0031,
+    "classifier": 0.0035,
+    "few-shot": 0.0026,
+    "denoised": 0.0032,
     "meta": 3.0e-3,
-    "code": 0.0057,
-    "mask": 0.0092,
-    "feature": 0.0042,
-    "recogniser": 0.0031,
-    "restorer": 0.04,
-    "restored": 0.01,
+    "code": 0.0058,
+    "mask": 0.0086,
+    "feature": 0.0045,
+    "recogniser": 0.0029,
+    "restorer": 0.0062,
+    "restored": 0.0065,
     "inverter": 0.0016,
-    "shown": 0.002,
+    "shown": 0.00044,
     "values": 0.0002,
     "fused": 0,
     "tells": 0.00014,
-    "similarity": 0.001,
-    "cell": 0.1,
+    "similarity": 0.00091,
+    "cell": 0.11,
 }
 
 
@@ -193,7 +193,8 @@ def _attack(config: "StudyConfig", sizes: Sizes, cell: Cell) -> _Parts:
         seen = sizes.compared * (adversary.copies if noisy else 1) + (further if noisy else sizes.train)
     if kind.view == "restored":
         yield ("undoer", spec, cell.seed), _undoer(config, sizes, spec)
-        yield (), {"restored": seen * sizes.pixels}
+        if release_kind(spec) in IMAGES:
+            yield (), {"restored": seen * sizes.pixels}
     elif release_kind(spec) not in IMAGES:
         yield (), {"tells": sizes.compared}
         return
