@@ -137,6 +137,11 @@ class ManyReleases:
         return self.sent(BEST, "tracked", world=1)
 
     @property
+    def random(self) -> Sent:
+        """Bits drawn by chance, named by the same adversaries."""
+        return self.sent("random bits", world=1)
+
+    @property
     def again(self) -> list[Sent]:
         """Of the other world."""
         return [self.sent(name, view, world=1) for name in (PLAIN, BEST) for view in self.views[:3]]
