@@ -140,6 +140,10 @@ def test_an_image_without_a_face_that_is_protected_whole_is_named(
     said = protect("photos", "out", *part)
     assert "faces covered: 0\n" in said.out
     assert "no face was found in 2 images, all of which is protected: 0.png, 1.png\n" in said.out
+    stopped = protect("photos", "none", *part[:-2])
+    assert "no face was found in 2 images, which are not released: 0.png, 1.png\n" in stopped.out
+    told = json.loads(protect("photos", "none", *part[:-2], "--json").out)
+    assert told["without_face"] == ["0.png", "1.png"]
 
 
 def test_of_two_files_of_one_name_the_cure_is_said_and_helps(protect: Command, tmp_path: Path):

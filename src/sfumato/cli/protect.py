@@ -293,6 +293,9 @@ def _tell(
     if outcome.without:
         named = ", ".join(map(printable, outcome.without[:NAMED])) + ", ..." * (len(outcome.without) > NAMED)
         print(f"no face was found in {len(outcome.without):,} images, all of which is protected: {named}")
+    if stopped := _without_face(outcome):
+        named = ", ".join(map(printable, stopped[:NAMED])) + ", ..." * (len(stopped) > NAMED)
+        print(f"no face was found in {len(stopped):,} images, which are not released: {named}")
     if not outcome.shapes and not dry_run:
         print("nothing was released, so there is no folder of releases and no manifest")
     if outcome.shapes or ledger.exists():
@@ -321,6 +324,13 @@ def _tell(
         print("what was released before can be released again; `sfumato ledger budget` sets a larger budget")
     if outcome.manifest is not None:
         print(f"manifest: {outcome.manifest}")
+
+
+def _without_face(outcome: "Outcome") -> list[str]:
+    """The images that are not released since no face was found in them."""
+    from sfumato.protect.region import NO_FACE
+
+    return [name for name, cause, _ in outcome.failed if cause == NO_FACE]
 
 
 def _counted(protection: "Protection", counts: "Mapping[str, int]") -> list[str]:
@@ -373,7 +383,8 @@ def _in_numbers(outcome: "Outcome", protection: "Protection", ledger: Path) -> d
         "earlier": outcome.earlier,
         "left_out": dict(outcome.left_out),
         **counts_by_word(protection, outcome.counts),
-        **({"without_faces": outcome.without} if outcome.without else {}),
+        **({"protected_whole": outcome.without} if outcome.without else {}),
+        **({"without_face": names} if (names := _without_face(outcome)) else {}),
         "failed": {
             cause: {"images": count, "first": first} for cause, (count, first) in outcome.failures.items()
         },

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 PLACES = ("faces", "background", "box")
 MISSING = ("stop", "all")
 
+NO_FACE = "no face was found"  # why an image fails
+
 # What is counted of an image.
 COUNTED = {"faces": "faces covered", "background": "faces shown", "box": "boxes covered"}
 
@@ -178,7 +180,7 @@ class Region:
     def _found_or_refused(self, image: Images) -> list[Box]:
         boxes = self.found(image)
         if not boxes and (self.missing == "stop" or self.place == "box"):
-            what = "no box in the image" if self.place == "box" else "no face was found"
+            what = "no box in the image" if self.place == "box" else NO_FACE
             cure = "" if self.place == "box" else ", or protect all of such images (--no-face all)"
             raise ImageError(
                 f"{what}: it is not released: look at it yourself, and protect it without --where{cure}",
