@@ -668,7 +668,7 @@ def test_what_would_show_the_bound_is_named_in_people_and_as_a_bound_that_then_i
     assert advice.nearest is not None
     assert advice.nearest.protection == "blur:radius=3"
     (words,) = [line for line in advice.lines if line.startswith("What would show it: ")]
-    assert "in place of 100, if adversaries stay 4.0 times as good as guessing" in words
+    assert "in place of 100, if adversaries stay right 4.0 times as often as a guess" in words
     people = int(words.split()[5].replace(",", ""))
     error = recommend.ERROR / 2
     ends = [

@@ -282,8 +282,8 @@ class _Choice:
         ):
             gain = setting.risk.top1.value / setting.risk.chance
             cures.append(
-                f"about {people * times:,} test people in place of {people:,}, if adversaries stay "
-                f"{gain:.1f} times as good as guessing"
+                f"about {people * times:,} test people in place of {people:,}, if adversaries stay right "
+                f"{gain:.1f} times as often as a guess"
             )
         if proof and proof.outputs and self._bound:
             enough = folds * math.ceil(proof.outputs / self._bound - 1e-9)
