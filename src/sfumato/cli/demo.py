@@ -102,12 +102,6 @@ def demo(
             encoder=encoder,
         )
         encoder = encoder or settings.get("training", {}).get("encoder")
-    if encoder is not None:
-        settings["training"] = settings.get("training", {}) | {"encoder": encoder}
-        settings["classifier"] = settings.get("classifier", {}) | {"network": encoder}
-        settings["codes"]["encoder"] = encoder
-        # A denoiser would be trained through the encoder, which takes longer than all else together.
-        settings["learners"] = [name for name in settings["learners"] if name != "denoised"]
     settings["recommend"] = {"reidentification_at_most": at_most}
     if folds is not None:
         settings["task"]["folds"] = folds
@@ -121,6 +115,8 @@ def demo(
     if no_pictures:
         settings["pictures"] = 0
     config = grid.parse(settings, "demo")
+    if encoder is not None:
+        config = grid.on_encoder(config, encoder)
     loaded = None
     if data != "faces" and folds is None:
         loaded = run.prepare(config).data[0]

@@ -339,6 +339,20 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
     return config
 
 
+def on_encoder(config: StudyConfig, encoder: str) -> StudyConfig:
+    """The study with all that classifies, and codes, on an encoder that was trained before.
+
+    Without "denoised": a denoiser would be trained through the encoder, longer than all else together.
+    """
+    return replace(
+        config,
+        training=replace(config.training, encoder=encoder),
+        classifier=replace(config.classifier, network=encoder),
+        codes=replace(config.codes, encoder=encoder),
+        learners=[name for name in config.learners if name != "denoised"],
+    )
+
+
 def fitted(config: StudyConfig, data: LabelledImages) -> StudyConfig:
     """The study with episodes no larger than the classes of `data` allow; larger ones are made smaller.
 

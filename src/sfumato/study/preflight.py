@@ -18,6 +18,7 @@ from sfumato.data import splitting
 from sfumato.errors import DataError
 from sfumato.study import cost, trained
 from sfumato.study.estimates import percent
+from sfumato.study.grid import on_encoder
 from sfumato.study.hits import Hits, fewest, whole_percents
 from sfumato.study.recommend import ERROR
 
@@ -32,6 +33,11 @@ _MOST_PEOPLE = 10_000  # that are asked for
 _MOST_FOLDS = 4  # each takes as long as a study of one split
 _BATCH, _TURNS = 16, 3  # images, and how often, that say how fast a machine is
 _FEW = 2_000  # training images, of which an encoder that was trained on others is worth a try
+_LITE = "efficientnet-lite0"
+_LITE_SECONDS = 0.028  # of it for an image, on the machine of cost.SECONDS (studies/encoders.py)
+# What photographs have: sides in pixels, shades of grey, and at most this share of one shade. Of LFW, CMU,
+# FER and Caltech-101 at 64 pixels the medians are 219 shades or more and at most 4%; drawn glyphs have 87%.
+_LEAST_SIDE, _SHADES, _GROUND, _LOOKED_AT = 32, 64, 0.3, 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +157,6 @@ def look(
     commonest = [of_part.bincount(minlength=1).max().item() for of_part in codes]
     floors, reason = _floors(config, data)
     counts = sizes(config, data)
-    work = [amounts for _, amounts in cost.units(config, counts)]
-    seconds = sum(cost.seconds(amounts, speed=machine.speed, encoder=machine.encoder) for amounts in work)
     return Preflight(
         images=len(first),
         people=len(first.classes(task.sensitive)) if task.sensitive and floors else 0,
@@ -163,11 +167,18 @@ def look(
         settings=len(config.specs),
         floors=floors,
         reason=reason,
-        minutes=seconds / machine.processes / 60,
+        minutes=_minutes(config, counts, machine),
         processes=machine.processes,
-        encoder=suggested_encoder(config, counts.train),
+        encoder=suggested_encoder(config, data, machine),
         folds=turns(config, first),
     )
+
+
+def _minutes(config: "StudyConfig", counts: cost.Sizes, machine: Machine) -> float:
+    """How long a study takes."""
+    work = [amounts for _, amounts in cost.units(config, counts)]
+    seconds = sum(cost.seconds(amounts, speed=machine.speed, encoder=machine.encoder) for amounts in work)
+    return seconds / machine.processes / 60
 
 
 def in_turns(config: "StudyConfig", folds: int) -> "StudyConfig":
@@ -232,7 +243,7 @@ def show(made: Preflight, say: Callable[[str], None], *, options: Mapping[str, s
             f"{percent(floor.guessing)}, at most {percent(floor.bound)} is accepted, and this data can show "
             f"{_shown(floor)}"
         )
-    say(f"time: {_duration(made)}")
+    say(f"time: {_duration(made.minutes, made.processes)}")
     if made.encoder:
         say(made.encoder)
     if made.reason:
@@ -272,10 +283,10 @@ def _cure(floor: Floor, made: Preflight, bound: str, folds: str) -> str:
     )
 
 
-def _duration(made: Preflight) -> str:
-    processes = f"{made.processes} processes" if made.processes > 1 else "one process"
-    minutes = max(1, round(made.minutes))
-    return f"about {minutes} minute{'s' * (minutes > 1)} in {processes}, if the machine does nothing else"
+def _duration(minutes: float, processes: int) -> str:
+    words = f"{processes} processes" if processes > 1 else "one process"
+    whole = max(1, round(minutes))
+    return f"about {whole} minute{'s' * (whole > 1)} in {words}, if the machine does nothing else"
 
 
 def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tuple[Floor, ...], str]:
@@ -431,14 +442,40 @@ def _follows(task: "torch.Tensor", secret: "torch.Tensor") -> bool:
     return len(torch.stack([task, secret]).unique(dim=1)[0]) == len(task.unique())
 
 
-def suggested_encoder(config: "StudyConfig", train: int) -> str:
-    """What may classify better than a network that these images alone train, in a sentence; or ""."""
-    if cost.is_frozen(config.codes.encoder) or config.data["source"] == "faces" or train >= _FEW:
+def suggested_encoder(config: "StudyConfig", data: Sequence["LabelledImages"], machine: Machine) -> str:
+    """What may classify better than a network that these images alone train, in a sentence; or "".
+
+    For arguments see `look`.
+    """
+    from sfumato.networks.efficient_net import LITES
+
+    counts, used = sizes(config, data), config.codes.encoder
+    has_one = used != "drawn" and cost.is_frozen(used)
+    if has_one or counts.train >= _FEW or config.data["source"] == "faces":
         return ""
+    if not photographs(data[0].images):
+        return ""
+    wheel = LITES[_LITE][2]
+    if wheel.installed():
+        other = replace(machine, encoder=_LITE_SECONDS / machine.speed)
+        how = f"it takes {_duration(_minutes(on_encoder(config, _LITE), counts, other), machine.processes)}"
+    else:
+        how = f"it needs an extra: {wheel.cure()}"
     return (
-        f"encoder: {train:,} training images are few. If they are photographs, an encoder that was trained "
-        "on others may classify them better: see --encoder"
+        f"encoder: {counts.train:,} training photographs are few. --encoder {_LITE} has learned from a "
+        f"million others, and may classify them better; {how}"
     )
+
+
+def photographs(images: "torch.Tensor") -> bool:
+    """Whether (N, C, H, W) uint8 images look like photographs: of many shades, without a plain ground."""
+    import torch
+
+    some = images[:: math.ceil(len(images) / _LOOKED_AT)].float().mean(1).round().long().flatten(1)
+    counts = torch.stack([image.bincount(minlength=256) for image in some])
+    shades = (counts > 0).sum(1).median().item()
+    ground = counts.amax(1).median().item() / some.shape[1]
+    return min(images.shape[2:]) >= _LEAST_SIDE and shades >= _SHADES and ground <= _GROUND
 
 
 def measure(config: "StudyConfig", channels: int, engine: "EngineConfig | None" = None) -> Machine:
