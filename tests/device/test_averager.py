@@ -1,5 +1,6 @@
 """Many releases of one picture: what a ledger allows of an image, its near copies, a person and a folder."""
 
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,8 @@ def test_the_refusal_names_the_number_the_limit_and_the_cure(ledger: Ledger, por
         release(ledger, portraits[0], "gaussian:sigma=99")
     assert str(raised.value) == (
         "gaussian:sigma=99: this image has 5 different releases already, those of near copies included, and "
-        "may have at most 5 different releases: ask for one that was made before, or set a larger budget "
-        "with `sfumato ledger budget`"
+        "may have at most 5 different releases: ask for one that was made before, or go on with "
+        f"`sfumato ledger budget releases=10 --ledger {ledger.path}`"
     )
     assert raised.value.cause == "over the budget of an image: at most 5 different releases"
 
@@ -153,7 +154,7 @@ def test_different_people_do_not_share_a_budget(ledger: Ledger, portraits: Tenso
 def test_near_copies_are_refused_where_that_is_asked_for(ledger: Ledger, portraits: Tensor, copy):
     ledger.set_near_copies("refuse")
     release(ledger, portraits[0])
-    with pytest.raises(BudgetExceededError, match="a near copy of one that was released before"):
+    with pytest.raises(BudgetExceededError, match="looks like a copy of another image, which was"):
         release(ledger, copy(portraits[0]))
     release(ledger, portraits[0], "gaussian:sigma=40")  # the image itself is no copy
     release(ledger, portraits[1])
@@ -164,6 +165,68 @@ def test_near_copies_have_budgets_of_their_own_where_they_are_ignored(ledger: Le
     ledger.set_budget(Budget.parse("releases=1"))
     release(ledger, portraits[0])
     release(ledger, mirrored(portraits[0]))
+
+
+def test_a_refusal_names_the_image_that_is_resembled_and_the_whole_cure(ledger: Ledger, portraits: Tensor):
+    ledger.set_budget(Budget.parse("releases=1"))
+    for names, image in (["anna.png"], portraits[0]), (["ben.png"], portraits[1]):
+        releasing.charged_release(
+            parse("gaussian:sigma=40"), image[None], ledger, folders=["/photos"], names=names
+        )
+    with pytest.raises(BudgetExceededError) as raised:
+        release(ledger, mirrored(portraits[0]))
+    assert "looks like a copy of anna.png, which was released before. Different photographs? " in str(
+        raised.value
+    )
+    assert f"`sfumato ledger near-copies ignore --ledger {ledger.path}`" in str(raised.value)
+    assert "anna" not in raised.value.cause
+    ledger.set_near_copies("ignore")
+    release(ledger, mirrored(portraits[0]))
+
+
+def test_what_was_taken_for_a_copy_has_a_budget_of_its_own_once_copies_are_ignored(
+    ledger: Ledger, portraits: Tensor
+):
+    ledger.set_budget(Budget.parse("releases=2"))
+    release(ledger, portraits[0])
+    release(ledger, mirrored(portraits[0]))
+    ledger.set_near_copies("ignore")
+    release(ledger, portraits[0], "gaussian:sigma=40")
+    release(ledger, mirrored(portraits[0]), "gaussian:sigma=40")
+
+
+def far_apart(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """An image, a part of it, and a part of that: each is a near copy of the one before it alone."""
+    first = torch.nn.functional.interpolate(image[None].float(), size=120, mode="bicubic")
+    first = first[0].clamp(0, 255).to(torch.uint8)
+    return first, first[:, 12:108, 12:108].contiguous(), first[:, 22:98, 22:98].contiguous()
+
+
+def test_a_copy_of_a_copy_does_not_make_strangers_one_picture(ledger: Ledger, portraits: Tensor):
+    ledger.set_budget(Budget.parse("releases=2"))
+    whole, part, least = far_apart(portraits[0])
+    release(ledger, whole)
+    release(ledger, least)  # no copy of the whole
+    with pytest.raises(BudgetExceededError):
+        release(ledger, part)  # a copy of both
+    release(ledger, whole, "gaussian:sigma=40")
+    release(ledger, least, "gaussian:sigma=40")
+
+
+def test_no_image_has_more_releases_with_its_copies_than_its_budget_in_any_order(
+    tmp_path: Path, portraits: Tensor
+):
+    whole, part, least = far_apart(portraits[0])
+    for number, order in enumerate(permutations((whole, part, least))):
+        with Ledger(tmp_path / f"{number}.db") as ledger:
+            ledger.set_budget(Budget.parse("releases=2"))
+            refused = 0
+            for image in order:
+                try:
+                    release(ledger, image)
+                except BudgetExceededError:
+                    refused += 1
+            assert refused == 1
 
 
 def test_an_unknown_way_with_near_copies_is_refused(ledger: Ledger):

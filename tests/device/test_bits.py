@@ -153,10 +153,11 @@ def test_what_is_not_counted_is_refused_with_the_cure(
     ledger.set_budget(BITS_64, person="anna")
     with pytest.raises(BudgetExceededError) as raised:
         releasing.release(protection, photographs[:1], ledger, folders=["/photos"], people=["anna"])
+    option = f"--person anna --ledger {ledger.path}"
     assert str(raised.value).endswith(
         ": its outputs are not counted, so that no budget in bits can hold it: release a code of bits or an "
-        "answer, or set a budget of releases=5 in its place (budget of the person or class anna: at most 64 "
-        "bits)"
+        "answer (budget of the person or class anna: at most 64 bits), or count releases instead: "
+        f"`sfumato ledger budget none {option}`, then `sfumato ledger budget releases=5 {option}`"
     )
     assert ledger.summary().releases == 0
 
@@ -178,7 +179,8 @@ def test_n_codes_of_a_person_cost_n_times_their_bits_and_no_more_leave_than_fit(
         ledger.charge([charge("4", person="anna")])
     assert str(raised.value) == (
         "code: this release costs 16 bits, and 0 of 64 are left for the person or class anna: release fewer "
-        "images, choose a code of fewer bits, or set a larger budget with `sfumato ledger budget`"
+        "images, choose a code of fewer bits, or go on with `sfumato ledger budget bits=128 --person anna "
+        f"--ledger {ledger.path}`"
     )
     ledger.charge([charge("4", person="ben")])
 

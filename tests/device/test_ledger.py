@@ -39,6 +39,7 @@ def charge(
     folder: str | Path = "/photos",
     release: bytes | None = b"release",
     guaranteed: Callable[[int | None], Guarantee | None] | None = None,
+    person: str | None = None,
 ) -> Charge:
     """A release of pure ε-DP between any two images, or one of which nothing is proved."""
 
@@ -54,6 +55,7 @@ def charge(
         guarantee=guaranteed or same_for_all,
         release=release,
         folder=folder,
+        person=person,
     )
 
 
@@ -315,8 +317,44 @@ def test_an_image_is_released_until_its_budget_is_spent_and_no_further(ledger: L
         ledger.charge([charge(epsilon=0.5)])
     assert str(raised.value) == (
         "noise:0.5: this release costs eps = 0.5, and 0 of 6 is left for this image (epsilon=6 for any 1 "
-        "pixel): ask for more noise, or set a larger budget with `sfumato ledger budget`"
+        "pixel): ask for more noise, or go on with "
+        f"`sfumato ledger budget epsilon=12 --ledger {ledger.path}`"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "least", "larger"),
+    [
+        ("releases=30", 31, "releases=60"),
+        ("releases=5", 17, "releases=20"),
+        ("bits=64", 70, "bits=128"),
+        ("delta=1e-6,epsilon=10", 0.1, "delta=1e-6,epsilon=20"),
+        ("mu=2,pixels=4", 5, "mu=4,pixels=4"),
+    ],
+)
+def test_a_larger_budget_is_of_the_same_kind_and_holds_what_was_asked(words: str, least: float, larger: str):
+    budget = Budget.parse(words)
+    assert budget.larger(least) == larger
+    assert Budget.parse(larger).amount >= least
+
+
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [
+        ({}, ""),
+        ({"person": "anna o'neil"}, """ --person 'anna o'"'"'neil'"""),
+        ({"folder": "/photos/{anna}"}, " --folder '/photos/{anna}'"),
+    ],
+)
+def test_a_refusal_ends_with_the_command_that_goes_on(ledger: Ledger, settings: dict[str, str], option: str):
+    ledger.set_budget(None)
+    ledger.set_budget(Budget.parse("releases=1"), **settings)
+    place = {"person": settings.get("person"), "folder": settings.get("folder", "/elsewhere")}
+    ledger.charge([charge("a", **place)])
+    with pytest.raises(BudgetExceededError) as raised:
+        ledger.charge([charge("a", spec="another", **place)])
+    command = f"sfumato ledger budget releases=2{option} --ledger {ledger.path}"
+    assert str(raised.value).endswith(f"go on with `{command}`")
 
 
 def test_every_image_has_a_budget_of_its_own(ledger: Ledger):

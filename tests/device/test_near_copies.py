@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
-from torch.nn.functional import interpolate
+from torch.nn.functional import grid_sample, interpolate
 
 from sfumato import data, images
 from sfumato.device.fingerprints import fingerprints
@@ -170,6 +170,33 @@ def test_photographs_of_different_people_are_not_near_copies(shared_data):
     assert not any(near_copies(a.bits, b.bits) for i, a in enumerate(printed) for b in printed[:i])
 
 
+def test_photographs_of_one_sitting_are_not_near_copies(shared_data):
+    packed = np.load(shared_data / "cmu_faces_32x30.npz")
+    faces = torch.from_numpy(packed["images"][packed["person"] < 3][:, None])  # people turn and look up
+    bits = [printed.bits for printed in fingerprints(faces) if printed is not None]
+    alike = sum(near_copies(a, b) for i, a in enumerate(bits) for b in bits[:i])
+    assert len(bits) > 90
+    assert alike <= 1
+
+
+def moved(image: Tensor, by: float) -> Tensor:
+    """The middle of a (3, H, W) image moved to the right by a share of its width; the rest stays."""
+    side = image.shape[-1]
+    at = torch.linspace(-1, 1, side)
+    down, right = torch.meshgrid(at, at, indexing="ij")
+    right = right - 2 * by * torch.exp(-(down**2 + right**2) / 0.2)
+    grid = torch.stack([right, down], dim=-1)[None]
+    return grid_sample(image[None].float(), grid, align_corners=True)[0].to(torch.uint8)
+
+
+def test_frames_of_a_burst_are_copies_as_long_as_nothing_moves_far():
+    pictures = textures(8)
+    printed = fingerprints(pictures)
+    for by, expected in ((0.02, 8), (0.15, 0)):
+        frames = fingerprints(torch.stack([moved(picture, by) for picture in pictures]))
+        assert sum(map(noticed, printed, frames)) == expected
+
+
 def test_different_characters_are_not_near_copies():
     characters = data.load("glyphs", classes=60, drawers=2, size=28)
     _, rows = np.unique(characters.labels["class"].codes.numpy(), return_index=True)
@@ -197,7 +224,7 @@ def test_a_fingerprint_does_not_depend_on_the_batch():
 
 def test_a_fingerprint_is_as_small_as_promised():
     for printed in fingerprints(textures(20)):
-        assert len(printed.bits) == 128
+        assert len(printed.bits) == 641
         assert 1 <= len(printed.keys) <= 21
         assert 1 <= len(printed.probes) <= 200
         assert all(0 <= number < 1 << 63 for number in printed.keys + printed.probes)

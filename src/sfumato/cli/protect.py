@@ -310,18 +310,12 @@ def _tell(
         print(f"left out: {count:,} ({reason})")
     for cause, (count, first) in sorted(outcome.failures.items()):
         print(f"failed: {count:,} ({cause}), such as {printable(first)}")
+        if cause in outcome.words:
+            print(printable(outcome.words[cause]))
     if any(cause.endswith(" does not fit") for cause in outcome.failures):
         print(_cure_of_size(protection))
     if not config.rename and any(cause.startswith(SAME_NAME) for cause in outcome.failures):
         print("the same command with --rename, into a new folder, gives each release a name of its own")
-    over = [cause for cause in outcome.failures if cause.startswith("over the budget")]
-    if any(", and " in cause for cause in over):
-        print(
-            "no larger budget holds that: release what is proved, such as dp-pix, or limit how many releases "
-            "there are: `sfumato ledger budget none`, then `sfumato ledger budget releases=5`"
-        )
-    if any(", and " not in cause for cause in over):
-        print("what was released before can be released again; `sfumato ledger budget` sets a larger budget")
     if outcome.manifest is not None:
         print(f"manifest: {outcome.manifest}")
 

@@ -15,11 +15,15 @@ from sfumato.dp.naming import NOTHING_KNOWN, Information, Proof
 from sfumato.errors import BudgetExceededError, ConfigError
 
 RELEASES = "case when averaged then 1 else count(*) end"  # of charges that are grouped by their terms
-WITHIN = "(path = ? or substr(path, 1, ?) = ?)"  # of the paths of folders; see within
+# Images of which a near copy, or they themselves, lie in a folder; its values: see within.
+LYING_IN = (
+    "from copies join images on images.id = copy join places on places.image = images.image "
+    "join folders on folders.id = folder where (path = ? or substr(path, 1, ?) = ?)"
+)
 
 
 def within(scope: bytes) -> tuple[bytes, int, bytes]:
-    """The values of WITHIN: a folder with all below it, or a person."""
+    """The values of LYING_IN: a folder with all below it, or a person."""
     if not is_folder(scope):
         return scope, len(scope) + 1, scope  # nothing of that length equals it
     prefix = scope.rstrip(b"/") + b"/"
@@ -119,12 +123,16 @@ class Accounts:
         )
         return Terms(cursor.fetchone()[0], known, information, averaged)
 
-    def spent_on(self, picture: int, budget: Budget) -> float:
-        """The sum over all releases of a picture. Infinite where nothing is proved of one of them."""
-        return self._sum(of_picture(picture), budget)
+    def brought(self, scope: bytes, number: int, budget: Budget) -> float:
+        """The sum over the releases of an image and its near copies that do not count for a folder yet."""
+        query = (
+            "select images.image from copies as pair join images on images.id = pair.copy "
+            f"where pair.image = ? and not exists (select 1 {LYING_IN} and copies.image = pair.copy)"
+        )
+        return self.sum_of(Selection(query, (number, *within(scope))), budget)
 
     def unheld(self, budget: Budget) -> int:
-        """How many pictures had releases that cost infinitely much of a budget."""
+        """Of how many images, with their near copies, there are releases that cost infinitely much."""
         rows = self._database.execute("select id, guarantees, outputs, leakage from terms").fetchall()
         beyond = [
             row[0]
@@ -133,25 +141,25 @@ class Accounts:
         ]
         count: int
         (count,) = self._database.execute(
-            "select count(distinct picture) from images where image in (select image from charges where "
-            "terms in (select value from json_each(?)))",
+            "select count(distinct copies.image) from copies join images on images.id = copy where "
+            "images.image in (select image from charges where terms in (select value from json_each(?)))",
             (json.dumps(beyond),),
         ).fetchone()
         return count
 
     def spent_in(self, scope: bytes, budget: Budget) -> float:
-        """The sum over all releases of pictures that lie in a folder, or show a person, each counted once."""
-        return self._sum(lying_in(scope), budget)
+        """The sum over all releases of images that lie in a folder, or show a person, and near copies."""
+        return self.sum_of(lying_in(scope), budget)
 
-    def _sum(self, images: Selection, budget: Budget) -> float:
-        """The sum over all releases of some images."""
+    def sum_of(self, images: Selection, budget: Budget) -> float:
+        """The sum over all releases of some images. Infinite if nothing is proved of one of them."""
         return math.fsum(
             count * _cost_or_infinity(budget, guarantees, information)
             for guarantees, information, count in self._released(images)
         )
 
     def proofs_in(self, scope: bytes) -> list[Proof]:
-        """What is proved of the releases of pictures that lie in a folder, or show a person."""
+        """What is proved of the releases of images in a folder, or of a person, and of near copies."""
         return [
             proof_of(guarantees, information, releases=count)
             for guarantees, information, count in self._released(lying_in(scope))
@@ -206,18 +214,18 @@ class Accounts:
                 insert_budget(self._database, scope, counted, NO_LIMIT, 0.0)
 
 
-def of_picture(picture: int) -> Selection:
-    """The images that show one picture."""
-    return Selection("select image from images where picture = ?", (picture,))
+def copies_of(number: int, *, alone: bool = False) -> Selection:
+    """An image and its near copies; `alone`, without them."""
+    if alone:
+        return Selection("select image from images where id = ?", (number,))
+    query = "select images.image from copies join images on images.id = copy where copies.image = ?"
+    return Selection(query, (number,))
 
 
 def lying_in(scope: bytes) -> Selection:
-    """The images of pictures that lie in a folder, or show a person."""
-    pictures = (
-        "select picture from images join places on places.image = images.image join folders on "
-        f"folders.id = folder where {WITHIN}"
-    )
-    return Selection(f"select image from images where picture in ({pictures})", within(scope))
+    """The images that lie in a folder, or show a person, and their near copies."""
+    query = f"select image from images where id in (select copies.image {LYING_IN})"
+    return Selection(query, within(scope))
 
 
 def of_people(people: Iterable[bytes], budgets: dict[Limited, Budget]) -> Iterator[tuple[bytes, Budget]]:

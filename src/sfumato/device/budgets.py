@@ -1,7 +1,8 @@
 """Budgets: the most that the releases of an image, a folder or a person may cost in total."""
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -102,14 +103,14 @@ class Budget:
             if math.isinf(information.outputs):
                 raise BudgetExceededError(
                     "its outputs are not counted, so that no budget in bits can hold it: release a code of "
-                    "bits or an answer, or set a budget of releases=5 in its place",
+                    "bits or an answer",
                     cause="its outputs are not counted",
                 )
             return information.outputs
         if not guarantees:
             raise BudgetExceededError(
                 "nothing is proved of it, so that no budget can hold it: release what is proved, such as "
-                "dp-pix, or set a budget of releases=5 in its place",
+                "dp-pix",
                 cause="nothing is proved of it",
             )
         costs = []
@@ -127,35 +128,51 @@ class Budget:
             costs.append(value * value if self.definition == "gaussian" else value)
         return min(costs)
 
-    def refusal(self, spent: float, cost: float, subject: str) -> str | None:
-        """Why a cost does not fit what is left for a subject, and what to do; None where it does fit."""
+    def refusal(self, spent: float, cost: float, subject: str, command: Callable[[str], str]) -> str | None:
+        """Why a cost does not fit what is left for a subject, and what to do; None where it does fit.
+
+        Args:
+            spent: of the budget, by the subject.
+            cost: of a release.
+            subject: in words.
+            command: the words of a budget -> the command that sets it for the subject.
+        """
         # The tolerance is for sums of decimals: three times 0.1 is within 0.3.
         if spent + cost <= self.amount * (1 + 1e-9):
             return None
         if self.definition == "releases":
             return (
                 f"{subject} has {spent:.0f} different releases already, those of near copies included, and "
-                f"may have {self}: ask for one that was made before, or set a larger budget with `sfumato "
-                "ledger budget`"
+                f"may have {self}: ask for one that was made before, or go on with "
+                f"`{command(self.larger(spent + cost))}`"
             )
         if math.isinf(spent):
             currency = "" if self.definition == "bits" else f", or nothing that adds up in {self._symbol}"
             return (
                 f"nothing is left for {subject} ({self}), since {self.unheld} that was made before, such as "
-                f"a blur{currency}: lift the budget with `sfumato ledger budget none`, or set one of "
-                "releases=5 in its place"
+                f"a blur{currency}: lift the budget with `{command('none')}`, then limit the "
+                f"number of releases with `{command('releases=5')}`"
             )
         left = max(0.0, self.amount - spent)
         if self.definition == "bits":
             return (
                 f"this release costs {rounded_up(cost)} bits, and {left:.4g} of {self.amount:.4g} are left "
-                f"for {subject}: release fewer images, choose a code of fewer bits, or set a larger budget "
-                "with `sfumato ledger budget`"
+                f"for {subject}: release fewer images, choose a code of fewer bits, or go on with "
+                f"`{command(self.larger(spent + cost))}`"
             )
         return (
             f"this release costs {self._symbol} = {rounded_up(cost)}, and {left:.4g} of {self.amount:.4g} is "
-            f"left for {subject} ({self}): ask for more noise, or set a larger budget with `sfumato ledger "
-            "budget`"
+            f"left for {subject} ({self}): ask for more noise, or go on with "
+            f"`{command(self.larger(spent + cost))}`"
+        )
+
+    def larger(self, least: float) -> str:
+        """The words of a budget of this kind that holds a sum: twice this one, or as often as that takes."""
+        times = max(2, math.ceil(least / self.amount))
+        return re.sub(
+            "(releases|bits|epsilon|mu|rho)=([^,]+)",
+            lambda part: f"{part[1]}={float(part[2]) * times:.10g}",
+            self.words,
         )
 
     @property

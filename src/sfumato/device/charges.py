@@ -15,9 +15,9 @@ from sfumato.device.accounts import (
     Limited,
     Selection,
     Terms,
+    copies_of,
     lying_in,
     of_people,
-    of_picture,
 )
 from sfumato.device.budgets import Budget
 from sfumato.device.near_copies import Fingerprint
@@ -28,6 +28,7 @@ from sfumato.device.scopes import (
     described,
     is_folder,
     kind_of,
+    option_of,
     person_scope,
 )
 from sfumato.device.tables import digest_of_release
@@ -48,8 +49,10 @@ class Charge:
         release: the values as bytes, (C, h, w) uint8 or (d,) float32 of a private feature, (b,) bool of a
             code; None where asking again gives the same anyway.
         folder: where the image lies, for the budgets of folders; see scopes.folder_name for a URL.
+        name: of its file, for messages on this device; "" if it has none.
         person: who is in it, for the budgets of people; None where nobody says.
-        fingerprint: by which near copies are told; None where it has none, or the ledger knows the image.
+        fingerprint: of the picture as it was read, by which near copies are told; None where it has none, or
+            the ledger knows the image.
         information: what the release tells at most, in bits.
         averaged: whether it is of the average of all images that are charged with this spec. Then each of
             them pays for it, and a folder or a person once for all.
@@ -61,6 +64,7 @@ class Charge:
     guarantee: Callable[[int | None], Guarantee | None]
     release: bytes | None
     folder: str | os.PathLike[str]
+    name: str = ""
     person: str | None = None
     fingerprint: Fingerprint | None = None
     information: Information = NOTHING_KNOWN
@@ -86,12 +90,20 @@ class Charges:
     """The charges of a ledger. State: the ledger's connection."""
 
     def __init__(
-        self, database: sqlite3.Connection, accounts: Accounts, pictures: Pictures, *, keep_releases: bool
+        self,
+        database: sqlite3.Connection,
+        accounts: Accounts,
+        pictures: Pictures,
+        *,
+        keep_releases: bool,
+        option: str,
     ) -> None:
+        """`option` names the ledger to a command, with a space before it; "" for the one of this user."""
         self._database = database
         self._accounts = accounts
         self._pictures = pictures
         self._keep_releases = keep_releases
+        self._option = option
 
     def count(self) -> int:
         """How many there are."""
@@ -136,19 +148,18 @@ class Charges:
             "select release, digest, number from charges where image = ? and terms = ?",
             (charge.image, terms.number),
         ).fetchone()
-        picture = self._pictures.see(charge.image, charge.fingerprint, mode)
+        image = self._pictures.see(charge.image, charge.name, charge.fingerprint, mode)
         if row is not None:
-            self._spend(charge, picture, folder, budgets, None)
+            self._spend(charge, image, folder, budgets, None, mode)
             return _undamaged(charge.image, *row[:2]), row[2], False
         self._check_releases(charge.image)
-        if mode == "refuse" and self._pictures.another_is_released(charge.image, picture):
+        if mode == "refuse" and (likeness := self._likeness(image)):
             raise BudgetExceededError(
-                f"{charge.spec}: this image is a near copy of one that was released before, and near copies "
-                "are refused: release one version, or let them share a budget with `sfumato ledger "
-                "near-copies charge`",
+                f"{charge.spec}: {likeness} The same one, in another version? Release one of them, or let "
+                f"them share a budget with `sfumato ledger near-copies charge{self._option}`",
                 cause="a near copy of an image that was released before",
             )
-        self._spend(charge, picture, folder, budgets, terms)
+        self._spend(charge, image, folder, budgets, terms, mode)
         self._database.execute("update images set releases = releases + 1 where image = ?", (charge.image,))
         release = charge.release if self._keep_releases else None
         digest, number = digest_of_release(charge.image, release), secrets.token_bytes(16)
@@ -161,12 +172,16 @@ class Charges:
     def _spend(
         self,
         charge: Charge,
-        picture: int,
+        image: int,
         folder: bytes,
         budgets: dict[Limited, Budget],
         terms: Terms | None,
+        mode: NearCopies,
     ) -> None:
         """Write down where an image lies, and what its release adds to the budgets that it concerns.
+
+        The budget of an image holds for it and for each of its near copies, each with its own copies: then no
+        image has more releases than that, with its copies, in whatever order they come.
 
         Args:
             terms: what is proved of the release; None where it was charged before, and adds nothing but what
@@ -177,6 +192,9 @@ class Charges:
         """
         accounts, pictures = self._accounts, self._pictures
 
+        def command(scope: bytes) -> Callable[[str], str]:
+            return lambda words: f"sfumato ledger budget {words}{option_of(scope)}{self._option}"
+
         def added(scope: bytes, budget: Budget, spent: float, brought: float, images: Selection) -> float:
             """What is spent with this release. Raises BudgetExceededError if that is more than the budget."""
             cause = f"over the budget of {kind_of(scope)}: {budget}"
@@ -186,28 +204,46 @@ class Charges:
                 if terms is not None and not accounts.counts(terms, images):
                     cost += budget.cost(terms.guarantees, terms.information)
             except BudgetExceededError as error:
-                message = f"{charge.spec}: {error} (budget of {subject}: {budget})"
+                message = (
+                    f"{charge.spec}: {error} (budget of {subject}: {budget}), or count releases instead: "
+                    f"`{command(scope)('none')}`, then `{command(scope)('releases=5')}`"
+                )
                 raise BudgetExceededError(message, cause=f"{cause}, and {error.cause}") from error
-            if cost and (refusal := budget.refusal(spent, cost, subject)):
+            if cost and (refusal := budget.refusal(spent, cost, subject, command(scope))):
                 if math.isinf(spent):
                     cause += f", and {budget.unheld} that was made before"
-                raise BudgetExceededError(f"{charge.spec}: {refusal}", cause=cause)
+                likeness = self._likeness(image) if scope == EVERY_IMAGE and mode == "charge" else ""
+                message = f"{charge.spec}: {likeness}{' ' * bool(likeness)}{refusal}"
+                raise BudgetExceededError(message, cause=cause)
             return spent + cost
 
         for limited, budget in budgets.items():
             scope = limited.scope
-            if scope == EVERY_IMAGE and terms is not None:
-                added(scope, budget, accounts.spent_on(picture, budget), 0.0, of_picture(picture))
-            elif is_folder(scope) and ((known := pictures.lies_in(scope, picture)) or covers(scope, folder)):
-                # A picture that is new to a folder brings along what was released of it elsewhere.
-                brought = 0.0 if known else accounts.spent_on(picture, budget)
+            if scope == EVERY_IMAGE and terms is not None and math.isfinite(budget.amount):
+                alone = mode == "ignore"
+                for each in [image] if alone else pictures.copies(image):
+                    copies = copies_of(each, alone=alone)
+                    added(scope, budget, accounts.sum_of(copies, budget), 0.0, copies)
+            elif is_folder(scope) and ((lies := covers(scope, folder)) or pictures.lies_in(scope, image)):
+                # An image that is new to a folder brings along its releases and those of its copies.
+                brought = accounts.brought(scope, image, budget) if lies else 0.0
                 spent = added(scope, budget, accounts.kept(limited), brought, lying_in(scope))
                 accounts.keep(limited, spent)
         named = [] if charge.person is None else [person_scope(charge.person)]
-        people = pictures.lay(charge.image, picture, [folder, *named])
+        people = pictures.lay(charge.image, image, [folder, *named])
         for scope, budget in of_people(people, budgets):
             if terms is not None or scope in named:
                 added(scope, budget, accounts.spent_in(scope, budget), 0.0, lying_in(scope))
+
+    def _likeness(self, image: int) -> str:
+        """Which image one is a near copy of, and what to do if it is not; "" if no copy was released."""
+        name = self._pictures.released_copy(image)
+        if name is None:
+            return ""
+        return (
+            f"looks like a copy of {name or 'another image'}, which was released before. Different "
+            f"photographs? `sfumato ledger near-copies ignore{self._option}`."
+        )
 
     def _check_releases(self, image: bytes) -> None:
         """Raise DamagedError where a release of an image is not found that was charged."""

@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from sfumato.device.near_copies import LEVEL, THUMBNAIL, Fingerprint, packed, smoothing
-from sfumato.images import Images, Pixels, as_array, check_batch
+from sfumato.device.near_copies import DETAIL, LEVELS, THUMBNAIL, Fingerprint, packed, smoothing
+from sfumato.images import Images, Pixels, as_array, check_batch, resized
 from sfumato.protect.pixelize import cell_sums
 
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601
@@ -45,12 +45,27 @@ def fingerprints(images: Images) -> list[Fingerprint | None]:
     if not len(images):
         return []
     squares = _squares(as_array(images))
-    bits, contrasts = _thumbnails(squares)
+    thumbnails, contrasts = _thumbnails(squares, THUMBNAIL)
+    details, _ = _thumbnails(squares, DETAIL)
+    side = bytes([min(255, *images.shape[2:])])
     keys, probes = _index(squares)
     return [
-        Fingerprint(bits[i].tobytes(), keys[i], probes[i]) if contrasts[i] >= _LEAST_CONTRAST else None
+        Fingerprint(thumbnails[i].tobytes() + details[i].tobytes() + side, keys[i], probes[i])
+        if contrasts[i] >= _LEAST_CONTRAST
+        else None
         for i in range(len(images))
     ]
+
+
+def look(image: Pixels, size: int | None) -> tuple[Pixels, Fingerprint | None]:
+    """A picture as it is released, and the fingerprint that it had before it became that small.
+
+    Args:
+        image: (C, H, W) uint8, as it was read.
+        size: of the centre square that is released, in pixels a side; None for the whole picture.
+    """
+    (printed,) = fingerprints(image[None])
+    return (image if size is None else resized(image, size)), printed
 
 
 def _squares(images: Pixels) -> np.ndarray:
@@ -83,19 +98,19 @@ def _averages(side: int, cell: int, parts: int) -> np.ndarray:
     return weights.astype(np.float32)
 
 
-def _thumbnails(squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(N, 48, 48) -> (N, 128) uint8, 16 x 16 values of 4 bits each, and (N,) the contrast of each square.
+def _thumbnails(squares: np.ndarray, cells: int) -> tuple[np.ndarray, np.ndarray]:
+    """(N, 48, 48) -> (N, cells^2 / 2) uint8, values of 4 bits each, and (N,) the contrast of each square.
 
     What varies slowly is taken away, and what is left is divided by what is usual around it: otherwise any
     two portraits before a dark wall are alike, and a pasted logo is all that counts.
     """
-    size = _BASE // THUMBNAIL
-    values = squares.reshape(len(squares), THUMBNAIL, size, THUMBNAIL, size).mean((2, 4))
-    values = values - np.matmul(np.matmul(LEVEL, values), LEVEL.T)
+    shares, level = _averages(_BASE, 1, cells), LEVELS[cells]
+    values = np.matmul(np.matmul(shares, squares), shares.T)
+    values -= np.matmul(np.matmul(level, values), level.T)
     contrasts = values.std((1, 2))
-    usual = np.sqrt(np.matmul(np.matmul(LEVEL, values * values), LEVEL.T))
-    values = values / (usual + 0.3 * contrasts[:, None, None] + np.float32(1e-6))
-    values = values / (values.std((1, 2), keepdims=True) + np.float32(1e-6))
+    usual = np.sqrt(np.matmul(np.matmul(level, values * values), level.T))
+    values /= usual + 0.3 * contrasts[:, None, None] + np.float32(1e-6)
+    values /= values.std((1, 2), keepdims=True) + np.float32(1e-6)
     return packed(values.reshape(len(squares), -1)), contrasts
 
 

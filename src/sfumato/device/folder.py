@@ -21,6 +21,7 @@ import numpy as np
 
 from sfumato import engines, images
 from sfumato.device import listing, releasing, worker
+from sfumato.device.fingerprints import look
 from sfumato.device.journal import BOXES, Journal, Row, by_shape, path_of
 from sfumato.device.ledger import Ledger
 from sfumato.device.manifest import MANIFEST, Outcome, write_manifest
@@ -278,16 +279,18 @@ def protect_image(
     config = _suited(config, protection)
     _check_format(protection, config)
     counts: Counter[str] = Counter()
-    read = partial(_read, source, config.size)
-    image = read_as(read, config.channels, counts)
-    released, new, _ = releasing.charged_release(protection, image[None], ledger, folders=[folder])
+    image, printed = look(read_as(partial(_read, source), config.channels, counts), config.size)
+    name = "" if isinstance(source, bytes) else Path(source).name
+    released, new, _ = releasing.charged_release(
+        protection, image[None], ledger, folders=[folder], names=[name], printed=[printed]
+    )
     content = next(encoded(released, config, made_of=made_of(protection)))
     counts[BOXES] = sum(getattr(released, "boxes", ()))
     return ReleasedFile(content, (image.shape[0], image.shape[1], image.shape[2]), new, counts)
 
 
-def _read(source: str | os.PathLike[str] | bytes, size: int | None, channels: int | None) -> Pixels:
-    return images.read_array(source, channels=channels, size=size)
+def _read(source: str | os.PathLike[str] | bytes, channels: int | None) -> Pixels:
+    return images.read_array(source, channels=channels)
 
 
 def _settings(

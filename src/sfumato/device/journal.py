@@ -42,6 +42,7 @@ class Row:
         size: of the output, in bytes.
         shapes: "3x84x84" -> how many images of that shape are in the output.
         failures: cause -> how many images could not be released for it, and the name of the first.
+        words: cause -> what the user is told of the first image that failed for it; may name other images.
         left_out: reason -> how many members of a shard were passed over.
         counts: what else is counted of its images: BOXES, and the conversions of sfumato.device.worker.
         without: the names of images that were released and have no box: all of them is protected.
@@ -55,13 +56,16 @@ class Row:
     size: int = 0
     shapes: Counter[str] = field(default_factory=Counter)
     failures: dict[str, tuple[int, str]] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     without: list[str] = field(default_factory=list)
     charged: int = 0
 
-    def fail(self, cause: str, name: str) -> None:
+    def fail(self, cause: str, name: str, words: str = "") -> None:
         """Count one image that could not be released."""
+        if words:
+            self.words.setdefault(cause, words)
         count, first = self.failures.get(cause, (0, name))
         self.failures[cause] = (count + 1, first)
 

@@ -8,6 +8,7 @@ it lay.
 """
 
 import os
+import shlex
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +20,7 @@ import platformdirs
 from sfumato import databases
 from sfumato.databases import transaction
 from sfumato.device import tables, witness
-from sfumato.device.accounts import Accounts, DamagedError
+from sfumato.device.accounts import Accounts, DamagedError, copies_of
 from sfumato.device.budgets import Budget
 from sfumato.device.charges import Charge, Charged, Charges
 from sfumato.device.near_copies import Fingerprint
@@ -92,8 +93,14 @@ class Ledger:
                 "sfumato that wrote it, or name another file"
             )
         self._accounts = Accounts(self._database)
-        self._pictures = Pictures(self._database, merged=self._accounts.add_up_folders)
-        self._charges = Charges(self._database, self._accounts, self._pictures, keep_releases=keep_releases)
+        self._pictures = Pictures(self._database, joined=self._accounts.add_up_folders)
+        self._charges = Charges(
+            self._database,
+            self._accounts,
+            self._pictures,
+            keep_releases=keep_releases,
+            option="" if self.path == default_path() else f" --ledger {shlex.quote(str(self.path))}",
+        )
         with self._errors():
             settings = dict(self._database.execute("select key, value from settings").fetchall())
             self.name, self._began = settings["name"], float(settings["began"])
@@ -251,13 +258,13 @@ class Ledger:
 
         Args:
             files: paths and stamps, see surveyed.
-            images: digests, fingerprints, and the folders in which they lie.
+            images: digests, fingerprints, and the files.
         """
         with self._changing():
             mode = self.near_copies
-            for image, fingerprint, folder in images:
-                picture = self._pictures.see(image, fingerprint, mode)
-                self._pictures.lay(image, picture, [folder_name(folder)])
+            for image, fingerprint, file in images:
+                number = self._pictures.see(image, file.name, fingerprint, mode)
+                self._pictures.lay(image, number, [folder_name(file.parent)])
             self._database.executemany("insert or replace into surveyed values (?, ?)", files)
             self._accounts.add_up_folders()
 
@@ -313,11 +320,11 @@ class Ledger:
     def spent_on(self, image: bytes, budget: Budget) -> float:
         """What the releases of one image and its near copies cost so far; infinite where unproved."""
         with self._errors():
-            row = self._database.execute("select picture from images where image = ?", (image,)).fetchone()
-            return 0.0 if row is None else self._accounts.spent_on(row[0], budget)
+            row = self._database.execute("select id from images where image = ?", (image,)).fetchone()
+            return 0.0 if row is None else self._accounts.sum_of(copies_of(row[0]), budget)
 
     def unheld(self, budget: Budget) -> int:
-        """Of how many pictures nothing more can be released under a budget for every image."""
+        """Of how many images nothing more can be released under a budget for every image."""
         with self._errors():
             return self._accounts.unheld(budget)
 

@@ -33,6 +33,7 @@ class Outcome:
         charged: how many releases were new to the ledger; those of a task whose worker was lost on a cluster,
             and that was done again, are in the ledger and not in this number.
         failures: cause -> how many images could not be released for it, and the first of their names.
+        words: cause -> what the user is told of the first image that failed for it; it stays on the device.
         failed: of each file of which something failed, its name, the cause, and how many of its images (of a
             tar file there may be several).
         left_out: reason -> how many files were passed over.
@@ -46,6 +47,7 @@ class Outcome:
     earlier: int = 0
     charged: int = 0
     failures: dict[str, tuple[int, str]] = field(default_factory=dict)
+    words: dict[str, str] = field(default_factory=dict)
     failed: list[tuple[str, str, int]] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
@@ -66,6 +68,7 @@ class Outcome:
         self.without += row.without
         if BOXES in row.counts and len(self.stills) < NAMED:
             self.stills.append((row.source, row.counts[BOXES]))
+        self.words = row.words | self.words
         for cause, (count, name) in row.failures.items():
             self.failed.append((row.source, cause, count))
             so_far, first = self.failures.get(cause, (0, name))

@@ -3,7 +3,7 @@
 import hmac
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -13,8 +13,9 @@ from sfumato import wire
 from sfumato.device import releasing
 from sfumato.device.demands import Protecting
 from sfumato.device.ledger import Ledger
+from sfumato.device.near_copies import Fingerprint
 from sfumato.device.releasing import Released
-from sfumato.device.sources import Source, folder_of, image_of
+from sfumato.device.sources import Source, folder_of, image_of, name_of
 from sfumato.device.survey import survey
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError
 from sfumato.protect import Protection
@@ -35,11 +36,13 @@ class Image:
         source: see above.
         label: of which class it is an example; "" of a query.
         person: who is on it; None where nobody says.
+        printed: the fingerprint of the picture as it was read, once it was.
     """
 
     source: Source
     label: str = ""
     person: str | None = None
+    printed: Fingerprint | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,8 @@ class Outgoing:
         read: list[tuple[Image, Tensor]] = []
         for image in images:
             try:
-                read.append((image, image_of(image.source, shape)))
+                values, printed = image_of(image.source, shape)
+                read.append((replace(image, printed=printed), values))
             except ImageError as error:
                 if failed is None:
                     raise
@@ -157,10 +161,16 @@ class Outgoing:
             images = torch.stack([image for _, image in read])
             folders = [folder_of(image.source) for image, _ in read]
             people = [image.person for image, _ in read]
+            names = [name_of(image.source) for image, _ in read]
+            printed = [image.printed for image, _ in read]
             if average:
                 code, person = cast(Code, protection), people[0]
-                return releasing.averaged_release(code, images, ledger, folders=folders, person=person)
-            return releasing.charged_release(protection, images, ledger, folders=folders, people=people)
+                return releasing.averaged_release(
+                    code, images, ledger, folders=folders, person=person, names=names, printed=printed
+                )
+            return releasing.charged_release(
+                protection, images, ledger, folders=folders, people=people, names=names, printed=printed
+            )
 
 
 def check_averages(protection: Protecting) -> None:

@@ -1,10 +1,11 @@
-"""The images that a ledger knows: which show one picture, where they lie, and who is in them."""
+"""The images that a ledger knows: which are near copies of each other, where they lie, and who is in them."""
 
+import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from sfumato.device.accounts import WITHIN, within
+from sfumato.device.accounts import LYING_IN, within
 from sfumato.device.near_copies import Fingerprint, near_copies
 from sfumato.device.scopes import EVERY_PERSON
 
@@ -16,77 +17,85 @@ _CANDIDATES = 8
 
 
 class Pictures:
-    """The images of a ledger. State: the ledger's connection."""
+    """The images of a ledger. State: the ledger's connection.
 
-    def __init__(self, database: sqlite3.Connection, *, merged: Callable[[], None]) -> None:
-        """`merged` is called where an image joins what were different pictures: their sums are one then."""
+    Near copies are pairs, and a copy of a copy need not be one: a chain of exposures, each a little unlike
+    the next, does not become one picture. Which pairs there are does not depend on the order in which images
+    come, as far as the index finds them both ways.
+    """
+
+    def __init__(self, database: sqlite3.Connection, *, joined: Callable[[], None]) -> None:
+        """`joined` is called if an image that was there before gets copies: sums of folders change."""
         self._database = database
-        self._merged = merged
+        self._joined = joined
 
-    def see(self, image: bytes, fingerprint: Fingerprint | None, mode: NearCopies) -> int:
-        """The picture that an image shows: the number that it shares with its near copies."""
+    def see(self, image: bytes, name: str, fingerprint: Fingerprint | None, mode: NearCopies) -> int:
+        """The number of an image, which gets its near copies when its fingerprint comes first."""
         row = self._database.execute(
-            "select id, picture, fingerprint from images where image = ?", (image,)
+            "select id, fingerprint from images where image = ?", (image,)
         ).fetchone()
         if row is None:
-            number = self._database.execute(
-                "insert into images (image, picture) values "
-                "(?, (select coalesce(max(id), 0) + 1 from images)) returning id",
-                (image,),
-            ).fetchone()[0]
-            row = (number, number, None)
-        number, picture, known = row
-        if fingerprint is None or known is not None or mode == "ignore":
-            return int(picture)
-        pictures = {picture, *self._near(fingerprint)}
+            (number,) = self._database.execute(
+                "insert into images (image, name) values (?, ?) returning id", (image, os.fsencode(name))
+            ).fetchone()
+            self._database.execute("insert into copies values (?, ?)", (number, number))
+        else:
+            number = row[0]
+        if fingerprint is None or mode == "ignore" or (row is not None and row[1] is not None):
+            return int(number)
+        copies = self._near(fingerprint)
         self._database.execute("update images set fingerprint = ? where id = ?", (fingerprint.bits, number))
         self._database.executemany(
             "insert into fingerprint_keys values (?, ?)", [(key, number) for key in set(fingerprint.keys)]
         )
-        if len(pictures) > 1:
-            first = min(pictures)
-            self._database.executemany(
-                "update images set picture = ? where picture = ?", [(first, other) for other in pictures]
-            )
-            if len(pictures) > 2:
-                self._merged()
-            return int(first)
-        return int(picture)
+        self._database.executemany(
+            "insert into copies values (?, ?)",
+            [pair for copy in copies for pair in ((number, copy), (copy, number))],
+        )
+        if copies and row is not None:
+            self._joined()
+        return int(number)
 
-    def _near(self, fingerprint: Fingerprint) -> set[int]:
-        """The pictures of which an image with this fingerprint is a near copy."""
+    def _near(self, fingerprint: Fingerprint) -> list[int]:
+        """The images of which one with this fingerprint is a near copy."""
         marks = ", ".join("?" * len(fingerprint.probes))
         candidates = self._database.execute(
-            "select picture, fingerprint from (select image as number, count(*) as shared "
+            "select id, fingerprint from (select image as number, count(*) as shared "
             f"from fingerprint_keys where key in ({marks}) group by image order by shared desc "
             f"limit {_CANDIDATES}) join images on id = number",
             fingerprint.probes,
         ).fetchall()
-        pictures: set[int] = set()
-        for picture, bits in candidates:
-            if picture not in pictures and near_copies(fingerprint.bits, bits):
-                pictures.add(picture)
-        return pictures
+        return [number for number, bits in candidates if near_copies(fingerprint.bits, bits)]
 
-    def another_is_released(self, image: bytes, picture: int) -> bool:
-        """Whether a near copy of an image was released."""
-        query = (
-            "select 1 from images join charges on charges.image = images.image "
-            "where picture = ? and images.image <> ? limit 1"
+    def copies(self, number: int) -> list[int]:
+        """An image and its near copies, itself first."""
+        rows = self._database.execute(
+            "select copy from copies where image = ? order by copy <> image, copy", (number,)
         )
-        return self._database.execute(query, (picture, image)).fetchone() is not None
+        return [copy for (copy,) in rows]
 
-    def lay(self, image: bytes, picture: int, scopes: Sequence[bytes]) -> list[bytes]:
-        """Write down where an image lies and who is in it. -> who is in its picture."""
+    def released_copy(self, number: int) -> str | None:
+        """The name of a near copy of an image that was released; "" if it has none, None without a copy."""
+        row = self._database.execute(
+            "select name from copies join images on id = copy "
+            "where copies.image = ? and copy <> copies.image and releases > 0 "
+            "order by length(name) = 0, copy limit 1",
+            (number,),
+        ).fetchone()
+        return None if row is None else os.fsdecode(row[0])
+
+    def lay(self, image: bytes, number: int, scopes: Sequence[bytes]) -> list[bytes]:
+        """Write down where an image lies and who is in it. -> who is in it or a near copy."""
         for scope in scopes:
             self._database.execute("insert or ignore into folders (path) values (?)", (scope,))
             self._database.execute(
                 "insert or ignore into places select ?, id from folders where path = ?", (image, scope)
             )
         rows = self._database.execute(
-            "select distinct path from images join places on places.image = images.image join folders on "
-            "folders.id = folder where picture = ? and substr(path, 1, ?) = ?",
-            (picture, len(EVERY_PERSON), EVERY_PERSON),
+            "select distinct path from copies join images on images.id = copy join places on "
+            "places.image = images.image join folders on folders.id = folder "
+            "where copies.image = ? and substr(path, 1, ?) = ?",
+            (number, len(EVERY_PERSON), EVERY_PERSON),
         )
         return [path for (path,) in rows]
 
@@ -99,10 +108,7 @@ class Pictures:
         )
         return [path.removeprefix(EVERY_PERSON).decode("utf-8", "surrogateescape") for (path,) in rows]
 
-    def lies_in(self, scope: bytes, picture: int) -> bool:
-        """Whether a picture was seen before somewhere in this folder."""
-        query = (
-            "select 1 from images join places on places.image = images.image join folders on "
-            f"folders.id = folder where picture = ? and {WITHIN} limit 1"
-        )
-        return self._database.execute(query, (picture, *within(scope))).fetchone() is not None
+    def lies_in(self, scope: bytes, number: int) -> bool:
+        """Whether an image or a near copy was seen before somewhere in this folder."""
+        query = f"select 1 {LYING_IN} and copies.image = ? limit 1"
+        return self._database.execute(query, (*within(scope), number)).fetchone() is not None

@@ -64,6 +64,8 @@ def charged_release(
     *,
     folders: Sequence[str | os.PathLike[str]],
     people: Sequence[str | None] | None = None,
+    names: Sequence[str] | None = None,
+    printed: Sequence[Fingerprint | None] | None = None,
 ) -> Released:
     """Release images as `protection` does, by the ledger: within its budgets, and each image only once.
 
@@ -79,6 +81,9 @@ def charged_release(
             counts as a folder by its name and those above it, without user and password; see
             sfumato.device.scopes.folder_name.
         people: who is in each of the N images, for the budgets of people; None where nobody says.
+        names: of their files, for messages on this device; None where they have none.
+        printed: fingerprints of the pictures of which the images were made, by which near copies are told, at
+            whatever size; None takes those of the images.
 
     Raises:
         BudgetExceededError: one of the images would pass a budget.
@@ -95,7 +100,7 @@ def charged_release(
     check_differs(protection, wanted, released)
     if protection.draws_noise:
         kept |= {name: values.tobytes() for name, values in zip(fresh, _values(released), strict=True)}
-    charges = _charges(protection, images, digests, spec, ledger, folders, people)
+    charges = _charges(protection, images, digests, spec, ledger, folders, people, names, printed)
     charged = ledger.charge([replace(charge, release=kept.get(charge.image)) for charge in charges])
     if not protection.draws_noise:
         rows = {name: row for row, name in enumerate(fresh)}
@@ -124,6 +129,8 @@ def averaged_release(
     *,
     folders: Sequence[str | os.PathLike[str]],
     person: str | None = None,
+    names: Sequence[str] | None = None,
+    printed: Sequence[Fingerprint | None] | None = None,
 ) -> Released:
     """Release ONE code of several images, the prototype of a class as the device makes it: see Code.average.
 
@@ -134,6 +141,7 @@ def averaged_release(
     Args:
         code, images, ledger, folders: see charged_release, also for what is promised and the errors.
         person: who is in all of the images.
+        names, printed: see charged_release.
 
     Returns:
         the release, of one code; `new` is 1 where it was charged now, or 0 where it was before.
@@ -142,14 +150,19 @@ def averaged_release(
     digests = sorted(rows)  # another order would be rounded otherwise
     order = [rows[name] for name in digests]
     images, folders = images[order], [folders[row] for row in order]
+    names = names and [names[row] for row in order]
+    printed = printed and [printed[row] for row in order]
     if len(digests) == 1:
         as_image = cast(Protection, code)  # charged, kept and given out as the release of an image is
-        return charged_release(as_image, images, ledger, folders=folders, people=[person])
+        return charged_release(
+            as_image, images, ledger, folders=folders, people=[person], names=names, printed=printed
+        )
     spec = average_key(protection_key(code.spec, made_of(code)), digests)
     kept = ledger.kept(digests[:1], spec)
     released = code.average(images, fresh_noise())
     packet = kept.get(digests[0], released.values.numpy().tobytes()) if code.draws_noise else None
-    charges = _charges(code, images, digests, spec, ledger, folders, [person] * len(digests))
+    people = [person] * len(digests)
+    charges = _charges(code, images, digests, spec, ledger, folders, people, names, printed)
     charged = ledger.charge([replace(charge, release=packet, averaged=True) for charge in charges])
     packet = charged.releases[0] or packet
     if packet is not None:
@@ -189,23 +202,34 @@ def _charges(
     ledger: Ledger,
     folders: Sequence[str | os.PathLike[str]],
     people: Sequence[str | None] | None,
+    names: Sequence[str] | None,
+    printed: Sequence[Fingerprint | None] | None,
 ) -> list[Charge]:
     """A charge for each image, without its release; arguments are those of charged_release."""
     shape = (images.shape[1], images.shape[2], images.shape[3])
-    seen, tells = _fingerprints(ledger, digests, images), information(protection)
+    tells = information(protection)
+    seen = _fingerprints(ledger, digests, images) if printed is None else printed
     return [
         Charge(
-            image=name,
+            image=image,
             spec=spec,
             shape=shape,
             guarantee=partial(protection.guarantee, shape),
             release=None,
             folder=folder,
+            name=name,
             person=person,
-            fingerprint=seen.get(name),
+            fingerprint=fingerprint,
             information=tells,
         )
-        for name, folder, person in zip(digests, folders, people or [None] * len(digests), strict=True)
+        for image, folder, person, name, fingerprint in zip(
+            digests,
+            folders,
+            people or [None] * len(digests),
+            names or [""] * len(digests),
+            seen,
+            strict=True,
+        )
     ]
 
 
@@ -267,12 +291,9 @@ def squared_difference(
     return sum(count * level**2 for level, count in enumerate(counts)), apart.size
 
 
-def _fingerprints(
-    ledger: Ledger, digests: Sequence[bytes], images: Images
-) -> dict[bytes, Fingerprint | None]:
-    """Digest -> fingerprint, of the images whose fingerprints the ledger does not have."""
+def _fingerprints(ledger: Ledger, digests: Sequence[bytes], images: Images) -> list[Fingerprint | None]:
+    """The fingerprint of each image; None of those whose fingerprints the ledger has."""
     known = ledger.known(digests)
     new = {name: row for row, name in enumerate(digests) if name not in known}
-    if not new:
-        return {}
-    return dict(zip(new, fingerprints(images[list(new.values())]), strict=True))
+    taken = dict(zip(new, fingerprints(images[list(new.values())]), strict=True)) if new else {}
+    return [taken.get(name) for name in digests]

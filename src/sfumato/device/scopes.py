@@ -6,6 +6,7 @@ people who are in it.
 
 import os
 import re
+import shlex
 import unicodedata
 from pathlib import Path
 
@@ -49,6 +50,15 @@ def kind_of(scope: bytes) -> str:
     if scope == EVERY_IMAGE:
         return "an image"
     return "a person or class" if scope.startswith(EVERY_PERSON) else "a folder"
+
+
+def option_of(scope: bytes) -> str:
+    """The option that names a scope to `sfumato ledger budget`, after a space; "" for every image."""
+    if scope == EVERY_IMAGE:
+        return ""
+    name = scope.removeprefix(EVERY_PERSON)
+    option = "--person" if scope.startswith(EVERY_PERSON) else "--folder"
+    return f" {option} {shlex.quote(name.decode('utf-8', 'surrogateescape'))}"
 
 
 def is_folder(scope: bytes) -> bool:

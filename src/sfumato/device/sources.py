@@ -7,10 +7,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
 from sfumato import images
+from sfumato.device.fingerprints import fingerprints, look
+from sfumato.device.near_copies import Fingerprint
 from sfumato.errors import ImageError
 
 _Image = TypeVar("_Image")
@@ -38,8 +41,8 @@ def batches(images: Iterable[_Image], shape: tuple[int, int, int]) -> Iterator[l
         yield batch
 
 
-def image_of(source: Source, shape: tuple[int, int, int]) -> Tensor:
-    """An image as a model wants it: (C, H, W) uint8.
+def image_of(source: Source, shape: tuple[int, int, int]) -> tuple[Tensor, Fingerprint | None]:
+    """An image as a model wants it, (C, H, W) uint8, and the fingerprint of the picture as it was read.
 
     Raises:
         ImageError: it cannot be read; or the model's images are not square, and this is of another size.
@@ -50,20 +53,20 @@ def image_of(source: Source, shape: tuple[int, int, int]) -> Tensor:
     if isinstance(source, Tensor):
         images.check_batch(source[None])
         if source.shape == shape:
-            return source
+            return source, fingerprints(source[None])[0]
         content = images.encode(source)
     elif isinstance(source, Image.Image):
         content = _as_file(source)
     else:
         content = source
-    image = images.read(content, channels=channels, size=size)
-    if tuple(image.shape) != shape:
+    image, printed = look(images.read_array(content, channels=channels), size)
+    if image.shape != shape:
         raise ImageError(
             f"an image of {image.shape[1]}x{image.shape[2]} pixels, and the model's are {height}x{width}: "
             "resize it, since only squares are cut here",
             cause="of another size",
         )
-    return image
+    return torch.from_numpy(image), printed
 
 
 def _as_file(picture: Image.Image) -> bytes:
@@ -75,6 +78,11 @@ def _as_file(picture: Image.Image) -> bytes:
     except (OSError, ValueError, SyntaxError) as error:
         raise ImageError(f"{picture!r}: cannot be used ({error})") from error
     return buffer.getvalue()
+
+
+def name_of(source: Source) -> str:
+    """The name of the file of an image; "" if it is not a file."""
+    return Path(source).name if isinstance(source, str | os.PathLike) else ""
 
 
 def folder_of(source: Source) -> Path:

@@ -41,7 +41,8 @@ def summarised(database: sqlite3.Connection, accounts: Accounts) -> Summary:
     """The summary of the ledger of a connection."""
     (images,) = database.execute("select count(distinct image) from charges").fetchone()
     (pictures,) = database.execute(
-        "select count(distinct picture) from images where image in (select image from charges)"
+        "select count(*) from images where releases > 0 and not exists (select 1 from copies join images as "
+        "other on other.id = copy where copies.image = images.id and copy < images.id and other.releases > 0)"
     ).fetchone()
     specs: dict[str, int] = {}
     for spec, releases in database.execute(

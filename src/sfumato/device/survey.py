@@ -38,7 +38,7 @@ def survey(ledger: Ledger) -> int:
                     image = images.read_array(path, channels=None)
                 except (ImageError, MissingExtraError):
                     continue
-                seen.append((images.digest(image), fingerprints(image[None])[0], path.parent))
+                seen.append((images.digest(image), fingerprints(image[None])[0], path))
             ledger.survey([(os.fsencode(path), stamp) for path, stamp in files], seen)
             read += len(seen)
     return read

@@ -24,11 +24,14 @@ create table settings (key text primary key, value text not null);
 create table images (
     id integer primary key,
     image blob not null unique,  -- SHA-256 of its shape and pixels
-    picture integer not null,  -- the same number for near copies
+    name blob not null,  -- of its file, for messages on this device; empty where it has none
     fingerprint blob,  -- by which near copies are told; null where it has none
     releases integer not null default 0  -- as many as it has in `charges`, or one of both is damaged
 );
-create index images_of_picture on images (picture);
+create table copies (  -- near copies of each other, each pair both ways, and every image of itself
+    image integer not null references images, copy integer not null references images,
+    primary key (image, copy)
+) without rowid;
 create table fingerprint_keys (
     key integer not null, image integer not null references images, primary key (key, image)
 ) without rowid;
@@ -140,7 +143,7 @@ def copy_without_releases(database: sqlite3.Connection, path: Path) -> None:
             "update copy.settings set value = (select value from main.settings where key = 'near copies') "
             "where key = 'near copies'"
         )
-        for table in ("terms", "folders", "places", "images", "fingerprint_keys", "budgets"):
+        for table in ("terms", "folders", "places", "images", "copies", "fingerprint_keys", "budgets"):
             database.execute(f"insert into copy.{table} select * from main.{table}")
         database.execute(
             "insert into copy.charges select id, image, terms, time, null, null, number from main.charges"

@@ -10,7 +10,7 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from pathlib import PurePosixPath
@@ -21,8 +21,10 @@ import numpy as np
 from sfumato import images, wire
 from sfumato.artefacts import read_card
 from sfumato.device import releasing
+from sfumato.device.fingerprints import look
 from sfumato.device.journal import Row
 from sfumato.device.ledger import Ledger
+from sfumato.device.near_copies import Fingerprint
 from sfumato.device.storage import Storage
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
 from sfumato.images import Pixels
@@ -198,10 +200,11 @@ class _Source:
     read: Callable[[int | None], Pixels]
     folder: str | os.PathLike[str]
     person: str | None
+    printed: Fingerprint | None = None  # once it was read
 
 
-def _decoded(data: bytes, size: int | None, channels: int | None) -> Pixels:
-    return images.read_array(data, channels=channels, size=size)
+def _decoded(data: bytes, channels: int | None) -> Pixels:
+    return images.read_array(data, channels=channels)
 
 
 _Sink = Callable[[_Source, bytes], None]
@@ -227,7 +230,7 @@ class Worker:
         def sources() -> Iterator[_Source]:
             storage = self.job.source
             for name, row in rows.items():
-                read = partial(storage.image, name, size=self.job.config.size)  # and channels
+                read = partial(storage.image, name)  # and channels
                 yield _Source(name, row, read, storage.lies_in(name), self.job.person(name))
 
         def sink(source: _Source, content: bytes) -> None:
@@ -289,7 +292,7 @@ class Worker:
                         extracted = shard.extractfile(member)
                         data = extracted.read() if extracted else b""
                         person = self.job.person(shard_name) or self.job.person(name)
-                        read = partial(_decoded, data, self.job.config.size)
+                        read = partial(_decoded, data)
                         yield _Source(name, row, read, folder, person)
         except OSError as error:
             reason = error.strerror or type(error).__name__
@@ -303,14 +306,17 @@ class Worker:
         size = 0
         for source in sources:
             try:
-                image = read_as(source.read, self.job.config.channels, source.row.counts)
+                picture = read_as(source.read, self.job.config.channels, source.row.counts)
+                image, printed = picture, None
+                if self.job.config.size is not None:
+                    image, printed = look(picture, self.job.config.size)
             except ImageError as error:
                 source.row.fail(error.cause, source.name)
                 continue
             except MissingExtraError as error:
                 source.row.fail(str(error), source.name)
                 continue
-            group.append((source, image))
+            group.append((replace(source, printed=printed), image))
             size += image.size
             if size >= _GROUP_BYTES:
                 self._release_group(group, sink)
@@ -350,6 +356,9 @@ class Worker:
 
     def _released(self, members: _Group) -> Iterator[tuple[_Group, "AnyRelease | AnswerRelease"]]:
         """Images of one shape -> those that were released, in groups, with the releases."""
+        whole = (
+            self.job.config.size is None
+        )  # an image is what was read: its fingerprint is taken with others
         try:
             release, new, _ = releasing.charged_release(
                 self._protection,
@@ -357,6 +366,8 @@ class Worker:
                 self.ledger,
                 folders=[source.folder for source, _ in members],
                 people=[source.person for source, _ in members],
+                names=[source.name for source, _ in members],
+                printed=None if whole else [source.printed for source, _ in members],
             )
         except SpecError:
             for source, _ in members:
@@ -364,7 +375,7 @@ class Worker:
         except (BudgetExceededError, ImageError) as error:
             if len(members) == 1:
                 source = members[0][0]
-                source.row.fail(error.cause, source.name)
+                source.row.fail(error.cause, source.name, str(error))
                 return
             for member in members:
                 yield from self._released([member])
