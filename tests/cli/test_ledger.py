@@ -33,12 +33,12 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_budget_in_bits_is_set_shown_and_lifted(command: Command, path: Path):
     said = command("ledger", "budget", "bits=64", "--person", "anna", "--ledger", path)
-    assert said.out == "budget of the person or class anna: at most 64 bits; 8 of 64 bits are spent\n"
+    assert said.out == "budget of the person anna: at most 64 bits; 8 of 64 bits are spent\n"
     assert said.out in command("ledger", "show", "--ledger", path).out
     said = command("ledger", "budget", "bits=16", "--ledger", path)
     assert said.out == "budget of every image: at most 16 bits\n"
     said = command("ledger", "budget", "none", "--person", "anna", "--ledger", path)
-    assert said.out == "no budget for the person or class anna\n"
+    assert said.out == "no budget for the person anna\n"
 
 
 def test_of_what_is_not_counted_a_budget_in_bits_holds_nothing_more_and_says_why(
@@ -46,12 +46,12 @@ def test_of_what_is_not_counted_a_budget_in_bits_holds_nothing_more_and_says_why
 ):
     said = command("ledger", "budget", "bits=64", "--person", "ben", "--ledger", path)
     assert said.out == (
-        "budget of the person or class ben: at most 64 bits. Nothing more can be released there, since "
+        "budget of the person ben: at most 64 bits. Nothing more can be released there, since "
         "nobody counts the outputs of a release that was made there, such as a blur. A number of releases "
         "(releases=5) limits it\n"
     )
     assert (
-        "budget of the person or class ben: at most 64 bits; nothing is left, since nobody counts the "
+        "budget of the person ben: at most 64 bits; nothing is left, since nobody counts the "
         "outputs of a release that was made there\n"
     ) in command("ledger", "show", "--ledger", path).out
 
@@ -60,9 +60,9 @@ def test_what_all_releases_of_each_person_prove_of_naming_them_is_said(command: 
     said = command("ledger", "naming", "--ledger", path)
     assert said.code == 0
     assert said.out.splitlines() == [
-        f"the person or class anna: after 2 releases {NOBODY} 1,000 equally likely people more than 26% of "
+        f"the person anna: after 2 releases {NOBODY} 1,000 equally likely people more than 26% of "
         f"the time, or of 1,000,000 more than 0.026% {AVERAGE}{LEAKAGE}",
-        "the person or class ben: nothing is proved about who they show",
+        "the person ben: nothing is proved about who they show",
     ]
 
 
@@ -71,7 +71,7 @@ def test_among_how_many_people_may_be_said(command: Command, path: Path):
         "ledger", "naming", "--person", "anna", "--among", "369", "--among", "50", "--ledger", path
     )
     assert said.out == (
-        f"the person or class anna: after 2 releases {NOBODY} 369 equally likely people more than 70% of "
+        f"the person anna: after 2 releases {NOBODY} 369 equally likely people more than 70% of "
         f"the time {AVERAGE}{LEAKAGE}; among 50 people nothing is "
         "proved\n"
     )
@@ -87,7 +87,7 @@ def test_whoever_is_on_all_images_of_a_folder_is_named_from_all_of_them(command:
 
 def test_a_person_of_whom_nothing_was_released_is_guessed_as_beforehand(command: Command, path: Path):
     said = command("ledger", "naming", "--person", "carla", "--among", "1000", "--ledger", path)
-    assert said.out.startswith("the person or class carla: after 0 releases nobody, whatever they know")
+    assert said.out.startswith("the person carla: after 0 releases nobody, whatever they know")
     assert "more than 0.1% of the time" in said.out
     assert said.out.endswith("; nothing was released)\n")
 
@@ -155,8 +155,8 @@ def test_a_ledger_and_what_it_proves_are_said_in_json(command: Command, path: Pa
     told = json.loads(command("ledger", "show", "--json", "--ledger", path).out)
     assert (told["releases"], told["specs"]["blur:radius=2"]) == (4, 1)
     spent = {each["scope"]: (each["spent"], each["exhausted"]) for each in told["budgets"]}
-    assert spent["the person or class anna"] == (8, False)
-    assert spent["the person or class ben"] == (None, True)  # JSON has no infinity
+    assert spent["the person anna"] == (8, False)
+    assert spent["the person ben"] == (None, True)  # JSON has no infinity
     lines = command("ledger", "naming", "--json", "--ledger", path).out.splitlines()
     subjects = {each["subject"]: each["namings"][0]["chance"] for each in map(json.loads, lines)}
-    assert subjects["the person or class anna"] < subjects["the person or class ben"] == 1
+    assert subjects["the person anna"] < subjects["the person ben"] == 1

@@ -76,7 +76,7 @@ def mistake(said: Said) -> str:
 
 
 NEW_LEDGER = (
-    "the ledger is new: every image may have at most 5 different releases; every person or class may have at "
+    "the ledger is new: every image may have at most 5 different releases; every person may have at "
     "most 30 different releases (change it with `sfumato ledger budget`)"
 )
 
@@ -638,7 +638,7 @@ def test_the_ledger_is_shown_with_its_specs_and_budgets(command: Command, protec
         "budget of every image: at most 5 different releases",
         f"budget of {tmp_path / 'photos'}: epsilon=10 for any 1 pixel; nothing is left, since nothing is "
         "proved of a release that was made there",
-        "budget of every person or class: at most 30 different releases",
+        "budget of every person: at most 30 different releases",
         "near copies of an image: share its budget",
     ]
 
@@ -660,7 +660,7 @@ def test_a_budget_is_set_shown_and_lifted(command: Command, protect: Command, tm
     assert said.out == "budget of photos: rho=99,pixels=2 for any 2 pixels; rho = 18 of 99 is spent\n"
     assert command("ledger", "budget", "none").out == "no budget for every image\n"
     assert command("ledger", "budget", "none", "--folder", "photos").out == "no budget for photos\n"
-    assert command("ledger", "budget", "none", "--person", "").out == "no budget for every person or class\n"
+    assert command("ledger", "budget", "none", "--person", "").out == "no budget for every person\n"
     assert "budget of" not in command("ledger", "show").out
 
 

@@ -156,7 +156,7 @@ def test_what_is_not_counted_is_refused_with_the_cure(
     option = f"--person anna --ledger {ledger.path}"
     assert str(raised.value).endswith(
         ": its outputs are not counted, so that no budget in bits can hold it: release a code of bits or an "
-        "answer (budget of the person or class anna: at most 64 bits), or count releases instead: "
+        "answer (budget of the person anna: at most 64 bits), or count releases instead: "
         f"`sfumato ledger budget none {option}`, then `sfumato ledger budget releases=5 {option}`"
     )
     assert ledger.summary().releases == 0
@@ -178,7 +178,7 @@ def test_n_codes_of_a_person_cost_n_times_their_bits_and_no_more_leave_than_fit(
     with pytest.raises(BudgetExceededError) as raised:
         ledger.charge([charge("4", person="anna")])
     assert str(raised.value) == (
-        "code: this release costs 16 bits, and 0 of 64 are left for the person or class anna: release fewer "
+        "code: this release costs 16 bits, and 0 of 64 are left for the person anna: release fewer "
         "images, choose a code of fewer bits, or go on with `sfumato ledger budget bits=128 --person anna "
         f"--ledger {ledger.path}`"
     )
@@ -203,7 +203,7 @@ def test_a_folder_adds_up_what_its_images_tell(ledger: Ledger):
 def test_every_person_has_the_budget_of_every_person(ledger: Ledger):
     ledger.set_budget(Budget.parse("bits=16"), person="")
     ledger.charge([charge("a", person="anna"), charge("b", person="ben")])
-    with pytest.raises(BudgetExceededError, match="0 of 16 are left for the person or class ben"):
+    with pytest.raises(BudgetExceededError, match="0 of 16 are left for the person ben"):
         ledger.charge([charge("c", person="ben")])
 
 

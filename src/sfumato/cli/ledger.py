@@ -85,7 +85,7 @@ def _existing(path: Path | None) -> Path:
 @app.command()
 def naming(
     person: Annotated[
-        str | None, typer.Option(help="The person (default: each person or class that the ledger knows).")
+        str | None, typer.Option(help="The person (default: each that the ledger knows).")
     ] = None,
     folder: Annotated[
         str | None, typer.Option(help="Instead of a person: a folder or URL with all images of one person.")
@@ -103,9 +103,9 @@ def naming(
 ) -> None:
     """Say what is proved about naming a person from all their releases so far, whatever an adversary knows.
 
-    A person is a label that images were enrolled under, or a sub-folder of `sfumato protect --people`.
-    Images that were only classified count in their folders. Nothing is proved about pixels, as they are
-    usually released. Something is proved about codes of few bits, and about answers.
+    A person is a label that images were enrolled under with `--people`, or a sub-folder that was protected
+    with it. Images that were only classified count in their folders. Nothing is proved about pixels, as they
+    are usually released. Something is proved about codes of few bits, and about answers.
     """
     from sfumato.device.ledger import Ledger
     from sfumato.device.scopes import described, scope_of
@@ -150,7 +150,7 @@ def budget(
     ] = None,
     person: Annotated[
         str | None,
-        typer.Option(help="For all images that are enrolled under this label. '' is every label."),
+        typer.Option(help="For all images of this person, as `--people` names them. '' is every person."),
     ] = None,
     path: LedgerFile = None,
 ) -> None:
@@ -180,7 +180,7 @@ def budget(
     if folder is not None:
         subject = without_password(folder) if is_url(folder) else folder
     elif person is not None:
-        subject = f"the person or class {person}" if person else "every person or class"
+        subject = f"the person {person}" if person else "every person"
     if limit is None:
         print(f"no budget for {subject}")
     elif folder is None and not person:

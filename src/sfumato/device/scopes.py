@@ -35,13 +35,13 @@ def scope_of(folder: str | os.PathLike[str] | None, person: str | None) -> bytes
 
 
 def described(scope: bytes) -> str:
-    """A scope in words: "every image", "the person or class anna", or a path or URL."""
+    """A scope in words: "every image", "the person anna", or a path or URL."""
     if scope == EVERY_IMAGE:
         return "every image"
     if scope == EVERY_PERSON:
-        return "every person or class"
+        return "every person"
     if scope.startswith(EVERY_PERSON):
-        return f"the person or class {scope.removeprefix(EVERY_PERSON).decode('utf-8', 'surrogateescape')}"
+        return f"the person {scope.removeprefix(EVERY_PERSON).decode('utf-8', 'surrogateescape')}"
     return os.fsdecode(scope)
 
 
@@ -49,7 +49,7 @@ def kind_of(scope: bytes) -> str:
     """A scope in words that name nobody and no place of this device."""
     if scope == EVERY_IMAGE:
         return "an image"
-    return "a person or class" if scope.startswith(EVERY_PERSON) else "a folder"
+    return "a person" if scope.startswith(EVERY_PERSON) else "a folder"
 
 
 def option_of(scope: bytes) -> str:
