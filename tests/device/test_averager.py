@@ -229,6 +229,31 @@ def test_no_image_has_more_releases_with_its_copies_than_its_budget_in_any_order
             assert refused == 1
 
 
+def test_a_photograph_is_one_picture_at_every_size_and_only_the_user_hears_its_name(
+    tmp_path: Path, portraits: Tensor
+):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    images.write(photos / "anna.png", portraits[0])
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budget(Budget.parse("releases=2"))
+    for size, released in ((4, 1), (8, 1), (12, 1)):
+        if size == 12:
+            images.write(photos / "ben.png", portraits[1])
+        outcome = protect_folder(
+            photos,
+            tmp_path / str(size),
+            parse("dp-pix:cell=1,epsilon=3"),
+            tmp_path / "ledger.db",
+            FolderConfig(size=size),
+            engine=EngineConfig(workers=1),
+        )
+        assert outcome.shapes.total() == released
+    (words,) = outcome.words.values()
+    assert "looks like a copy of anna.png, which was released before" in words
+    assert "anna" not in (tmp_path / "12" / "manifest.json").read_text()
+
+
 def test_an_unknown_way_with_near_copies_is_refused(ledger: Ledger):
     with pytest.raises(ConfigError, match="'forgive': choose charge, refuse or ignore"):
         ledger.set_near_copies("forgive")  # type: ignore[arg-type]
