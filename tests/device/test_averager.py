@@ -69,7 +69,7 @@ def test_the_refusal_names_the_number_the_limit_and_the_cure(ledger: Ledger, por
         release(ledger, portraits[0], "gaussian:sigma=99")
     assert str(raised.value) == (
         "gaussian:sigma=99: this image has 5 different releases already, those of near copies included, and "
-        "may have at most 5 different releases: ask for one that was made before, or go on with "
+        "may have at most 5 different releases: ask for one that was made before, or raise the budget: "
         f"`sfumato ledger budget releases=10 --ledger {ledger.path}`"
     )
     assert raised.value.cause == "over the budget of an image: at most 5 different releases"

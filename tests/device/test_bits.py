@@ -179,8 +179,8 @@ def test_n_codes_of_a_person_cost_n_times_their_bits_and_no_more_leave_than_fit(
         ledger.charge([charge("4", person="anna")])
     assert str(raised.value) == (
         "code: this release costs 16 bits, and 0 of 64 are left for the person anna: release fewer "
-        "images, choose a code of fewer bits, or go on with `sfumato ledger budget bits=128 --person anna "
-        f"--ledger {ledger.path}`"
+        "images, choose a code of fewer bits, or raise the budget: "
+        f"`sfumato ledger budget bits=128 --person anna --ledger {ledger.path}`"
     )
     ledger.charge([charge("4", person="ben")])
 

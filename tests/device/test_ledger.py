@@ -317,7 +317,7 @@ def test_an_image_is_released_until_its_budget_is_spent_and_no_further(ledger: L
         ledger.charge([charge(epsilon=0.5)])
     assert str(raised.value) == (
         "noise:0.5: this release costs eps = 0.5, and 0 of 6 is left for this image (epsilon=6 for any 1 "
-        "pixel): ask for more noise, or go on with "
+        "pixel): ask for more noise, or raise the budget: "
         f"`sfumato ledger budget epsilon=12 --ledger {ledger.path}`"
     )
 
@@ -354,7 +354,7 @@ def test_a_refusal_ends_with_the_command_that_goes_on(ledger: Ledger, settings: 
     with pytest.raises(BudgetExceededError) as raised:
         ledger.charge([charge("a", spec="another", **place)])
     command = f"sfumato ledger budget releases=2{option} --ledger {ledger.path}"
-    assert str(raised.value).endswith(f"go on with `{command}`")
+    assert str(raised.value).endswith(f"raise the budget: `{command}`")
 
 
 def test_every_image_has_a_budget_of_its_own(ledger: Ledger):

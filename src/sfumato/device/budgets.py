@@ -143,7 +143,7 @@ class Budget:
         if self.definition == "releases":
             return (
                 f"{subject} has {spent:.0f} different releases already, those of near copies included, and "
-                f"may have {self}: ask for one that was made before, or go on with "
+                f"may have {self}: ask for one that was made before, or raise the budget: "
                 f"`{command(self.larger(spent + cost))}`"
             )
         if math.isinf(spent):
@@ -157,12 +157,12 @@ class Budget:
         if self.definition == "bits":
             return (
                 f"this release costs {rounded_up(cost)} bits, and {left:.4g} of {self.amount:.4g} are left "
-                f"for {subject}: release fewer images, choose a code of fewer bits, or go on with "
+                f"for {subject}: release fewer images, choose a code of fewer bits, or raise the budget: "
                 f"`{command(self.larger(spent + cost))}`"
             )
         return (
             f"this release costs {self._symbol} = {rounded_up(cost)}, and {left:.4g} of {self.amount:.4g} is "
-            f"left for {subject} ({self}): ask for more noise, or go on with "
+            f"left for {subject} ({self}): ask for more noise, or raise the budget: "
             f"`{command(self.larger(spent + cost))}`"
         )
 

@@ -2,7 +2,7 @@
 
 An index names the images that may be copies, see fingerprints. Thumbnails decide whether two images are
 copies: every turn, shift and scale is tried, the best ones are refined, and then the images are compared in
-detail. Another exposure of the same scene is no copy, unless nothing in it moved by more than about a
+detail. Another exposure of the same scene is another image, unless nothing in it moved by more than about a
 twentieth of the side: in a copy even the twentieth of the picture that differs most agrees.
 
 This is a guard for people who forget, and against servers that ask for variants of an image. People who mean
