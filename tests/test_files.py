@@ -61,7 +61,9 @@ def test_a_table_comes_back_as_it_was_written():
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_a_table_is_read_as_spreadsheets_save_it(encoding: str, separator: str):
-    text = "\r\n".join(separator.join(cells) for cells in (["file", "class"], ["1.png", "Ärger"], ["2.png"]))
+    text = "\r\n".join(
+        separator.join(cells) for cells in ([], ["file", "class"], ["1.png", "Ärger"], ["2.png"])
+    )
     header, lines = parse_table("t.csv", text.encode(encoding))
     assert header == ["file", "class"]
     assert [row for _, row in lines] == [

@@ -77,9 +77,6 @@ def claimed(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-_NOT_REGULAR = "no regular file"
-
-
 def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
     """Open a regular file to read it: no device, which may never end, and no pipe, which may never begin.
 
@@ -90,10 +87,9 @@ def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
     mode = os.fstat(handle).st_mode
     if not stat.S_ISREG(mode):
         os.close(handle)
-        what = (
-            (errno.EISDIR, os.strerror(errno.EISDIR)) if stat.S_ISDIR(mode) else (errno.EINVAL, _NOT_REGULAR)
-        )
-        raise OSError(*what, os.fspath(path))
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        words = os.strerror(number) if stat.S_ISDIR(mode) else "no regular file"
+        raise OSError(number, words, os.fspath(path))
     return os.fdopen(handle, "rb")
 
 
@@ -165,11 +161,10 @@ def parse_table(name: str, content: bytes) -> tuple[list[str], list[Line]]:
             the header.
     """
     text = _text_of(name, content)
-    lines = text.split("\n", 1)
-    separator = max(",;\t", key=lines[0].count)
+    separator = max(",;\t", key=text.lstrip("\r\n").partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
-        header = [read_cell(cell.strip()) for cell in next(reader, [])]
+        header = [read_cell(cell.strip()) for cell in next(filter(None, reader), [])]
         while header and not header[-1]:  # a spreadsheet's empty columns
             header.pop()
         if not header:
