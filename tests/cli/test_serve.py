@@ -107,7 +107,8 @@ def test_codes_are_served_from_the_artefact_of_their_encoder(
     monkeypatch.setattr(service, "run", lambda *arguments, **_: None)
     path = encoder(tmp_path / "hats.safetensors", bits=12)
     said = command("serve", path, "--store", "sqlite:///s.db", "--port", "0")
-    assert (said.code, said.err) == (0, "")
+    assert said.code == 0
+    assert said.err == f"{path}: for codes on the web page, run `sfumato export {path}` and serve again\n"
     first, *_ = said.out.splitlines()
     assert first == "model: hats (code, 3x16x16, by NumPy; takes code:artefact=hats.safetensors)"
 
