@@ -157,7 +157,7 @@ def run_study(
     """
     from sfumato.cli.exports import export_codes
     from sfumato.errors import require
-    from sfumato.study import preflight, report, run, use
+    from sfumato.study import preflight, recommend, report, run, use
     from sfumato.study.report.answers import as_json as in_json
 
     require("a study", "study", "sklearn", "matplotlib", "jinja2")
@@ -192,11 +192,14 @@ def run_study(
         path = report.write(directory)
         progress.update(cells, description="exporting codes for browsers")
         export_codes(use.codes(directory, *report.load(directory), artefacts=prepared.config.artefacts))
+    artefacts = None if prepared.config.artefacts is None else Path(prepared.config.artefacts)
     if as_json:
-        print_json({**in_json(*report.load(directory)), "report": str(path)})
+        study, records = report.load(directory)
+        advice = recommend.recommend(study, records)
+        lines = use.next_commands(directory, study, records, advice, artefacts=artefacts)
+        print_json({**in_json(study, records), "report": str(path), "next": lines})
         return
-    artefacts = prepared.config.artefacts
-    conclude(directory, path, artefacts=None if artefacts is None else Path(artefacts))
+    conclude(directory, path, artefacts=artefacts)
 
 
 def go_on(*, yes: bool) -> None:
@@ -224,9 +227,5 @@ def conclude(directory: Path, path: Path, *, artefacts: Path | None = None) -> N
     for line in found.lines:
         print(line)
     print(f"report: {path}")
-    if (setting := found.setting or found.nearest) is not None:
-        recommended = found.setting is not None
-        for line in use.commands(
-            directory, study, records, setting, artefacts=artefacts, recommended=recommended
-        ):
-            print(line)
+    for line in use.next_commands(directory, study, records, found, artefacts=artefacts):
+        print(line)

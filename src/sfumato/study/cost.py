@@ -23,23 +23,23 @@ SIDE = 64  # of the images that the constants count; work grows with pixels
 STEP = 0.007  # seconds of one core for an image that a Conv-4 is trained on, beside what follows
 # Kind of work -> seconds of one core a unit, see `units`.
 SECONDS: Mapping[str, float] = {
-    "classifier": 0.0035,
+    "classifier": 0.0036,
     "few-shot": 0.0026,
     "denoised": 0.0032,
-    "meta": 3.0e-3,
-    "code": 0.0058,
-    "mask": 0.0086,
-    "feature": 0.0045,
+    "meta": 0.0026,  # as few-shot: no demo has it
+    "code": 0.0052,
+    "mask": 0.0094,
+    "feature": 0.004,
     "recogniser": 0.0029,
-    "restorer": 0.0062,
-    "restored": 0.0065,
-    "inverter": 0.0016,
-    "shown": 0.00044,
-    "values": 0.0002,
-    "fused": 0,
-    "tells": 0.00014,
-    "similarity": 0.00091,
-    "cell": 0.11,
+    "restorer": 0.0055,
+    "restored": 0.0069,
+    "inverter": 0.0018,
+    "shown": 0.00036,
+    "values": 0.00017,
+    "fused": 0.0,  # too little to measure
+    "tells": 0.00013,
+    "similarity": 0.00077,
+    "cell": 0.12,
 }
 
 

@@ -7,9 +7,25 @@ from sfumato.study import trained
 from sfumato.study.estimates import Study, percent, proofs
 from sfumato.study.frontier import Setting, frontier
 from sfumato.study.models import keep_recommended
+from sfumato.study.recommend import Recommendation
 from sfumato.study.records import Record
 
 _SERVED = ("code", "feature")  # whose artefact is all that a service needs
+
+
+def next_commands(
+    directory: Path,
+    study: Study,
+    records: Sequence[Record],
+    advice: Recommendation,
+    *,
+    artefacts: Path | None = None,
+) -> list[str]:
+    """The commands that use what a study recommends, or what comes nearest; see `commands`."""
+    setting, recommended = advice.setting or advice.nearest, advice.setting is not None
+    if setting is None:
+        return []
+    return commands(directory, study, records, setting, artefacts=artefacts, recommended=recommended)
 
 
 def commands(
