@@ -214,7 +214,7 @@ def test_a_graph_that_is_no_encoder_of_images_is_refused(tmp_path: Path, spec: s
         f"onnx:{tmp_path}/numbers.onnx,mean=0,std=1"
     )
     (tmp_path / "text.onnx").write_text("no graph")
-    assert "is not an ONNX graph that can be run" in fails(f"onnx:{tmp_path}/text.onnx,mean=0,std=1")
+    assert "not a graph" in fails(f"onnx:{tmp_path}/text.onnx,mean=0,std=1")
     assert "cannot be read (No such file" in fails(f"onnx:{tmp_path}/none.onnx,mean=0,std=1")
 
 
@@ -223,9 +223,9 @@ def test_a_graph_whose_weights_are_in_other_files_reads_none_of_them(tmp_path: P
     onnx.save(
         model, tmp_path / "parts.onnx", save_as_external_data=True, size_threshold=0, location="weights.bin"
     )
-    with pytest.raises(ArtefactError, match="keeps weights in other files: write it as one file"):
+    with pytest.raises(ArtefactError, match="weights that lie in another file: write it as one file"):
         open_pretrained(parse_pretrained(f"onnx:{tmp_path}/parts.onnx,{SETTINGS}"))
-    with pytest.raises(ArtefactError, match="keeps weights in other files"):
+    with pytest.raises(ArtefactError, match="weights that lie in another file"):
         OnnxNetwork((tmp_path / "parts.onnx").read_bytes())(torch.zeros(1, 3, SIDE, SIDE))
 
 

@@ -7,8 +7,9 @@ import logging
 import re
 import socket
 import threading
+import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -21,12 +22,14 @@ import pytest
 import torch
 from cloud import SIDE, encoder, photograph, running, untrained
 from encoders import Small, write_onnx
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 from sqlalchemy import select
 
 from sfumato import images, wire
 from sfumato.device import client as module
-from sfumato.device import demands, sources
+from sfumato.device import demands, exchange, sources
 from sfumato.device.budgets import Budget
 from sfumato.device.client import AsyncClient, Client, Demanded, Guess, ServiceError
 from sfumato.device.ledger import Ledger
@@ -1200,6 +1203,12 @@ def test_retry_after_may_be_a_date(tmp_path: Path, naps: list[float]):
         (soon, 25, 30.25),
         ("soon", 0, 0.25),
         ("Mon, 01 Jan 2001 00:00:00 GMT", 0, 0.25),
+        # What a service or a proxy may send as well: a date without a zone, and what only looks like one.
+        ("Mon, 01 Jan 2001 00:00:00 -0000", 0, 0.25),
+        ("Mon, 01 Jan 2001 00:00:00", 0, 0.25),
+        ("Mon, 01 Jan 99999 00:00:00 GMT", 0, 0.25),
+        ("Mon, 01 Jan 2001 00:00:00 +99999999", 0, 0.25),
+        ("Mon, 01 Jan 0001 00:00:00 +2359", 0, 0.25),
     ):
         naps.clear()
         with pytest.raises(ServiceError):
@@ -1207,6 +1216,96 @@ def test_retry_after_may_be_a_date(tmp_path: Path, naps: list[float]):
                 tmp_path, lambda request, v=value: problem(503, "busy", **{"retry-after": v}), retries=1
             ).models()
         assert low <= naps[0] <= high
+
+
+@given(value=st.text(st.characters(codec="latin-1", exclude_categories=["Cc"]), max_size=60))
+def test_no_retry_after_is_a_traceback(value: str):
+    error = exchange._error(HERE, exchange.Reply(503, {"retry-after": value}, b""))
+    assert str(error).startswith(f"{HERE}: 503: ")
+    assert error.wait is None or error.wait >= 0
+
+
+class Packed(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body that nobody may ask for. State: whether it was asked for."""
+
+    asked = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.asked = True
+        return iter([b"\x1f\x8b"])
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self.asked = True
+        yield b"\x1f\x8b"
+
+
+@pytest.mark.parametrize("coding", ["gzip", "gzip, gzip", "GZIP", "br", "identity, gzip", "own"])
+def test_a_packed_answer_is_refused_before_a_byte_of_it_is_read(tmp_path: Path, coding: str):
+    body, headers = Packed(), []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        headers.append(request.headers.get_list("accept-encoding"))
+        return httpx.Response(200, headers={"content-encoding": coding}, stream=body)
+
+    with pytest.raises(ServiceError, match="a packed answer, and plain ones were asked for"):
+        asking(tmp_path, answer, retries=0).models()
+
+    async def ask() -> None:
+        settings: dict[str, Any] = {"key": KEY, "ledger": tmp_path / "ledger.db", "retries": 0}
+        async with AsyncClient(HERE, transport=httpx.MockTransport(answer), **settings) as device:
+            await device.models()
+
+    with pytest.raises(ServiceError, match="a packed answer, and plain ones were asked for"):
+        asyncio.run(ask())
+    assert not body.asked
+    assert headers == [["identity"]] * 2
+
+
+class Dripping(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body that never ends: each byte comes in time."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            time.sleep(0.01)
+            yield b" "
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            await asyncio.sleep(0.01)
+            yield b" "
+
+
+@pytest.mark.parametrize("headers", [False, True])
+def test_an_answer_has_one_deadline_however_often_a_byte_comes(tmp_path: Path, headers: bool):
+    closed = threading.Event()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if headers:  # which do not come at all
+            closed.wait(5)
+        return httpx.Response(200, stream=Dripping())
+
+    async def answer_beside(request: httpx.Request) -> httpx.Response:
+        if headers:
+            await asyncio.sleep(5)
+        return httpx.Response(200, stream=Dripping())
+
+    async def ask() -> None:
+        settings: dict[str, Any] = {
+            "key": KEY,
+            "ledger": tmp_path / "ledger.db",
+            "retries": 0,
+            "timeout": 0.05,
+        }
+        async with AsyncClient(HERE, transport=httpx.MockTransport(answer_beside), **settings) as device:
+            await device.models()
+
+    started = time.monotonic()
+    with pytest.raises(ServiceError, match="the answer came too slowly"):
+        asking(tmp_path, answer, retries=0, timeout=0.05).models()
+    with pytest.raises(ServiceError, match="the answer came too slowly"):
+        asyncio.run(ask())
+    assert time.monotonic() - started < 4
+    closed.set()
 
 
 def test_an_asynchronous_client_asks_again_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

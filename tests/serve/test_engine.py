@@ -4,13 +4,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sfumato.errors import BusyError, ConfigError
+from sfumato.errors import ArtefactError, BusyError, ConfigError
 from sfumato.serve.engine import Engine
 from sfumato.serve.models import Served
 
@@ -227,3 +228,35 @@ def test_an_error_of_a_model_reaches_the_request_of_an_event_loop_and_one_that_l
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any]):
     with pytest.raises(ConfigError, match=r"window=.*, most_batch=.*, most_waiting=.*: a window of 0 to"):
         Engine(**settings)
+
+
+class _Odd:
+    """A model whose answers have no rows. `run` is replaced by each test."""
+
+    name, dimension = "odd", 3
+
+
+def test_a_model_that_gives_no_rows_fails_its_request_and_no_other():
+    odd = _Odd()
+    odd.run = lambda rows: np.float32(1) if len(rows) == 1 else rows  # type: ignore[attr-defined]
+    with closing(Engine(window=0)) as engine:
+        with pytest.raises(ArtefactError, match=r"odd: gives \(\) for 1 images"):
+            engine.submit(odd, np.zeros((1, 3), np.float32)).result(5)  # type: ignore[arg-type]
+        assert engine.submit(odd, np.zeros((2, 3), np.float32)).result(5).shape == (2, 3)  # type: ignore[arg-type]
+
+
+def test_an_engine_that_dies_says_so_to_those_who_wait_and_ends_the_process():
+    ended = threading.Event()
+
+    def fault(images: int, seconds: float) -> None:
+        raise MemoryError
+
+    odd = _Odd()
+    odd.run = lambda rows: rows  # type: ignore[attr-defined]
+    engine = Engine(window=0, observe=fault, dead=ended.set)
+    engine.submit(odd, np.zeros((1, 3), np.float32)).result(5)  # type: ignore[arg-type]
+    assert ended.wait(5)
+    assert not engine.alive
+    with pytest.raises(BusyError, match="the server is closing"):
+        engine.submit(odd, np.zeros((1, 3), np.float32))  # type: ignore[arg-type]
+    engine.close()

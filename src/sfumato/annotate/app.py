@@ -72,6 +72,7 @@ def create(path: str | os.PathLike[str]) -> FastAPI:
         store.close()
 
     app = FastAPI(
+        redirect_slashes=False,  # whose redirects would lead to http behind a proxy that ends TLS
         lifespan=closed_at_the_end,
         # Its pages of documentation ask other hosts for scripts; its traces would carry the links away.
         docs_url=None,

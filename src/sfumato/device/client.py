@@ -10,9 +10,11 @@ is in sfumato.device.conversation; here are the two clients that say it, over a 
 import asyncio
 import inspect
 import os
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import wraps
 from types import MethodType
@@ -23,14 +25,16 @@ from sfumato.device.addresses import quoted_label
 from sfumato.device.conversation import Conversation, Enrolled, Guess
 from sfumato.device.demands import Accept, Demanded, Notice, Protecting
 from sfumato.device.exchange import (
-    MOST_REPLY,
-    TOO_LONG,
+    NOT_PACKED,
+    TOO_SLOW,
     Lost,
     Pause,
+    Receiving,
     Reply,
     Request,
     ServiceError,
     Steps,
+    most_seconds,
 )
 from sfumato.device.outgoing import Failed
 from sfumato.device.sources import Source
@@ -127,7 +131,7 @@ class _Service(ABC, Generic[_Transport]):
                 classifier for the first time: before anything is sent.
             ledger: the path of this device's ledger, which is begun where there is none.
             classifier: the name of the one that is meant where a call names none.
-            timeout: seconds for a connection, and for each wait for bytes.
+            timeout: seconds for a connection, and for each wait for bytes; four times as many for an answer.
             retries: how often a request is sent again at most.
             insecure: also send to an http address of another machine: key and labels travel in clear.
             transport: what sends, in place of the network: for tests.
@@ -148,9 +152,11 @@ class _Service(ABC, Generic[_Transport]):
             retries=retries,
             insecure=insecure,
         )
+        self._timeout = timeout
         self._connect(
             base_url=self._conversation.url,
             timeout=timeout,
+            headers=NOT_PACKED,
             follow_redirects=False,
             # A proxy of the environment would be sent an http request whole, with the key.
             trust_env=self._conversation.url.startswith("https:"),
@@ -322,17 +328,33 @@ class Client(_Service[httpx.BaseTransport]):
         return step.answer
 
     def _reply(self, request: Request) -> Reply | Lost:
+        """What came of a request in its time. A thread that still waits, as for a header, is left."""
+        seconds = most_seconds(request, self._timeout)
+        received: Future[Reply | Lost] = Future()
+
+        def receive() -> None:
+            try:
+                received.set_result(self._received(request, time.monotonic() + seconds))
+            except BaseException as error:  # of the one who asks
+                received.set_exception(error)
+
+        threading.Thread(target=receive, name="sfumato-reply", daemon=True).start()
+        wait([received], timeout=seconds)
+        return received.result() if received.done() else TOO_SLOW
+
+    def _received(self, request: Request, until: float) -> Reply | Lost:
         headers = self._conversation.headers(request)
         try:
             with self._http.stream(
                 request.method, request.path, content=request.content, headers=headers
             ) as reply:
-                body = bytearray()
-                for part in reply.iter_bytes():
-                    body += part
-                    if len(body) > MOST_REPLY:
-                        return TOO_LONG
-                return Reply(reply.status_code, reply.headers, bytes(body))
+                receiving = Receiving(reply.status_code, reply.headers, until=until)
+                lost = receiving.refused()
+                assert isinstance(reply.stream, httpx.SyncByteStream)
+                parts = iter(reply.stream)  # as they travel: nothing unpacks them
+                while lost is None and (part := next(parts, None)) is not None:
+                    lost = receiving.add(part)
+                return lost or receiving.reply()
         except httpx.HTTPError as error:
             return _lost(error)
 
@@ -367,16 +389,23 @@ class AsyncClient(_Service[httpx.AsyncBaseTransport]):
 
     async def _reply(self, request: Request) -> Reply | Lost:
         headers = self._conversation.headers(request)
+        seconds = most_seconds(request, self._timeout)
         try:
-            async with self._http.stream(
-                request.method, request.path, content=request.content, headers=headers
-            ) as reply:
-                body = bytearray()
-                async for part in reply.aiter_bytes():
-                    body += part
-                    if len(body) > MOST_REPLY:
-                        return TOO_LONG
-                return Reply(reply.status_code, reply.headers, bytes(body))
+            async with (
+                asyncio.timeout(seconds),
+                self._http.stream(
+                    request.method, request.path, content=request.content, headers=headers
+                ) as reply,
+            ):
+                receiving = Receiving(reply.status_code, reply.headers, until=time.monotonic() + seconds)
+                lost = receiving.refused()
+                assert isinstance(reply.stream, httpx.AsyncByteStream)
+                parts = aiter(reply.stream)
+                while lost is None and (part := await anext(parts, None)) is not None:
+                    lost = receiving.add(part)
+                return lost or receiving.reply()
+        except TimeoutError:
+            return TOO_SLOW
         except httpx.HTTPError as error:
             return _lost(error)
 

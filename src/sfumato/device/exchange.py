@@ -7,6 +7,7 @@ and returns what came of them.
 import email.utils
 import json
 import random
+import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +19,9 @@ from sfumato.errors import SfumatoError
 MOST_REPLY = 16 << 20  # bytes of an answer
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 60.0  # seconds
+_WAITS = 4  # times the timeout of one wait, for a whole reply
+_SLOWEST = 10_000  # bytes a second that are sent
+_MOST_DIGITS = 9  # of Retry-After: decades
 _AGAIN = frozenset({502, 503, 504})  # may pass; never 4xx, which say that the request is wrong
 
 _Answer = TypeVar("_Answer")
@@ -70,7 +74,43 @@ class Pause:
     seconds: float
 
 
-TOO_LONG = Lost(f"an answer of more than {MOST_REPLY >> 20} MiB")
+class Receiving:
+    """A reply while it comes, its bytes counted as they travel. State: what came so far.
+
+    Nothing is unpacked: some hundred bytes of nested gzip become gigabytes. A service is asked not to pack,
+    and a packed reply is refused.
+    """
+
+    def __init__(self, status: int, headers: Mapping[str, str], *, until: float) -> None:
+        """`until`: by time.monotonic, when all of it is to be here."""
+        self._status, self._headers, self._until = status, headers, until
+        self._body = bytearray()
+
+    def refused(self) -> Lost | None:
+        """Why nothing of it is read, if so."""
+        packed = self._headers.get("content-encoding", "identity").strip().lower()
+        return None if packed in ("", "identity") else Lost("a packed answer, and plain ones were asked for")
+
+    def add(self, part: bytes) -> Lost | None:
+        """Take some more bytes. -> why the rest is not read, if so."""
+        self._body += part
+        if len(self._body) > MOST_REPLY:
+            return Lost(f"an answer of more than {MOST_REPLY >> 20} MiB")
+        return TOO_SLOW if time.monotonic() > self._until else None
+
+    def reply(self) -> Reply:
+        """All of it."""
+        return Reply(self._status, self._headers, bytes(self._body))
+
+
+TOO_SLOW = Lost("the answer came too slowly")
+NOT_PACKED = {"accept-encoding": "identity"}
+
+
+def most_seconds(request: Request, timeout: float) -> float:
+    """How long a request and its whole reply may take: each wait alone could be short, and have no end."""
+    return _WAITS * timeout + len(request.content or b"") / _SLOWEST
+
 
 # What is yielded, what is sent back for it, and what is returned in the end.
 Steps = Generator[Request | Pause, Reply | Lost | None, _Answer]
@@ -125,10 +165,12 @@ def _seconds(value: str | None) -> float | None:
     """Of Retry-After, which is a number of seconds or a date."""
     if value is None:
         return None
-    if value.strip().isdecimal():
-        return float(value)
+    digits = value.strip()
+    if digits.isascii() and digits.isdecimal():
+        return float(digits[:_MOST_DIGITS])
     try:
         then = email.utils.parsedate_to_datetime(value)
-    except ValueError:
+        then = then if then.tzinfo else then.replace(tzinfo=UTC)  # -0000, or none
+        return max(0.0, (then - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError, IndexError, OverflowError):  # by what is wrong with it
         return None
-    return max(0.0, (then - datetime.now(UTC)).total_seconds())

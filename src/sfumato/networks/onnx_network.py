@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sfumato.errors import ArtefactError, needs_extra
+from sfumato.errors import ArtefactError
+from sfumato.onnx_graphs import Graph
 
 
 class OnnxNetwork(nn.Module):
@@ -25,7 +26,7 @@ class OnnxNetwork(nn.Module):
             else torch.frombuffer(bytearray(content), dtype=torch.uint8)
         )
         self.register_buffer("file", values)
-        self._session: Any = None
+        self._session: Graph | None = None
 
     @property
     def content(self) -> bytes:
@@ -55,31 +56,13 @@ class OnnxNetwork(nn.Module):
         return {**self.__dict__, "_session": None}
 
 
-def onnx_session(content: bytes) -> Any:
-    """An onnxruntime session of a graph. Raises ArtefactError for one that cannot be an encoder of images."""
-    with needs_extra("an encoder of ONNX", "edge"):
-        import onnx
-        import onnxruntime
-    try:
-        model = onnx.load_from_string(content)
-        if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
-            raise ArtefactError(
-                "the ONNX file keeps weights in other files: write it as one file (onnx.save with "
-                "save_as_external_data=False)"
-            )
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except ArtefactError:
-        raise
-    except Exception as error:  # onnx and onnxruntime raise classes of their own, of many parents
-        raise ArtefactError(f"is not an ONNX graph that can be run: {str(error).splitlines()[0]}") from error
-    inputs = session.get_inputs()
+def onnx_session(content: bytes) -> Graph:
+    """A graph that encodes images. Raises ArtefactError for one that cannot, or that `Graph` refuses."""
+    graph = Graph(content, extra=("an encoder of ONNX", "edge"), threads=torch.get_num_threads())
+    inputs = graph.get_inputs()
     if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].type != "tensor(float)":
         found = "; ".join(f"{each.name} {each.type} {each.shape}" for each in inputs)
         raise ArtefactError(
             f"the ONNX graph takes {found}: an encoder takes one tensor(float) of (N, 3, H, W): export it so"
         )
-    return session
+    return graph

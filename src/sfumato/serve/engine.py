@@ -2,6 +2,9 @@
 
 import asyncio
 import itertools
+import logging
+import os
+import signal
 import threading
 import time
 from collections import deque
@@ -12,10 +15,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sfumato.errors import BusyError, ConfigError
+from sfumato import logs
+from sfumato.errors import ArtefactError, BusyError, ConfigError
 from sfumato.serve.models import Served
 
 _Result = np.ndarray | Exception
+
+_log = logging.getLogger("sfumato.serve")
+
+
+def _end_process() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,7 @@ class Engine:
         most_batch: int = 32,
         most_waiting: int = 512,
         observe: Callable[[int, float], None] | None = None,
+        dead: Callable[[], None] = _end_process,
     ) -> None:
         """Begin.
 
@@ -55,6 +66,7 @@ class Engine:
             most_batch: images of a forward pass.
             most_waiting: images that may wait.
             observe: called after each forward pass with its images and seconds.
+            dead: called where its thread ends by a fault of ours: nothing would be answered any more.
         """
         if not 0 <= window <= 1 or not 1 <= most_batch <= most_waiting:
             raise ConfigError(
@@ -65,6 +77,7 @@ class Engine:
         self._most_batch = most_batch
         self._most_waiting = most_waiting
         self._observe = observe
+        self._dead = dead
         self._jobs: deque[_Job] = deque()
         self._waiting = 0  # images of them
         self._company = 0  # images of those for the model of the first
@@ -128,28 +141,42 @@ class Engine:
         self._thread.join()
 
     def _work(self) -> None:
-        while jobs := self._next():
-            model = jobs[0].model
-            start = time.perf_counter()
-            try:
-                embeddings = self._embedded(model, [job.inputs for job in jobs])
-            except Exception as error:  # whatever it is, it is those requests' alone, and the next are done
-                _settle(jobs, [error] * len(jobs))
-                continue
-            taken = time.perf_counter() - start
-            self._seconds_an_image += 0.1 * (taken / len(embeddings) - self._seconds_an_image)
-            ends = itertools.accumulate(job.count for job in jobs)
-            _settle(jobs, [embeddings[end - job.count : end] for job, end in zip(jobs, ends, strict=True)])
-            if self._observe is not None:
-                self._observe(len(embeddings), taken)
+        jobs: list[_Job] = []
+        try:
+            while jobs := self._next():
+                self._do(jobs)
+        except BaseException as error:
+            logs.event(_log, logging.CRITICAL, "the engine stopped", error=type(error).__name__)
+            with self._changed:
+                self._closed = True
+                left = [*jobs, *self._jobs]
+            stopped = BusyError("the server stopped: send this to another one, or again later", seconds=5)
+            _settle(left, [stopped] * len(left))
+            self._dead()
+
+    def _do(self, jobs: list[_Job]) -> None:
+        start = time.perf_counter()
+        try:
+            embeddings = self._embedded(jobs[0].model, [job.inputs for job in jobs])
+        except Exception as error:  # whatever it is, it is those requests' alone, and the next are done
+            _settle(jobs, [error] * len(jobs))
+            return
+        taken = time.perf_counter() - start
+        self._seconds_an_image += 0.1 * (taken / len(embeddings) - self._seconds_an_image)
+        ends = itertools.accumulate(job.count for job in jobs)
+        _settle(jobs, [embeddings[end - job.count : end] for job, end in zip(jobs, ends, strict=True)])
+        if self._observe is not None:
+            self._observe(len(embeddings), taken)
 
     def _embedded(self, model: Served, inputs: list[np.ndarray]) -> np.ndarray:
         """By passes of no more images than a batch."""
         rows = inputs[0] if len(inputs) == 1 else np.concatenate(inputs)
-        if len(rows) <= self._most_batch:
-            return model.run(rows)
         parts = range(0, len(rows), self._most_batch)
-        return np.concatenate([model.run(rows[start : start + self._most_batch]) for start in parts])
+        found = [model.run(rows[start : start + self._most_batch]) for start in parts]
+        embeddings = found[0] if len(found) == 1 else np.concatenate(found)
+        if embeddings.ndim != 2 or len(embeddings) != len(rows):
+            raise ArtefactError(f"{model.name}: gives {embeddings.shape} for {len(rows)} images")
+        return embeddings
 
     def _next(self) -> list[_Job]:
         """The jobs of the next forward pass, all for one model; none where the engine is closed."""
@@ -197,7 +224,7 @@ def _settle(jobs: Sequence[_Job], results: Sequence[_Result]) -> None:
 
 def _give(pairs: Sequence[tuple[_Job, _Result]]) -> None:
     for job, result in pairs:
-        if job.waits.cancelled():  # who asked is gone
+        if job.waits.done():  # who asked is gone, or has an answer
             continue
         if isinstance(result, Exception):
             job.waits.set_exception(result)

@@ -20,12 +20,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 import sfumato
 from sfumato import artefacts
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import ArtefactError, ConfigError, DataError, needs_extra
+from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.files import parse_json, whole
 from sfumato.learn.refusal import Refusal, RefusalCard
+from sfumato.onnx_graphs import Graph
 from sfumato.protect import parse
-from sfumato.serve.models import EXPORTED, Demand, Served, seen
-from sfumato.threads import thread_count
+from sfumato.serve.models import EXPORTED, Demand, Served, example, seen
 
 if TYPE_CHECKING:
     from sfumato.images import Images
@@ -122,7 +122,7 @@ def export(served: Served, destination: str | os.PathLike[str], *, check: "Image
         )
     with whole(destination) as temporary:
         temporary.write_bytes(written)
-    card = _checked(written, _session(written, destination)[1], destination)
+    card = _checked(written, _graph(written, destination).metadata, destination)
     return Written(destination, len(written), card, len(check), difference)
 
 
@@ -131,7 +131,6 @@ def bytes_of(served: Served) -> bytes:
     import torch
 
     from sfumato.edge.graphs import to_onnx
-    from sfumato.serve.models import example
 
     if served.network is None:
         raise ArtefactError(
@@ -199,8 +198,9 @@ def of_bytes(content: bytes, path: str | os.PathLike[str], name: str) -> Served:
         ArtefactError: damaged, foreign, or another side of an artefact.
         MissingExtraError: ONNX Runtime is not installed.
     """
-    run, told = _session(content, path)
-    card = _checked(content, told, path)
+    graph = _graph(content, path)
+    card = _checked(content, graph.metadata, path)
+    run = _run(graph, card["dimension"])
     demands = tuple(
         Demand(each["spec"], each["made_of"], parse(each["spec"]), each["weight"]) for each in card["demands"]
     )
@@ -208,39 +208,42 @@ def of_bytes(content: bytes, path: str | os.PathLike[str], name: str) -> Served:
     channels, height, width = card["shape"]
     refusal = None if card["refusal"] is None else Refusal(**card["refusal"])
     shape, prepare = (channels, height, width), seen(card["cell"], positions)
-    return Served(
+    served = Served(
         *(name, card["kind"], demands, shape, card["dimension"], refusal, prepare, run),
         by="ONNX Runtime",
         digest=card["artefact"],
         cell=card["cell"],
         positions=positions,
     )
-
-
-def _session(
-    content: bytes, path: str | os.PathLike[str]
-) -> tuple[Callable[[np.ndarray], np.ndarray], dict[str, str]]:
-    """What runs a graph, and the metadata of the file."""
-    with needs_extra(*_EXTRA):
-        import onnxruntime
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = thread_count()
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # no lines of its own on what is no graph: an error says it
-    # Without its arena, which keeps the memory of the largest batch there was.
-    options.enable_cpu_mem_arena = False
     try:
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # it raises classes of its own, by what is wrong with the file
-        raise ArtefactError(
-            f"{path}: damaged, or not a graph of ONNX: write it again by `sfumato export`"
-        ) from error
+        run(example(served))
+    except ArtefactError as error:
+        raise ArtefactError(f"{path}: {error}: export it again") from error
+    return served
+
+
+def _graph(content: bytes, path: str | os.PathLike[str]) -> Graph:
+    """The graph of a file. Raises ArtefactError."""
+    try:
+        return Graph(content, extra=_EXTRA)
+    except ArtefactError as error:
+        raise ArtefactError(f"{path}: {error}; or write it again by `sfumato export`") from error
+
+
+def _run(graph: Graph, dimension: int) -> Callable[[np.ndarray], np.ndarray]:
+    """What makes (N, D) embeddings; it raises ArtefactError where the graph gives something else."""
 
     def run(inputs: np.ndarray) -> np.ndarray:
-        found: np.ndarray = session.run(("embeddings",), {"inputs": inputs})[0]
+        found = graph.run(("embeddings",), {"inputs": inputs})[0]
+        wanted = (np.dtype(np.float32), (len(inputs), dimension))
+        given = (getattr(found, "dtype", None), getattr(found, "shape", None))
+        if given != wanted:
+            raise ArtefactError(
+                f"gives {given[0]} of shape {given[1]}, and its embeddings are {wanted[0]} of {wanted[1]}"
+            )
         return found
 
-    return run, dict(session.get_modelmeta().custom_metadata_map)
+    return run
 
 
 def _checked(content: bytes, told: dict[str, str], path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import logging
 import time
 from pathlib import Path
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote_to_bytes, urlsplit, urlunsplit
 
 from sfumato import logs
 from sfumato.errors import needs_extra
@@ -45,6 +45,13 @@ def _readable(scope: Scope) -> bool:
     return True
 
 
+def _here(location: bytes) -> bytes:
+    """A redirect without scheme and host: behind a proxy that ends TLS it would lead to http."""
+    parts = urlsplit(location.decode("latin-1"))
+    # As one path from the root: two slashes at its beginning would name another host.
+    return urlunsplit(("", "", "/" + parts.path.lstrip("/"), parts.query, parts.fragment)).encode("latin-1")
+
+
 class Watched:
     """Around everything: headers, counts, one line in the log, and no traceback, which may show a label."""
 
@@ -73,7 +80,11 @@ class Watched:
                 message = {**message, "body": b""}
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [*message["headers"], *_ENCODED, (b"x-request-id", noted.id.encode())]
+                given = [
+                    (name, _here(value) if name == b"location" else value)
+                    for name, value in message["headers"]
+                ]
+                headers = [*given, *_ENCODED, (b"x-request-id", noted.id.encode())]
                 if all(name != b"cache-control" for name, _ in message["headers"]):
                     lasting = status == 200 and scope["path"].startswith("/assets/")
                     headers.append((b"cache-control", _LASTING if lasting else b"no-store"))
