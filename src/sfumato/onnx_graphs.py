@@ -180,7 +180,7 @@ def check(content: bytes) -> None:
     try:
         _Checked().model(memoryview(content))
     except IndexError as error:
-        raise ArtefactError("damaged, or not a graph of ONNX") from error
+        raise ArtefactError("is damaged, or not a graph of ONNX") from error
     except ValueError as error:
         raise ArtefactError(f"is not a graph that is run here: {error}. {_CURE}") from error
 
@@ -217,7 +217,7 @@ class Graph:
                     content, options, providers=["CPUExecutionProvider"]
                 )
         except Exception as error:  # it raises classes of its own, by what is wrong with the file
-            raise ArtefactError("damaged, or not a graph of ONNX that can be run") from error
+            raise ArtefactError("is damaged, or not a graph of ONNX that can be run") from error
         self._run_options = onnxruntime.RunOptions
         self._run_before: set[tuple[tuple[int, ...], ...]] = set()
 

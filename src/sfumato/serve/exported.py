@@ -227,7 +227,9 @@ def _graph(content: bytes, path: str | os.PathLike[str]) -> Graph:
     try:
         return Graph(content, extra=_EXTRA)
     except ArtefactError as error:
-        raise ArtefactError(f"{path}: {error}; or write it again by `sfumato export`") from error
+        raise ArtefactError(
+            f"{path}: damaged, or not written by `sfumato export`, which writes it again: it {error}"
+        ) from error
 
 
 def _run(graph: Graph, dimension: int) -> Callable[[np.ndarray], np.ndarray]:
