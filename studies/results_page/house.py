@@ -275,8 +275,10 @@ class Pairs(Record):
 
 
 class Labelled(Record):
-    """Pairs, by their labels."""
+    """Pairs, by their labels, and how many images have a near copy of the same label."""
 
+    images: int
+    photographs: int
     different: Pairs = Field(alias="of different labels")
 
 
@@ -291,6 +293,7 @@ class NearCopies(Record):
     """The record of studies/near_copies.py: data set -> change -> what is noticed."""
 
     noticed: dict[str, dict[str, Noticed]]
+    bursts: dict[str, dict[str, Noticed]]
     pairs: dict[str, Labelled]
     settings: Copying
     seconds: float
@@ -301,8 +304,9 @@ class NearCopies(Record):
         return list(next(iter(self.noticed.values())))
 
     def rates(self, *changes: str) -> list[float]:
-        """How many are noticed of some changes, over data sets."""
-        return [self.noticed[name][change].interval.value for name in self.noticed for change in changes]
+        """How many are noticed of some changes, over the sets whose pictures are not small: all but CIFAR-10."""
+        large = [noticed for name, noticed in self.noticed.items() if name != "CIFAR-10"]
+        return [noticed[change].interval.value for noticed in large for change in changes]
 
 
 class Refused(Record):
