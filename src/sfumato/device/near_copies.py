@@ -3,7 +3,8 @@
 An index names the images that may be copies, see fingerprints. Thumbnails decide whether two images are
 copies: every turn, shift and scale is tried, the best ones are refined, and then the images are compared in
 detail. Another exposure of the same scene is another image, unless little in it moved: in a copy even the
-twentieth of the picture that differs most agrees. If a subject moves by a twelfth of the side, half are copies.
+twentieth of the picture that differs most agrees.
+If a subject moves by a tenth of the side, half of the frames are copies.
 
 This is a guard for people who forget, and against servers that ask for variants of an image. People who mean
 to get around it can: a picture turned by 10 degrees, bent, cut to half its sides, or with a large logo is not
