@@ -9,6 +9,7 @@ from scipy.stats import beta
 
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.data.splitting import in_turns, suited
+from sfumato.errors import DataError
 from sfumato.networks.efficient_net import LITES
 from sfumato.networks.wheels import WheelFile
 from sfumato.study import cost, grid, preflight
@@ -130,6 +131,14 @@ def test_why_nothing_can_be_recommended_is_known_before_anything_is_trained(task
     made = preflight.look(study(**task), [photographs(people)], preflight.Machine())
     assert not made.fits
     assert f"nothing can be recommended: {reason}" in said(made)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_split_that_is_missing_is_named(split):
+    data = photographs(40)
+    splits = {name: rows for name, rows in data.splits.items() if name != split}
+    with pytest.raises(DataError, match=f"no split '{split}'"):
+        preflight.look(study(), [replace(data, splits=splits)], preflight.Machine())
 
 
 def test_twice_as_fast_a_machine_or_twice_as_many_processes_take_half_the_time():

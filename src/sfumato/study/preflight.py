@@ -153,7 +153,7 @@ def look(
         machine: see `measure`.
     """
     task, first = config.task, data[0]
-    codes = [part.split("test").label(task.target).codes for part in data]
+    codes = [_codes(part, task.target) for part in data]
     commonest = [of_part.bincount(minlength=1).max().item() for of_part in codes]
     floors, reason = _floors(config, data)
     counts = sizes(config, data)
@@ -218,9 +218,9 @@ def sizes(config: "StudyConfig", data: Sequence["LabelledImages"]) -> cost.Sizes
             compared = sum(map(len, _dealt(config, first)))
     return cost.Sizes(
         side=math.sqrt(first.images.shape[2] * first.images.shape[3]),
-        train=len(first.splits["train"]),
+        train=len(_rows(first, "train")),
         validation=len(first.splits.get("validation", ())),
-        test=len(first.splits["test"]),
+        test=len(_rows(first, "test")),
         compared=compared,
         labels=len(first.labels),
     )
@@ -294,6 +294,8 @@ def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tu
     task = config.task
     if task.sensitive is None:
         return (), "no secret is named, so that no adversary can be measured"
+    who = [_codes(part, task.sensitive) for part in data]
+    classes = [_codes(part, task.target) for part in data]
     try:
         dealt = [_dealt(config, part) for part in data]
     except DataError:
@@ -302,9 +304,8 @@ def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tu
     probes = [asked.unique(return_counts=True)[1].tolist() for _, asked in dealt]
     bound, settings = config.recommend.reidentification_at_most, len(config.specs)
     guessing = [max(of_fold) / sum(of_fold) for of_fold in probes]
-    tests = [part.split("test") for part in data]
-    among = min(len(test.classes(task.sensitive)) for test in tests)
-    outputs, by = _outputs(config, tests[0])
+    among = min(len(of_fold.unique()) for of_fold in who)
+    outputs, by = _outputs(config, len(classes[0].unique()))
     proves = 0 < outputs < among
     floors = [
         _floor(
@@ -319,19 +320,30 @@ def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tu
             needed_by_proof=len(data) * math.ceil(outputs / bound - 1e-9) if outputs and bound else None,
         )
     ]
-    photographs = [test.label(task.sensitive).codes.unique(return_counts=True)[1].tolist() for test in tests]
+    photographs = [of_fold.unique(return_counts=True)[1].tolist() for of_fold in who]
     for label in task.attributes:
-        codes = [test.label(label).codes for test in tests]
+        codes = [_codes(part, label) for part in data]
         chances = [of_fold.bincount().max().item() / len(of_fold) for of_fold in codes]
         bound = config.recommend.inference_at_most[label]
         floors.append(_floor(label, photographs, chances, bound, settings, guess=partial(_same, chances[0])))
-    classes = data[0].label(task.target).codes
-    if _follows(classes, data[0].label(task.sensitive).codes):
+    if _follows(data[0].label(task.target).codes, data[0].label(task.sensitive).codes):
         return (), f"the secret ({task.sensitive}) is what the task itself tells, or follows from it"
     few = ""
-    if _follows(tests[0].label(task.target).codes, tests[0].label(task.sensitive).codes):
+    if _follows(classes[0], who[0]):
         few = f"{among} test people are so few that the class ({task.target}) tells who it is"
     return tuple(floors), few
+
+
+def _rows(data: "LabelledImages", split: str) -> "torch.Tensor":
+    """The rows of a split, whose images are not touched. Raises DataError if there is no such split."""
+    if split not in data.splits:
+        data.split(split)
+    return data.splits[split]
+
+
+def _codes(data: "LabelledImages", label: str) -> "torch.Tensor":
+    """A label of the test images."""
+    return data.label(label).codes[_rows(data, "test")]
 
 
 def _dealt(config: "StudyConfig", data: "LabelledImages") -> tuple["torch.Tensor", "torch.Tensor"]:
@@ -421,14 +433,14 @@ def upper_ends(
     return guessed, never
 
 
-def _outputs(config: "StudyConfig", test: "LabelledImages") -> tuple[int, str]:
+def _outputs(config: "StudyConfig", classes: int) -> tuple[int, str]:
     """The fewest different releases of a protection that the study trains, and whose; 0 for none."""
     counted: dict[int, list[str]] = {}
     for spec in config.specs:
         recipe = trained.recipe_of(spec)
         bits = getattr(recipe, "bits", None)
         if recipe is not None and recipe.name == "answer":
-            counted.setdefault(len(test.classes(config.task.target)), []).append(spec)
+            counted.setdefault(classes, []).append(spec)
         elif bits is not None:
             counted.setdefault(2**bits, []).append(spec)
     fewest = min(counted, default=0)
