@@ -1162,3 +1162,19 @@ def test_hidden_examples_have_noise(site: Site, monkeypatch: pytest.MonkeyPatch)
     site.enrol(place, "bowl", 0)
     clear, hidden = kept
     assert (hidden.embedding != clear.embedding).all()
+
+
+def test_redirects_name_no_scheme_and_no_host(open_site: Open, tmp_path: Path):
+    """Behind a proxy that ends TLS, "http://" would have a client send its key in clear."""
+    (tmp_path / "page" / "part").mkdir(parents=True)
+    for folder in ("page", "page/part"):
+        (tmp_path / folder / "index.html").write_text("<p>page</p>")
+    with_page, without = open_site(web=tmp_path / "page"), open_site()
+    for site, path, to in (
+        (without, "/v1/classifiers/", "/v1/classifiers"),
+        (without, "/v1/models/?top=1", "/v1/models?top=1"),
+        (with_page, "/part", "/part/"),
+        (with_page, "//elsewhere.example/part", "/part/"),
+    ):
+        location = site.ask("GET", path, headers={"host": "cloud.example"}).headers.get("location")
+        assert location == to
