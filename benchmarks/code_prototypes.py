@@ -77,7 +77,7 @@ def compare(
                 hits[name].append((nearest(logits, draw) == truth).double().mean().item())
             squared, own = scores["posterior"].neg().min(1)
             accepted += [
-                not refusal.refuses(distance, known[row].item())
+                bool(refusal.accepts(np.array(distance), known[row].item()))
                 for distance, row in zip(squared.tolist(), own.tolist(), strict=True)
             ]
         words = []
@@ -113,7 +113,8 @@ def main() -> None:
             noisy = codes.coded(numbers, config, torch.Generator().manual_seed(options.seed))
         print(settings, known["spread"], known["refusal"])
         vectors = made.embed(noisy, code)
-        refusal = Refusal(**known["refusal"])
+        refusal = Refusal.of_card(known["refusal"])
+        assert refusal is not None, known["no_refusal"]
         compare(made, refusal, code, vectors, test.label("headwear").codes, options.episodes)
 
 

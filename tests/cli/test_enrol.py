@@ -26,7 +26,7 @@ SPEC = "dp-pix:cell=4,epsilon=3"
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
     folder = tmp_path_factory.mktemp("models")
-    refusal = {"threshold": 1e-6, "accepted": 0.95, "refused": 0.5}
+    refusal = {"threshold": 1e-6, "accepted": 0.95, "refused": 0.5, "classes": 4, "shot": 5, "rates": []}
     return [untrained(folder, "noisy", SPEC, refusal=refusal), untrained(folder, "cells", "pixelize:cell=8")]
 
 

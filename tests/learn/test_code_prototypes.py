@@ -19,11 +19,10 @@ from sfumato.learn.code_prototypes import (
     BITS,
     CodePrototypes,
     Spread,
-    calibrated,
     left_of_bits,
     measured_spread,
 )
-from sfumato.learn.prototypes import episode_accuracies, nearest, prototype_logits
+from sfumato.learn.prototypes import nearest, prototype_logits
 from sfumato.learn.refusal import Refusal
 from sfumato.networks.code import untrained_code_network
 from sfumato.protect.code import Code
@@ -156,21 +155,6 @@ def test_of_numbers_it_is_the_posterior_mean_of_normal_ones(noise: float):
         torch.testing.assert_close(row, expected)
 
 
-@pytest.mark.parametrize("size", [{"bits": 6}, {"bits": None}])
-def test_without_noise_and_with_as_many_examples_prototypes_are_the_means(size: dict[str, int | None]):
-    made = CodePrototypes(**size, dimension=6, spread=Spread(0.3, 0.7))
-    means, counts = torch.randn(4, 6, generator=draws()), torch.full((4,), 5)
-    found, shots = of_tensors(made, means, counts * made.weight(Code("c")), counts)
-    assert found.equal(means)
-    assert shots.tolist() == [5] * 4
-    places = torch.arange(40).view(1, 4, 10)
-    codes = torch.randn(40, 6, generator=draws(1))
-    estimate, _ = made.of_episodes(5, Code("c"), way=4)
-    assert episode_accuracies(codes, places, shot=5, estimate=estimate).equal(
-        episode_accuracies(codes, places, shot=5)
-    )
-
-
 # Examples that are few, beside others that are many
 
 
@@ -289,26 +273,8 @@ def drawn(
     return 2 * clean.float() - 1, 2 * noisy.float() - 1, classes, places
 
 
-@pytest.mark.parametrize("flip", [None, 0.1])
-@pytest.mark.parametrize("shot", [1, 5, 20])
-def test_a_refusal_measured_at_five_shots_accepts_as_many_at_others(flip: float | None, shot: int):
-    code = Code("c", bits=16, flip=flip)
-    clean, noisy, classes, places = drawn(flip or 0.0, shot=5, seed=0)
-    known = calibrated(clean, noisy, classes, places, shot=5, code=code)
-    made = CodePrototypes(16, 16, Spread(**known["spread"]))
-    refusal = Refusal(**known["refusal"])
-    assert refusal.accepted == pytest.approx(0.95, abs=0.02)  # ties of bits are accepted, too
-    _, noisy, _, places = drawn(flip or 0.0, shot=shot, seed=1)
-    estimate, shots = made.of_episodes(shot, code, way=5)
-    means = estimate(made.embed(noisy, code)[places[:, :, :shot]].mean(2))
-    queries = made.embed(noisy, code)[places[:, :, shot:]].flatten(1, 2)
-    squared = -prototype_logits(queries, means).amax(-1)
-    accepted = [not refusal.refuses(each, shots) for each in squared.flatten().tolist()]
-    assert sum(accepted) / len(accepted) == pytest.approx(0.95, abs=0.06)
-
-
 def test_a_refusal_is_of_the_noise_that_it_was_measured_with():
-    refusal = Refusal(3.0, 0.95, 0.5)
+    refusal = Refusal(3.0, 0.95, 0.5, classes=4, shot=5)
     made = CodePrototypes(4, 4, refusal=refusal, noise=(0.1, None, None))
     assert made.refusal_of(Code("c", flip=0.1)) == refusal
     for other in (Code("c"), Code("c", flip=0.2), Code("c", epsilon=1.0)):
@@ -327,14 +293,16 @@ def save(path: Path, **card: object) -> Path:
 
 KNOWN = {
     "spread": {"within": 0.25, "between": 0.75},
-    "refusal": {"threshold": 9.5, "accepted": 0.95, "refused": 0.5},
-    **{"flip": 0.1, "norm": None, "noise": None},
+    "refusal": {"threshold": 9.5, "accepted": 0.95, "refused": 0.5, "classes": 4, "shot": 5, "rates": []},
+    **{"no_refusal": "", "flip": 0.1, "norm": None, "noise": None},
 }
 
 
 def test_a_card_tells_spread_and_refusal_and_an_earlier_one_neither(tmp_path: Path):
     made = code_prototypes.load(save(tmp_path / "new.safetensors", prototypes=KNOWN))
-    assert made == CodePrototypes(4, 4, Spread(0.25, 0.75), Refusal(9.5, 0.95, 0.5), (0.1, None, None))
+    assert made == CodePrototypes(
+        4, 4, Spread(0.25, 0.75), Refusal(9.5, 0.95, 0.5, classes=4, shot=5), (0.1, None, None)
+    )
     for card in ({}, {"prototypes": None}):  # trained without validation images
         made = code_prototypes.load(save(tmp_path / "old.safetensors", **card))
         assert made == CodePrototypes(4, 4)
@@ -348,8 +316,17 @@ def test_a_card_tells_spread_and_refusal_and_an_earlier_one_neither(tmp_path: Pa
         {"spread": {"within": 0.25}},
         {"spread": {"within": 0.25, "between": 1.5}},
         {"spread": {"within": 0.25, "between": 1e-300}},
-        {"refusal": None},
-        {"refusal": {"threshold": -1.0, "accepted": 0.95, "refused": 0.5}},
+        {"no_refusal": None},
+        {
+            "refusal": {
+                "threshold": -1.0,
+                "accepted": 0.95,
+                "refused": 0.5,
+                "classes": 4,
+                "shot": 5,
+                "rates": [],
+            }
+        },
         {"flip": "0.1"},
         {"other": 1},
     ],

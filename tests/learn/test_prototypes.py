@@ -2,13 +2,10 @@ import pytest
 import torch
 
 from sfumato.learn.prototypes import (
-    ACCEPTED,
-    Refusal,
     episode_accuracies,
     nearest,
     prototype_logits,
     prototypes,
-    refusal,
     support_weights,
 )
 
@@ -123,70 +120,6 @@ def test_embeddings_that_are_all_equal_weigh_alike():
     assert found.tolist() == [1, 1]
 
 
-def episodes(*, spread, count=200, way=5, images=15, dimension=24, seed=0):
-    """Embeddings of classes whose middles differ by so much more than their errors, and episodes of them."""
-    middles = spread * normal(count * way, dimension, seed=seed)
-    embeddings = (middles[:, None] + normal(count * way, images, dimension, seed=seed + 1)).flatten(0, 1)
-    return embeddings, torch.arange(count * way * images).view(count, way, images)
-
-
-def accepted(found, embeddings, places, *, shot):
-    """The share of queries that a plain loop accepts, at so many shots."""
-    kept = []
-    for episode in places[:40]:
-        means = embeddings[episode[:, :shot]].mean(1)
-        for query in embeddings[episode[:, 10:].flatten()]:
-            nearest = (query - means).square().sum(1).min().item()
-            kept.append(not found.refuses(nearest, shot))
-    return sum(kept) / len(kept)
-
-
-def test_a_refusal_accepts_95_per_cent_where_it_was_measured():
-    found = refusal(*episodes(spread=3.0), shot=5)
-    assert found.accepted == pytest.approx(ACCEPTED, abs=1e-3)
-    again = episodes(spread=3.0, seed=7)
-    assert accepted(found, *again, shot=5) == pytest.approx(ACCEPTED, abs=0.02)
-
-
-@pytest.mark.parametrize("shot", [1, 2, 10])
-def test_a_refusal_measured_at_five_shots_serves_other_numbers_of_shots(shot):
-    found = refusal(*episodes(spread=3.0), shot=5)
-    again = episodes(spread=3.0, seed=7)
-    assert accepted(found, *again, shot=shot) == pytest.approx(ACCEPTED, abs=0.03)
-    # The plain squared distance does not: at one shot it is 2 / 1.2 of what it is at five.
-    plain = Refusal(found.threshold * 1.2 / (1 + 1 / shot), 0.0, 0.0)
-    assert abs(accepted(plain, *again, shot=shot) - ACCEPTED) > 0.03
-
-
-def test_outsiders_are_refused_the_more_the_further_classes_are_apart():
-    shares = [refusal(*episodes(spread=spread), shot=5).refused for spread in (0.0, 1.0, 3.0)]
-    assert shares[0] == pytest.approx(1 - ACCEPTED, abs=0.03)  # then they are like those enrolled
-    assert shares[0] < shares[1] < shares[2]
-    assert shares[2] > 0.99
-
-
-def test_the_share_of_outsiders_is_that_of_a_plain_loop():
-    embeddings, places = episodes(spread=1.0, count=20)
-    found = refusal(embeddings, places, shot=5)
-    refused = []
-    for episode in places:
-        means = embeddings[episode[:, :5]].mean(1)
-        for own, row in enumerate(episode):
-            others = means[[number for number in range(len(means)) if number != own]]
-            for query in embeddings[row[5:]]:
-                refused.append(found.refuses((query - others).square().sum(1).min().item(), 5))
-    assert found.refused == pytest.approx(sum(refused) / len(refused), abs=1e-3)
-
-
-def test_a_refusal_weighs_supports_as_prototypes_do():
-    embeddings, places = episodes(spread=1.0, count=20)
-    weights = normal(len(embeddings), seed=3).exp()
-    plain = refusal(embeddings, places, shot=5).threshold
-    equal = refusal(embeddings, places, shot=5, weights=torch.ones(len(embeddings))).threshold
-    assert equal == pytest.approx(plain, rel=1e-5)
-    assert refusal(embeddings, places, shot=5, weights=weights).threshold > 1.05 * plain
-
-
 def test_the_largest_logit_is_taken_and_ties_are_drawn_evenly():
     draw = torch.Generator().manual_seed(0)
     logits = torch.tensor([-1.0, -0.5, -2.0, -0.5 - 1e-7, -0.5]).expand(3000, 5)
@@ -194,14 +127,3 @@ def test_the_largest_logit_is_taken_and_ties_are_drawn_evenly():
     # Binomial, 3,000 draws of a third: mean 1,000, deviation 26.
     assert counts[[0, 2]].tolist() == [0, 0]
     assert ((counts[[1, 3, 4]] - 1000).abs() < 4 * 26).all()
-
-
-def test_embeddings_that_are_all_alike_are_named_by_chance():
-    places = torch.arange(24).view(1, 4, 6).expand(500, -1, -1)
-    alike = torch.ones(24, 3)
-    ties = torch.Generator().manual_seed(0)
-    drawn = episode_accuracies(alike, places, shot=2, ties=ties)
-    # 8,000 queries of a quarter: a deviation of 0.005. The first of all is right as often, every time.
-    assert drawn.mean().item() == pytest.approx(0.25, abs=0.02)
-    assert drawn.std() > 0.05
-    assert episode_accuracies(alike, places, shot=2).tolist() == [0.25] * 500

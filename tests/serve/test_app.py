@@ -57,7 +57,7 @@ def model(folder: Path, name: str, spec: str, *, refusal: dict[str, float] | Non
 def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
     folder = tmp_path_factory.mktemp("models")
     # Squared distances of an untrained encoder: of the same image 0, of others far above.
-    refusal = {"threshold": 1e-6, "accepted": 0.95, "refused": 0.5}
+    refusal = {"threshold": 1e-6, "accepted": 0.95, "refused": 0.5, "classes": 4, "shot": 5, "rates": []}
     return [model(folder, "cells", SPEC, refusal=refusal), model(folder, "noisy", NOISY)]
 
 

@@ -61,7 +61,7 @@ HERE = "http://127.0.0.1:9"
 def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
     folder = tmp_path_factory.mktemp("models")
     # Squared distances of an untrained encoder: of the same release 0, of others far above.
-    refusal = {"threshold": 1e-6, "accepted": 0.95, "refused": 0.5}
+    refusal = {"threshold": 1e-6, "accepted": 0.95, "refused": 0.5, "classes": 4, "shot": 5, "rates": []}
     return [
         untrained(folder, "noisy", SPEC, refusal=refusal),
         untrained(folder, "clear", "none"),

@@ -129,7 +129,7 @@ def test_a_card_tells_weights_refusal_and_artefacts(tmp_path: Path):
         path,
         "dp-pix:cell=4,epsilon=1,3",
         weights={specs[0]: 0.4, specs[1]: 1.6},
-        refusal={"threshold": 3.0, "accepted": 0.95, "refused": 0.4},
+        refusal={"threshold": 3.0, "accepted": 0.95, "refused": 0.4, "classes": 4, "shot": 5, "rates": []},
         made_of=[None, "a" * 64],
     )
     served = models.load(path, name="vases")
@@ -223,15 +223,15 @@ def test_a_card_tells_when_a_code_is_of_none_of_these_for_the_noise_that_it_was_
     tensors, card = artefacts.load(path, kind="code")
     known = {
         "spread": {"within": 0.25, "between": 0.75},
-        "refusal": {"threshold": 9.5, "accepted": 0.95, "refused": 0.5},
-        **{"flip": 0.1, "norm": None, "noise": None},
+        "refusal": {"threshold": 9.5, "accepted": 0.95, "refused": 0.5, "classes": 4, "shot": 5, "rates": []},
+        **{"no_refusal": "", "flip": 0.1, "norm": None, "noise": None},
     }
     artefacts.save(path, tensors, card | {"prototypes": known})
     served = models.load(path)
     (demand,) = served.demands
     values = torch.ones(1, 4, dtype=torch.bool)
     lying, honest, worse = (code(values, demand.spec + noise) for noise in (",flip=0.1", "", ",flip=0.2"))
-    assert served.refusal == served.refusal_of(lying) == Refusal(9.5, 0.95, 0.5)
+    assert served.refusal == served.refusal_of(lying) == Refusal(9.5, 0.95, 0.5, classes=4, shot=5)
     assert served.refusal_of(honest) is served.refusal_of(worse) is None
     assert served.weight(honest, demand) == 1
     assert served.weight(lying, demand) == pytest.approx(0.64)

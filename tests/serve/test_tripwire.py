@@ -49,7 +49,7 @@ def served(spec: str, shape: tuple[int, int, int] = (3, 24, 24), made_of: str | 
     kind = {"feature": "numbers", "code": "bits"}.get(spec.partition(":")[0], "pixels")
     wanted = Demand(spec, made_of, parse(spec) if kind == "pixels" else None, kind=kind)
     return Served(
-        *("m", "few-shot", (wanted,), shape, 4, Refusal(1.0, 0.95, 0.5)),
+        *("m", "few-shot", (wanted,), shape, 4, Refusal(1.0, 0.95, 0.5, classes=4, shot=5)),
         prepare=lambda release, demand: release.values,
         run=lambda values: values,
     )

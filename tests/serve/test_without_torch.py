@@ -129,7 +129,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that is told which of two protections it sees, exported beside its artefact."""
     folder, refusal = (
         tmp_path_factory.mktemp("exported"),
-        {"threshold": 3.0, "accepted": 0.95, "refused": 0.4},
+        {"threshold": 3.0, "accepted": 0.95, "refused": 0.4, "classes": 4, "shot": 5, "rates": []},
     )
     served = untrained(folder, "vases", "dp-pix:cell=4,epsilon=1", SPEC, refusal=refusal)
     written = exported.export(served, folder / "vases.onnx", check=pictures(4))

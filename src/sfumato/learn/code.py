@@ -494,10 +494,8 @@ class _Judge:
         config = self._config
         code = Code("encoder", config.bits, config.numbers, config.flip, None, config.norm, config.noise)
         return calibrated(
-            model.codes(self._images),
-            self._codes(model),
-            self._classes,
-            self._places,
+            *(model.codes(self._images), self._codes(model), self._classes),
+            way=config.validation_way,
             shot=config.validation_shot,
             code=code,
         )

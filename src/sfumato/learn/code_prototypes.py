@@ -20,8 +20,6 @@ Bayes after James & Stein 1961.
 A query is compared with posterior means by its squared distance, as with any prototypes. Its likelihood under
 each class names no more rightly under noise, and half a point more without (benchmarks/code_prototypes.py).
 
-Noisy examples that an earlier version enrolled have a weight of 1, and count as if they had no noise.
-
 Prototypes are made of arrays, without PyTorch: a service that compares codes has none.
 """
 
@@ -41,8 +39,6 @@ from sfumato.protect.code import KIND, Code, Lengths
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from sfumato.learn.prototypes import Estimate
 
 _Numbers = TypeVar("_Numbers", "Tensor", np.ndarray)
 
@@ -103,7 +99,8 @@ class _Known(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
     spread: _SpreadCard
-    refusal: RefusalCard
+    refusal: RefusalCard | None
+    no_refusal: str  # why there is none; "" where there is one
     flip: float | None
     norm: float | None
     noise: float | None
@@ -130,7 +127,7 @@ class CodePrototypes:
         dimension: how many bits or numbers.
         spread: of clean codes; None for numbers of an artefact that does not tell, which have plain means.
         refusal: when an answer is "none of these", of codes whose noise is that of `noise`; None where that
-            was never measured: then nothing is refused.
+            was never measured, or says nothing: then nothing is refused.
         noise: flip, norm and noise of the codes that the refusal was measured on.
     """
 
@@ -169,7 +166,7 @@ class CodePrototypes:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Prototypes of classes, and how many shots each is for a Refusal.
 
-        Where no example has noise and all classes have as many, means are as good, and come back as they are.
+        So it is for equal numbers of examples, too: a threshold of distances holds for any numbers then.
 
         Args:
             means: (..., N, D) weighted means of unbiased codes, see embed.
@@ -183,7 +180,7 @@ class CodePrototypes:
         counts = examples.astype(np.float64)
         shares = np.minimum(weights / counts, 1)
         spread = self.spread or (BITS if self.bits is not None else None)
-        if spread is None or ((shares > 1 - 1e-9).all() and (counts == counts[0]).all()):
+        if spread is None:
             return means, counts
         unit = 1 if self.bits is not None else 1 / self.dimension
         prior = (spread.within + (1 / shares - 1) * unit) / spread.between  # in examples
@@ -195,19 +192,6 @@ class CodePrototypes:
         centre = means.mean(-2, keepdims=True)
         kept = (counts / (counts + prior)).astype(means.dtype)[:, None]
         return centre + kept * (means - centre), counts + prior
-
-    def of_episodes(self, shot: int, code: Code, *, way: int) -> "tuple[Estimate, float]":
-        """What makes prototypes of means of `shot` examples a class, and how many shots each is."""
-        import torch
-
-        examples = np.full(way, shot)
-        weights = examples * self.weight(code)
-        shots = self.posterior(np.zeros((way, self.dimension)), weights, examples)[1][0].item()
-
-        def estimate(means: "Tensor") -> "Tensor":
-            return torch.from_numpy(self.posterior(means.numpy(), weights, examples)[0])
-
-        return estimate, shots
 
 
 def load(path: str | os.PathLike[str]) -> CodePrototypes:
@@ -232,30 +216,34 @@ def read(path: str | os.PathLike[str]) -> tuple[CodePrototypes, tuple[int, int, 
     if known is None:
         return CodePrototypes(bits, dimension), shape
     noise = (known["flip"], known["norm"], known["noise"])
-    spread, refusal = Spread(**known["spread"]), Refusal(**known["refusal"])
+    spread, refusal = Spread(**known["spread"]), Refusal.of_card(known["refusal"])
     return CodePrototypes(bits, dimension, spread, refusal, noise), shape
 
 
 def calibrated(
-    clean: "Tensor", noisy: "Tensor", classes: "Tensor", places: "Tensor", *, shot: int, code: Code
+    clean: "Tensor", noisy: "Tensor", classes: "Tensor", *, way: int, shot: int, code: Code
 ) -> dict[str, Any]:
-    """What a card tells of prototypes, measured on episodes of validation images: see CodePrototypes.
+    """What a card tells of prototypes, measured on validation images: see CodePrototypes.
 
     Args:
         clean: (n, D) codes without noise; bits as 1 and -1.
         noisy: (n, D) the same with the noise of `code`.
         classes: (n,) int64 of each.
-        places, shot: see prototypes.episode_accuracies.
+        way, shot: see calibration.measured_refusal.
         code: flip, norm and noise of training, and bits or numbers.
     """
-    from sfumato.learn.prototypes import refusal
+    from sfumato.learn.calibration import measured_refusal
 
     spread = measured_spread(clean, classes, bits=code.bits is not None)
     made = CodePrototypes(code.bits, clean.shape[1], spread)
-    estimate, shots = made.of_episodes(shot, code, way=places.shape[1])
-    measured = refusal(made.embed(noisy, code), places, shot=shot, estimate=estimate, shots=shots)
+    embeddings = made.embed(noisy, code).numpy().astype(np.float32)
+    weights = np.full(len(embeddings), made.weight(code))
+    refusal, reason = measured_refusal(
+        embeddings, classes.numpy(), way=way, shot=shot, weights=weights, codes=made
+    )
+    known = None if refusal is None else refusal.card()
     noise = {"flip": code.flip, "norm": code.norm, "noise": code.noise}
-    return {"spread": asdict(spread), "refusal": asdict(measured), **noise}
+    return {"spread": asdict(spread), "refusal": known, "no_refusal": reason, **noise}
 
 
 def left_of_bits(code: Code, bits: int) -> float:

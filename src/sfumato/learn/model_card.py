@@ -257,12 +257,15 @@ def _tested(test: Any) -> tuple[str, ...]:
 
 def _limits(card: Mapping[str, Any]) -> tuple[str, ...]:
     lines = ["It is for images like those it was trained on; on others it may be wrong without any sign."]
-    refusal = card.get("refusal") or (card.get("prototypes") or {}).get("refusal")
-    if isinstance(refusal, Mapping):
+    made = card.get("prototypes") or card
+    if isinstance(refusal := made.get("refusal"), Mapping):
         lines.append(
-            f"It refuses images of unknown classes: {refusal['refused']:.0%} of them where it was tried, "
-            f"while {refusal['accepted']:.0%} of known ones were accepted."
+            f"It refuses images of unknown classes: {refusal['refused']:.0%} of them among "
+            f"{refusal['classes']} classes of {refusal['shot']} examples each, while "
+            f"{refusal['accepted']:.0%} of known ones were accepted. Among more classes it refuses fewer."
         )
+    elif made.get("no_refusal"):
+        lines.append(f'It never answers "none of these": {made["no_refusal"]}.')
     lines.append("Several releases of one person tell more than one. The ledger of the device counts them.")
     return tuple(lines)
 

@@ -3,15 +3,8 @@
 Source: Snell, Swersky & Zemel 2017, Sec. 2; Parnami et al. 2022, Eq. (2) and (3), with the squared distance.
 """
 
-import math
-from collections.abc import Callable, Iterator
-
 import torch
 from torch import Tensor
-
-from sfumato.learn.refusal import Refusal
-
-ACCEPTED = 0.95  # share of queries of enrolled classes that a refusal lets through
 
 
 def prototypes(support: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -90,22 +83,15 @@ def nearest(logits: Tensor, draw: torch.Generator) -> Tensor:
     return torch.rand(logits.shape, generator=draw).where(best, -1).argmax(-1)
 
 
-Estimate = Callable[[Tensor], Tensor]  # (..., N, D) means of the support of classes -> their prototypes
-
-
 def episode_accuracies(
     embeddings: Tensor,
     places: Tensor,
     *,
     shot: int,
     weights: Tensor | None = None,
-    estimate: Estimate | None = None,
-    ties: torch.Generator | None = None,
 ) -> Tensor:
     """Accuracy of each episode. -> (E,). For arguments see episode_hits."""
-    return episode_hits(embeddings, places, shot=shot, weights=weights, estimate=estimate, ties=ties).mean(
-        (1, 2)
-    )
+    return episode_hits(embeddings, places, shot=shot, weights=weights).mean((1, 2))
 
 
 def episode_hits(
@@ -114,73 +100,23 @@ def episode_hits(
     *,
     shot: int,
     weights: Tensor | None = None,
-    estimate: Estimate | None = None,
-    ties: torch.Generator | None = None,
 ) -> Tensor:
     """Which queries are right. (n, D) embeddings, (E, N, K + Q) places among them -> (E, N, Q), 0 or 1.
 
-    The first `shot` places of each class are its support, the rest its queries.
+    For training, where they are many and quick. What a study states is of gallery.answers_of_episodes. The
+    first `shot` places of each class are its support, the rest its queries. Of ties the first is taken, which
+    is right as often as another: all classes of an episode have as many queries.
 
     Args:
         embeddings, places, shot: see above.
         weights: (n,) of each embedding in a prototype; None for equal ones.
-        estimate: what prototypes are made of means by; None where they are the means.
-        ties: breaks them at random; None for the first, which is right as often: all classes of an episode
-            have as many queries.
     """
     way = places.shape[1]
     hits = []
-    for logits in _logits(embeddings, places, shot, weights, estimate):
-        guesses = logits.argmax(-1) if ties is None else nearest(logits, ties)  # (e, N, Q)
-        hits.append((guesses == torch.arange(way)[:, None]).float())
-    return torch.cat(hits)
-
-
-def refusal(
-    embeddings: Tensor,
-    places: Tensor,
-    *,
-    shot: int,
-    weights: Tensor | None = None,
-    estimate: Estimate | None = None,
-    shots: float | None = None,
-) -> Refusal:
-    """How far 95% of the queries of enrolled classes are from a prototype at most, and what that keeps out.
-
-    Source: ours. With errors of variance v about the middle of its class, a query is v·(1 + 1/K) from the
-    mean of K others, in expectation of the squared distance. Divided by 1 + 1/K, one threshold serves any
-    number of shots: calibrated at 5, it accepts 94 to 99% from 1 to 10 shots, and the plain squared distance
-    5 to 98% (Omniglot and Caltech-101, six models). From a posterior mean it is v·(1 + 1/(K + k)), the prior
-    being worth k examples.
-
-    Args:
-        embeddings, places, shot, weights, estimate: see episode_accuracies. Queries of each class are
-            outsiders once, among the prototypes of the other classes of their episode.
-        shots: what distances are divided by 1 + 1/K of; None for `shot`.
-    """
-    outside = torch.eye(places.shape[1], dtype=torch.bool)[:, None]  # (N, 1, N)
-    own, others = [], []
-    for logits in _logits(embeddings, places, shot, weights, estimate):
-        own.append(-logits.amax(-1).flatten())
-        others.append(-logits.masked_fill(outside, -torch.inf).amax(-1).flatten())
-    scale = 1 + 1 / (shots or shot)
-    inside = torch.cat(own) / scale
-    # The order statistic itself: torch.quantile takes no more than 16 million numbers.
-    threshold = inside.sort().values[math.ceil(ACCEPTED * len(inside)) - 1]
-    refused = (torch.cat(others) / scale > threshold).float().mean()
-    accepted = (inside <= threshold).float().mean()
-    return Refusal(threshold.item(), accepted.item(), refused.item())
-
-
-def _logits(
-    embeddings: Tensor, places: Tensor, shot: int, weights: Tensor | None, estimate: Estimate | None
-) -> Iterator[Tensor]:
-    """(e, N, Q, N): minus squared distances, of the queries of each class, for some episodes at a time."""
     for part in places.split(64):
         vectors = embeddings[part]  # (e, N, K + Q, D)
         support = part[:, :, :shot]
         means = prototypes(vectors[:, :, :shot], None if weights is None else weights[support])  # (e, N, D)
-        if estimate is not None:
-            means = estimate(means)
         logits = prototype_logits(vectors[:, :, shot:].flatten(1, 2), means)  # (e, N * Q, N)
-        yield logits.unflatten(1, (places.shape[1], -1))
+        hits.append((logits.unflatten(1, (way, -1)).argmax(-1) == torch.arange(way)[:, None]).float())
+    return torch.cat(hits)

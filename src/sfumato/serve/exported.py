@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -154,7 +154,7 @@ def bytes_of(served: Served) -> bytes:
             }
             for demand in served.demands
         ],
-        "refusal": None if served.refusal is None else asdict(served.refusal),
+        "refusal": None if served.refusal is None else served.refusal.card(),
         "graph_bytes": len(graph),
     }
     more = type(model)()  # parts of a protobuf message are one when they are put together
@@ -206,7 +206,7 @@ def of_bytes(content: bytes, path: str | os.PathLike[str], name: str) -> Served:
     )
     positions = {each["spec"]: each["position"] for each in card["demands"] if each["position"]} or None
     channels, height, width = card["shape"]
-    refusal = None if card["refusal"] is None else Refusal(**card["refusal"])
+    refusal = Refusal.of_card(card["refusal"])
     shape, prepare = (channels, height, width), seen(card["cell"], positions)
     served = Served(
         *(name, card["kind"], demands, shape, card["dimension"], refusal, prepare, run),

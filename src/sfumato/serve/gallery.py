@@ -2,24 +2,20 @@
 
 A process keeps a GiB of their numbers, of all galleries together: more than three million prototypes of 64,
 with their labels beside them. There the search is exact. A gallery that does not fit is searched by the
-database, by an index where it is PostgreSQL.
-
-Codes of a few bits are often as far from several classes. Among these the order is drawn by a hash of the
-query and the labels: each comes first for as many queries, and a question that is asked again, in whatever
-company and of whichever server, has the same answer.
+database, by an index where it is PostgreSQL. What is computed of prototypes is sfumato.learn.gallery, which
+studies measure.
 """
 
 import asyncio
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 
 import numpy as np
 
 from sfumato.errors import needs_extra
 from sfumato.learn.code_prototypes import CodePrototypes
+from sfumato.learn.gallery import Gallery, order
 from sfumato.learn.refusal import Refusal
 from sfumato.serve.store import NotFoundError, Prototypes, Store
 from sfumato.wire.messages import GuessedClass, ImageAnswer
@@ -31,54 +27,28 @@ _MOST_BYTES = 1 << 30  # of the numbers that are kept of prototypes
 _BESIDE = 28  # bytes of a prototype beside its vector: id, weight, square and hash
 _LOOKED_AT = 100  # prototypes of a gallery that is too large to keep, over which probabilities are taken
 _MOST_TOGETHER = 64  # queries, unless one question has more
-_ROUNDING = 1e-5  # of the squares that a logit is made of: what cancelling loses, and more
-_EQUAL = 1e-5  # by which distances of prototypes in float32 differ that are equal
 
 
 @dataclass(frozen=True)
-class _Gallery:
-    """The prototypes of a classifier at one moment, and what is computed of them once.
-
-    Attributes:
-        stored: as the store has them.
-        vectors: (K, D) float32 prototypes.
-        squares: (K,) their squared norms.
-        shots: of how many examples each is for a refusal, see CodePrototypes.posterior.
-        hashes: (K,) uint64 of the labels, by which ties are broken.
-    """
+class _Kept:
+    """The prototypes of a classifier at one moment: as the store has them, and what is computed of them."""
 
     stored: Prototypes
-    vectors: np.ndarray
-    squares: np.ndarray
-    shots: Sequence[float]
-    hashes: np.ndarray
+    gallery: Gallery
 
     @classmethod
-    def of(
-        cls, stored: Prototypes, codes: CodePrototypes | None, before: "_Gallery | None" = None
-    ) -> "_Gallery":
-        """Of what the store has.
-
-        Args:
-            stored: see above.
-            codes: how prototypes are made; None for means.
-            before: the same classifier at another moment, some of whose labels may stand in their places.
-        """
-        vectors = stored.vectors
-        shots: Sequence[float] = stored.examples
-        if codes is not None and stored.labels:
-            vectors, counted = codes.posterior(vectors, stored.weights, np.array(stored.examples))
-            shots = counted.tolist()
-        labels, hashes = stored.labels, np.zeros(0, np.uint64)
-        if before is not None and labels[: len(before.hashes)] == before.stored.labels:
-            hashes = before.hashes
-        hashes = np.concatenate([hashes, _hashes(labels[len(hashes) :])])
-        return cls(stored, vectors, np.einsum("kd,kd->k", vectors, vectors), shots, hashes)
+    def of(cls, stored: Prototypes, codes: CodePrototypes | None, before: "_Kept | None" = None) -> "_Kept":
+        """Of what the store has; `before`: the same classifier at another moment."""
+        earlier = None if before is None else before.gallery
+        examples = np.array(stored.examples, np.int64)
+        return cls(
+            stored, Gallery.of(stored.labels, stored.vectors, stored.weights, examples, codes, earlier)
+        )
 
     @property
     def bytes(self) -> int:
         """What its numbers take."""
-        of_means = 0 if self.vectors is self.stored.vectors else self.vectors.nbytes
+        of_means = 0 if self.gallery.vectors is self.stored.vectors else self.gallery.vectors.nbytes
         return _bytes_of(*self.stored.vectors.shape) + of_means
 
 
@@ -95,7 +65,7 @@ class Galleries:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._kept: OrderedDict[tuple[str, str], _Gallery] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
         self._elsewhere: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
 
@@ -126,31 +96,26 @@ class Galleries:
         Raises:
             NotFoundError: no such classifier.
         """
-        gallery = self._gallery(tenant, classifier, codes)
-        if gallery is None:
+        kept = self._gallery(tenant, classifier, codes)
+        if kept is None:
             of_store = None if codes is not None else refusal
             return self._from_store(tenant, classifier, queries, top, of_store)
-        if not gallery.stored.labels:
+        if not kept.stored.labels:
             return [_answer([], None)] * len(queries)
-        with np.errstate(over="ignore", invalid="ignore"):  # of numbers too large to compare
-            logits = _logits(queries, gallery)
-            rows, shares = _nearest(queries, gallery, logits, min(top, len(gallery.stored.labels)))
-            # Not from the logits, whose large terms cancel.
-            away = queries[:, None] - gallery.vectors[rows]
-            squared = np.einsum("qkd,qkd->qk", away, away)
+        named = kept.gallery.name(queries, top=top, refusal=refusal)
+        refused = [None] * len(queries) if named.none_of_these is None else named.none_of_these.tolist()
         answers = []
-        for nearest, *numbers in zip(rows.tolist(), shares.tolist(), squared.tolist(), strict=True):
+        for nearest, *numbers, none in zip(
+            *(each.tolist() for each in (named.rows, named.shares, named.squared)), refused, strict=True
+        ):
             guesses = [
-                GuessedClass(label=gallery.stored.labels[row], probability=share, distance=distance)
+                GuessedClass(label=kept.stored.labels[row], probability=share, distance=distance)
                 for row, share, distance in zip(nearest, *numbers, strict=True)
             ]
-            refused = None
-            if refusal is not None:
-                refused = refusal.refuses(numbers[1][0], gallery.shots[nearest[0]])
-            answers.append(_answer(guesses, refused))
+            answers.append(_answer(guesses, none))
         return answers
 
-    def _gallery(self, tenant: str, classifier: str, codes: CodePrototypes | None) -> _Gallery | None:
+    def _gallery(self, tenant: str, classifier: str, codes: CodePrototypes | None) -> _Kept | None:
         """The prototypes of now; None where the store searches them."""
         key = (tenant, classifier)
         with self._lock:
@@ -166,7 +131,7 @@ class Galleries:
             with self._lock:
                 self._kept.pop(key, None)
             raise
-        gallery = kept if newer is None else _Gallery.of(newer, codes, kept)
+        gallery = kept if newer is None else _Kept.of(newer, codes, kept)
         assert gallery is not None  # without one of ours, any is newer
         if gallery.bytes > _MOST_BYTES:  # it has grown
             self._leave_to_store(key)
@@ -192,8 +157,8 @@ class Galleries:
         found = self._store.nearest(tenant, classifier, queries, count=max(top, _LOOKED_AT))
         for query, neighbours in zip(queries, found, strict=True):
             distances = np.array([neighbour.squared_euclidean for neighbour in neighbours])
-            order = _order(query, _hashes([neighbour.label for neighbour in neighbours]), distances)
-            near, distances = [neighbours[row] for row in order], distances[order]
+            nearest_first = order(query, [neighbour.label for neighbour in neighbours], distances)
+            near, distances = [neighbours[row] for row in nearest_first], distances[nearest_first]
             shares = np.exp(distances.min(initial=np.inf) - distances)
             shares /= shares.sum()
             guesses = [
@@ -204,85 +169,10 @@ class Galleries:
             ]
             refused = None
             if refusal is not None and near:
-                refused = refusal.refuses(near[0].squared_euclidean, near[0].examples)
+                examples = np.array([neighbour.examples for neighbour in near])
+                refused = not refusal.accepts(distances, examples).any()
             answers.append(_answer(guesses, refused))
         return answers
-
-
-def _logits(queries: np.ndarray, gallery: _Gallery) -> np.ndarray:
-    """Minus the squared distances: (Q, D) queries -> (Q, K). Source: Snell et al. 2017, Eq. (2)."""
-    logits: np.ndarray = queries @ gallery.vectors.T
-    logits *= 2
-    logits -= np.einsum("qd,qd->q", queries, queries)[:, None]
-    logits -= gallery.squares
-    return logits
-
-
-def _nearest(
-    queries: np.ndarray, gallery: _Gallery, logits: np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of the nearest prototypes, and their shares of the softmax over all: each (Q, count)."""
-    rows, values = _largest(logits, min(count + 1, logits.shape[1]))
-    chosen, vectors, each = rows[:, :count], gallery.vectors, np.arange(len(rows))[:, None]
-    # What is nearly as far by the logits, whose terms may be infinite, is looked at again.
-    slack = _ROUNDING * (np.einsum("qd,qd->q", queries, queries) - values[:, -1])
-    clear = values[:, :-1] - values[:, 1:] > slack[:, None]
-    if not clear.all():
-        for number in (~clear.all(1)).nonzero()[0].tolist():
-            near = rows[number]
-            if not clear[number, -1]:  # others may tie with the last
-                near = (~(logits[number] < values[number, count - 1] - slack[number])).nonzero()[0]
-            away = vectors[near] - queries[number]
-            order = _order(queries[number], gallery.hashes[near], np.einsum("kd,kd->k", away, away))
-            chosen[number] = near[order[:count]]
-    powers = np.exp(logits - values[:, :1])
-    return chosen, powers[each, chosen] / powers.sum(1, keepdims=True)
-
-
-def _largest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The places of the largest of (Q, K) logits, the largest first, and these: (Q, count) each."""
-    each = np.arange(len(logits))[:, None]
-    if count < logits.shape[1]:
-        rows = np.argpartition(logits, -count, 1)[:, -count:]
-        rows = rows[each, np.argsort(-logits[each, rows], 1)]
-    else:
-        rows = np.argsort(-logits, 1)
-    return rows, logits[each, rows]
-
-
-def _order(query: np.ndarray, hashes: np.ndarray, squared: np.ndarray) -> np.ndarray:
-    """The classes of these hashes, the nearest first; ties at random, by a hash of query and label.
-
-    Args:
-        query: (D,).
-        hashes: (K,) of the labels, see _hashes.
-        squared: (K,) of each class, its squared distance from the query.
-    """
-    order = squared.argsort(kind="stable")
-    distances = squared[order]
-    steps = distances[1:] > distances[:-1] * (1 + _EQUAL)
-    if steps.all():
-        return order
-    groups = np.concatenate(([0], steps.cumsum()))
-    drawn = _mixed(hashes[order] ^ np.frombuffer(_digest(query.tobytes()), np.uint64))
-    return order[np.lexsort((drawn, groups))]
-
-
-def _hashes(labels: Sequence[str]) -> np.ndarray:
-    """(K,) uint64 of the labels."""
-    return np.frombuffer(b"".join(_digest(label.encode()) for label in labels), np.uint64)
-
-
-def _digest(data: bytes) -> bytes:
-    return blake2b(data, digest_size=8).digest()
-
-
-def _mixed(words: np.ndarray) -> np.ndarray:
-    """uint64 -> uint64, each bit by all of them: the end of SplitMix64 (Steele, Lea & Flood 2014)."""
-    words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ words >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray = words ^ words >> np.uint64(31)
-    return mixed
 
 
 def _answer(guesses: list[GuessedClass], none_of_these: bool | None) -> ImageAnswer:

@@ -86,7 +86,7 @@ def of_few_shot(path: str | os.PathLike[str], name: str, size: tuple[int, int] |
         demand.spec: conditions.position(protection).tolist()
         for demand, protection in zip(demands, conditions.protections, strict=True)
     }
-    refusal = Refusal(**card["refusal"]) if card.get("refusal") else None
+    refusal = Refusal.of_card(card.get("refusal"))
     told = positions if conditions.keys else None
     return _measured(
         _Conditioned(model, channels),

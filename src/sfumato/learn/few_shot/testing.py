@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +13,8 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.episodes import Sampler, Shape
 from sfumato.learn.few_shot import mixed
 from sfumato.learn.few_shot.model import FewShotModel
-from sfumato.learn.prototypes import episode_hits
+from sfumato.learn.gallery import answers_of_episodes
+from sfumato.learn.refusal import Refusal
 from sfumato.protect import Protection
 
 
@@ -25,6 +27,8 @@ class Accuracy:
     Attributes:
         halves: mean and half_width over queries of every second test image, and of the others; None where
             images are not told apart.
+        accepted: mean and half_width of the share of queries that a service names rightly, and does not
+            answer by "none of these"; None of a model that refuses nothing.
     """
 
     mean: float
@@ -33,6 +37,7 @@ class Accuracy:
     shape: Shape
     spec: str
     halves: tuple[tuple[float, float], tuple[float, float]] | None = None
+    accepted: tuple[float, float] | None = None
 
     @classmethod
     def over(cls, scores: Tensor, shape: Shape, spec: str) -> "Accuracy":
@@ -40,12 +45,22 @@ class Accuracy:
         return cls(*_mean(scores), len(scores), shape, spec)
 
     @classmethod
-    def of_hits(cls, hits: Tensor, images: Tensor, shape: Shape, spec: str) -> "Accuracy":
-        """Of the (E, N, Q) hits, 0 or 1, of queries which are these images: (E, N, Q) int64."""
+    def of_answers(
+        cls,
+        answers: tuple[np.ndarray, np.ndarray | None],
+        images: Tensor,
+        shape: Shape,
+        spec: str,
+    ) -> "Accuracy":
+        """Of what answers_of_episodes gives, for queries which are these images: (E, N, Q) int64."""
+        hits = torch.from_numpy(answers[0]).float()
+        accepted = None
+        if answers[1] is not None:
+            accepted = _mean((hits * torch.from_numpy(answers[1])).mean((1, 2)))
         first = (images % 2 == 0).float()
         own = [(hits * half).sum((1, 2)) / half.sum((1, 2)) for half in (first, 1 - first)]
         halves = (_mean(own[0][own[0].isfinite()]), _mean(own[1][own[1].isfinite()]))
-        return replace(cls.over(hits.mean((1, 2)), shape, spec), halves=halves)
+        return replace(cls.over(hits.mean((1, 2)), shape, spec), halves=halves, accepted=accepted)
 
     def __str__(self) -> str:
         return (
@@ -105,7 +120,10 @@ def evaluate(
     embeddings = mixed.embed(model, released, protections, which)
     weights = None
     if weighted and len(protections) > 1:
-        weights = torch.tensor([model.weight(protection) for protection in protections])[which]
-    hits = episode_hits(embeddings, rows, shot=shot, weights=weights)
+        weights = torch.tensor([model.weight(protection) for protection in protections])[which].numpy()
+    refusal = Refusal.of_card(model.card.get("refusal"))
+    answers = answers_of_episodes(
+        embeddings.numpy(), rows.numpy(), shot=shot, weights=weights, refusal=refusal
+    )
     specs = ", ".join(protection.spec for protection in protections)
-    return Accuracy.of_hits(hits, drawn[rows][:, :, shot:], sampler.shape, specs)
+    return Accuracy.of_answers(answers, drawn[rows][:, :, shot:], sampler.shape, specs)

@@ -13,13 +13,14 @@ from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.learn.augmentation import augmented
 from sfumato.learn.batch_norm import in_order
+from sfumato.learn.calibration import measured_refusal
 from sfumato.learn.cards import training_card
 from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.few_shot import mixed
 from sfumato.learn.few_shot.config import FewShotConfig
 from sfumato.learn.few_shot.model import FewShotModel, untrained
 from sfumato.learn.fit import Progress, Run, adam, fit
-from sfumato.learn.prototypes import episode_accuracies, prototype_logits, refusal, support_weights
+from sfumato.learn.prototypes import episode_accuracies, prototype_logits, support_weights
 from sfumato.learn.start import begin
 from sfumato.networks.pretrained import PretrainedEncoder, on_card
 from sfumato.placement import brought
@@ -337,8 +338,13 @@ class _Validation:
         weights = support_weights(embeddings, self._codes, self._which)
         model.card["weights"] = dict(zip(model.specs, weights.tolist(), strict=True))
         of_specs = torch.tensor([model.card["weights"][spec] for spec in model.specs])
-        measured = refusal(embeddings, self._rows, shot=self._shot, weights=of_specs[self._which])
-        model.card["refusal"] = asdict(measured)
+        measured, reason = measured_refusal(
+            *(embeddings.numpy(), self._codes.numpy()),
+            way=self._rows.shape[1],
+            shot=self._shot,
+            weights=of_specs[self._which].numpy(),
+        )
+        model.card |= {"refusal": None if measured is None else measured.card(), "no_refusal": reason}
 
     def _embed(self, model: FewShotModel) -> Tensor:
         return mixed.embed(model, self._released, self._protections, self._which)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sfumato.errors import DataError, needs_extra
+from sfumato.learn.gallery import mean_of, weighted_sum
 from sfumato.serve.store.errors import QuotaError
 from sfumato.serve.store.keys import Key
 from sfumato.serve.store.rows import new_id, now, of
@@ -140,9 +141,9 @@ def add_to_classes(
     """
     begun, changed = [], []
     for label, given in new.items():
-        embeddings = np.stack([example.embedding for example in given]).astype(np.float64)  # (K, D)
+        embeddings = np.stack([example.embedding for example in given])  # (K, D)
         weights = np.array([example.weight for example in given], np.float64)
-        total, weight, count = weights @ embeddings, float(weights.sum()), len(given)
+        total, weight, count = weighted_sum(embeddings, weights), float(weights.sum()), len(given)
         row = rows.get(label)
         if row is None:
             own = {"tenant": tenant, "classifier": classifier, "label": label, "created": now()}
@@ -198,7 +199,7 @@ def recompute(connection: Connection, tenant: str, class_id: int, *, version: in
         return False
     embeddings = np.frombuffer(b"".join(row.embedding for row in rows), "<f4").reshape(len(rows), -1)
     weights = np.array([row.weight for row in rows], np.float64)
-    prototype = _prototype(weights @ embeddings.astype(np.float64), float(weights.sum()), len(rows))
+    prototype = _prototype(weighted_sum(embeddings, weights), float(weights.sum()), len(rows))
     connection.execute(update(classes).where(*this).values(**prototype, version=version))
     return True
 
@@ -207,5 +208,5 @@ def _prototype(total: np.ndarray, weight: float, count: int) -> dict[str, Any]:
     """The columns of a class that depend on its examples."""
     return {
         **{"sum": total.astype("<f8").tobytes(), "weight": weight, "examples": count},
-        **{"vector": (total / weight).astype(np.float32)},
+        **{"vector": mean_of(total, weight)},
     }

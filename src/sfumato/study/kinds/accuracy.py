@@ -53,6 +53,21 @@ class Half(Model):
     high: float
 
 
+class Served(Model):
+    """What a service answers of test images, with the training images enrolled.
+
+    Attributes:
+        accuracy, low, high: the share that it names rightly, with its 95% interval.
+        accepted_right: the share that it does not answer by "none of these" besides; None where it refuses
+            nothing.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    accepted_right: float | None = None
+
+
 class Result(Model):
     """An accuracy with its interval: over episodes, or over test images.
 
@@ -61,6 +76,9 @@ class Result(Model):
         half_width, episodes: half of its 95% interval over so many episodes; of learners of new classes.
         low, high, images, chance: its 95% interval over so many test images, and how often it is right to
             name the commonest class; of learners that know the classes.
+        accepted_right: the share of queries that a service names rightly and does not answer by "none of
+            these", with half of its interval; of few-shot learners and codes that refuse.
+        served: what a service answers where classes are known beforehand: see Served; of bits and numbers.
         halves: the same on two halves of the test images; none in records of earlier versions.
         privacy: what a model promises to the images that it was trained on.
         operations: multiply-adds of a query.
@@ -74,6 +92,9 @@ class Result(Model):
     high: float | None = None
     images: int | None = None
     chance: float | None = None
+    accepted_right: float | None = None
+    accepted_right_half_width: float | None = None
+    served: Served | None = None
     train_seconds: float | None = None
     precision: str | None = None
     operations: int | None = None

@@ -3,9 +3,14 @@
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
+
 from sfumato.learn import classifier, vectors
 from sfumato.learn.classes import classes_of, codes_of
+from sfumato.learn.gallery import gallery_of_classes
 from sfumato.study.cells import Cell, changed
+from sfumato.study.learners import few_shot
 from sfumato.study.models import with_checkpoint
 from sfumato.study.streams import CLASSIFIER_TESTED, CLASSIFIER_TRAINED, CLASSIFIER_VALIDATED
 from sfumato.study.vocabulary import IMAGES, LEARNERS, release_kind
@@ -104,7 +109,30 @@ def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
     tested, codes = labelled(lab.asked, CLASSIFIER_TESTED)
     accuracy = classifier.Accuracy.of(model.classify(tested), codes, cell.protection)
     return over_images(accuracy) | {
+        "served": _served(lab, cell, classes),
         "model": model.name,
         "dimension": tested.shape[1],
         "train_seconds": round(taken, 1),
+    }
+
+
+def _served(lab: "Lab", cell: Cell, classes: Any) -> dict[str, Any]:
+    """What a service answers of the test images, with the training images enrolled."""
+    target, protection = lab.config.task.target, lab.protection(cell)
+
+    def embedded(part: Any, stream: int) -> tuple[few_shot.Embedded, np.ndarray]:
+        codes = codes_of(part, target, classes, "classifier").numpy()
+        return few_shot.served_vectors(protection, lab.released(cell, part.images, stream)), codes
+
+    enrolled, labels = embedded(lab.train, CLASSIFIER_TRAINED)
+    asked, truth = embedded(lab.asked, CLASSIFIER_TESTED)
+    gallery = gallery_of_classes(enrolled.vectors, labels, enrolled.weights, enrolled.codes)
+    named = gallery.name(asked.vectors, top=1, refusal=enrolled.refusal)
+    guesses = torch.from_numpy(np.array(gallery.labels, np.int64)[named.rows[:, 0]])
+    accuracy = classifier.Accuracy.of(guesses, torch.from_numpy(truth), cell.protection)
+    right = guesses.numpy() == truth
+    accepted = None if named.none_of_these is None else float((right & ~named.none_of_these).mean())
+    return {
+        **{"accuracy": accuracy.mean, "low": accuracy.low, "high": accuracy.high},
+        "accepted_right": accepted,
     }

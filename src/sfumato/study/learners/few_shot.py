@@ -3,16 +3,18 @@
 import math
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Sampler, Shape
 from sfumato.errors import DataError
-from sfumato.learn import code_prototypes, few_shot, prototypes
+from sfumato.learn import code_prototypes, few_shot
 from sfumato.learn.code_prototypes import CodePrototypes
+from sfumato.learn.gallery import answers_of_episodes
+from sfumato.learn.refusal import Refusal
 from sfumato.protect.code import Code
 from sfumato.study.cells import Cell, changed
 from sfumato.study.models import with_checkpoint
@@ -99,6 +101,8 @@ def over_episodes(accuracy: few_shot.Accuracy) -> dict[str, Any]:
             {"accuracy": mean, "low": max(0.0, mean - width), "high": min(1.0, mean + width)}
             for mean, width in accuracy.halves
         ]
+    if accuracy.accepted is not None:
+        result["accepted_right"], result["accepted_right_half_width"] = accuracy.accepted
     return result | {"episodes": accuracy.episodes}
 
 
@@ -108,40 +112,50 @@ def _named(name: str, accuracy: few_shot.Accuracy) -> dict[str, float]:
 
 
 def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
-    """Prototypes of the numbers that travelled: by what is known of the noise of codes, else plain means."""
+    """What a service answers of the numbers that travelled; its prototypes of codes know their noise."""
     task, start = lab.config.task, time.perf_counter()
-    protection = lab.protection(cell)
-    released = lab.released(cell, lab.asked.images, NUMBERS_TESTED, 1).vectors()
-    made: CodePrototypes | None = None
-    if isinstance(protection, Code) and protection.draws_noise:
-        made = code_prototypes.load(protection.artefact)
-        vectors = made.embed(released, protection)
-    else:  # each number scaled by its spread over training images
-        rows = lab.shuffled(len(lab.train), cell.seed)[:2000]
-        training = lab.released(cell, lab.train.images[rows], NUMBERS_TESTED)
-        spread, mean = torch.std_mean(training.vectors(), dim=0)
-        vectors = (released - mean) / spread.clamp(min=1e-6)
+    released = lab.released(cell, lab.asked.images, NUMBERS_TESTED, 1)
+    embedded = served_vectors(lab.protection(cell), released)
     taken = time.perf_counter() - start
-    result = over_episodes(_episodes_of(lab, cell, vectors, task.shape, made))
+    result = over_episodes(_episodes_of(lab, cell, embedded, task.shape))
     for name, shape in task.other_shapes.items():
-        result |= _named(name, _episodes_of(lab, cell, vectors, shape, made))
-    return result | {"train_seconds": round(taken, 1), "dimension": vectors.shape[1]}
+        result |= _named(name, _episodes_of(lab, cell, embedded, shape))
+    return result | {"train_seconds": round(taken, 1), "dimension": embedded.vectors.shape[1]}
 
 
-def _episodes_of(
-    lab: "Lab", cell: Cell, vectors: Tensor, shape: Shape, made: CodePrototypes | None
-) -> few_shot.Accuracy:
-    """On the episodes that `few_shot.evaluate` draws for the same seed; `made`: prototypes of noisy codes."""
+class Embedded(NamedTuple):
+    """What a service makes of a release of numbers or bits, without a network of its own."""
+
+    vectors: np.ndarray
+    weights: np.ndarray
+    codes: CodePrototypes | None
+    refusal: Refusal | None
+
+
+def served_vectors(protection: Any, released: Any) -> Embedded:
+    """As sfumato.serve.models does: of codes by what is known of their noise, of features as they are."""
+    if not isinstance(protection, Code):
+        return Embedded(released.numbers(), np.ones(len(released.array)), None, None)
+    made = code_prototypes.load(protection.artefact)
+    vectors = made.embed(released.numbers(), protection)
+    return Embedded(
+        vectors, np.full(len(vectors), made.weight(protection)), made, made.refusal_of(protection)
+    )
+
+
+def _episodes_of(lab: "Lab", cell: Cell, embedded: Embedded, shape: Shape) -> few_shot.Accuracy:
+    """On the episodes that `few_shot.evaluate` draws for the same seed."""
     task = lab.config.task
     sampler, shot = Sampler(lab.asked.label(task.target), shape), shape.shot
-    draw = torch.Generator().manual_seed(cell.seed)
-    rows = sampler.draw(task.episodes, draw)
-    if made is None:
-        hits = prototypes.episode_hits(vectors, rows, shot=shot)
-    else:
-        estimate, _ = made.of_episodes(shot, lab.protection(cell), way=shape.way)
-        hits = prototypes.episode_hits(vectors, rows, shot=shot, estimate=estimate, ties=draw)
-    return few_shot.Accuracy.of_hits(hits, rows[:, :, shot:], sampler.shape, cell.protection)
+    rows = sampler.draw(task.episodes, torch.Generator().manual_seed(cell.seed))
+    answers = answers_of_episodes(
+        *(embedded.vectors, rows.numpy()),
+        shot=shot,
+        weights=embedded.weights,
+        codes=embedded.codes,
+        refusal=embedded.refusal,
+    )
+    return few_shot.Accuracy.of_answers(answers, rows[:, :, shot:], sampler.shape, cell.protection)
 
 
 def check(lab: "Lab") -> None:

@@ -1,0 +1,256 @@
+"""What a service answers from prototypes, and what a study measures of it: the same code for both.
+
+Codes of a few bits are often as far from several classes. Among these the order is drawn by a hash of the
+query and the labels: each comes first for as many queries, and a question that is asked again, in whatever
+company and of whichever server, has the same answer.
+
+Made of arrays, without PyTorch: a service that compares codes has none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+
+from sfumato.learn.code_prototypes import CodePrototypes
+from sfumato.learn.refusal import Refusal
+
+_ROUNDING = 1e-5  # of the squares that a logit is made of: what cancelling loses, and more
+_EQUAL = 1e-5  # by which distances of prototypes in float32 differ that are equal
+
+
+def weighted_sum(embeddings: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """(K, D) examples and what each weighs, (K,) -> (D,) float64, of which `mean_of` makes a prototype."""
+    total: np.ndarray = weights.astype(np.float64) @ embeddings.astype(np.float64)
+    return total
+
+
+def mean_of(total: np.ndarray, weight: float) -> np.ndarray:
+    """The weighted mean of the examples of a class: (D,) float32."""
+    mean: np.ndarray = (total / weight).astype(np.float32)
+    return mean
+
+
+class Named(NamedTuple):
+    """The nearest classes of some queries.
+
+    Attributes:
+        rows: (Q, top) of the labels, the nearest first.
+        shares: (Q, top), their shares of the softmax over all classes.
+        squared: (Q, top) squared distances.
+        none_of_these: (Q,) bool; None without a refusal.
+    """
+
+    rows: np.ndarray
+    shares: np.ndarray
+    squared: np.ndarray
+    none_of_these: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """The prototypes of some classes, and what is computed of them once.
+
+    Attributes:
+        labels: of the classes.
+        vectors: (N, D) float32 prototypes.
+        squares: (N,) their squared norms.
+        shots: (N,) of how many examples each is for a refusal, see CodePrototypes.posterior.
+        hashes: (N,) uint64 of the labels, by which ties are broken.
+    """
+
+    labels: tuple[str, ...]
+    vectors: np.ndarray
+    squares: np.ndarray
+    shots: np.ndarray
+    hashes: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        labels: tuple[str, ...],
+        means: np.ndarray,
+        weights: np.ndarray,
+        examples: np.ndarray,
+        codes: CodePrototypes | None,
+        before: "Gallery | None" = None,
+    ) -> "Gallery":
+        """Of the means of the examples of each class.
+
+        Args:
+            labels: see above.
+            means: (N, D) float32, see mean_of.
+            weights: (N,) the sums of what the examples weigh.
+            examples: (N,) how many there are.
+            codes: how prototypes are made of means; None for the means themselves.
+            before: the same gallery at another moment, some of whose labels may stand in their places.
+        """
+        vectors, shots = means, examples.astype(np.float64)
+        if codes is not None and labels:
+            vectors, shots = codes.posterior(means, weights, examples)
+        hashes = np.zeros(0, np.uint64)
+        if before is not None and labels[: len(before.labels)] == before.labels:
+            hashes = before.hashes
+        hashes = np.concatenate([hashes, hashes_of(labels[len(hashes) :])])
+        return cls(labels, vectors, np.einsum("kd,kd->k", vectors, vectors), shots, hashes)
+
+    def name(self, queries: np.ndarray, *, top: int, refusal: Refusal | None) -> Named:
+        """The nearest classes of (Q, D) queries; there is at least one class.
+
+        A share is of the softmax of minus the squared Euclidean distances, over all classes: Snell et al.
+        2017, Eq. (2). A query is of none of these where no class accepts it, near or far: a class of few
+        examples may accept it further away than one of many does.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):  # of numbers too large to compare
+            logits = _logits(queries, self)
+            rows, shares = _nearest(queries, self, logits, min(top, len(self.labels)))
+            # Not from the logits, whose large terms cancel.
+            away = queries[:, None] - self.vectors[rows]
+            squared = np.einsum("qkd,qkd->qk", away, away)
+            none = None
+            if refusal is not None:
+                near = refusal.accepts(squared, self.shots[rows]).any(1)
+                none = np.logical_not(near | refusal.accepts(-logits, self.shots).any(1))
+        return Named(rows, shares, squared, none)
+
+
+def order(query: np.ndarray, labels: Sequence[str], squared: np.ndarray) -> np.ndarray:
+    """Classes by their squared distances from a query, the nearest first; ties as a Gallery breaks them."""
+    return _order(query, hashes_of(labels), squared)
+
+
+def _logits(queries: np.ndarray, gallery: "Gallery") -> np.ndarray:
+    """Minus the squared distances: (Q, D) queries -> (Q, K). Source: Snell et al. 2017, Eq. (2)."""
+    logits: np.ndarray = queries @ gallery.vectors.T
+    logits *= 2
+    logits -= np.einsum("qd,qd->q", queries, queries)[:, None]
+    logits -= gallery.squares
+    return logits
+
+
+def _nearest(
+    queries: np.ndarray, gallery: "Gallery", logits: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of the nearest prototypes, and their shares of the softmax over all: each (Q, count)."""
+    rows, values = _largest(logits, min(count + 1, logits.shape[1]))
+    chosen, vectors, each = rows[:, :count], gallery.vectors, np.arange(len(rows))[:, None]
+    # What is nearly as far by the logits, whose terms may be infinite, is looked at again.
+    slack = _ROUNDING * (np.einsum("qd,qd->q", queries, queries) - values[:, -1])
+    clear = values[:, :-1] - values[:, 1:] > slack[:, None]
+    if not clear.all():
+        for number in (~clear.all(1)).nonzero()[0].tolist():
+            near = rows[number]
+            if not clear[number, -1]:  # others may tie with the last
+                near = (~(logits[number] < values[number, count - 1] - slack[number])).nonzero()[0]
+            away = vectors[near] - queries[number]
+            order = _order(queries[number], gallery.hashes[near], np.einsum("kd,kd->k", away, away))
+            chosen[number] = near[order[:count]]
+    powers = np.exp(logits - values[:, :1])
+    return chosen, powers[each, chosen] / powers.sum(1, keepdims=True)
+
+
+def _largest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The places of the largest of (Q, K) logits, the largest first, and these: (Q, count) each."""
+    each = np.arange(len(logits))[:, None]
+    if count < logits.shape[1]:
+        rows = np.argpartition(logits, -count, 1)[:, -count:]
+        rows = rows[each, np.argsort(-logits[each, rows], 1)]
+    else:
+        rows = np.argsort(-logits, 1)
+    return rows, logits[each, rows]
+
+
+def _order(query: np.ndarray, hashes: np.ndarray, squared: np.ndarray) -> np.ndarray:
+    """The classes of these hashes, the nearest first; ties at random, by a hash of query and label.
+
+    Args:
+        query: (D,).
+        hashes: (K,) of the labels, see hashes_of.
+        squared: (K,) of each class, its squared distance from the query.
+    """
+    order = squared.argsort(kind="stable")
+    distances = squared[order]
+    steps = distances[1:] > distances[:-1] * (1 + _EQUAL)
+    if steps.all():
+        return order
+    groups = np.concatenate(([0], steps.cumsum()))
+    drawn = _mixed(hashes[order] ^ np.frombuffer(_digest(query.tobytes()), np.uint64))
+    return order[np.lexsort((drawn, groups))]
+
+
+def hashes_of(labels: Sequence[str]) -> np.ndarray:
+    """(K,) uint64 of the labels."""
+    return np.frombuffer(b"".join(_digest(label.encode()) for label in labels), np.uint64)
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=8).digest()
+
+
+def _mixed(words: np.ndarray) -> np.ndarray:
+    """uint64 -> uint64, each bit by all of them: the end of SplitMix64 (Steele, Lea & Flood 2014)."""
+    words = (words ^ words >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ words >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray = words ^ words >> np.uint64(31)
+    return mixed
+
+
+def answers_of_episodes(
+    embeddings: np.ndarray,
+    places: np.ndarray,
+    *,
+    shot: int,
+    weights: np.ndarray | None = None,
+    codes: CodePrototypes | None = None,
+    refusal: Refusal | None = None,
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """What a service answers to the queries of each episode, whose support is all that is enrolled.
+
+    Args:
+        embeddings: (n, D) float32.
+        places: (E, N, K + Q) among them; the first `shot` of each class are its support, the rest queries.
+        shot: K.
+        weights: (n,) what each weighs in a prototype; None for 1.
+        codes: how prototypes are made of means; None for the means.
+        refusal: of these queries.
+
+    Returns:
+        (E, N, Q) bool: which are named rightly, and which are accepted; None without a refusal.
+    """
+    if weights is None:
+        weights = np.ones(len(embeddings))
+    way = places.shape[1]
+    hits, accepted = [], []
+    for episode in places:
+        gallery = gallery_of_support(embeddings, episode[:, :shot], weights, codes)
+        queries = embeddings[episode[:, shot:].ravel()]
+        named = gallery.name(queries, top=1, refusal=refusal)
+        hits.append(named.rows[:, 0].reshape(way, -1) == np.arange(way)[:, None])
+        if named.none_of_these is not None:
+            accepted.append(~named.none_of_these.reshape(way, -1))
+    return np.stack(hits), np.stack(accepted) if accepted else None
+
+
+def gallery_of_classes(
+    embeddings: np.ndarray, classes: np.ndarray, weights: np.ndarray, codes: CodePrototypes | None
+) -> Gallery:
+    """The gallery of (n, D) examples of (n,) int classes, whose numbers are its labels."""
+    rows = {str(each): (classes == each).nonzero()[0] for each in np.unique(classes)}
+    sums = np.array([weights[each].sum() for each in rows.values()])
+    means = [
+        mean_of(weighted_sum(embeddings[each], weights[each]), weight)
+        for each, weight in zip(rows.values(), sums, strict=True)
+    ]
+    examples = np.array([len(each) for each in rows.values()])
+    return Gallery.of(tuple(rows), np.stack(means), sums, examples, codes)
+
+
+def gallery_of_support(
+    embeddings: np.ndarray, support: np.ndarray, weights: np.ndarray, codes: CodePrototypes | None
+) -> Gallery:
+    """The gallery of (N, K) places among embeddings; see answers_of_episodes."""
+    rows = support.ravel()
+    classes = np.arange(len(support)).repeat(support.shape[1])
+    return gallery_of_classes(embeddings[rows], classes, weights[rows], codes)

