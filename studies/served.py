@@ -57,15 +57,15 @@ KINDS = {
 }
 EPISODES = 300  # of the study
 SETTINGS: dict[str, Any] = {
-    "data": {"source": "faces", "identities": 80, "images_per_identity": 20, "headwear": 60, "size": 24},
+    "data": {"source": "faces", "identities": 48, "images_per_identity": 16, "headwear": 48, "size": 16},
     "task": {"target": "headwear", "sensitive": "identity", "way": 5, "shot": 5, "queries": 5},
-    "training": {"way": 8, "shot": 5, "queries": 5, "epochs": 4, "episodes_per_epoch": 20},
-    "masks": {"epochs": 2, "masker_width": 4, "levels": 2},
+    "training": {"way": 8, "shot": 5, "queries": 5, "epochs": 2, "episodes_per_epoch": 15},
+    "masks": {"epochs": 1, "masker_width": 4, "levels": 2},
     "features": {
-        **{"widths": [4, 4, 8, 8, 8, 8, 16], "attribute_epochs": 2, "simple_epochs": 2},
+        **{"widths": [4, 4, 8, 8, 8, 8, 16], "attribute_epochs": 1, "simple_epochs": 1},
         **{"private_epochs": 1, "pairs": 4},
     },
-    "codes": {"way": 10, "shot": 5, "queries": 5, "epochs": 8, "episodes_per_epoch": 25},
+    "codes": {"way": 10, "shot": 5, "queries": 5, "epochs": 5, "episodes_per_epoch": 20},
 }
 
 

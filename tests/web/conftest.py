@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from sfumato import images
+from sfumato.wire import labelled
 
 Ask = Callable[[list[dict[str, Any]]], list[Any]]
 
@@ -106,12 +107,11 @@ class Page:
         self.until(f"return document.getElementById('status').textContent.startsWith({json.dumps(begin)})")
 
     def enrol(self, label: str) -> bytes:
-        """The body that was sent."""
+        """The release that was sent."""
         self.write("label", label)
         self.submit("enrol")
-        self.status(f"Enrolled for {label}")
-        sent: bytes = self.cloud.sent("/examples")[-1]
-        return sent
+        self.status(f"{label}: ")
+        return labelled.split(self.cloud.sent("/examples")[-1])[1]
 
     def accept(self) -> None:
         """Agree to what the server demands now."""

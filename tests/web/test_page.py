@@ -27,6 +27,7 @@ from sfumato.protect.feature import Feature
 from sfumato.protect.mask import Mask
 from sfumato.protect.naming import naming_words
 from sfumato.protect.parameters import artefact_digest
+from sfumato.wire import labelled
 
 pytestmark = chromium.MARKS
 
@@ -70,10 +71,13 @@ class Cloud:
                 return 201, {"id": "new", **json.loads(request.body)}
             case "GET", ["classifiers", _, "classes"]:
                 return 200, [{"label": label, "examples": count} for label, count in self.classes.items()]
-            case "POST", ["classifiers", _, "classes", label, "examples"]:
-                count = wire.header(request.body).count
+            case "POST", ["classifiers", _, "examples"]:
+                said, _ = labelled.split(request.body)
+                label, count = said[0].label, len({each.id for each in said})
                 self.classes[label] = self.classes.get(label, 0) + count
-                return 201, {"new": count, "known": 0, "examples": [f"e{i}" for i in range(count)]}
+                became = {"new": count, "known": len(said) - count, "total": self.classes[label]}
+                examples = [f"e{i}" for i in range(count)]
+                return 201, {"classes": [{"label": label, **became, "examples": examples}]}
             case "POST", ["classifiers", _, "classify"]:
                 return 200, {"images": self.answers}
             case "DELETE", ["classifiers", _, "classes", label]:
@@ -233,6 +237,13 @@ def test_a_picture_leaves_with_the_same_noise_again_after_a_reload(page: Any):
     page.connect(model("dp-pix:cell=4,epsilon=3"))
     page.choose(random_images())
     assert page.enrol("a hat") == first
+    page.choose(random_images())
+    page.enrol("a cap")
+    hats, again, caps = (labelled.split(body)[0] for body in page.cloud.sent("/examples"))
+    assert again == hats  # known again, in this class alone
+    ids = {each.id for each in (*hats, *caps)}
+    assert len(ids) == 4
+    assert {len(bytes.fromhex(each)) for each in ids} == {16}
     page.until("return document.getElementById('ledger').textContent.includes('2 releases of 2 pictures')")
 
 
@@ -466,8 +477,9 @@ def test_more_pictures_than_a_request_may_hold_go_in_several(page: Any):
     page.connect(small)
     page.choose(pictures(70, shape=(3, 8, 8)))
     page.enrol("a hat")
-    assert [wire.header(body).count for body in page.cloud.sent("/examples")] == [64, 6]
-    assert page.text("status") == "Enrolled for a hat: 70 new."
+    bodies = [labelled.split(body)[1] for body in page.cloud.sent("/examples")]
+    assert [wire.header(body).count for body in bodies] == [64, 6]
+    assert page.text("status") == ("a hat: 70 enrolled now, 0 before; the class has 70 examples.")
 
 
 def test_a_model_for_several_protections_is_sent_the_one_that_is_chosen(page: Any):
@@ -894,7 +906,7 @@ def test_the_page_works_by_keyboard_alone(page: Any):
             page.status("Connected.")
         if name == "label":
             press("a hat", Keys.ENTER)
-            page.status("Enrolled for a hat")
+            page.status("a hat: ")
             break
     order = ["key", "kinds", "slider-cell", "slider-epsilon", "files", "camera", "clear", "label"]
     assert [name for name in seen if name in order] == order

@@ -1,8 +1,9 @@
 /** The HTTP API of sfumato.serve, as far as this page uses it. */
 
 import { PageError } from "./errors";
+import type { Left } from "./ledger";
 import type { Release } from "./protect/release";
-import { MEDIA_TYPE, encode } from "./wire";
+import { LABELLED_TYPE, MEDIA_TYPE, encode, labelled } from "./wire";
 
 export interface Model {
   name: string;
@@ -38,8 +39,9 @@ export interface Answer {
 
 export interface Enrolled {
   new: number;
-  known: number;
-  examples: string[]; // ids, those of the new ones first
+  known: number; // enrolled before, or given twice; with the new ones, all that were sent
+  total: number; // examples of the class now
+  examples: string[]; // ids of the new ones
 }
 
 export interface KeyInfo {
@@ -87,17 +89,30 @@ export class Api {
     return this.ask("GET", path(classifier, "classes"));
   }
 
-  /** Sent twice, the same releases are enrolled once. The ids are those of the new examples. */
-  async enrol(classifier: Classifier, label: string, releases: Release[]): Promise<Enrolled> {
-    const enrolled: Enrolled = { new: 0, known: 0, examples: [] };
-    for (const body of bodiesOf(releases)) {
-      const resource = path(classifier, "classes", label, "examples");
-      const part = await this.ask<Enrolled>("POST", resource, body, MEDIA_TYPE);
-      enrolled.new += part.new;
-      enrolled.known += part.known;
-      enrolled.examples.push(...part.examples.slice(0, part.new));
+  /** A picture that is sent twice is enrolled once; pictures whose releases are equal count each. */
+  async enrol(classifier: Classifier, label: string, left: Left[]): Promise<Enrolled> {
+    path(classifier, label); // which refuses a name that has no address
+    const enrolled: Enrolled = { new: 0, known: 0, total: 0, examples: [] };
+    for (const part of partsOf(left)) {
+      const ids = await Promise.all(part.map(({ number }) => this.idOf(number, classifier, label)));
+      const body = labelled(ids.map((id) => ({ label, id })), encode(part.map(({ release }) => release)));
+      const resource = path(classifier, "examples");
+      const answer = await this.ask<{ classes: Enrolled[] }>("POST", resource, body, LABELLED_TYPE);
+      const [became] = answer.classes;
+      enrolled.new += became.new;
+      enrolled.known += became.known;
+      enrolled.total = became.total;
+      enrolled.examples.push(...became.examples.slice(0, became.new));
     }
     return enrolled;
+  }
+
+  /** By which one class of this server knows an example again: see example_id in sfumato.device.outgoing. */
+  private async idOf(number: Uint8Array<ArrayBuffer>, { id }: Classifier, label: string): Promise<string> {
+    const key = await crypto.subtle.importKey("raw", number, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+    const names = [new URL(this.server || location.origin, location.href).href, id, label.normalize("NFC")];
+    const signed = await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(names.join("\n")));
+    return [...new Uint8Array(signed, 0, 16)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
   }
 
   forgetClass(classifier: Classifier, label: string): Promise<void> {
@@ -110,9 +125,9 @@ export class Api {
 
   async classify(classifier: Classifier, releases: Release[]): Promise<Answer[]> {
     const answers: Answer[] = [];
-    for (const body of bodiesOf(releases)) {
+    for (const part of partsOf(releases)) {
       const resource = `${path(classifier, "classify")}?top=5`;
-      answers.push(...(await this.ask<{ images: Answer[] }>("POST", resource, body, MEDIA_TYPE)).images);
+      answers.push(...(await this.ask<{ images: Answer[] }>("POST", resource, encode(part), MEDIA_TYPE)).images);
     }
     return answers;
   }
@@ -156,8 +171,8 @@ export class Api {
   }
 }
 
-function bodiesOf(releases: Release[]): Uint8Array<ArrayBuffer>[] {
-  return releases.flatMap((_, i) => (i % MOST_IMAGES ? [] : [encode(releases.slice(i, i + MOST_IMAGES))]));
+function partsOf<T>(all: T[]): T[][] {
+  return all.flatMap((_, i) => (i % MOST_IMAGES ? [] : [all.slice(i, i + MOST_IMAGES)]));
 }
 
 function path({ id }: Classifier, ...parts: string[]): string {

@@ -14,6 +14,13 @@ interface Entry {
   key: string; // digest of the image, spec, and what the protection is made of
   time: number; // milliseconds since 1970
   release: Release | null; // null where the protection draws no noise, and would give the same again
+  number: Uint8Array<ArrayBuffer>; // random: from it come the ids by which services know the release again
+}
+
+/** A release that may leave, and its number. */
+export interface Left {
+  release: Release;
+  number: Uint8Array<ArrayBuffer>;
 }
 
 /** State: the database, and what was drawn in this session and has not left yet. */
@@ -47,7 +54,7 @@ export class Ledger {
   }
 
   /** The releases of images, written down before they leave; what another page wrote first is what leaves. */
-  async release(protection: Protection, images: Image[], bits: Bits): Promise<Release[]> {
+  async release(protection: Protection, images: Image[], bits: Bits): Promise<Left[]> {
     const keys = await Promise.all(images.map((image) => keyOf(protection, image)));
     const previews: Release[] = [];
     for (const image of images) {
@@ -65,10 +72,10 @@ export class Ledger {
     });
     const releases = keys.map(async (key, i) => {
       const kept = await done<Entry | undefined>(store.get(key));
-      if (kept) return kept.release ?? previews[i];
-      const release = protection.drawsNoise ? previews[i] : null;
-      store.put({ key, time: Date.now(), release } satisfies Entry);
-      return previews[i];
+      if (kept) return { release: kept.release ?? previews[i], number: kept.number };
+      const number = crypto.getRandomValues(new Uint8Array(16));
+      store.put({ key, time: Date.now(), release: protection.drawsNoise ? previews[i] : null, number } satisfies Entry);
+      return { release: previews[i], number };
     });
     const [found] = await Promise.all([Promise.all(releases), written]);
     return found;

@@ -6,7 +6,7 @@ import { element, input, made, select } from "./dom";
 import { PageError, messageOf } from "./errors";
 import type { Image, Shape } from "./image";
 import { Keys } from "./keys";
-import { Ledger } from "./ledger";
+import { Ledger, type Left } from "./ledger";
 import { freshBits } from "./noise/samplers";
 import { codeSizeOf, exported } from "./onnx";
 import { paint, read } from "./pictures";
@@ -411,22 +411,21 @@ class Page {
   }
 
   /** What leaves of the pictures is written down before it does. */
-  private async released(): Promise<Release[]> {
+  private async released(): Promise<Left[]> {
     if (this.changed) throw new PageError("nothing was sent: accept the protection that this classifier now takes");
-    const releases = await this.ledger.release(
+    const left = await this.ledger.release(
       this.protection!,
       this.pictures.map((each) => each.image),
       freshBits,
     );
     pin(SERVER, this.target.classifier, this.demand);
-    return releases;
+    return left;
   }
 
   private async enrol(): Promise<void> {
     const { api, classifier } = this.target;
     const label = input("label").value.trim();
     const enrolled = await api.enrol(classifier, label, await this.released());
-    const known = enrolled.known ? `, ${enrolled.known} already known` : "";
     const undo = async () => {
       for (const example of enrolled.examples) await api.forgetExample(classifier, example);
       await this.classesChanged();
@@ -435,13 +434,16 @@ class Page {
     input("label").value = "";
     await this.keep([]);
     await this.listClasses();
-    this.say(`Enrolled for ${label}: ${enrolled.new} new${known}.`, enrolled.new ? undo : null);
+    const known = `${enrolled.new} enrolled now, ${enrolled.known} before`;
+    const examples = `${enrolled.total} ${enrolled.total === 1 ? "example" : "examples"}`;
+    this.say(`${label}: ${known}; the class has ${examples}.`, enrolled.new ? undo : null);
   }
 
   private async classify(): Promise<void> {
     const { api, classifier } = this.target;
     const pictures = [...this.pictures];
-    const answers = await api.classify(classifier, await this.released());
+    const left = await this.released();
+    const answers = await api.classify(classifier, left.map(({ release }) => release));
     pictures.forEach((each, i) => (each.answer = answers[i]));
     await this.show();
     this.say(pictures.map((each) => `${each.name}: ${summary(each.answer!)}`).join("; "));
