@@ -82,7 +82,7 @@ class Share:
         return cls(float(np.mean(shares)), 1.96 * float(np.std(shares, ddof=1)) / math.sqrt(len(shares)))
 
     def agrees(self, other: "Share") -> bool:
-        """Whether two are no further apart than chance puts them, of 95% intervals of both."""
+        """Whether chance alone may put two so far apart, by the 95% intervals of both."""
         return abs(self.mean - other.mean) <= math.hypot(self.half_width, other.half_width) + 1e-9
 
 

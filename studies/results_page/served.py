@@ -52,7 +52,7 @@ class Row(Record):
         return self.served[store].right.mean - self.studied.mean
 
     def agrees(self, store: str) -> bool:
-        """Whether they are no further apart than chance puts them."""
+        """Whether chance alone may put them so far apart."""
         served = self.served[store].right
         return abs(self.difference(store)) <= (served.half_width**2 + self.studied.half_width**2) ** 0.5
 
