@@ -28,6 +28,7 @@ import uvicorn
 from torch import Tensor
 
 from sfumato.device.client import Client
+from sfumato.device.demands import parsed
 from sfumato.device.ledger import Ledger
 from sfumato.episodes import Sampler
 from sfumato.listening import address_of, listen
@@ -130,7 +131,7 @@ def answered(lab: Lab, spec: str, served: Served, store: Store, folder: Path, ep
     with Ledger(ledger) as opened:  # drawn faces are near copies of each other
         opened.set_near_copies("ignore")
     shares: dict[str, list[float]] = {"right": [], "accepted": [], "accepted_right": [], "refused": []}
-    protection = lab.protection_of(spec, 0)
+    protection = parsed(lab.protection_of(spec, 0).spec)
     with (
         running(store, served) as url,
         Client(url, key=key, protection=protection, ledger=ledger, timeout=300) as device,

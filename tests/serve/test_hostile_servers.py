@@ -54,9 +54,11 @@ class Hostile(httpx.BaseTransport):
         return self.enrolled
 
     def releases(self) -> list[bytes]:
-        """What left."""
-        kinds = (wire.MEDIA_TYPE, labelled.MEDIA_TYPE)
-        return [each.content for each in self.sent if each.headers.get("content-type") in kinds]
+        """What left to be enrolled."""
+        kind = labelled.MEDIA_TYPE
+        return [
+            labelled.split(each.content)[1] for each in self.sent if each.headers.get("content-type") == kind
+        ]
 
 
 def described(*specs: str, shape: tuple[int, int, int] = (3, SIDE, SIDE), name: str = "m") -> dict[str, Any]:

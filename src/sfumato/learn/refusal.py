@@ -35,7 +35,7 @@ class Refusal:
 
     The threshold is that of the distance from the query's OWN class, so that as many are accepted at least,
     however many classes are enrolled and however few the bits are. Measured by the nearest class, among five,
-    it refused up to 19% of queries among two (drawn codes of 1 to 4 bits; studies/served.py has the table).
+    it refused up to 19% of queries among two (drawn codes of 2 bits).
 
     Attributes:
         threshold: the largest squared distance, divided by 1 + 1/K, that is accepted; K is the number of

@@ -118,11 +118,11 @@ def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
 
 def _served(lab: "Lab", cell: Cell, classes: Any) -> dict[str, Any]:
     """What a service answers of the test images, with the training images enrolled."""
-    target, protection = lab.config.task.target, lab.protection(cell)
+    target = lab.config.task.target
 
     def embedded(part: Any, stream: int) -> tuple[few_shot.Embedded, np.ndarray]:
         codes = codes_of(part, target, classes, "classifier").numpy()
-        return few_shot.served_vectors(protection, lab.released(cell, part.images, stream)), codes
+        return few_shot.served_vectors(lab.released(cell, part.images, stream)), codes
 
     enrolled, labels = embedded(lab.train, CLASSIFIER_TRAINED)
     asked, truth = embedded(lab.asked, CLASSIFIER_TESTED)

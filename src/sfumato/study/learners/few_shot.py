@@ -15,7 +15,9 @@ from sfumato.learn import code_prototypes, few_shot
 from sfumato.learn.code_prototypes import CodePrototypes
 from sfumato.learn.gallery import answers_of_episodes
 from sfumato.learn.refusal import Refusal
+from sfumato.protect.code import KIND as CODE
 from sfumato.protect.code import Code
+from sfumato.protect.spec import parse_as
 from sfumato.study.cells import Cell, changed
 from sfumato.study.models import with_checkpoint
 from sfumato.study.streams import NUMBERS_TESTED
@@ -115,7 +117,7 @@ def _of_vectors(lab: "Lab", cell: Cell) -> dict[str, Any]:
     """What a service answers of the numbers that travelled; its prototypes of codes know their noise."""
     task, start = lab.config.task, time.perf_counter()
     released = lab.released(cell, lab.asked.images, NUMBERS_TESTED, 1)
-    embedded = served_vectors(lab.protection(cell), released)
+    embedded = served_vectors(released)
     taken = time.perf_counter() - start
     result = over_episodes(_episodes_of(lab, cell, embedded, task.shape))
     for name, shape in task.other_shapes.items():
@@ -132,15 +134,14 @@ class Embedded(NamedTuple):
     refusal: Refusal | None
 
 
-def served_vectors(protection: Any, released: Any) -> Embedded:
+def served_vectors(released: Any) -> Embedded:
     """As sfumato.serve.models does: of codes by what is known of their noise, of features as they are."""
-    if not isinstance(protection, Code):
+    if released.spec.partition(":")[0] != CODE:
         return Embedded(released.numbers(), np.ones(len(released.array)), None, None)
-    made = code_prototypes.load(protection.artefact)
-    vectors = made.embed(released.numbers(), protection)
-    return Embedded(
-        vectors, np.full(len(vectors), made.weight(protection)), made, made.refusal_of(protection)
-    )
+    code: Code = parse_as(released.spec, {CODE: Code})
+    made = code_prototypes.load(code.artefact)
+    vectors = made.embed(released.numbers(), code)
+    return Embedded(vectors, np.full(len(vectors), made.weight(code)), made, made.refusal_of(code))
 
 
 def _episodes_of(lab: "Lab", cell: Cell, embedded: Embedded, shape: Shape) -> few_shot.Accuracy:

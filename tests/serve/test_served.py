@@ -1,0 +1,140 @@
+"""Served = studied: what comes back over HTTP is what a study measures, of every kind of release and store.
+
+The same images, the same episodes: a device with a ledger protects, charges and enrols them, a service
+answers from its store. Many of their releases are equal. studies/served.py does so with trained models.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from cloud import SIDE, encoder, untrained
+from torch import Tensor
+
+from sfumato import artefacts
+from sfumato.device.client import AsyncClient
+from sfumato.device.ledger import Ledger
+from sfumato.dp.mechanisms import seeded_noise
+from sfumato.learn.calibration import measured_refusal
+from sfumato.learn.code_prototypes import calibrated
+from sfumato.learn.gallery import answers_of_episodes
+from sfumato.protect import parse
+from sfumato.protect.code import Code
+from sfumato.serve import models
+from sfumato.serve.app import create
+from sfumato.serve.models import Served
+from sfumato.serve.store import Store
+from sfumato.study.learners.few_shot import served_vectors
+
+CLASSES, IMAGES, WAY, SHOT, QUERIES = 12, 12, 4, 5, 4
+
+
+def photographs() -> tuple[Tensor, np.ndarray]:
+    """Images of squares, whose colours are of a class but for some noise; and the class of each."""
+    draw = np.random.default_rng(0)
+    middles = draw.integers(0, 256, (CLASSES, 1, 3, 4, 4))
+    squares = middles + draw.normal(0, 20, (CLASSES, IMAGES, 3, 4, 4))
+    side = SIDE // 4
+    pixels = squares.clip(0, 255).astype(np.uint8).repeat(side, 3).repeat(side, 4).reshape(-1, 3, SIDE, SIDE)
+    return torch.from_numpy(pixels), np.repeat(np.arange(CLASSES), IMAGES)
+
+
+def code(folder: Path, images: Tensor, classes: np.ndarray, **size: int) -> tuple[Any, Served]:
+    """A code of an encoder that was never trained, with what training would have measured on its card."""
+    path = encoder(folder / "model.safetensors", **size)
+    made = Code(str(path), **size)
+    numbers = torch.from_numpy(made.release(images, seeded_noise(0)).numbers())
+    known = calibrated(numbers, numbers, torch.from_numpy(classes), way=WAY, shot=SHOT, code=made)
+    tensors, card = artefacts.load(path, kind="code")
+    artefacts.save(path, tensors, card | {"prototypes": known})
+    return Code(str(path)), models.load(path)
+
+
+def pixels(folder: Path, images: Tensor, classes: np.ndarray) -> tuple[Any, Served]:
+    """Pixels, for a network that was never trained, with a refusal that is measured."""
+    made = parse("pixelize:cell=8")
+    first = untrained(folder, "first", made.spec)
+    embedded = first.run(first.prepare(made.release(images, seeded_noise(0)), first.demands[0]))
+    refusal, _ = measured_refusal(embedded, classes, way=WAY, shot=SHOT)
+    assert refusal is not None
+    return made, untrained(folder, "model", made.spec, refusal=refusal.card())
+
+
+KINDS: dict[str, Callable[..., tuple[Any, Served]]] = {
+    "pixels": pixels,
+    "numbers": lambda *given: code(*given, numbers=8),
+    "16 bits": lambda *given: code(*given, bits=16),
+    "4 bits": lambda *given: code(*given, bits=4),
+    "1 bit": lambda *given: code(*given, bits=1),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_answered_over_http_is_what_a_study_measures(store: Store, tmp_path: Path, kind: str):
+    images, classes = photographs()
+    protection, served = KINDS[kind](tmp_path, images, classes)
+    release = protection.release(images, seeded_noise(0))
+    draw = np.random.default_rng(1)
+    chosen = np.stack([draw.permutation(CLASSES)[: WAY + 1] for _ in range(6)])  # one more than is enrolled
+    places = np.stack(
+        [[c * IMAGES + draw.permutation(IMAGES)[: SHOT + QUERIES] for c in own] for own in chosen]
+    )
+    if kind == "pixels":
+        vectors, weights = served.run(served.prepare(release, served.demands[0])), np.ones(len(images))
+        codes, refusal = None, served.refusal
+    else:
+        vectors, weights, codes, refusal = served_vectors(release)
+        if "bit" in kind:  # of several photographs, as of a few bits they are
+            assert len(np.unique(vectors, axis=0)) < len(vectors)
+    hits, accepted = answers_of_episodes(
+        *(vectors, places[:, :WAY]), shot=SHOT, weights=weights, codes=codes, refusal=refusal
+    )
+    answers = asyncio.run(answered(store, served, protection, images, places, tmp_path))
+    labels = np.array([[[guesses[-1].label for guesses in row] for row in each] for each in answers])
+    none = np.array([[[guesses[0].label is None for guesses in row] for row in each] for each in answers])
+    assert np.array_equal(labels[:, :WAY] == np.arange(WAY).astype(str)[:, None], hits)
+    assert hits.mean() > 1.3 / WAY
+    assert (refusal is None) == (kind in ("1 bit", "4 bits"))
+    if refusal is None:
+        assert not none.any()
+        return
+    assert accepted is not None
+    assert np.array_equal(~none[:, :WAY], accepted)
+    # Of 96 queries of enrolled classes, and of 24 of others.
+    assert accepted.mean() > refusal.accepted - 0.08
+    assert none[:, WAY].mean() == pytest.approx(refusal.refused, abs=0.3)
+
+
+async def answered(
+    store: Store, served: Served, protection: Any, images: Tensor, places: np.ndarray, folder: Path
+) -> list[list[list[Any]]]:
+    """What a client is told of the queries of each class of each episode."""
+    key = store.create_key("museum", role="write", name="device")[1]
+    app = create(store, [served])
+    with Ledger(folder / "ledger.db") as ledger:  # images of a class are near copies
+        ledger.set_near_copies("ignore")
+    device = AsyncClient(
+        "http://127.0.0.1:9",
+        key=key,
+        protection=protection,
+        ledger=folder / "ledger.db",
+        transport=httpx.ASGITransport(app=app),
+    )
+    told = []
+    async with device:
+        for number, rows in enumerate(places):
+            name = f"episode {number}"
+            await device.create(name, served.name)
+            given = {str(row): list(images[rows[row, :SHOT]]) for row in range(WAY)}
+            enrolled = await device.enrol_many(given, classifier=name)
+            assert {each.total for each in enrolled.values()} == {SHOT}
+            asked = list(images[rows[:, SHOT:].ravel()])
+            guesses = await device.classify_many(asked, top=1, classifier=name)
+            told.append([guesses[start : start + QUERIES] for start in range(0, len(guesses), QUERIES)])
+    app.state.service.engine.close()
+    return told
