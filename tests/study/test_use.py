@@ -83,7 +83,7 @@ def test_nothing_is_said_where_the_file_is_gone(tmp_path: Path, artefact: str | 
 def test_what_is_not_recommended_says_so_in_each_line_and_in_the_name_of_its_file(tmp_path: Path):
     few_shot(tmp_path, PIXELS)
     study, records, setting = recommended(PIXELS, width=24)
-    device, cloud = commands(tmp_path, study, records, setting, recommended=False)
+    device, cloud = commands(tmp_path, study, records, setting, reason="no adversary was measured")
     comment = "   # not recommended: no adversary was measured"
     assert device == (
         f"to try it nevertheless, on a device: sfumato protect PHOTOS RELEASED --with {PIXELS} --size 24"

@@ -22,10 +22,11 @@ def next_commands(
     artefacts: Path | None = None,
 ) -> list[str]:
     """The commands that use what a study recommends, or what comes nearest; see `commands`."""
-    setting, recommended = advice.setting or advice.nearest, advice.setting is not None
+    setting = advice.setting or advice.nearest
+    reason = "" if advice.setting else advice.headline.removeprefix("no recommendation: ")
     if setting is None:
         return []
-    return commands(directory, study, records, setting, artefacts=artefacts, recommended=recommended)
+    return commands(directory, study, records, setting, artefacts=artefacts, reason=reason)
 
 
 def commands(
@@ -35,7 +36,7 @@ def commands(
     setting: Setting,
     *,
     artefacts: Path | None = None,
-    recommended: bool = True,
+    reason: str = "",
 ) -> list[str]:
     """A line for the device and a line for the cloud; fewer where the files are gone.
 
@@ -46,7 +47,7 @@ def commands(
         directory: of the run.
         study, records: what was loaded of it.
         setting: the recommended one, or the nearest.
-        recommended: which of the two.
+        reason: why it is not recommended; "" if it is.
         artefacts: the folder of trained protections, where it is not that of the run.
     """
     spec, (_, height, width) = setting.protection, study["data"]["shape"]
@@ -60,24 +61,14 @@ def commands(
             return []
         spec = recipe.with_artefact(str(path))
         model = path if recipe.name in _SERVED else None
-    model = model or keep_recommended(directory, spec, setting.learner, recommended=recommended)
+    model = model or keep_recommended(directory, spec, setting.learner, recommended=not reason)
     size = f" --size {width}" if width == height else f"   # images of {width}x{height}"
     lines = [f"on a device: sfumato protect PHOTOS RELEASED --with {spec}{size}"]
     if model is not None:
         lines.append(f"in a cloud: sfumato serve {model}")
-    if recommended:
+    if not reason:
         return lines
-    return [f"to try it nevertheless, {line}   # not recommended: {_not_shown(setting)}" for line in lines]
-
-
-def _not_shown(setting: Setting) -> str:
-    """What a study does not show of a setting that it does not recommend, in words."""
-    if setting.risk is None:
-        return "no adversary was measured"
-    return (
-        f"adversaries name {percent(setting.risk.top1.value)}, and it is not shown that they stay under the "
-        "bound"
-    )
+    return [f"to try it nevertheless, {line}   # not recommended: {reason}" for line in lines]
 
 
 def codes(
