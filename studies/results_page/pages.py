@@ -26,6 +26,7 @@ from results_page import (
     meta,
     meta_clip,
     recognition,
+    served,
     starts,
     strangers,
     three_models,
@@ -56,6 +57,7 @@ CHAPTERS = (
     starts,
     strangers,
     accelerator,
+    served,
 )
 DOCS = ROOT / "docs"
 OVERVIEW = (
@@ -64,6 +66,7 @@ OVERVIEW = (
     "rebuilt",
     "proved",
     "failures",
+    "served",
 )  # pages whose chapters docs/results.md sums up
 PARTS = {  # of pages that people write: page -> template -> the mark between which and the next end its lines are
     "threat-model.md": {
