@@ -2,13 +2,21 @@
 
 import copy
 import csv
+import io
 import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 from blocks import SMALLER, Shell
+from PIL import Image
 
 from sfumato import images
 from sfumato.cli import demo
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 # The settings of the demo, so that it takes seconds: what it prints at its end is what is run here.
 DEMO = {
@@ -31,8 +39,43 @@ def small_demo(monkeypatch) -> None:
     monkeypatch.setattr(demo, "_settings", lambda name: copy.deepcopy(DEMO))
 
 
-def test_the_readme_runs_from_its_first_block_to_its_last(small_demo, run_page):
+def test_the_readme_runs_from_its_first_block_to_its_last(small_demo, photographs, run_page):
     run_page("README.md")
+
+
+@pytest.fixture
+def photographs(world) -> None:
+    """Real photographs in place of drawn ones: of things, 40 of some, and a table of grey faces."""
+    if not SHARED.is_dir():
+        return
+    shutil.rmtree(world / "photos")
+    packed = dict(np.load(SHARED / "caltech101_84.npz"))
+    for row, label in enumerate(np.flatnonzero(np.bincount(packed["label"]) >= 40)[:12]):
+        folder = world / "photos" / str(packed["classes"][label])
+        folder.mkdir(parents=True)
+        # More than a person may have by default in some; few in others, which take less time.
+        kept = range(40 if row < 4 else 8)
+        for number, image in zip(kept, images_of(packed, packed["label"] == label), strict=False):
+            image.save(folder / f"{number}.jpg", quality=92)
+    image.save(world / "new.png")
+    packed = dict(np.load(SHARED / "lfw_faces_84.npz"))
+    people = np.flatnonzero((np.bincount(packed["person"]) >= 8) & (packed["gender"] < 2))[:12]
+    (world / "grey").mkdir()
+    rows = [("file", "gender", "person")]
+    for person in people:
+        gender = ("female", "male")[packed["gender"][person]]
+        for number, image in zip(range(8), images_of(packed, packed["person"] == person), strict=False):
+            image.convert("L").save(world / "grey" / f"{person}_{number}.png")
+            rows.append((f"grey/{person}_{number}.png", gender, f"p{person}"))
+    with (world / "photos.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+def images_of(packed: dict[str, np.ndarray], chosen: np.ndarray) -> Iterator[Image.Image]:
+    """The photographs of some rows of a packed set."""
+    for row in np.flatnonzero(chosen):
+        low, high = packed["offset"][row : row + 2]
+        yield Image.open(io.BytesIO(packed["blob"][low:high].tobytes())).convert("RGB")
 
 
 @pytest.fixture
