@@ -290,8 +290,8 @@ def phones(walk: Walk, data: Path) -> None:
     _, image = _photographs(data / "caltech101_84.npz")
     (walk.folder / "photos").mkdir()
     size, noise = (4032, 3024), np.random.default_rng(0)
-    for number in range(24):
-        large = image(number * 150).resize(size, Image.Resampling.BICUBIC)
+    for number in range(12):
+        large = image(number * 300).resize(size, Image.Resampling.BICUBIC)
         grain = noise.integers(-6, 7, (size[1], size[0], 1), dtype=np.int16)
         pixels = (np.asarray(large, np.int16) + grain).clip(0, 255).astype(np.uint8)
         exif = Image.Exif()
@@ -300,7 +300,7 @@ def phones(walk: Walk, data: Path) -> None:
         heic = number % 3 == 2
         path = walk.folder / "photos" / f"IMG_{number:04}.{'HEIC' if heic else 'JPG'}"
         Image.fromarray(pixels).save(path, "HEIF" if heic else "JPEG", exif=exif.tobytes(), quality=90)
-    walk.photographs = 24
+    walk.photographs = 12
     walk.type("sfumato protect photos released --with dp-pix:cell=1/8,epsilon=3")
     released = list((walk.folder / "released").glob("*.png"))
     opened = [Image.open(path) for path in released]
