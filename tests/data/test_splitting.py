@@ -66,6 +66,14 @@ def test_episodes_without_a_secret_are_tested_on_classes_that_are_new():
     assert words.endswith("no class of 'person' is in two of them")
 
 
+def test_episodes_of_too_few_classes_for_new_ones_are_tested_on_the_same_classes():
+    data, words = suited(of_60_people(), target="smile", sensitive=None, episodic=True)
+    assert classes_in(data, "smile") == [{0, 1}] * 3
+    assert words.endswith(
+        "each class of 'smile' is in all of them, since 2 classes are too few for a test of new ones"
+    )
+
+
 def test_a_source_that_names_its_splits_keeps_them():
     data = photographs(["yes", "no"], ["a", "b"], split_by=None)
     assert suited(data, target="smile", sensitive="person", episodic=False) == (data, "")

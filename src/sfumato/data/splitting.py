@@ -13,6 +13,7 @@ from sfumato.errors import DataError
 SHARES = (0.6, 0.15, 0.25)  # of classes, people or images, for training, validation and test
 
 _FEWEST = 2  # people of a split
+_FEWEST_CLASSES = 6  # of which each of three splits gets two, so that there are episodes
 _TRIES = 50  # ways to give people to splits, of which the one is taken that spreads the classes best
 
 
@@ -27,8 +28,8 @@ def suited(
     """The data with splits that suit a task, and what was done in a sentence.
 
     A secret beside the task: whoever it is, they are in one split only, so that adversaries train on others.
-    Otherwise: whole classes for few-shot learning, which is tested on classes that are new; and for a
-    classifier some images of each class.
+    Otherwise: whole classes for few-shot learning, which is tested on classes that are new, if each split
+    gets two of them; else, and for a classifier, some images of each class.
 
     Args:
         data: of any source.
@@ -54,11 +55,14 @@ def suited(
     by = split_by
     if by is None and sensitive is not None and sensitive != target:
         by = sensitive
-    elif by is None and episodic:
+    classes = len(codes.unique())
+    few = by is None and episodic and classes < _FEWEST_CLASSES
+    if by is None and episodic and not few:
         by = target
     if by is None:
         splits = stratified(codes, seed=0)
         how = f"each class of {target!r} is in all of them"
+        how += f", since {classes} classes are too few for a test of new ones" * few
     elif by == target:
         splits = split_by_class(codes, shares=SHARES, seed=0)
         how = f"no class of {target!r} is in two of them"
