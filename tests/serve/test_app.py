@@ -190,7 +190,7 @@ def test_models_are_listed_with_the_protection_that_they_demand(site: Site):
     assert first == {
         **{"name": "cells", "kind": "few-shot", "specs": [SPEC], "made_of": [None]},
         "naming": ["nothing is proved about who it shows"],
-        **{"shape": [1, 16, 16], "dimension": first["dimension"], "refused": 0.5},
+        **{"shape": [1, 16, 16], "dimension": first["dimension"], "refused": 0.5, "device_side": False},
     }
     assert second["specs"] == [NOISY]
 
@@ -337,6 +337,7 @@ def test_requests_at_once_get_the_answers_that_they_would_get_alone(site: Site, 
 
 EVERYTHING = [
     ("GET", "/v1/models", "read"),
+    ("GET", "/v1/models/cells/device", "read"),
     ("GET", "/v1/classifiers", "read"),
     ("GET", "{place}", "read"),
     ("GET", "{place}/classes", "read"),

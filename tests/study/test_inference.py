@@ -196,7 +196,7 @@ def test_the_report_has_a_table_of_inferences_and_marks_what_is_above_the_bound(
     rows = page.table("Table of inferences")
     assert rows[0] == ["setting", "gender at most 70.0%; guessing 50.0%"]
     assert [row[1].split(" 7")[0].startswith("▲") for row in rows[1:]] == [True, True, False]
-    assert "how often an adversary still finds out the identity or gender." in page.text
+    assert "how often an adversary finds out the identity or gender." in page.text
 
 
 def test_a_study_of_two_secrets_runs_from_a_file_to_a_report(tmp_path: Path):

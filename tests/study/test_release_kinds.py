@@ -357,8 +357,7 @@ def test_an_attack_is_a_module_and_a_line_of_the_vocabulary(tmp_path: Path, monk
 
     module.attack, module.settings = attack, lambda lab, cell: {}  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    look = vocabulary.Look(vocabulary.GREY, "x")
-    line = vocabulary.Attack("always-first", "released", True, "Names the first.", look, module.__name__)
+    line = vocabulary.Attack("always-first", "released", True, "Names the first.", module.__name__)
     monkeypatch.setitem(vocabulary.ATTACKS, line.name, line)
     settings = {**KNOWN, "protections": PROTECTIONS[:1], "attacks": ["always-first"], "reconstructions": []}
     run.run(grid.parse(settings), tmp_path)

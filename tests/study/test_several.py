@@ -39,9 +39,8 @@ def attack(
 
 def study(*records: dict[str, Any], seeds: tuple[int, ...] = (0,)) -> tuple[dict[str, Any], list[Record]]:
     cells = [{key: record[key] for key in ("kind", "cell", "digest")} for record in records]
-    return {"cells": cells, "seeds": list(seeds), "protections": ["none", "blur:radius=1"]}, synthetic.typed(
-        [*records]
-    )
+    described = {"cells": cells, "seeds": list(seeds), "protections": ["none", "blur:radius=1"], "task": {}}
+    return described, synthetic.typed([*records])
 
 
 def shares(measured: Any) -> dict[int, float]:

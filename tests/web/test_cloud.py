@@ -174,9 +174,7 @@ def test_what_is_forgotten_on_the_page_is_gone_from_the_server(
     assert cloud.ask("GET", f"classifiers/{other}/classes") == []
 
 
-def test_what_a_page_enrols_by_codes_is_known_when_python_enrols_it(
-    open_page: Callable[[str, Any], Any], cloud: Cloud
-):
+def test_a_page_makes_the_codes_that_python_makes(open_page: Callable[[str, Any], Any], cloud: Cloud):
     codes = cloud.ask("POST", "classifiers", json={"name": "coded", "model": "code"})["id"]
     artefact = cloud.folder / "code.safetensors"
     page = open_page(cloud.address, cloud)
@@ -192,11 +190,15 @@ def test_what_a_page_enrols_by_codes_is_known_when_python_enrols_it(
         page.enrol(label)
         protection = Code(str(artefact))
         release = protection.release(hats(kind, 3), seeded_noise(0))
-        again = wire.encode(release, made_of=protection.made_of())
-        where = f"classifiers/{codes}/classes/{label}/examples"
-        answer = cloud.ask("POST", where, content=again, headers=RELEASE)
-        # Like hats may have one code, and are one example.
-        assert (answer["new"], answer["known"]) == (0, len(release.values.unique(dim=0)))
+        ours = wire.encode(release, made_of=protection.made_of())
+        answer = cloud.ask(
+            "POST", f"classifiers/{codes}/classes/{label} by Python/examples", content=ours, headers=RELEASE
+        )
+        assert (answer["new"], answer["known"]) == (3, 0)  # hats that are alike have one code, and count each
+        asked = cloud.ask("POST", f"classifiers/{codes}/classify?top=10", content=ours, headers=RELEASE)
+        for image in asked["images"]:  # the page made the same codes, so that both classes have one prototype
+            distances = {guess["label"]: guess["distance"] for guess in image["guesses"]}
+            assert distances[label] == pytest.approx(distances[f"{label} by Python"])
 
 
 def test_the_server_lets_the_page_do_no_more_than_it_needs(cloud: Cloud):
