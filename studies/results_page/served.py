@@ -1,10 +1,11 @@
-"""What a device, a service and its answers do, beside what a study measured: the record of studies/served.py."""
+"""What people use: answers of a service beside what a study measured, and the walks of five strangers."""
 
+import json
 from typing import Any
 
 from pydantic import Field
 
-from results_page.reading import RESULTS, Record, read
+from results_page.reading import RESULTS, Record, checked, read
 
 
 class Share(Record):
@@ -76,7 +77,58 @@ class ServedRecord(Record):
         return max(abs(row.difference(store)) for row, store in self.pairs)
 
 
+class Step(Record):
+    """A command that a stranger typed: its exit code, its seconds, and the last lines of what it said."""
+
+    command: str
+    code: int
+    seconds: float
+    said: tuple[str, ...]
+
+
+class Walk(Record):
+    """A record of studies/walks.py."""
+
+    name: str
+    photographs: int
+    steps: tuple[Step, ...]
+    facts: dict[str, float]
+    seconds: float
+
+    @property
+    def words(self) -> str:
+        """What was counted of the outcome."""
+        counted = [f"{name}: {number:g}" for name, number in self.facts.items()]
+        return "; ".join(counted) or "nothing was released"
+
+    @property
+    def answers(self) -> tuple[int, int, int]:
+        """How many photographs a service was asked about, answered with a class, and answered rightly."""
+        asked, answered, right = (
+            int(self.facts.get(name, 0)) for name in ("asked", "answered with a class", "right")
+        )
+        return asked, answered, right
+
+    @property
+    def headline(self) -> str:
+        """What a study of it recommended, or why it did not; "" where none ran."""
+        lines = [line for step in self.steps for line in step.said]
+        return next((line for line in lines if line.startswith(("recommended:", "no recommendation:"))), "")
+
+
+def _walks() -> list[Walk]:
+    path = RESULTS / "walks.jsonl"
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [checked(path, json.loads(line), Walk) for line in lines]
+
+
 def values() -> dict[str, Any]:
     """What templates may use."""
     path = RESULTS / "served.json"
-    return {"served_record": read(path, ServedRecord) if path.exists() else None}
+    return {
+        "served_record": read(path, ServedRecord) if path.exists() else None,
+        "walks": (walks := _walks()),
+        "walked": [sum(counts) for counts in zip(*(walk.answers for walk in walks), strict=True)],
+    }
