@@ -4,7 +4,7 @@
 
 - grey: 400 grey photographs of 40 people with two labels, from `demo` to an answer of a service;
 - things: 20 classes of things in folders, 30 photographs each, and a code that is trained on them;
-- phones: photographs of 12 megapixels, turned by EXIF, a third of them HEIC, with a position in them;
+- phones: 12 photographs of 12 megapixels, turned by EXIF, a third of them HEIC, with a position in them;
 - sixty: 60 photographs with two labels;
 - six: 180 photographs of 6 people.
 
@@ -271,7 +271,8 @@ def things(walk: Walk, data: Path) -> None:
                 others.append((path, name))
     walk.photographs = 20 * 40
     walk.type(
-        "sfumato train code --data folder:photos --target class --bits 16 --size 32 --out code.safetensors"
+        "sfumato train code --data folder:photos --target class --bits 16 --size 84 --encoder efficientnet-lite0 "
+        "--known --out code.safetensors"
     )
     _serve_and_ask(
         walk,

@@ -50,6 +50,14 @@ def code(
     encoder: Encoder = None,
     size: Size = None,
     split_by: SplitBy = None,
+    known: Annotated[
+        bool,
+        typer.Option(
+            "--known",
+            help="The code is for the classes of these images: train and test on all of them (default: hold "
+            "out whole classes, since a code is for new ones, if there are six or more).",
+        ),
+    ] = False,
     strict: Strict = False,
     overrides: Annotated[
         list[str] | None, setting("A training setting, such as epochs=100 or flip=0.1.")
@@ -67,7 +75,8 @@ def code(
 ) -> None:
     """Train the encoder of a code: a few bits that keep a task, and prove how rarely they name the person.
 
-    It learns from episodes of the training classes. The task has other classes of the same kind.
+    It learns from episodes of the training classes. The task has other classes of the same kind, or the same
+    ones (--known).
     `sfumato enrol --with code:artefact=OUT` sends codes. If you stop the training, run the same command
     again to resume.
     """
@@ -86,7 +95,7 @@ def code(
         print_config(config)
         return
     train, validation, test = splits(
-        data, size, target=target, episodic=True, split_by=split_by, strict=strict
+        data, size, target=target, episodic=not known, split_by=split_by, strict=strict
     )
     shape = Shape(way=way, shot=shot, queries=queries)
     config = method.filled(config, len(train.label(target).codes.unique()))
