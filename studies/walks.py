@@ -67,7 +67,7 @@ class Walk:
         done = subprocess.run(
             _program(command), cwd=self.folder, env=self._environment(), capture_output=True, text=True
         )
-        said = done.stdout + done.stderr
+        said = done.stderr + done.stdout
         self._note(command, done.returncode, time.perf_counter() - start, said)
         return said
 

@@ -111,9 +111,10 @@ class Walk(Record):
 
     @property
     def headline(self) -> str:
-        """What a study of it recommended, or why it did not; "" where none ran."""
+        """What a study recommended, or why it did not, or the command for a device; "" if none ran."""
         lines = [line for step in self.steps for line in step.said]
-        return next((line for line in lines if line.startswith(("recommended:", "no recommendation:"))), "")
+        firsts = ("recommended:", "no recommendation:"), ("on a device:",)
+        return next((line for starts in firsts for line in lines if line.startswith(starts)), "")
 
 
 def _walks() -> list[Walk]:
