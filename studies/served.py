@@ -1,6 +1,6 @@
 """Served = studied: accuracies of a study beside those of device, service and answer, on the same images.
 
-    OMP_NUM_THREADS=1 nice -n 10 python studies/served.py studies/results/served.json [--episodes 100]
+    OMP_NUM_THREADS=1 nice -n 10 python studies/served.py studies/results/served.json [--episodes 40]
 
 A study trains a small model for each kind of release on drawn faces (pixels, a mask, the shape of one, a
 feature, numbers, bits) and measures how often unseen headwear is named: five classes of five examples. The
@@ -65,7 +65,7 @@ SETTINGS: dict[str, Any] = {
         **{"widths": [4, 4, 8, 8, 8, 8, 16], "attribute_epochs": 1, "simple_epochs": 1},
         **{"private_epochs": 1, "pairs": 4},
     },
-    "codes": {"way": 10, "shot": 5, "queries": 5, "epochs": 20, "episodes_per_epoch": 25},
+    "codes": {"way": 10, "shot": 5, "queries": 5, "epochs": 10, "episodes_per_epoch": 20},
 }
 
 
@@ -214,7 +214,7 @@ def main() -> None:
     """Write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("record", type=Path)
-    parser.add_argument("--episodes", type=int, default=100, help="of the study, which all go over HTTP")
+    parser.add_argument("--episodes", type=int, default=40, help="of the study, which all go over HTTP")
     options = parser.parse_args()
     start, rows = time.perf_counter(), []
     with tempfile.TemporaryDirectory() as temporary, stores(Path(temporary)) as opened:

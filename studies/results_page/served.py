@@ -72,6 +72,17 @@ class ServedRecord(Record):
         return [(row, store) for row in self.rows for store in row.served]
 
     @property
+    def fewer(self) -> float:
+        """By how much fewer queries of enrolled classes were accepted than a card states, at most."""
+        stated = [(row.stated, row.served[store]) for row, store in self.pairs if row.stated is not None]
+        return max((card.accepted - answered.accepted.mean for card, answered in stated), default=0.0)
+
+    def of_noise(self, *, drawn: bool) -> float:
+        """The largest difference among kinds that draw noise, or among the others."""
+        own = [(row, store) for row, store in self.pairs if ("flip" in row.spec) == drawn]
+        return max(abs(row.difference(store)) for row, store in own)
+
+    @property
     def largest(self) -> float:
         """The largest difference of a served accuracy from the studied one."""
         return max(abs(row.difference(store)) for row, store in self.pairs)
@@ -113,7 +124,7 @@ class Walk(Record):
     def headline(self) -> str:
         """What a study recommended, or why it did not, or the command for a device; "" if none ran."""
         lines = [line for step in self.steps for line in step.said]
-        firsts = ("recommended:", "no recommendation:"), ("on a device:",)
+        firsts = ("recommended:", "no recommendation:"), ("on a device:", "to try it nevertheless")
         return next((line for starts in firsts for line in lines if line.startswith(starts)), "")
 
 
