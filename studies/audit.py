@@ -2,25 +2,23 @@
 
     python studies/audit.py    # the audits that have no record yet
 
-The records lie in studies/results/audit, one a spec; studies/results.py makes tables of them.
+The records lie in studies/results/audit.jsonl, one a spec; studies/results.py makes tables of them.
 """
 
-import json
 import platform
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
+from rows import RESULTS, Rows
 
 import sfumato
 from sfumato import protect
 from sfumato.dp.audit import AuditConfig, audit
 from sfumato.dp.mechanisms import fresh_noise
-from sfumato.files import whole
 
-RECORDS = Path(__file__).parent / "results" / "audit"
+RECORDS = Rows(RESULTS / "audit.jsonl")
 SHAPE, TRIALS, CONFIDENCE, SEED = (3, 28, 28), 200_000, 0.99, 0
 SPECS = (
     "dp-pix:cell=4,epsilon=0.1",
@@ -50,9 +48,9 @@ SPECS = (
 )
 
 
-def path(spec: str) -> Path:
-    """The record of a spec."""
-    return RECORDS / f"{spec.replace(':', '-').replace(',', '-')}.json"
+def row_of(spec: str) -> str:
+    """The name of a spec's record."""
+    return spec.replace(":", "-").replace(",", "-")
 
 
 def run(spec: str) -> dict[str, Any]:
@@ -79,11 +77,10 @@ def run(spec: str) -> dict[str, Any]:
 def main() -> None:
     """Run what has no record."""
     for spec in SPECS:
-        if not path(spec).exists():
-            record = run(spec)
-            with whole(path(spec)) as part:
-                part.write_text(json.dumps(record, indent=1) + "\n")
-        print(spec, json.loads(path(spec).read_text())["result"]["lower"], flush=True)
+        row = row_of(spec)
+        if row not in RECORDS:
+            RECORDS[row] = run(spec)
+        print(spec, RECORDS[row]["result"]["lower"], flush=True)
 
 
 if __name__ == "__main__":

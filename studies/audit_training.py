@@ -3,22 +3,21 @@
     python studies/audit_training.py    # the audits that have no record yet
 
 Every covered clipping policy at two budgets, and, at the smaller one, runs that are wrong on purpose. The
-records lie in studies/results/audit-training, one an audit. The network is a small one, so that a training
+records lie in studies/results/audit-training.jsonl, one an audit. The network is a small one, so that a training
 takes milliseconds: what is audited, from the draw of tasks to the noised update, is the same for all.
 """
 
-import json
 import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cache
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
+from rows import RESULTS, Rows
 from torch import Tensor, nn
 
 import sfumato
@@ -28,9 +27,8 @@ from sfumato.dp.clipping import policies
 from sfumato.learn import meta
 from sfumato.learn.canary import canary_run
 from sfumato.learn.meta import MetaConfig, Private
-from sfumato.study.records import write_json
 
-RECORDS = Path(__file__).parent / "results" / "audit-training"
+RECORDS = Rows(RESULTS / "audit-training.jsonl")
 IMAGE, PLACES, DELTA, TRIALS, CONFIDENCE, SEED = (1, 6, 6), 8, 1e-5, 2_000, 0.99, 0
 POLICIES: dict[str, dict[str, float]] = {
     "fixed": {"clipping_norm": 1e-3},
@@ -157,10 +155,6 @@ def audits() -> dict[str, tuple[MetaConfig, str | None]]:
     return found | sampled | wrong
 
 
-def _path(name: str) -> Path:
-    return RECORDS / f"{name}.json"
-
-
 def main() -> None:
     """Run what has no record."""
     torch.set_num_threads(1)
@@ -172,10 +166,9 @@ def main() -> None:
         tuple(stretches), delta, accountant
     )
     for name, (configured, fault) in audits().items():
-        path = _path(name)
-        if not path.exists():
-            write_json(path, run(name, configured, fault))
-        result = json.loads(path.read_text())["result"]
+        if name not in RECORDS:
+            RECORDS[name] = run(name, configured, fault)
+        result = RECORDS[name]["result"]
         print(f"{name}: eps >= {result['lower']:.3g} of {result['epsilon']:g}", flush=True)
 
 

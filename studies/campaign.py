@@ -10,7 +10,7 @@ strengths of leaking come up; a person sees an original beside a reconstruction,
 together. What is drawn depends on a seed alone, and on no judge: people's answers are a test of judges, too.
 
 `tables` exports the answers, trains semsim-perceptual on those about the other data sets, each left out in turn, and
-ranks the victims of each by every measure and by people. The record is studies/results/people/campaign.json.
+ranks the victims of each by every measure and by people. The record is studies/results/people.jsonl, "campaign".
 """
 
 import argparse
@@ -25,6 +25,7 @@ from reconstructed import recognisers
 from reconstructed.judged import originals_of, pairs_of, perceptual
 from reconstructed.learned import present, record_of
 from reconstructed.sources import RECORDS, RUNS, SEED, SQUEEZENET
+from rows import RESULTS, Rows
 
 from sfumato import images
 from sfumato.annotate import CampaignConfig, Pair, Store, balanced, create, results
@@ -35,10 +36,9 @@ from sfumato.errors import DataError
 from sfumato.learn import semsim
 from sfumato.learn.semsim import perceptual as stages
 from sfumato.learn.semsim.perceptual import PerceptualConfig
-from sfumato.study.records import write_json
 
 OUT = Path("runs/campaign")
-RECORD = RECORDS.parent / "people" / "campaign.json"
+OF_PEOPLE = Rows(RESULTS / "people.jsonl")
 PAIRS, STRENGTHS, ANNOTATORS, DECOYS = 200, 8, 5, 0.2
 SEEDS = (0, 1, 2)
 LEARNED = "semsim-perceptual, of people"
@@ -63,7 +63,7 @@ It takes an hour with {annotators} people: 20 minutes of answers each, at 5 seco
 """
 
 
-def spread(name: str, records: Path) -> list[tuple[str, str]]:
+def spread(name: str, records: Rows) -> list[tuple[str, str]]:
     """Attack and victim of eight strengths, evenly from the least to the greatest mean of SqueezeNet's distance."""
     scored = sorted(
         (each["scores"]["squeezenet"], attack, victim)
@@ -74,7 +74,7 @@ def spread(name: str, records: Path) -> list[tuple[str, str]]:
     return [scored[place][1:] for place in sorted(places)]
 
 
-def prepare(names: Sequence[str], out: Path, records: Path, runs: Path, *, pairs: int = PAIRS) -> Path:
+def prepare(names: Sequence[str], out: Path, records: Rows, runs: Path, *, pairs: int = PAIRS) -> Path:
     """Draw the pairs and write the campaign, with instructions beside it. -> the campaign."""
     available: list[Pair] = []
     for name in names:
@@ -184,7 +184,7 @@ def main() -> None:
         print(f"campaign: {campaign}; read {OUT / 'instructions.md'} next")
         return
     record = tables(campaign)
-    write_json(RECORD, record)
+    OF_PEOPLE["campaign"] = record
     for source, row in record["sources"].items():
         best = {name: max(each["value"] for each in found) for name, found in row["kendall"].items()}
         print(f"{source}: " + ", ".join(f"{name} {value:.2f}" for name, value in best.items()))

@@ -7,7 +7,7 @@ the paper measures it: for each of its sixteen convolutions the layers up to it,
 timed on one core in processes of its own, in turns, of which the fastest counts: other work on the machine makes all slower.
 What a cut costs does not depend on the weights, which are not trained.
 
-The record is studies/results/cuts.json.
+The record is studies/results/cuts.jsonl.
 """
 
 from dataclasses import asdict
@@ -22,9 +22,9 @@ from sfumato.edge.profile import Cost, cost_of
 from sfumato.images import to_float
 from sfumato.networks.tiny_darknet import DARKNET_WIDTHS, TinyDarknet
 from sfumato.networks.weights import initial_weights
-from sfumato.study.records import write_json
+from sfumato.study.records import write_rows
 
-RECORD = Path(__file__).parent / "results" / "cuts.json"
+RECORD = Path(__file__).parent / "results" / "cuts.jsonl"
 SHAPE = (3, 224, 224)
 TURNS, IMAGES = 3, 20
 WHOLE = "all"
@@ -70,17 +70,19 @@ def main() -> None:
             costs[name].append(cost_of("", name, graphs[name], part, sent=sent, images=IMAGES))
         print(f"turn {turn + 1} of {TURNS}", flush=True)
     fastest = {name: min(turns, key=lambda cost: cost.milliseconds) for name, turns in costs.items()}
-    write_json(
+    write_rows(
         RECORD,
-        {
-            "shape": SHAPE,
-            "widths": DARKNET_WIDTHS,
-            "turns": TURNS,
-            "images": IMAGES,
-            "costs": [asdict(cost) for cost in fastest.values()],
-            "version": sfumato.__version__,
-            "threads": torch.get_num_threads(),
-        },
+        [
+            {
+                "shape": SHAPE,
+                "widths": DARKNET_WIDTHS,
+                "turns": TURNS,
+                "images": IMAGES,
+                "costs": [asdict(cost) for cost in fastest.values()],
+                "version": sfumato.__version__,
+                "threads": torch.get_num_threads(),
+            }
+        ],
     )
     print(RECORD)
 

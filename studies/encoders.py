@@ -5,7 +5,7 @@
 
 The 20 test classes of Caltech-101 at 84x84, as each encoder enlarges them, in clear: 2,000 episodes of 5 classes with 1
 and 5 images of each, named by the nearest mean of embeddings of one length. Nothing is fitted. The same of its
-validation classes, by which `sfumato demo` has chosen its encoder. Writes studies/results/encoders.json, with the seconds
+validation classes, by which `sfumato demo` has chosen its encoder. Writes studies/results/encoders.jsonl, with the seconds
 that 100 photographs take.
 """
 
@@ -21,10 +21,10 @@ from torch.nn import functional
 import sfumato
 from sfumato import data
 from sfumato.episodes import Sampler, Shape
-from sfumato.files import whole
 from sfumato.images import to_float
 from sfumato.learn.prototypes import episode_accuracies
 from sfumato.networks.pretrained import on_card, open_pretrained, parse_pretrained
+from sfumato.study.records import write_rows
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "runs" / "data"
@@ -32,7 +32,7 @@ SQUEEZENET = ROOT.parent / "shared" / "data" / "weights" / "squeezenet1_0_imagen
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "runs" / "data"
 SQUEEZENET = ROOT.parent / "shared" / "data" / "weights" / "squeezenet1_0_imagenet_deepcomp.npz"
-RECORD = ROOT / "studies" / "results" / "encoders.json"
+RECORD = ROOT / "studies" / "results" / "encoders.jsonl"
 ENCODERS = {
     "drawn": "drawn",
     "SqueezeNet": f"squeeze-net:{SQUEEZENET}",
@@ -75,8 +75,7 @@ def main() -> None:
         "seed": SEED,
         "version": sfumato.__version__,
     }
-    with whole(RECORD) as temporary:
-        temporary.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    write_rows(RECORD, [record])
     print(json.dumps(record))
 
 

@@ -4,7 +4,7 @@
 
 LFW verification by MobileFaceNet, with the landmarks that come with the data and with those that our MTCNN
 finds; detection itself; and SqueezeNet's features on few-shot episodes of Caltech-101. The record is
-studies/results/face-networks.json.
+studies/results/face-networks.jsonl.
 """
 
 import argparse
@@ -25,11 +25,11 @@ import sfumato
 from sfumato.assess.recognition import area_under_curve, true_accept_rate, verification_accuracy
 from sfumato.data import Label
 from sfumato.episodes import Sampler, Shape
-from sfumato.files import whole
 from sfumato.images import to_float
 from sfumato.networks import MTCNN, MobileFaceNet, SqueezeNet, align
+from sfumato.study.records import write_rows
 
-RECORD = Path(__file__).parent / "results" / "face-networks.json"
+RECORD = Path(__file__).parent / "results" / "face-networks.jsonl"
 EPISODES, QUERIES, SEED = 600, 15, 0
 ENLARGED = (84, 168)  # pixels at which SqueezeNet, trained at 227, sees the photographs of 84
 
@@ -142,8 +142,7 @@ def main() -> None:
     started = time.perf_counter()
     record = {"faces": faces(root), "objects": objects(root), "seed": SEED, "version": sfumato.__version__}
     record |= {"torch": torch.__version__, "threads": 1, "seconds": time.perf_counter() - started}
-    with whole(RECORD) as temporary:
-        temporary.write_text(json.dumps(record, indent=1) + "\n")
+    write_rows(RECORD, [record])
     print(json.dumps(record, indent=1))
 
 

@@ -14,12 +14,11 @@ a list that costs no more than half a point of accuracy there, or the least. Tes
 Some of their photographs are known to the adversaries, who protect them as the device does; others they are to name.
 Noise of a growing share of the feature's variance gives a curve of accuracy and privacy from one model (Procedure 2).
 
-Records are studies/results/features/*.json, pictures of what a decoder restores runs/features/WORLD-SEED/*.png; those of
+Records are studies/results/features.jsonl, pictures of what a decoder restores runs/features/WORLD-SEED/*.png; those of
 the first seed make docs/images/features-WORLD-restored.png.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -29,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from rows import RESULTS, Rows
 from torch import Tensor
 
 from sfumato import data, images
@@ -49,9 +49,8 @@ from sfumato.learn.private_feature import FeatureConfig, FeatureModel
 from sfumato.networks import MTCNN, align
 from sfumato.proportions import wilson
 from sfumato.protect.feature import clipped_noisy, noisy, proved_of_clipped_noisy
-from sfumato.study.records import write_json
 
-RECORDS = Path(__file__).parent / "results" / "features"
+RECORDS = Rows(RESULTS / "features.jsonl")
 RUNS = Path("runs/features")
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
 SEEDS = (0, 1, 2)
@@ -222,8 +221,8 @@ class Study:
         """Measure what has no record yet."""
         betas = self.betas()
         for part in parts(self.world):
-            record = self._records / f"{self._name}-{self._seed}-{part.name}.json"
-            if record.exists():
+            row = f"{self._name}-{self._seed}-{part.name}"
+            if row in self._records:
                 continue
             started = time.perf_counter()
             model = self.model(part, betas.get(part.variant, 0.0))
@@ -231,27 +230,22 @@ class Study:
             found = self.measure(model)
             if self.world.in_full and part.attributes == next(iter(self.world.sets)):
                 found |= {"inversion": self.invert(model, part), "device": self.device_side(model, part)}
-            write_json(
-                record,
-                {
-                    "world": self._name,
-                    "seed": self._seed,
-                    "part": asdict(part),
-                    "beta": betas.get(part.variant),
-                    "network": private_feature.evaluate(
-                        self.network(part.attributes), self.labelled(self._test)
-                    ),
-                    "seconds": {
-                        "training": round(trained - started, 1),
-                        "measuring": round(time.perf_counter() - trained, 1),
-                    },
-                    "threads": torch.get_num_threads(),
-                    "config": model.card["config"],
-                    "data": self.train.digest,
-                    **found,
+            self._records[row] = {
+                "world": self._name,
+                "seed": self._seed,
+                "part": asdict(part),
+                "beta": betas.get(part.variant),
+                "network": private_feature.evaluate(self.network(part.attributes), self.labelled(self._test)),
+                "seconds": {
+                    "training": round(trained - started, 1),
+                    "measuring": round(time.perf_counter() - trained, 1),
                 },
-            )
-            print(f"{record.name}: {time.perf_counter() - started:.0f} s", flush=True)
+                "threads": torch.get_num_threads(),
+                "config": model.card["config"],
+                "data": self.train.digest,
+                **found,
+            }
+            print(f"{row}: {time.perf_counter() - started:.0f} s", flush=True)
 
     # Models
 
@@ -281,8 +275,8 @@ class Study:
 
     def betas(self) -> dict[str, float]:
         """Variant -> how much privacy weighs: chosen on validation images by the first seed, for all."""
-        record = self._records / f"{self._name}-betas.json"
-        if not record.exists():
+        row = f"{self._name}-betas"
+        if row not in self._records:
             first = next(iter(self.world.sets))
             simple = _mean(self.model(Part(first, LAST, "simple"), 0.0).card["accuracies"])
             tried, chosen = {}, {}
@@ -297,8 +291,9 @@ class Study:
                     beta for beta, found in zip(betas, accuracies, strict=True) if found >= simple - ALLOWED
                 ]
                 chosen[variant] = max(good, default=min(betas))
-            write_json(record, {"seed": self._seed, "simple": simple, "tried": tried, "chosen": chosen})
-        return dict(json.loads(record.read_text())["chosen"])
+            record = {"seed": self._seed, "simple": simple, "tried": tried, "chosen": chosen}
+            self._records[row] = record
+        return dict(self._records[row]["chosen"])
 
     # Measures
 
@@ -476,8 +471,7 @@ def main() -> None:
     )
     asked.add_argument("--small", action="store_true", help="settings too small to learn, to try it out")
     options = asked.parse_args()
-    scale, records = (SMALL, RUNS / "small") if options.small else (FULL, RECORDS)
-    records.mkdir(parents=True, exist_ok=True)
+    scale, records = (SMALL, Rows(RUNS / "small.jsonl")) if options.small else (FULL, RECORDS)
     for seed in scale.seeds if options.seed is None else (options.seed,):
         Study(options.world, scale, seed, records).run()
     if not options.small and WORLDS[options.world].in_full:

@@ -1,6 +1,6 @@
 """How often the guard of a service refuses a release that is what it says: measured, beside what is stated.
 
-`python studies/guard.py --data DIR [--seed N]` writes studies/results/guard.json, and prints it. DIR has
+`python studies/guard.py --data DIR [--seed N]` writes studies/results/guard.jsonl, and prints it. DIR has
 lfw_faces_84.npz, caltech101_84.npz and cifar10_jpeg_subset.npz (data/README.md); faces and flat images are
 drawn. Guards of protections without noise look at what no such release can have, and are counted apart.
 """
@@ -23,9 +23,9 @@ from sfumato.protect import parse
 from sfumato.protect.recognition import chances
 from sfumato.serve.models import Demand
 from sfumato.serve.tripwire import FALSE_ALARM, NotProtectedError, check
-from sfumato.study.records import write_json
+from sfumato.study.records import write_rows
 
-RECORD = Path(__file__).parent / "results" / "guard.json"
+RECORD = Path(__file__).parent / "results" / "guard.jsonl"
 
 CELLS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 18, 21, 24, 28, 32, 36, 42)
 NOISES = [
@@ -107,5 +107,5 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     result = measure(given.data, given.seed)
-    write_json(RECORD, result)
+    write_rows(RECORD, [result])
     print(json.dumps(result, indent=1))

@@ -8,7 +8,7 @@ The mask paper's Table II keeps the colour of hair of CelebA, which is not here.
 forehead, which it finds by the landmarks, beside the skin below the eyes: `dark` where all are dark, `other` where none is
 (grey and fair hair, bald heads, light hats), `unknown` in between, where the patches lie outside the picture, and
 where the face is turned away or in the dark. It is a proxy: hats, shadows and dark skin mislead it. What two hundred photographs
-look like to the eye is in studies/results/hair.json, by hand: which of those that the sheets show are named wrongly.
+look like to the eye is in studies/results/hair.jsonl, by hand: which of those that the sheets show are named wrongly.
 """
 
 import argparse

@@ -9,7 +9,7 @@ All images are of CIFAR-10, as far as shared/data has it; attacked are test imag
 choose, the weight of total variation, is chosen on OTHER test images. Trained victims have seen 1,500 images for
 a few epochs. Everything is in evaluation mode, one image behind a gradient unless said otherwise, and seed 0.
 
-Records are studies/results/inversion/PART.json; trained victims runs/inversion/NAME.safetensors.
+Records are studies/results/inversion.jsonl; trained victims runs/inversion/NAME.safetensors.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from reconstructed.sources import NARROW
+from rows import RESULTS, Rows
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
@@ -49,9 +50,8 @@ from sfumato.learn import classifier
 from sfumato.learn.augmentation import mixup
 from sfumato.learn.classifier import ClassifierConfig
 from sfumato.protect.gradients import add_gaussian, add_laplacian, clip_and_noise, dp_sgd_epsilon, prune
-from sfumato.study.records import read_json, write_json
 
-RECORDS = Path(__file__).parent / "results" / "inversion"
+RECORDS = Rows(RESULTS / "inversion.jsonl")
 RUNS = Path("runs/inversion")
 SEED = 0
 SHAPE = (3, 32, 32)
@@ -268,7 +268,7 @@ def curve(network: str, scale: Scale) -> dict[str, Any]:
     The weight of total variation is the one that was chosen for the search of all steps.
     """
     model, facts = victim(network, "untrained", scale)
-    chosen = read_json(RECORDS / f"{network}-untrained.json", "run it first")["chosen"]
+    chosen = RECORDS[f"{network}-untrained"]["chosen"]
     pictures, labels = attacked(scale.on_curve)
     shared = one_by_one(model, pictures, labels)
     points = {}
@@ -588,30 +588,25 @@ def main() -> None:
     unknown = sorted(set(options.parts) - set(PARTS))
     if unknown:
         asked.error(f"no part is called {unknown[0]!r}: {', '.join(PARTS)}")
-    scale, folder = (SMALL, RUNS / "small") if options.small else (FULL, RECORDS)
-    folder.mkdir(parents=True, exist_ok=True)
+    scale, records = (SMALL, Rows(RUNS / "small.jsonl")) if options.small else (FULL, RECORDS)
     for name in options.parts or PARTS:
-        record = folder / f"{name}.json"
-        if record.exists():
+        if name in records:
             continue
         wall, processor = time.perf_counter(), time.process_time()
         found = PARTS[name](scale)
-        write_json(
-            record,
-            {
-                "part": name,
-                "seed": SEED,
-                "data": cifar().digest,
-                "seconds": {
-                    "wall": round(time.perf_counter() - wall, 1),
-                    "processor": round(time.process_time() - processor, 1),
-                },
-                "threads": torch.get_num_threads(),
-                "versions": {"sfumato": sfumato.__version__, "torch": torch.__version__},
-                **found,
+        records[name] = {
+            "part": name,
+            "seed": SEED,
+            "data": cifar().digest,
+            "seconds": {
+                "wall": round(time.perf_counter() - wall, 1),
+                "processor": round(time.process_time() - processor, 1),
             },
-        )
-        print(f"{record.name}: {time.perf_counter() - wall:.0f} s", flush=True)
+            "threads": torch.get_num_threads(),
+            "versions": {"sfumato": sfumato.__version__, "torch": torch.__version__},
+            **found,
+        }
+        print(f"{name}: {time.perf_counter() - wall:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

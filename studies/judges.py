@@ -13,7 +13,7 @@ apart at this size, so that a victim's reconstruction is looked for among those 
 training images: the one that is confused most is left out, one after the other.
 
 The threshold of MobileFaceNet is the one that is most often right on pairs of TRAINING images. The record is
-studies/results/judges.json; studies/reconstruction.py reads it.
+studies/results/judges.jsonl; studies/reconstruction.py reads it.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from sfumato.annotate.judges import Ability
 from sfumato.data import LabelledImages
 from sfumato.images import to_float
 from sfumato.networks.pretrained import open_pretrained, parse_pretrained
-from sfumato.study.records import write_json
+from sfumato.study.records import write_rows
 
 LOOKS = (64, 128)  # sides at which SqueezeNet looks
 
@@ -107,7 +107,7 @@ def main() -> None:
         "left_out": admitted.left_out,
         "seconds": round(time.process_time() - started, 1),
     }
-    write_json(Path("runs/judges/small.json") if options.small else recognisers.JUDGES, record)
+    write_rows(Path("runs/judges/small.jsonl") if options.small else recognisers.JUDGES, [record])
     for line in admitted.left_out:
         print(line)
 

@@ -15,7 +15,7 @@ episodes alone. The input is at 28 x 28: the means of 2 x 2 pixels of images at 
 at nine places, a pixel apart, and the mean counts; or in 16 views, moved and warped at random. The error without is given
 beside, and all three of tasks of the alphabets that choose the epoch.
 
-Writes studies/results/lake/ENCODER-WARPS.json, with -within at its end where episodes stay within an alphabet.
+Writes studies/results/lake.jsonl as ENCODER-WARPS, with -within at its end where episodes stay within an alphabet.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rows import RESULTS, Rows
 from torch import Tensor
 
 import sfumato
@@ -36,11 +37,10 @@ from sfumato.learn.augmentation import augmented
 from sfumato.learn.few_shot import FewShotConfig, FewShotModel
 from sfumato.learn.prototypes import episode_hits
 from sfumato.protect import parse
-from sfumato.study.records import write_json
 
 DATA = Path("runs/data/omniglot")
 RUNS = Path("runs/lake")
-RECORDS = Path(__file__).parent / "results" / "lake"
+RECORDS = Rows(RESULTS / "lake.jsonl")
 SIZE = 56
 WAY, TASKS, SEED = 20, 1000, 0
 PLACES = (-2, 0, 2)  # of the 56 pixels, down and across
@@ -210,7 +210,7 @@ def main() -> None:
     within = "turned" if options.within else None
     config = replace(TRAININGS[options.encoder], warps=options.warps, within=within)
     name = f"{config.encoder}-{config.warps:g}" + ("-within" if options.within else "")
-    path, record, count = RUNS / f"{name}.safetensors", RECORDS / f"{name}.json", TASKS
+    path, records, count = RUNS / f"{name}.safetensors", RECORDS, TASKS
     if options.small:
         config = replace(
             config,
@@ -219,10 +219,10 @@ def main() -> None:
             episodes_per_epoch=2,
             validation_episodes=2,
         )
-        path, record, count = RUNS / "small.safetensors", RUNS / "small.json", 10
+        path, records, count = RUNS / "small.safetensors", Rows(RUNS / "small.jsonl"), 10
     found = measure(config, path, count)
-    write_json(record, found)
-    print(f"\nerror {100 * found['views']['error']:.1f}%: {record}")
+    records[name] = found
+    print(f"\nerror {100 * found['views']['error']:.1f}%: {name}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ knows nothing of the mask, trained on releases (the paper has FERAtt and SlimCNN
 public emotion network, which was trained on clean faces; and, where it is known who is shown, adversaries.
 
 Face similarity is the cosine of MobileFaceNet's embeddings of release and original, both cut where MTCNN finds the face on
-the original. Records are studies/results/mask-tables/WORLD-TARGET-SEED.json.
+the original. Records are studies/results/mask-tables.jsonl.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 from masks import PICTURES, SEEDS, SHOWN, STRIP, WORLDS, Part, about, seeds_of, study, train, training
-from masks import RECORDS as OF_MASKS
+from rows import RESULTS, Rows
 from stand_ins import DETECTOR, NAMES, stand_ins
 from torch import Tensor
 
@@ -39,9 +39,8 @@ from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.networks import MTCNN, MobileFaceNet, align
 from sfumato.networks.mini_xception import EMOTIONS, MiniXception
 from sfumato.protect import parse
-from sfumato.study.records import read_json, write_json
 
-RECORDS = OF_MASKS.parent / "mask-tables"
+RECORDS = Rows(RESULTS / "mask-tables.jsonl")
 WORLD_OF = {"emotion": "fer", "hair": "lfw-hair"}
 KEEP = 0.25  # of the paper's tables
 BASELINES = ["block", "centre-blur:radius=8"]
@@ -164,12 +163,12 @@ def main() -> None:
     given = parser.parse_args()
     for seed in seeds_of(given):
         part = Part(WORLD_OF[given.target], given.target, seed, given.small)
-        record = (part.folder if given.small else RECORDS) / f"{part.world}-{part.name}.json"
-        before = read_json(record, "delete it") if record.exists() else None
+        records = part.records(RECORDS)
+        before = records.get(part.row)
         found = measure(part) if before is None else completed(part, before)
         if found != before:
-            write_json(record, found)
-            print(f"record: {record}", flush=True)
+            records[part.row] = found
+            print(f"record: {part.row}", flush=True)
             if not given.small and seed == SEEDS[0]:
                 draw(part)
 

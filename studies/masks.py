@@ -10,7 +10,7 @@
 For each target and seed: masks with an adversary and without, and as published, then a study of them beside every
 classical obfuscation (report.html under runs/masks/WORLD/TARGET-SEED); the first seed has half of the pixels, too.
 On drawn faces it is then held against the world's own knowledge of which pixels carry what. Records are
-studies/results/masks/WORLD-TARGET-SEED.json, pictures docs/images/masks-WORLD-TARGET.png and mean masks beside the reports.
+studies/results/masks.jsonl, pictures docs/images/masks-WORLD-TARGET.png and mean masks beside the reports.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rows import RESULTS, Rows
 from torch import Tensor
 
 import sfumato
@@ -36,9 +37,8 @@ from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.protect import parse
 from sfumato.protect.mask import KIND
 from sfumato.study import grid, report, run
-from sfumato.study.records import write_json
 
-RECORDS = Path(__file__).parent / "results" / "masks"
+RECORDS = Rows(RESULTS / "masks.jsonl")
 RUNS = Path("runs/masks")
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
 SEEDS = (0, 1, 2)
@@ -205,9 +205,13 @@ class Part:
         return RUNS / f"{self.world}{'-small' if self.small else ''}"
 
     @property
-    def record(self) -> Path:
-        """What was found."""
-        return (self.folder if self.small else RECORDS) / f"{self.world}-{self.name}.json"
+    def row(self) -> str:
+        """The name of its record."""
+        return f"{self.world}-{self.name}"
+
+    def records(self, of: Rows) -> Rows:
+        """Where its record is kept: small ones beside its masks."""
+        return Rows(self.folder / of.path.name) if self.small else of
 
     def masks(self) -> Iterator[tuple[str, MaskConfig, Path]]:
         """Name, settings and artefact of each mask."""
@@ -422,9 +426,9 @@ def training(card: dict[str, Any]) -> dict[str, Any]:
 
 def measured(part: Part) -> dict[str, Any] | None:
     """Its record, where there is one of masks with the settings of today."""
-    if not part.record.exists():
+    record = part.records(RECORDS).get(part.row)
+    if record is None:
         return None
-    record: dict[str, Any] = json.loads(part.record.read_text())
     return record if "unlearned" in record or MaskConfig(**record["mask"]) == part.task.mask else None
 
 
@@ -453,8 +457,8 @@ def main() -> None:
         for target in WORLDS[given.world].targets:
             part = Part(given.world, target, seed, given.small)
             if given.only in (None, target) and measured(part) is None and not unlearned(part):
-                write_json(part.record, measure(part))
-                print(f"record: {part.record}", flush=True)
+                part.records(RECORDS)[part.row] = measure(part)
+                print(f"record: {part.row}", flush=True)
 
 
 if __name__ == "__main__":

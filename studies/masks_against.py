@@ -11,7 +11,7 @@ what is shown as well (`against`); with --shape masks whose shape alone is sent.
 of it, trained on releases, and the strongest adversaries of studies/masks.py and of the values that travel. The weight was
 chosen on drawn corners and on the first seed's validation people, and never on test people.
 
-Records are studies/results/masks-against/lfw-32-TARGET-SEED.json; those of shapes are lfw-32-TARGET-shape-SEED.json.
+Records are studies/results/masks-against.jsonl.
 """
 
 import argparse
@@ -20,14 +20,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from masks import RECORDS as OF_MASKS
 from masks import SEEDS, WORLDS, Part, about, seeds_of, study, train, training
+from rows import RESULTS, Rows
 
 from sfumato.learn.adversarial_mask import MaskConfig
-from sfumato.study.records import write_json
 
 WORLD, KEEP, WEIGHT = "lfw-32", 0.1, 3.0
-RECORDS = OF_MASKS.parent / "masks-against"
+RECORDS = Rows(RESULTS / "masks-against.jsonl")
 LEARNERS = ["classifier-clean", "classifier-protected"]
 ATTACKS = ["reidentify-adaptive", "reidentify-restored-adaptive", "reidentify-values"]
 
@@ -70,11 +69,11 @@ def main() -> None:
     given = parser.parse_args()
     for seed in seeds_of(given):
         part = Part(WORLD, given.target, seed, given.small)
-        stem = f"{WORLD}-{given.target}{'-shape' if given.shape else ''}-{seed}"
-        record = (part.folder if given.small else RECORDS) / f"{stem}.json"
-        if not record.exists():
-            write_json(record, measure(part, shape=given.shape))
-            print(f"record: {record}", flush=True)
+        row = f"{WORLD}-{given.target}{'-shape' if given.shape else ''}-{seed}"
+        records = part.records(RECORDS)
+        if row not in records:
+            records[row] = measure(part, shape=given.shape)
+            print(f"record: {row}", flush=True)
 
 
 if __name__ == "__main__":

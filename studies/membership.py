@@ -10,18 +10,17 @@ of their 8 photographs; 8 of the galleries are attacked, each by LiRA with the 6
 enrolled at all is asked of galleries that have each with a chance of 1/2, by photographs that are never enrolled.
 
 Noise is Gaussian, on means of embeddings about the public mean that are clipped to the median norm of the public
-ones. Records: studies/results/membership/WORLD.json.
+ones. Records: studies/results/membership.jsonl.
 """
 
 import argparse
-import json
 import statistics
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
+from rows import RESULTS, Rows
 from torch import Tensor
 
 import sfumato
@@ -29,11 +28,10 @@ from sfumato import data, images
 from sfumato.attack.membership import by_person, judged
 from sfumato.audits.gallery import Embedded, GalleryAuditConfig, measure
 from sfumato.dp.private_mean import sigma_for
-from sfumato.files import whole
 from sfumato.learn.start import begin
 from sfumato.networks import Conv4
 
-RECORDS = Path(__file__).parent / "results" / "membership"
+RECORDS = Rows(RESULTS / "membership.jsonl")
 PEOPLE, PHOTOGRAPHS, KNOWN, GALLERIES, ATTACKED = 100, 8, 3, 64, 8
 DIRECTIONS, STEP, DELTA, EPSILONS = 32, 0.1, 1e-5, (4.0, 16.0, 64.0)
 SHOTS, SEEDS = (1, 5), (0, 1, 2)
@@ -101,8 +99,7 @@ def main() -> None:
     worlds = parser.parse_args().worlds or WORLDS
     torch.set_num_threads(1)
     for world in worlds:
-        path = RECORDS / f"{world}.json"
-        record = json.loads(path.read_text()) if path.exists() else {"cells": {}}
+        record = RECORDS.get(world, {"cells": {}})
         missing = [shot for shot in SHOTS if str(shot) not in record["cells"]]
         if not missing:
             continue
@@ -121,8 +118,7 @@ def main() -> None:
                 **{"epsilons": EPSILONS, "seeds": SEEDS, "clipping_norm": norm, "able": len(able)},
             }
             record["sfumato"] = sfumato.__version__
-            with whole(path) as temporary:
-                temporary.write_text(json.dumps(record, indent=1) + "\n")
+            RECORDS[world] = record
             print(f"{world}: {shot} shots, {record['cells'][str(shot)]['seconds']} s", flush=True)
 
 

@@ -5,8 +5,8 @@
     python studies/meta.py private --only public     # the runs whose names have this in them
 
 Stopped, it goes on with the next run, and a clean run from its checkpoint under runs/meta. Records are
-studies/results/meta/*.json. Settings of private runs were chosen on the validation characters; those of trees,
-means over steps and Caltech-101 by `studies/meta_choice.py`, whose records are studies/results/meta-choice/*.json.
+studies/results/meta.jsonl. Settings of private runs were chosen on the validation characters; those of trees,
+means over steps and Caltech-101 by `studies/meta_choice.py`, whose records are studies/results/meta-choice.jsonl.
 
 Five regimes. "disjoint": a pool of 205 tasks of the training characters, without rotations; the unit is a task,
 and so an image. "overlapping": 10,000 tasks drawn from all training classes, which is the rate of the paper's
@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rows import RESULTS, Rows
 
 import sfumato
 from sfumato import protect
@@ -38,10 +39,9 @@ from sfumato.dp import accounting
 from sfumato.dp.accounting import Stretch
 from sfumato.learn import meta
 from sfumato.learn.meta import MetaConfig, Private
-from sfumato.study.records import write_json
 
 ROOT = "runs/data/omniglot"
-RECORDS = Path(__file__).parent / "results" / "meta"
+RECORDS = Rows(RESULTS / "meta.jsonl")
 RUNS = Path("runs/meta")
 EPISODES, QUERIES = 600, 15
 
@@ -306,12 +306,11 @@ def asked_world(run: Run) -> LabelledImages:
 
 def measure(run: Run) -> None:
     """Train, test on characters that nothing was trained on, and write the record, unless it is there."""
-    record = RECORDS / f"{run.name}.json"
-    if record.exists():
+    if run.name in RECORDS:
         return
     if run.config.start is not None and not Path(run.config.start).exists():
         # Its record stays when runs/ is cleaned, and the weights go.
-        (RECORDS / f"{START.name}.json").unlink(missing_ok=True)
+        RECORDS.pop(START.name, None)
         measure(START)
     loaded = loaded_world(run.world, run.side, run.rotations)
     norms: list[float] = []
@@ -341,24 +340,21 @@ def measure(run: Run) -> None:
         card["privacy"] = {key: each for key, each in card["privacy"].items() if key != "classes"}
     test = asked_world(run).split("test")
     tested = meta.evaluate(model, test, queries=QUERIES, episodes=EPISODES, seed=run.seed)
-    write_json(
-        record,
-        {
-            "name": run.name,
-            "seed": run.seed,
-            "least": run.least,
-            "data": loaded.digest,
-            "accuracy": tested.mean,
-            "half_width": tested.half_width,
-            "test": {"episodes": EPISODES, "queries": QUERIES},
-            "seconds": None if resumed else round(seconds, 1),
-            "threads": torch.get_num_threads(),
-            "version": sfumato.__version__,
-            "about": run.about,
-            "norms": [round(norm, 5) for norm in norms[:: max(1, len(norms) // 50)]],
-            "card": card,
-        },
-    )
+    RECORDS[run.name] = {
+        "name": run.name,
+        "seed": run.seed,
+        "least": run.least,
+        "data": loaded.digest,
+        "accuracy": tested.mean,
+        "half_width": tested.half_width,
+        "test": {"episodes": EPISODES, "queries": QUERIES},
+        "seconds": None if resumed else round(seconds, 1),
+        "threads": torch.get_num_threads(),
+        "version": sfumato.__version__,
+        "about": run.about,
+        "norms": [round(norm, 5) for norm in norms[:: max(1, len(norms) // 50)]],
+        "card": card,
+    }
     print(f"{run.name}: {tested}", flush=True)
 
 

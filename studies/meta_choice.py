@@ -4,24 +4,22 @@
     python studies/meta_choice.py --only tree-rate
 
 MAML, 1-shot, seed 0, at the first budget of `studies/meta.py`; training and its noise are as there. Records are
-studies/results/meta-choice/*.json, and a value that has one is not tried again.
+studies/results/meta-choice.jsonl, and a value that has one is not tried again.
 """
 
 import argparse
-import json
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from meta import BUDGETS, EPISODES, QUERIES, TREE, Run, asked_world, loaded_world, private
+from rows import RESULTS, Rows
 
 import sfumato
 from sfumato import protect
 from sfumato.learn import meta
-from sfumato.study.records import write_json
 
-CHOSEN = Path(__file__).parent / "results" / "meta-choice"
+RECORDS = Rows(RESULTS / "meta-choice.jsonl")
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,8 @@ CHOICES = {
 
 def choose(name: str) -> None:
     """Train with each value, test on validation classes, and write the record."""
-    path, choice = CHOSEN / f"{name}.json", CHOICES[name]
-    record = json.loads(path.read_text()) if path.exists() else {"accuracies": {}}
+    choice = CHOICES[name]
+    record = RECORDS.get(name, {"accuracies": {}})
     for value in choice.values:
         if str(value) in record["accuracies"]:
             continue
@@ -80,7 +78,7 @@ def choose(name: str) -> None:
         record |= {"regime": choice.regime, "policy": choice.policy, "setting": choice.setting}
         record |= {"version": sfumato.__version__, "seconds": round(record.get("seconds", 0) + seconds, 1)}
         record["accuracies"][str(value)] = tested.mean
-        write_json(path, record)
+        RECORDS[name] = record
         print(f"{name}={value}: {tested}", flush=True)
 
 

@@ -11,18 +11,18 @@ were chosen on the validation characters (seed 0, MAML, 1-shot, 600 steps; rates
 which the last was 2 points ahead with a norm that jumped by a factor of 100). "none" is the same training without noise, its
 inner gradients clipped to the fixed norm; "untrained" what a network that learned nothing reaches through the noise.
 
-Records are studies/results/meta-clip/*.json, each with the norm in the course of training, and with the signs of
+Records are studies/results/meta-clip.jsonl, each with the norm in the course of training, and with the signs of
 dL/dC over 200 tasks at the first parameters and norm.
 """
 
 import argparse
 import time
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from meta import DELTA, INNER, _of_gdp, _omniglot
+from rows import RESULTS, Rows
 
 import sfumato
 from sfumato import protect
@@ -30,9 +30,8 @@ from sfumato.images import to_float
 from sfumato.learn import meta
 from sfumato.learn.adaptation import contributions, tasks_of
 from sfumato.learn.meta import InnerNoise, MetaConfig
-from sfumato.study.records import write_json
 
-RECORDS = Path(__file__).parent / "results" / "meta-clip"
+RECORDS = Rows(RESULTS / "meta-clip.jsonl")
 EPISODES, QUERIES = 600, 15
 SEEDS, BUDGETS = (0, 1, 2), (9.02, 12.8)
 STEPS, TASKS, POOL = 1000, 16, 10_000
@@ -134,8 +133,7 @@ def signs(config: MetaConfig, norm: float, seed: int, count: int = 200) -> dict[
 
 def measure(run: Run) -> None:
     """Train, test on characters that nothing was trained on, and write the record, unless it is there."""
-    record = RECORDS / f"{run.name}.json"
-    if record.exists():
+    if run.name in RECORDS:
         return
     loaded, config = _omniglot(14, True), run.config
     norms: list[float] = []
@@ -150,23 +148,20 @@ def measure(run: Run) -> None:
     seconds = time.perf_counter() - started
     tested = meta.evaluate(model, loaded.split("test"), queries=QUERIES, episodes=EPISODES, seed=run.seed)
     follows = config.inner_noise is not None and config.inner_noise.clipping == "meta-clip"
-    write_json(
-        record,
-        {
-            **asdict(run),
-            "accuracy": tested.mean,
-            "half_width": tested.half_width,
-            "test": {"episodes": EPISODES, "queries": QUERIES},
-            "steps": config.steps,
-            "seconds": round(seconds, 1),
-            "threads": torch.get_num_threads(),
-            "version": sfumato.__version__,
-            "data": loaded.digest,
-            "noise": model.card["inner_noise"],
-            "norms": [round(norm, 5) for norm in norms[:: max(1, len(norms) // 50)]],
-            "signs": signs(config, norms[0], run.seed) if follows else None,
-        },
-    )
+    RECORDS[run.name] = {
+        **asdict(run),
+        "accuracy": tested.mean,
+        "half_width": tested.half_width,
+        "test": {"episodes": EPISODES, "queries": QUERIES},
+        "steps": config.steps,
+        "seconds": round(seconds, 1),
+        "threads": torch.get_num_threads(),
+        "version": sfumato.__version__,
+        "data": loaded.digest,
+        "noise": model.card["inner_noise"],
+        "norms": [round(norm, 5) for norm in norms[:: max(1, len(norms) // 50)]],
+        "signs": signs(config, norms[0], run.seed) if follows else None,
+    }
     print(f"{run.name}: {tested}", flush=True)
 
 

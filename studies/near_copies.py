@@ -2,7 +2,7 @@
 
     python studies/near_copies.py ../shared/data
 
-Writes studies/results/near-copies.json. A change is noticed if the copy finds the original in an index and is
+Writes studies/results/near-copies.jsonl. A change is noticed if the copy finds the original in an index and is
 decided to be a near copy of it, as in a ledger. Thresholds were chosen on every second image of LFW, Caltech-101,
 CIFAR-10 and CMU; here are the others. A burst is two frames of one photograph: the camera and the light change a
 little, noise is added, and the subject moves by a share of the side.
@@ -25,10 +25,10 @@ import sfumato
 from sfumato import data
 from sfumato.device.fingerprints import fingerprints
 from sfumato.device.near_copies import Fingerprint, near_copies
-from sfumato.files import whole
 from sfumato.proportions import wilson
+from sfumato.study.records import write_rows
 
-RECORD = Path(__file__).parent / "results" / "near-copies.json"
+RECORD = Path(__file__).parent / "results" / "near-copies.jsonl"
 Picture = Image.Image
 Change = Callable[[Picture, np.random.Generator], Picture]
 TURNS = [Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_180, Image.Transpose.ROTATE_270]
@@ -276,8 +276,7 @@ def main() -> None:
         "seconds": round(time.time() - begun, 1),
         "sfumato": sfumato.__version__,
     }
-    with whole(RECORD) as temporary:
-        temporary.write_text(json.dumps(record) + "\n")
+    write_rows(RECORD, [record])
 
 
 if __name__ == "__main__":

@@ -2,23 +2,22 @@
 
     python studies/one_run.py    # the audits that have no record yet: minutes
 
-The records lie in studies/results/one-run, one an audit. In a training every place of the pool is a canary, and
+The records lie in studies/results/one-run.jsonl, one an audit. In a training every place of the pool is a canary, and
 the network is one linear layer, whose canaries lie at right angles: what is audited, from the draw of tasks to
 the noised update, is the same for all networks.
 """
 
-import json
 import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from unittest import mock
 
 import audit_training
 import torch
 from audit_training import DELTA, noiseless, repeated, right
+from rows import RESULTS, Rows
 from torch import Tensor, nn
 
 import sfumato
@@ -29,9 +28,8 @@ from sfumato.dp.clipping import policies
 from sfumato.dp.mechanisms import fresh_noise, seeded_noise
 from sfumato.learn import meta
 from sfumato.learn.canaries import audit_canaries
-from sfumato.study.records import write_json
 
-RECORDS = Path(__file__).parent / "results" / "one-run"
+RECORDS = Rows(RESULTS / "one-run.jsonl")
 CONFIDENCE, SEED, FEW = 0.99, 0, 4
 IMAGE, PLACES = (1, 16, 16), 200
 SHAPE = (3, 224, 224)
@@ -162,8 +160,7 @@ def main() -> None:
     torch.set_num_threads(1)
     meta.NETWORKS["fully-connected"] = linear
     for name, (subject, fault, run) in audits().items():
-        path = RECORDS / f"{name}.json"
-        if not path.exists():
+        if name not in RECORDS:
             start = time.perf_counter()
             result = run()
             record = {
@@ -180,8 +177,8 @@ def main() -> None:
                     "python": platform.python_version(),
                 },
             }
-            write_json(path, record)
-        found = json.loads(path.read_text())["result"]
+            RECORDS[name] = record
+        found = RECORDS[name]["result"]
         print(f"{name}: {found['lower']:.3g} of {found['stated']:.3g}, {found['convicted']}", flush=True)
 
 

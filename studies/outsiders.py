@@ -9,7 +9,7 @@ discriminant analysis learns what differs between people. Values are read as the
 small squares, and as means over 4x4.
 A protection that is trained is read from the study's run, or trained there.
 
-Records are studies/results/outsiders/STUDY-SEED.json; protections that have no figure yet are added.
+Records are studies/results/outsiders.jsonl; protections that have no figure yet are added.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rows import RESULTS, Rows
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -41,11 +42,10 @@ from sfumato.proportions import wilson
 from sfumato.study import grid
 from sfumato.study.cells import Cell
 from sfumato.study.lab import Lab, Progress
-from sfumato.study.records import read_json, write_json
 from sfumato.study.streams import GALLERY, OTHERS, PROBES
 
 ROOT = Path(__file__).parents[1]
-RECORDS = ROOT / "studies" / "results" / "outsiders"
+RECORDS = Rows(RESULTS / "outsiders.jsonl")
 NUMBERS = 1_024  # of an image at most; of larger ones means over squares
 SQUARE = 4  # whose means are looked at as well
 LEARNED = 20_000  # releases of training people at most
@@ -158,8 +158,8 @@ def studied(path: Path, seed: int, only: list[str]) -> None:
     config = grid.load(path)
     source = dict(config.data)
     lab = Lab(config, load(source.pop("source"), **source), ROOT / "runs" / config.name, Progress())
-    record = RECORDS / f"{config.name}-{seed}.json"
-    made = read_json(record, "remove it") if record.exists() else {}
+    row = f"{config.name}-{seed}"
+    made = RECORDS.get(row, {})
     protections, seconds = made.get("protections", {}), made.get("seconds", 0.0)
     for cell in grid.cells(config):
         if cell.seed != seed or cell.coordinates.get("attack") != "reidentify-values":
@@ -172,17 +172,14 @@ def studied(path: Path, seed: int, only: list[str]) -> None:
         seconds += time.perf_counter() - started
         best = max(each["top1"] for each in found["outsiders"].values())
         print(f"{spec}: {best:.1%}, ours {found['ours']['top1']:.1%}", flush=True)
-        write_json(
-            record,
-            {
-                "study": config.name,
-                "seed": seed,
-                "protections": protections,
-                "seconds": round(seconds, 1),
-                "data": lab.data.digest,
-                "version": sfumato.__version__,
-            },
-        )
+        RECORDS[row] = {
+            "study": config.name,
+            "seed": seed,
+            "protections": protections,
+            "seconds": round(seconds, 1),
+            "data": lab.data.digest,
+            "version": sfumato.__version__,
+        }
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ share that people recognised: within each experiment, and over all of them.
 Enlarged photographs have no finer detail than their 84 pixels: the narrowest high passes leave less of them than
 of the experiment's.
 
-Records are studies/results/people/METRIC.json; a metric that has one is not measured again.
+Records are studies/results/people.jsonl; a metric that has one is not measured again.
 """
 
 import argparse
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rows import RESULTS, Rows
 from torch import Tensor
 from torch.nn import functional
 
@@ -38,10 +39,9 @@ from sfumato.assess import agreement, distortions, people, similarity
 from sfumato.assess.perceptual import Perceptual
 from sfumato.assess.semsim import SemSim
 from sfumato.episodes import seed_of
-from sfumato.study.records import write_json
 
 SHARED = Path("../shared/data")
-RECORDS = Path(__file__).parent / "results" / "people"
+RECORDS = Rows(RESULTS / "people.jsonl")
 RUNS = Path("runs/people")
 SEED = 0
 COUNT = 50
@@ -135,30 +135,26 @@ def main() -> None:
     asked.add_argument("--semsim", type=Path, help="a trained SemSim, measured beside the others")
     asked.add_argument("--small", action="store_true", help="a few images, to try it out")
     options = asked.parse_args()
-    count, directory = (4, RUNS / "small") if options.small else (COUNT, RECORDS)
+    count, records = (4, Rows(RUNS / "small.jsonl")) if options.small else (COUNT, RECORDS)
     known = people.read(SHARED / "human_recognition_geirhos2018.csv")
     originals, digest = photographs(count)
     for name, (sign, measure) in metrics(options.semsim).items():
-        record = directory / f"{name}.json"
-        if record.exists():
+        if name in records:
             continue
         started = time.perf_counter()
         found = scores(originals, known, measure)
-        write_json(
-            record,
-            {
-                "metric": name,
-                "sign": sign,
-                "images": len(originals),
-                "seed": SEED,
-                "data": digest,
-                "conditions": found,
-                "agreement": agreements(found, sign),
-                "seconds": round(time.perf_counter() - started, 1),
-                "threads": torch.get_num_threads(),
-            },
-        )
-        print(f"{record.name}: {time.perf_counter() - started:.0f} s", flush=True)
+        records[name] = {
+            "metric": name,
+            "sign": sign,
+            "images": len(originals),
+            "seed": SEED,
+            "data": digest,
+            "conditions": found,
+            "agreement": agreements(found, sign),
+            "seconds": round(time.perf_counter() - started, 1),
+            "threads": torch.get_num_threads(),
+        }
+        print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

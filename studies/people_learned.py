@@ -17,11 +17,10 @@ What is not covered by that: relative terms, and 112 pixels, were thought of whe
 seen to fail on kinds left out, and that the last three stages may count alone, with equal weights, when these had been
 seen to do well on training photographs. No test photograph took part in that, but people's shares of the same 45 conditions did.
 
-The record is studies/results/people/learned.json; what the network sees of photographs is kept under runs/people.
+The record is studies/results/people.jsonl, "learned"; what the network sees of photographs is kept under runs/people.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +31,7 @@ from typing import Any
 import torch
 from people import COUNT as COUNT_OF_PEOPLE
 from people import EXPERIMENTS, RECORDS, RUNS, SEED, SHARED, agreements, distorted, photographs
+from rows import Rows
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -41,7 +41,6 @@ from sfumato.learn.semsim.perceptual import Looked, PerceptualConfig
 from sfumato.networks import SqueezeNet
 from sfumato.networks.squeeze_net import WIDTHS
 from sfumato.networks.stage_distance import KINDS, StageDistance, averaged, placed_terms, relative_terms
-from sfumato.study.records import write_json
 
 WEIGHTS = SHARED / "weights" / "squeezenet1_0_imagenet_deepcomp.npz"
 SEEDS = (0, 1, 2)
@@ -237,9 +236,9 @@ def _rows(test: Seen, found: Tensor) -> list[dict[str, Any]]:
 
 
 @cache
-def _conditions(record: Path) -> list[dict[str, Any]]:
-    """What a measure that is not learned says of each condition."""
-    found: list[dict[str, Any]] = json.loads(record.read_text())["conditions"]
+def _conditions(records: Rows) -> list[dict[str, Any]]:
+    """What the measure beside the learned one says of each condition."""
+    found: list[dict[str, Any]] = records[BEFORE]["conditions"]
     return found
 
 
@@ -248,32 +247,29 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     asked.add_argument("--small", action="store_true", help="a few images, to try it out")
     options = asked.parse_args()
-    count, directory, runs = (4, RUNS / "small", RUNS / "small") if options.small else (COUNT, RECORDS, RUNS)
-    record = directory / "learned.json"
-    if record.exists():
+    runs, small = RUNS / "small", Rows(RUNS / "small.jsonl")
+    count, records, runs = (4, small, runs) if options.small else (COUNT, RECORDS, RUNS)
+    if "learned" in records:
         return
     started = time.process_time()
     known = people.read(SHARED / "human_recognition_geirhos2018.csv")
     train, test = (looked(split, count, known, runs) for split in ("train", "test"))
     train, test = (seen(found, train["originals"], known) for found in (train, test))
     choices = {name: chosen(train, name, SEED) for name in EXPERIMENTS}
-    found = [run(train, test, directory / f"{BEFORE}.json", choices, seed) for seed in SEEDS]
+    found = [run(train, test, records, choices, seed) for seed in SEEDS]
     whole = probabilities(train, test, SETTINGS["relative"], SEED)[1]
-    write_json(
-        record,
-        {
-            "metric": "semsim-perceptual",
-            "images": {"train": count, "test": count},
-            "size": SIZE,
-            "beside": BEFORE,
-            "configs": {name: asdict(config) for name, config in SETTINGS.items()},
-            "choices": choices,
-            "runs": found,
-            "distances": distances(test, directory / f"{BEFORE}.json", found),
-            "weights": [round(each, 4) for each in whole.weights.tolist()],
-            "seconds": round(time.process_time() - started, 1),
-        },
-    )
+    records["learned"] = {
+        "metric": "semsim-perceptual",
+        "images": {"train": count, "test": count},
+        "size": SIZE,
+        "beside": BEFORE,
+        "configs": {name: asdict(config) for name, config in SETTINGS.items()},
+        "choices": choices,
+        "runs": found,
+        "distances": distances(test, records, found),
+        "weights": [round(each, 4) for each in whole.weights.tolist()],
+        "seconds": round(time.process_time() - started, 1),
+    }
     for each in found:
         tau = each["settings"][CHOSEN]["agreement"]["all"]["kendall"]["value"]
         print(f"seed {each['seed']}: Kendall {tau:.3f}", flush=True)

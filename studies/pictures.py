@@ -145,8 +145,7 @@ def embeddings_picture(name: str, path: Path) -> None:
 def report_picture(name: str, path: Path, browser: str) -> None:
     """The head of a study's report, as a browser shows it."""
     with tempfile.TemporaryDirectory() as folder:
-        run = Path(shutil.copytree(engine.RESULTS / name, Path(folder) / name))
-        page = report.write(run)
+        page = report.write(shutil.copy(engine.RESULTS / f"{name}.jsonl", folder))
         size = ",".join(map(str, REPORT))
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
         flags += [f"--user-data-dir={folder}/profile", f"--window-size={size}", f"--screenshot={path}"]

@@ -5,7 +5,7 @@
 For each range: a model for every setting alone, and one that serves all and is told which made an image, all
 trained alike. Tested on each setting, on settings between them that no model was trained for, and on images of
 which each has any of the settings, with support images that count alike or by what their protection leaves.
-The record is studies/results/ranges.json.
+The record is studies/results/ranges.jsonl.
 """
 
 import json
@@ -19,11 +19,11 @@ import torch
 import sfumato
 from sfumato import data, protect
 from sfumato.data import LabelledImages
-from sfumato.files import whole
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig, FewShotModel
+from sfumato.study.records import write_rows
 
-RECORD = Path(__file__).parent / "results" / "ranges.json"
+RECORD = Path(__file__).parent / "results" / "ranges.jsonl"
 MODELS = Path("runs/ranges")
 SEED = 0
 
@@ -163,8 +163,7 @@ def main() -> None:
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
     }
-    with whole(RECORD) as temporary:
-        temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_rows(RECORD, [record])
     print(json.dumps({"written": str(RECORD)}))
 
 

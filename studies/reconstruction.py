@@ -17,7 +17,7 @@ or searched for, by iDLG and Inverting Gradients (Table 2). A reconstruction is 
 Measures that are learned see the judgements of the other data sets alone, read in closed form alone, and choose
 their settings there: each of those left out in turn.
 
-Records are studies/results/reconstruction/*.json; images, models and campaigns lie under runs/reconstruction.
+Records are studies/results/reconstruction.jsonl; images, models and campaigns lie under runs/reconstruction.
 """
 
 import argparse
@@ -29,38 +29,42 @@ from pathlib import Path
 from reconstructed import judged, learned, pictures, recognisers, tables
 from reconstructed.sources import RECORDS, RUNS
 from reconstructed.victims import ATTACKS, VICTIMS
+from rows import Rows
 
 IMAGES, FEW = 16, 4  # originals of each victim, and to try it out
 TEST_SET = "lfw"  # of variants
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
 
 
-def learn(names: Sequence[str], records: Path, runs: Path) -> None:
+def learn(names: Sequence[str], records: Rows, runs: Path) -> None:
     """Both learned measures, for each data set and seed."""
     for name, seed in itertools.product(names, learned.SEEDS):
         known = partial(learned.judgements, [other for other in names if other != name], runs)
-        semsim, stages = (records / f"{kind}-{name}-{seed}.json" for kind in ("semsim", "stages"))
-        for record in (semsim, stages):
-            if record.exists() and not learned.complete(record, name, records):
-                record.unlink()
+        semsim, stages = (f"{kind}-{name}-{seed}" for kind in ("semsim", "stages"))
+        for row in (semsim, stages):
+            if row in records and not learned.complete(records[row], name, records):
+                del records[row]
         judged.write(
+            records,
             semsim,
             lambda name=name, seed=seed, known=known: learned.published(  # type: ignore[misc]
                 known(), learned.PUBLISHED, name, seed, records, runs
             ),
         )
         judged.write(
+            records,
             stages,
             partial(learned.by_stages, name, names, seed, records, runs),
         )
 
 
-def vary(names: Sequence[str], records: Path, runs: Path) -> None:
+def vary(names: Sequence[str], records: Rows, runs: Path) -> None:
     """SemSim as published with one thing changed at a time, one seed, tested on one data set."""
     known = learned.judgements([name for name in names if name != TEST_SET], runs)
     for variant, (some, config) in learned.variants(known).items():
         judged.write(
-            records / f"variant-{variant}.json",
+            records,
+            f"variant-{variant}",
             partial(learned.published, some, config, TEST_SET, 0, records, runs),
         )
 
@@ -79,10 +83,9 @@ def main() -> None:
     records, runs, folder = RECORDS, RUNS, PICTURES
     if options.small:
         runs = RUNS / "small"
-        records, folder = runs / "records", runs / "pictures"
+        records, folder = Rows(runs / "records.jsonl"), runs / "pictures"
         for attack, victims in VICTIMS.items():
             VICTIMS[attack] = victims[:4]
-    records.mkdir(parents=True, exist_ok=True)
     parts = options.parts or names
     for attack, part in itertools.product(ATTACKS, [each for each in parts if each in sets]):
         judged.run(part, attack, FEW if options.small else IMAGES, records, runs)
@@ -94,8 +97,8 @@ def main() -> None:
         elif part == "variants":
             vary(sets, records, runs)
         else:
-            (records / "agreement.json").unlink(missing_ok=True)
-            judged.write(records / "agreement.json", partial(tables.correlations, sets, records))
+            records.pop("agreement", None)
+            judged.write(records, "agreement", partial(tables.correlations, sets, records))
             pictures.draw(sets, records, runs, folder)
 
 

@@ -8,7 +8,7 @@ Two finders, CenterFace of the extra `faces` and MTCNN of a file: 100 scenes of 
 face is covered if boxes hold all that is between its brows, its ears and its chin: the middle of the crop, 60% of its
 height and half of its width. A box that touches no face is a false alarm. Neither finder was adjusted to these scenes.
 The video, by CenterFace, has ten seconds at 25 frames of 640x480: one face moves from left to right, another comes after
-three seconds. Writes studies/results/regions.json.
+three seconds. Writes studies/results/regions.jsonl.
 """
 
 import json
@@ -28,11 +28,11 @@ from sfumato.data.listing import read_rows
 from sfumato.device.footage import footage
 from sfumato.device.ledger import Ledger
 from sfumato.device.video import followed, protect_video
-from sfumato.files import whole
 from sfumato.images import as_tensor, read
 from sfumato.proportions import wilson
 from sfumato.protect import parse
 from sfumato.protect.region import Region, overlap
+from sfumato.study.records import write_rows
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "runs" / "data"
@@ -191,8 +191,7 @@ def main() -> None:
         "seed": 0,
         "version": sfumato.__version__,
     }
-    with whole(ROOT / "studies" / "results" / "regions.json") as temporary:
-        temporary.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    write_rows(ROOT / "studies" / "results" / "regions.jsonl", [record])
     print(json.dumps(record))
 
 

@@ -10,35 +10,32 @@ against the figures, and nothing is written where these do not show it.
 
 import argparse
 import json
-import shutil
 
 from results_page import engine, pages
 from results_page.reading import RESULTS, ROOT
 
-# What `sfumato study run` runs: a study that is added has its records collected, too.
-STUDIES = (*sorted(path.stem for path in (ROOT / "studies").glob("*.yaml") if path.stem != "example"), "demo")
+from sfumato.study import records
 
 
 def collect(name: str) -> None:
-    """Copy study.json and the small records of a run; the pages say nothing of one that is not finished."""
-    run, target = ROOT / "runs" / name, RESULTS / name
+    """Pack a run without its pictures; the pages say nothing of one that is not finished.
+
+    No photograph of anybody comes into the repository: examples are kept of the demo, whose faces are drawn.
+    """
+    run = ROOT / "runs" / name
     if not (run / "study.json").exists():
         return
-    studied = engine.load(run)
-    if studied.missing:
-        print(f"{name}: {len(studied.missing)} cells are missing")
-    shutil.rmtree(target, ignore_errors=True)
-    (target / "records").mkdir(parents=True)
-    shutil.copy(run / "study.json", target)
-    for path in studied.kept:
-        shutil.copy(path, target / "records")
+    if missing := engine.load(run).missing:
+        print(f"{name}: {len(missing)} cells are missing")
+    left_out = set(engine.DRAWN) - ({"examples"} if name == "demo" else set())
+    records.pack(run, RESULTS / f"{name}.jsonl", leave_out=left_out)
 
 
 def restore(name: str) -> None:
     """Put the records of a study under runs/, unless there is a run already."""
     run = ROOT / "runs" / name
-    if (RESULTS / name).exists() and not run.exists():
-        shutil.copytree(RESULTS / name, run)
+    if not run.exists():
+        records.unpack(RESULTS / f"{name}.jsonl", run)
 
 
 def main() -> None:
@@ -48,7 +45,7 @@ def main() -> None:
     parser.add_argument("--restore", action="store_true", help="put committed records under runs/, no more")
     options = parser.parse_args()
     if options.restore or options.collect:
-        for name in STUDIES:
+        for name in engine.STUDIES:
             (restore if options.restore else collect)(name)
     if not options.restore:
         print(json.dumps({"written": pages.write()}))

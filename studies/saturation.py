@@ -3,7 +3,7 @@
     python studies/saturation.py faces steps copies gallery
     python studies/saturation.py lfw copies gallery --protections blur:radius=4 pixelize:cell=8 code:bits=16
 
-Writes studies/results/saturation/WORLD-KNOB.json. `faces` is the world of the demo and `lfw` that of
+Writes studies/results/saturation.jsonl. `faces` is the world of the demo and `lfw` that of
 studies/lfw-smile.yaml; trained protections are read from their runs, and those that are not there are trained. By
 steps the recogniser of the adaptive adversary is trained, from clean images to releases, so many of each at most; by
 copies and gallery the adversaries on values are looked at. A run that was stopped goes on where it was.
@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from rows import RESULTS, Rows
 
 import sfumato
-from sfumato.files import whole
 from sfumato.study import grid, run
 from sfumato.study.estimates import Study, belonging
 from sfumato.study.records import parse, read_json
 
 ROOT = Path(__file__).parents[1]
-RECORDS = ROOT / "studies" / "results" / "saturation"
+RECORDS = Rows(RESULTS / "saturation.jsonl")
 WORLDS = {
     "faces": (ROOT / "src/sfumato/cli/demo.yaml", "demo", "feature:dimension=16,noise=0.3"),
     "lfw": (ROOT / "studies/lfw-smile.yaml", "lfw-smile", "feature:dimension=10,noise=0.3"),
@@ -114,9 +114,7 @@ def main() -> None:
     for knob in options.knobs:
         protections = options.protections or protections_of(options.world, knob)
         record = measured(options.world, knob, options.values or KNOBS[knob], protections)
-        RECORDS.mkdir(parents=True, exist_ok=True)
-        with whole(RECORDS / f"{options.world}-{knob}.json") as temporary:
-            temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        RECORDS[f"{options.world}-{knob}"] = record
 
 
 if __name__ == "__main__":

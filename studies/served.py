@@ -1,6 +1,6 @@
 """Served = studied: accuracies of a study beside those of device, service and answer, on the same images.
 
-    OMP_NUM_THREADS=1 nice -n 10 python studies/served.py studies/results/served.json [--episodes 40]
+    OMP_NUM_THREADS=1 nice -n 10 python studies/served.py studies/results/served.jsonl [--episodes 40]
 
 A study trains a small model for each kind of release on drawn faces (pixels, a mask, the shape of one, a
 feature, numbers, bits) and measures how often unseen headwear is named: five classes of five examples. The
@@ -40,7 +40,7 @@ from sfumato.study import grid, kinds
 from sfumato.study.cells import Cell
 from sfumato.study.lab import Lab, Progress
 from sfumato.study.learners import few_shot
-from sfumato.study.records import write_json
+from sfumato.study.records import write_rows
 from sfumato.study.run import prepare
 from sfumato.study.vocabulary import IMAGES, release_kind
 
@@ -249,7 +249,7 @@ def main() -> None:
         **{"episodes": options.episodes, "shape": "5-way 5-shot", "seed": 0},
         **{"rows": rows, "seconds": round(time.perf_counter() - start)},
     }
-    write_json(options.record, record)
+    write_rows(options.record, [record])
 
 
 if __name__ == "__main__":

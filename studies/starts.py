@@ -6,10 +6,9 @@
 LFW's gender, CMU's sunglasses, three emotions of FER and Caltech-101 (5 classes, of 500 images 20), in clear and
 pixelized: a Conv-4 with a linear layer, at most 40 epochs. Classes have as many images each, in training, in the
 validation that chooses the epoch (300 at most, for both starts the same) and in the test (1,000 at most), where people
-are new. Three draws of the training images. Writes studies/results/starts.json.
+are new. Three draws of the training images. Writes studies/results/starts.jsonl.
 """
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rows import RESULTS, Rows
 
 import sfumato
 from sfumato import data
 from sfumato.data.labelled import LabelledImages
-from sfumato.files import whole
 from sfumato.learn import classifier
 from sfumato.learn.start import STARTS, by_content
 from sfumato.proportions import wilson
 from sfumato.protect import parse
 
 DATA = Path("runs/data")
-RECORD = Path("studies/results/starts.json")
+RECORDS = Rows(RESULTS / "starts.jsonl")
 COUNTS = (10, 50, 500)
 SEEDS = (0, 1, 2)
 SPECS = ("none", "pixelize:cell=8")
@@ -114,7 +113,7 @@ def main() -> None:
     """Measure what is not measured yet."""
     began = time.monotonic()
     torch.set_num_threads(2)
-    record: dict[str, Any] = json.loads(RECORD.read_text()) if RECORD.exists() else {"rows": {}, "seconds": 0}
+    record: dict[str, Any] = RECORDS.get("starts", {"rows": {}, "seconds": 0})
     if record.get("start") != by_content("drawn"):
         record = {"start": by_content("drawn"), "rows": {}, "seconds": 0}
 
@@ -126,8 +125,7 @@ def main() -> None:
         record["seconds"] += time.monotonic() - began
         began = time.monotonic()
         record["version"] = sfumato.__version__
-        with whole(RECORD) as path:
-            path.write_text(json.dumps(record, indent=1) + "\n")
+        RECORDS["starts"] = record
         print(name, f"{100 * record['rows'][name]['mean']:.1f}", flush=True)
 
     for spec in SPECS:

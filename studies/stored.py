@@ -17,7 +17,7 @@ what each attack names:
   the one nearer to a stored vector; "found again" is an enrolled photograph whose vector is there, up to rounding.
 
 Where a protection draws noise, he averages over 5 draws of his own. Every figure of several ways is that of the
-best. Records are studies/results/stored/WORLD-PROTECTION-SEED.json, models lie under runs/stored.
+best. Records are studies/results/stored.jsonl, models lie under runs/stored.
 """
 
 import argparse
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rows import RESULTS, Rows
 from torch import Tensor
 from torch.nn import functional
 
@@ -47,9 +48,8 @@ from sfumato.networks import MTCNN, align
 from sfumato.proportions import wilson
 from sfumato.protect import Protection, parse
 from sfumato.study.models import Models
-from sfumato.study.records import write_json
 
-RECORDS = Path(__file__).parent / "results" / "stored"
+RECORDS = Rows(RESULTS / "stored.jsonl")
 RUNS = Path("runs/stored")
 WEIGHTS = Path("../shared/data/weights")
 SEEDS = (0, 1, 2)
@@ -312,9 +312,9 @@ def measure(world: str, spec: str, seed: int, scale: Scale, folder: Path) -> dic
     }
 
 
-def place(folder: Path, world: str, spec: str, seed: int) -> Path:
-    """Where a record lies."""
-    return folder / f"{world}-{re.sub('[^a-z0-9.]+', '-', spec)}-{seed}.json"
+def row_of(world: str, spec: str, seed: int) -> str:
+    """The name of a record."""
+    return f"{world}-{re.sub('[^a-z0-9.]+', '-', spec)}-{seed}"
 
 
 def main() -> None:
@@ -322,18 +322,16 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     asked.add_argument("--small", action="store_true", help="settings too small to learn, to try it out")
     options = asked.parse_args()
-    scale, records = (SMALL, RUNS / "small" / "records") if options.small else (FULL, RECORDS)
+    scale, records = (SMALL, Rows(RUNS / "small.jsonl")) if options.small else (FULL, RECORDS)
     models = RUNS / "small" / "models" if options.small else RUNS / "models"
-    for folder in (records, models):
-        folder.mkdir(parents=True, exist_ok=True)
+    models.mkdir(parents=True, exist_ok=True)
     for seed in scale.seeds:
         for world in WORLDS:
             for spec in SPECS:
-                path = place(records, world, spec, seed)
-                if not path.exists():
-                    found = measure(world, spec, seed, scale, models)
-                    write_json(path, found)
-                    print(f"{path.name}: {found['seconds']:.0f} s", flush=True)
+                row = row_of(world, spec, seed)
+                if row not in records:
+                    found = records[row] = measure(world, spec, seed, scale, models)
+                    print(f"{row}: {found['seconds']:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 
 Each is a table as somebody would write it, without a split, and two runs of the command line: `--check` says within
 seconds whether these data can end with a recommendation; only if they can, the study is run. Nothing was chosen for
-these data. Encoders are those of the extra `encoders`. Records: studies/results/strangers/NAME.json, a line each, with
+these data. Encoders are those of the extra `encoders`. Records: studies/results/strangers.jsonl, a line each, with
 the seconds of the wall and of the processor (on Linux). A run that was stopped goes on, and its seconds then are those
 of the last part.
 """
@@ -26,11 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rows import RESULTS, Rows
+
 import sfumato
 from sfumato.files import whole
 
 ROOT = Path(__file__).parents[1]
-RECORDS = ROOT / "studies" / "results" / "strangers"
+RECORDS = Rows(RESULTS / "strangers.jsonl")
 DATA = ROOT / "runs" / "data"
 RUNS = ROOT / "runs" / "strangers"
 
@@ -150,9 +152,7 @@ def demo(name: str) -> None:
         record |= _studied(command, RUNS / name)
     else:
         record["headline"] = _sfumato(*command, "--check")[0].stdout.splitlines()[-1]
-    RECORDS.mkdir(parents=True, exist_ok=True)
-    with whole(RECORDS / f"{name}.json") as temporary:
-        temporary.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    RECORDS[name] = record
     print(json.dumps({key: record[key] for key in ("name", "headline", "check")}), flush=True)
 
 

@@ -10,11 +10,10 @@ images in each local step; with DP by Opacus, noise multiplier 1 and clipping no
 LFW for the linear network; labels of clients (LFW: gender) are not told to the adversary. Nothing is chosen by these figures: settings are the defaults of
 the audit, but for the number of search steps.
 
-Records are studies/results/updates/PART.json; a cell that is there is not made again.
+Records are studies/results/updates.jsonl; a cell that is there is not made again.
 """
 
 import argparse
-import json
 import time
 import warnings
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from typing import Any
 
 import torch
 from opacus import PrivacyEngine
+from rows import RESULTS, Rows
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
@@ -39,10 +39,9 @@ from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, 
 from sfumato.attack.updates import Update, load, recorded
 from sfumato.audits.findings import Report
 from sfumato.audits.update import Truth, UpdateAuditConfig, audit_update
-from sfumato.files import whole
 from sfumato.networks import LeNet
 
-RECORDS = Path(__file__).parent / "results" / "updates"
+RECORDS = Rows(RESULTS / "updates.jsonl")
 FEDERATIONS = Path("runs/updates")
 SHAPE = (3, 32, 32)
 RATE = 0.05
@@ -223,8 +222,7 @@ PARTS = {
 
 def make(part: str) -> None:
     """The cells of a part that have no record yet."""
-    path = RECORDS / f"{part}.json"
-    record = json.loads(path.read_text()) if path.exists() else {"cells": {}}
+    record = RECORDS.get(part, {"cells": {}})
     cells, measure = PARTS[part]
     for name, settings in cells():
         if name in record["cells"]:
@@ -233,8 +231,7 @@ def make(part: str) -> None:
         search = SEARCH.get(part, 0)
         record["settings"] = {"rate": RATE, "search_steps": search, "noise": NOISE, "norm": NORM}
         record["sfumato"] = sfumato.__version__
-        with whole(path) as temporary:
-            temporary.write_text(json.dumps(record, indent=1) + "\n")
+        RECORDS[part] = record
         print(f"{part}: {name}", flush=True)
 
 

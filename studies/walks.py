@@ -15,7 +15,6 @@ the place of its line.
 import argparse
 import csv
 import io
-import json
 import os
 import random
 import re
@@ -28,18 +27,18 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from rows import RESULTS, Rows
 
 import sfumato
-from sfumato.files import whole
 
 ROOT = Path(__file__).parents[1]
-RECORDS = ROOT / "studies" / "results" / "walks.jsonl"
+RECORDS = Rows(RESULTS / "walks.jsonl")
 LAST = 14  # lines of what a command said that are kept
 
 
@@ -314,12 +313,6 @@ def phones(walk: Walk, data: Path) -> None:
 WALKS = {"grey": grey, "things": things, "phones": phones, "sixty": sixty, "six": six}
 
 
-def records() -> Iterator[dict[str, object]]:
-    """Those that are there."""
-    if RECORDS.exists():
-        yield from map(json.loads, RECORDS.read_text(encoding="utf-8").splitlines())
-
-
 def main() -> None:
     """Walk those that are asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -332,10 +325,7 @@ def main() -> None:
             WALKS[name](walk, options.data.absolute())
         seconds = round(sum(float(str(step["seconds"])) for step in walk.steps), 1)
         own = {key: value for key, value in asdict(walk).items() if key != "folder"}
-        record = own | {"seconds": seconds, "seed": 0, "version": sfumato.__version__}
-        lines = [*(each for each in records() if each["name"] != name), record]
-        with whole(RECORDS) as temporary:
-            temporary.write_text("".join(f"{json.dumps(each)}\n" for each in lines), encoding="utf-8")
+        RECORDS[name] = own | {"seconds": seconds, "seed": 0, "version": sfumato.__version__}
 
 
 if __name__ == "__main__":

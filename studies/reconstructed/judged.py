@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rows import Rows
 from torch import Tensor
 
 import sfumato
@@ -32,9 +33,9 @@ PROXY = "proxy annotators"
 SIGNS = {"psnr": 1, "mse": -1, "ssim": 1, "squeezenet": -1, "frechet": -1}
 
 
-def write(record: Path, measure: Callable[[], dict[str, Any]]) -> None:
+def write(records: Rows, row: str, measure: Callable[[], dict[str, Any]]) -> None:
     """Make a record that is missing, with what it cost."""
-    if record.exists():
+    if row in records:
         return
     wall, processor = time.perf_counter(), time.process_time()
     found = measure()
@@ -44,26 +45,26 @@ def write(record: Path, measure: Callable[[], dict[str, Any]]) -> None:
     }
     versions = {"sfumato": sfumato.__version__, "torch": torch.__version__}
     facts = {"seconds": seconds, "threads": torch.get_num_threads(), "versions": versions, "seed": SEED}
-    write_json(record, {**facts, **found})
-    print(f"{record.name}: {seconds['wall']:.0f} s", flush=True)
+    records[row] = {**facts, **found}
+    print(f"{row}: {seconds['wall']:.0f} s", flush=True)
 
 
-def run(name: str, attack: str, count: int, records: Path, runs: Path) -> None:
+def run(name: str, attack: str, count: int, records: Rows, runs: Path) -> None:
     """The records of a data set and of an attack on it that are missing: of so many originals a victim."""
-    write(records / f"{name}.json", partial(_prepare, name, count, runs))
+    write(records, name, partial(_prepare, name, count, runs))
     originals = originals_of(name, records)
     for place, image in enumerate(originals.images):
         file = runs / name / "originals" / f"{place:02d}.png"
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             images.write(file, image)
-    write(records / f"{name}-{attack}.json", partial(_attack, name, attack, originals, runs))
+    write(records, f"{name}-{attack}", partial(_attack, name, attack, originals, runs))
 
 
-def originals_of(name: str, records: Path) -> LabelledImages:
+def originals_of(name: str, records: Rows) -> LabelledImages:
     """Those that are attacked."""
     _, test = parts(name)
-    return test.rows(torch.tensor(json.loads((records / f"{name}.json").read_text())["originals"]))
+    return test.rows(torch.tensor(records[name]["originals"]))
 
 
 def _prepare(name: str, count: int, runs: Path) -> dict[str, Any]:

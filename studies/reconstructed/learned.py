@@ -1,6 +1,5 @@
 """Measures that are learned: SemSim as published, and semsim-perceptual, on data sets that they were not trained on."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rows import Rows
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -42,21 +42,19 @@ FEW_EPOCHS, FEW_ORIGINALS = 20, 12  # of each backbone beside the others
 Scores = dict[str, dict[str, list[float]]]  # attack -> victim -> of each image
 
 
-def record_of(name: str, attack: str, records: Path) -> dict[str, Any]:
+def record_of(name: str, attack: str, records: Rows) -> dict[str, Any]:
     """The record of an attack on a data set."""
-    return dict(json.loads((records / f"{name}-{attack}.json").read_text()))
+    return records[f"{name}-{attack}"]
 
 
-def present(names: Sequence[str], records: Path) -> tuple[str, ...]:
+def present(names: Sequence[str], records: Rows) -> tuple[str, ...]:
     """The attacks that all of these data sets have a record of."""
-    return tuple(
-        attack for attack in ATTACKS if all((records / f"{name}-{attack}.json").exists() for name in names)
-    )
+    return tuple(attack for attack in ATTACKS if all(f"{name}-{attack}" in records for name in names))
 
 
-def complete(record: Path, name: str, records: Path) -> bool:
+def complete(record: dict[str, Any], name: str, records: Rows) -> bool:
     """Whether a record of a learned measure has every attack that there is by now."""
-    return json.loads(record.read_text())["attacks"] == list(present([name], records))
+    return record["attacks"] == list(present([name], records))
 
 
 def shares_of(record: dict[str, Any]) -> list[float]:
@@ -80,7 +78,7 @@ def judgements(names: Sequence[str], runs: Path) -> semsim.Judgements:
 
 
 def published(
-    known: semsim.Judgements, config: SemSimConfig, name: str, seed: int, records: Path, runs: Path
+    known: semsim.Judgements, config: SemSimConfig, name: str, seed: int, records: Rows, runs: Path
 ) -> dict[str, Any]:
     """Train SemSim on judgements, and measure the victims of a data set that is not among them."""
     trained = semsim.train(known, config, seed=seed)
@@ -141,7 +139,7 @@ class Seen:
 
 
 @cache
-def seen(name: str, attack: str, records: Path, runs: Path) -> Seen:
+def seen(name: str, attack: str, records: Rows, runs: Path) -> Seen:
     """What the network sees, or what it saw before."""
     record = record_of(name, attack, records)
     found = record["victims"]
@@ -196,7 +194,7 @@ def distances(learned: tuple[StageDistance, Tensor, Foretold], of: Seen, config:
 
 
 @cache
-def chosen(names: tuple[str, ...], records: Path, runs: Path) -> str:
+def chosen(names: tuple[str, ...], records: Rows, runs: Path) -> str:
     """The setting that does best on each of these data sets, trained on the others of them; by the first attack."""
 
     def mean(config: PerceptualConfig) -> float:
@@ -210,7 +208,7 @@ def chosen(names: tuple[str, ...], records: Path, runs: Path) -> str:
     return max(SETTINGS, key=lambda name: mean(SETTINGS[name]))
 
 
-def by_stages(name: str, names: Sequence[str], seed: int, records: Path, runs: Path) -> dict[str, Any]:
+def by_stages(name: str, names: Sequence[str], seed: int, records: Rows, runs: Path) -> dict[str, Any]:
     """All settings, learned from the other data sets, on this one; and which of them those others choose."""
     rest = [other for other in names if other != name]
     known = [seen(other, READ, records, runs) for other in rest]

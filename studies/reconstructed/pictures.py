@@ -1,11 +1,11 @@
 """Reconstructions sorted by each measure, and measures against the share that judges recognise."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
+from rows import Rows
 
 from reconstructed.judged import folder_of
 from reconstructed.learned import CHOSEN, present, record_of
@@ -24,7 +24,7 @@ SHOWN = {
 }
 
 
-def draw(names: Sequence[str], records: Path, runs: Path = RUNS, folder: Path | None = None) -> None:
+def draw(names: Sequence[str], records: Rows, runs: Path = RUNS, folder: Path | None = None) -> None:
     """All pictures."""
     folder = folder or runs / "pictures"
     folder.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def draw(names: Sequence[str], records: Path, runs: Path = RUNS, folder: Path | 
     draw_scatter(names, records, folder / "reconstruction-metrics.png")
 
 
-def draw_sorted(name: str, records: Path, runs: Path, path: Path) -> None:
+def draw_sorted(name: str, records: Rows, runs: Path, path: Path) -> None:
     """One original, and its reconstructions in the order in which each measure has their victims (Fig. 6).
 
     The original is the first of those of which about half of the reconstructions are recognised.
@@ -63,13 +63,13 @@ def draw_sorted(name: str, records: Path, runs: Path, path: Path) -> None:
     figure.savefig(path, metadata={"Software": None})
 
 
-def draw_scatter(names: Sequence[str], records: Path, path: Path) -> None:
+def draw_scatter(names: Sequence[str], records: Rows, path: Path) -> None:
     """A row a data set, a column a measure, a dot a victim."""
     figure = Figure(figsize=(10, 2.2 * len(names)), dpi=80, layout="constrained")
     grid = figure.subplots(len(names), len(SHOWN), sharey=True, squeeze=False)
     for row, name in zip(grid, names, strict=True):
         for marker, attack in zip("o^", present(names, records), strict=False):
-            victims = json.loads((records / f"{name}-{attack}.json").read_text())["victims"].values()
+            victims = records[f"{name}-{attack}"]["victims"].values()
             shares = [each["recognised"] / each["items"] for each in victims]
             scores = columns(name, attack, records)
             for axes, (measure, words) in zip(row, SHOWN.items(), strict=True):

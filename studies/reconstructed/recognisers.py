@@ -1,16 +1,16 @@
 """Recognisers: those that are trained on a data set, those of public weights, and the judges among them."""
 
-import json
 import math
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
+from rows import CURE, RESULTS
 from torch import Tensor
 from torch.nn import functional
 
-from reconstructed.sources import NARROW, RECORDS, SEED, SHARED, SOURCES, SQUEEZENET, named, parts
+from reconstructed.sources import NARROW, SEED, SHARED, SOURCES, SQUEEZENET, named, parts
 from sfumato import protect
 from sfumato.annotate import campaign, judges, proxies
 from sfumato.annotate.judges import LEAST_JUDGES, Ability
@@ -18,10 +18,11 @@ from sfumato.annotate.proxies import PairProxy, Proxy
 from sfumato.data import LabelledImages
 from sfumato.learn import classifier
 from sfumato.learn.classifier import ClassifierConfig, ClassifierModel
+from sfumato.study.records import read_rows
 
 EMOTION = SHARED / "weights" / "emotion_mini_xception_fer2013.safetensors"
 FACES = SHARED / "weights" / "mobilefacenet_casia_112x96.safetensors"
-JUDGES = RECORDS.parent / "judges.json"
+JUDGES = RESULTS / "judges.jsonl"
 STEPS, BATCH = 1000, 32
 # name -> network, and how images are released to it: annotators differ in what they have seen.
 TRAINED = {
@@ -124,7 +125,8 @@ def admitted() -> dict[str, tuple[str, ...]]:
     two measures, which may agree with it for that alone: it is asked only where there are too few others. Of two
     with one network, which see alike, the first is asked.
     """
-    found = json.loads(JUDGES.read_text())["judges"]
+    ((_, record),) = read_rows(JUDGES, CURE)
+    found = record["judges"]
     return {name: _unlike(judges, trained_on(name)) for name, judges in found.items()}
 
 

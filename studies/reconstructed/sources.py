@@ -6,6 +6,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import torch
+from rows import RESULTS, Rows
 
 from sfumato import data
 from sfumato.annotate import campaign
@@ -14,7 +15,7 @@ from sfumato.data.labelled import label_of
 from sfumato.networks import ConvNet8
 from sfumato.networks.classifiers import CLASSIFIERS
 
-RECORDS = Path(__file__).parents[1] / "results" / "reconstruction"
+RECORDS = Rows(RESULTS / "reconstruction.jsonl")
 RUNS = Path("runs/reconstruction")
 SHARED = Path("../shared/data")
 SQUEEZENET = SHARED / "weights" / "squeezenet1_0_imagenet_deepcomp.npz"

@@ -1,13 +1,12 @@
 """Correlations of every measure with judges, beside the judges' own reliability (Tables 1 and 2, Fig. 3, Fig. 9)."""
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
+from rows import Rows
 
 from reconstructed.judged import PROXY, SIGNS
 from reconstructed.learned import CHOSEN, SEEDS, SETTINGS, present, record_of, shares_of
@@ -30,7 +29,7 @@ def draws() -> torch.Generator:
     return torch.Generator().manual_seed(SEED)
 
 
-def columns(name: str, attack: str, records: Path) -> Columns:
+def columns(name: str, attack: str, records: Rows) -> Columns:
     """Every measure of the victims of an attack, turned so that it rises with what leaks."""
     victims = record_of(name, attack, records)["victims"].values()
     found: Columns = {}
@@ -42,9 +41,9 @@ def columns(name: str, attack: str, records: Path) -> Columns:
     for setting in (*SETTINGS, CHOSEN):
         found[_of(setting)] = []
     for seed in SEEDS:
-        published = json.loads((records / f"semsim-{name}-{seed}.json").read_text())["images"][attack]
+        published = records[f"semsim-{name}-{seed}"]["images"][attack]
         found[SEMSIM].append([-statistics.mean(each) for each in published.values()])
-        record = json.loads((records / f"stages-{name}-{seed}.json").read_text())
+        record = records[f"stages-{name}-{seed}"]
         for setting in SETTINGS:
             scores = record["settings"][setting]["attacks"][attack]["scores"]
             found[_of(setting)].append([-value for value in scores.values()])
@@ -93,7 +92,7 @@ def ahead(measure: str, other: str, sets: Sequence[tuple[Columns, list[float]]])
     )
 
 
-def table(names: Sequence[str], attacks: Sequence[str], records: Path) -> dict[str, Any]:
+def table(names: Sequence[str], attacks: Sequence[str], records: Rows) -> dict[str, Any]:
     """One table: rows are data sets, and what stands beside them."""
     sets, reliability, rows, counts = [], {}, {}, {}
     for name in names:
@@ -127,7 +126,7 @@ def table(names: Sequence[str], attacks: Sequence[str], records: Path) -> dict[s
     }
 
 
-def correlations(names: Sequence[str], records: Path) -> dict[str, Any]:
+def correlations(names: Sequence[str], records: Rows) -> dict[str, Any]:
     """All tables, from the records of the other parts."""
     attacks = present(names, records)
     tables = {attack: table(names, [attack], records) for attack in attacks}
@@ -137,13 +136,11 @@ def correlations(names: Sequence[str], records: Path) -> dict[str, Any]:
         "tables": tables,
         "matrices": {name: _matrix(name, attacks, records) for name in names},
         "variants": _variants(records),
-        "chosen": {
-            name: json.loads((records / f"stages-{name}-0.json").read_text())[CHOSEN] for name in names
-        },
+        "chosen": {name: records[f"stages-{name}-0"][CHOSEN] for name in names},
     }
 
 
-def _matrix(name: str, attacks: Sequence[str], records: Path) -> dict[str, Any]:
+def _matrix(name: str, attacks: Sequence[str], records: Rows) -> dict[str, Any]:
     """Measures with each other, over all victims (Fig. 3)."""
     found = pooled([columns(name, attack, records) for attack in attacks])
     kept = [*HAND_MADE, SEMSIM, _of(CHOSEN)]
@@ -151,16 +148,16 @@ def _matrix(name: str, attacks: Sequence[str], records: Path) -> dict[str, Any]:
     return {"names": list(matrix.names), "kendall": matrix.kendall.tolist()}
 
 
-def _variants(records: Path) -> dict[str, Any]:
+def _variants(records: Rows) -> dict[str, Any]:
     """SemSim as published with one thing changed at a time, on the data set that it is tested on (Fig. 7, Fig. 9)."""
     found = {}
-    for path in sorted(records.glob("variant-*.json")):
-        record = json.loads(path.read_text())
+    for row in (row for row in records if row.startswith("variant-")):
+        record = records[row]
         by_attack = {}
         for attack, victims in record["images"].items():
             shares = shares_of(record_of(record["data"], attack, records))
             by_attack[attack] = correlation([-statistics.mean(each) for each in victims.values()], shares)
-        found[path.stem.removeprefix("variant-")] = {
+        found[row.removeprefix("variant-")] = {
             "data": record["data"],
             "epochs": record["card"]["config"]["epochs"],
             "reconstructions": record["card"]["data"]["reconstructions"],

@@ -1,13 +1,12 @@
 """Long studies on an accelerator: codes for many releases, and three models on photographs at the paper's epsilon."""
 
-import json
 import statistics
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from results_page.engine import rises
 from results_page.figures import half_width
-from results_page.reading import RESULTS, Record, checked
+from results_page.reading import Record, read_all
 
 RUN = "studies/accelerator/run.sh OUT --only"
 PLAIN, BEST = "episodes alone, three times as long", "sets 100, pairs 5, three times as long"
@@ -219,19 +218,11 @@ class Photographs:
         return sum(bool(rises(tuple(curve))) for curve in curves), len(curves)
 
 
-T = TypeVar("T", bound=Task)
-
-
-def _lines(piece: str, of: type[T]) -> list[T]:
-    path = RESULTS / "accelerator" / f"{piece}.jsonl"
-    return [checked(path, json.loads(line), of) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def values() -> dict[str, Any]:
     """What templates may use."""
-    models = _lines("photographs", Model)
+    models = read_all("accelerator-photographs", Model)
     return {
-        "many_releases": ManyReleases(_lines("releases", TrainedCode)),
+        "many_releases": ManyReleases(read_all("accelerator-releases", TrainedCode)),
         "photographs": [
             Photographs(name, [line for line in models if line.settings.data == key])
             for key, name in PHOTOGRAPHS.items()

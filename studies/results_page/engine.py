@@ -6,12 +6,14 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from results_page.reading import RESULTS, Record, checked
+from results_page.reading import RESULTS, ROOT, Record, checked
 from sfumato.dp.guarantee import SYMBOLS, Definition, rounded_up
 from sfumato.study import estimates, frontier, recommend, records, report
 
 R = TypeVar("R", bound=Record)
-DRAWN = ("pictures", "embeddings")  # large, and for the report alone
+# What `sfumato study run` runs: a study that is added has its records collected, too.
+STUDIES = (*sorted(path.stem for path in (ROOT / "studies").glob("*.yaml") if path.stem != "example"), "demo")
+DRAWN = ("pictures", "embeddings", "examples")  # large, and for the report alone: their rows may be left out
 RISES = 0.005  # of validation accuracy, from which on it is said to rise
 
 
@@ -121,9 +123,13 @@ class Transfer(Record):
 
 @dataclass(frozen=True)
 class Study:
-    """A study and its records, under studies/results or runs."""
+    """A study and its records.
 
-    folder: Path
+    Attributes:
+        name: of its file under studies/results, without .jsonl, or of the folder of its run.
+    """
+
+    name: str
     file: dict[str, Any]
     records: list[records.Record]
 
@@ -135,8 +141,7 @@ class Study:
     @property
     def command(self) -> str:
         """What runs it."""
-        name = self.folder.name
-        return "make demo" if name == "demo" else f"sfumato study run studies/{name}.yaml"
+        return "make demo" if self.name == "demo" else f"sfumato study run studies/{self.name}.yaml"
 
     @property
     def specs(self) -> list[str]:
@@ -149,12 +154,6 @@ class Study:
         return {cell["digest"] for cell in self.file["cells"] if cell["kind"] not in DRAWN} - {
             record.digest for record in self.records
         }
-
-    @property
-    def kept(self) -> list[Path]:
-        """The files of the records that are kept."""
-        digests = [record.digest for record in self.records if record.kind not in DRAWN]
-        return [self.folder / "records" / f"{digest}.json" for digest in digests]
 
     def of_seed(self, seed: int) -> Self:
         """The same study as if it had one seed."""
@@ -240,7 +239,7 @@ class Study:
     def transfer(self) -> dict[str, dict[str, Accuracy]]:
         """Protection that images have -> protection that a model was trained for -> accuracy."""
         return {
-            record.cell.protection: checked(self.folder, said(record), Transfer).trained
+            record.cell.protection: checked(self.name, said(record), Transfer).trained
             for record in self._of("transfer")
         }
 
@@ -255,7 +254,7 @@ class Study:
         return self._checked(record, of)
 
     def _checked(self, record: records.Record, of: type[R]) -> R:
-        return checked(self.folder / "records" / f"{record.digest}.json", said(record), of)
+        return checked(f"{self.name}, {record.name}", said(record), of)
 
 
 def said(record: records.Record) -> dict[str, Any]:
@@ -263,24 +262,22 @@ def said(record: records.Record) -> dict[str, Any]:
     return dict(record.result.model_dump(exclude_unset=True))
 
 
-def load(folder: Path) -> Study:
-    """A study and its records."""
-    return Study(folder, *report.load(folder))
+def load(path: Path) -> Study:
+    """A study and its records, of a file of rows or the folder of a run."""
+    return Study(path.stem, *report.load(path))
 
 
 @cache
 def begun(name: str) -> Study | None:
-    """A study under studies/results, of which records may be missing; None where it is not there."""
-    return load(RESULTS / name) if (RESULTS / name / "study.json").exists() else None
+    """A study under studies/results, of which records may be missing; None if it is not there."""
+    path = RESULTS / f"{name}.jsonl"
+    return load(path) if path.exists() else None
 
 
-@cache
 def study(name: str) -> Study | None:
-    """A study under studies/results; None where it is not there, or not all of its records."""
-    if not (RESULTS / name / "study.json").exists():
-        return None
-    loaded = load(RESULTS / name)
-    return None if loaded.missing else loaded
+    """A study under studies/results; None if it is not there, or not all of its records."""
+    loaded = begun(name)
+    return None if loaded is None or loaded.missing else loaded
 
 
 def values() -> dict[str, Any]:

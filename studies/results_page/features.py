@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from pydantic import Field
 
-from results_page.reading import RESULTS, ROOT, Record, read, read_all
+from results_page.reading import ROOT, Record, read, read_all
 from sfumato.assess.log_rank import normal_anonymity, superior
 
 WORLDS = ("faces", "lfw", "celeba")
@@ -506,13 +506,13 @@ class Cuts(Record):
 
 def cut_costs() -> Cuts | None:
     """The record; None where it is not there."""
-    return read("cuts.json", Cuts) if (RESULTS / "cuts.json").exists() else None
+    return read("cuts", Cuts)
 
 
 def models_of(name: str) -> dict[str, Model]:
     """All models of a world over seeds, by their names."""
     models: dict[str, list[Run]] = {}
-    for run in sorted(read_all(f"features/{name}-[0-9]*.json", Run), key=lambda run: run.part.order):
+    for run in sorted(read_all(f"features/{name}-[0-9]*", Run), key=lambda run: run.part.order):
         models.setdefault(run.part.name, []).append(run)
     return {part: Model(runs) for part, runs in models.items()}
 
@@ -522,7 +522,7 @@ def values() -> dict[str, Any]:
     worlds = []
     for name in WORLDS:
         if models := models_of(name):
-            worlds.append(World(name, models, read(f"features/{name}-betas.json", Betas)))
+            worlds.append(World(name, models, read(f"features/{name}-betas", Betas)))
     sets = [Sets(name, data, models) for name, data in OF_SETS.items() if (models := models_of(name))]
     return {
         "feature_worlds": worlds,

@@ -3,7 +3,7 @@
 import statistics
 from typing import Any
 
-from results_page.reading import RESULTS, Record, read
+from results_page.reading import Record, read
 
 
 class Exact(Record):
@@ -163,11 +163,9 @@ class Federations(Part):
 
 def values() -> dict[str, Any]:
     """What templates may use."""
-    if not all((RESULTS / "updates" / f"{part}.json").exists() for part in ("spear", "steps", "flower")):
-        return {"updates": None}
     parts = {
-        "spear": read("updates/spear.json", Spear),
-        "steps": read("updates/steps.json", Table),
-        "flower": read("updates/flower.json", Federations),
+        "spear": read("updates/spear", Spear),
+        "steps": read("updates/steps", Table),
+        "flower": read("updates/flower", Federations),
     }
     return {"updates": parts}

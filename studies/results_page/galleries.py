@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from results_page.reading import RESULTS, Record, read
+from results_page.reading import Record, read
 
 WORLDS = {"faces": "drawn faces", "lfw": "LFW"}
 
@@ -75,6 +75,4 @@ class World(Record):
 
 def values() -> dict[str, Any]:
     """What templates may use."""
-    if not all((RESULTS / "membership" / f"{world}.json").exists() for world in WORLDS):
-        return {"membership": None}
-    return {"membership": {name: read(f"membership/{world}.json", World) for world, name in WORLDS.items()}}
+    return {"membership": {name: read(f"membership/{world}", World) for world, name in WORLDS.items()}}

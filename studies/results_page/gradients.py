@@ -175,11 +175,11 @@ def inversion() -> Inversion:
     """The records, defences from less to more."""
     names = ("dlg", "idlg", "lenet-1", "lenet-16", "batch", "first-layer", "cafe")
     deep = [f"{network}-{state}" for network in list(NETWORKS)[1:] for state in ("untrained", "trained")]
-    defences = read_all("inversion/defence-*.json", Defence)
+    defences = read_all("inversion/defence-*", Defence)
     defences.sort(key=lambda each: (DEFENCES.index(each.kind), _amount(each.defence)))
     return Inversion(
-        {name: read(f"inversion/{name}.json", Rebuilt) for name in (*names, *deep)},
-        read("inversion/labels.json", Labels),
+        {name: read(f"inversion/{name}", Rebuilt) for name in (*names, *deep)},
+        read("inversion/labels", Labels),
         defences,
     )
 
@@ -263,5 +263,5 @@ def published(found: Inversion) -> list[Published]:
 def values() -> dict[str, Any]:
     """What templates may use."""
     found = inversion()
-    curves = {each.victim.network: each for each in read_all("inversion/curve-*.json", Curve)}
+    curves = {each.victim.network: each for each in read_all("inversion/curve-*", Curve)}
     return {"inversion": found, "curves": curves, "papers_figures": published(found)}

@@ -182,14 +182,14 @@ def noises() -> tuple[list[Noise], float]:
 def values() -> dict[str, Any]:
     """What templates may use."""
     rows, rho = noises()
-    trainings = sorted(read_all("audit-training/*.json", TrainingAudit), key=lambda each: each.order)
+    trainings = sorted(read_all("audit-training", TrainingAudit), key=lambda each: each.order)
     return {
-        "audits": sorted(read_all("audit/*.json", Audit), key=lambda each: each.order),
+        "audits": sorted(read_all("audit", Audit), key=lambda each: each.order),
         "mechanisms": MECHANISMS,
         "rounded_down": rounded_down,
         "right_trainings": [each for each in trainings if not each.fault],
         "wrong_trainings": [each for each in trainings if each.fault],
-        "one_run": read_all("one-run/*.json", OneRun),
+        "one_run": read_all("one-run", OneRun),
         "one_run_pairs": one_run_pairs,
         "noises": rows,
         "noise": {"cell": CELL, "side": SIDE, "epsilon": EPSILON, "delta": DELTA, "rho": rho},

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import Field, RootModel
 
 from results_page.figures import Interval
-from results_page.reading import Record, read
+from results_page.reading import Record, read, read_file
 
 LIGHT = (
     "one pixel",
@@ -376,13 +376,13 @@ def problems(record: Record) -> list[str]:
 def values() -> dict[str, Any]:
     """What templates may use."""
     return {
-        "kills": read("kills.json", Kills),
-        "cluster": read("cluster.json", Cluster),
-        "faults": read("faults.json", Faults),
-        "hostile": read("hostile.json", Hostile),
-        "near_copies": read("near-copies.json", NearCopies),
+        "kills": read_file("kills.json", Kills),
+        "cluster": read_file("cluster.json", Cluster),
+        "faults": read_file("faults.json", Faults),
+        "hostile": read_file("hostile.json", Hostile),
+        "near_copies": read("near-copies", NearCopies),
         "light_changes": LIGHT,
-        "guard": read("guard.json", Guard),
-        "fuzz": read("fuzz.json", Fuzz),
+        "guard": read("guard", Guard),
+        "fuzz": read_file("fuzz.json", Fuzz),
         "problems": problems,
     }

@@ -58,7 +58,7 @@ class Lake(Record):
 
 def lake() -> list[Lake]:
     """The records: by encoder, and drawings as they are first."""
-    found = read_all("lake/*.json", Lake)
+    found = read_all("lake", Lake)
     return sorted(found, key=lambda each: (each.training.encoder, each.training.warps, each.training.within))
 
 

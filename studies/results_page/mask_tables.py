@@ -80,7 +80,7 @@ class ByEye(Record):
 
 def values() -> dict[str, Any]:
     """What templates may use: the tables that have records."""
-    records = read_all("mask-tables/*.json", Measured)
+    records = read_all("mask-tables", Measured)
     known = (
         ("I", "FER+, of three emotions", "fer", "emotion"),
         ("II", "LFW, dark above the forehead or not, a proxy of hair colour", "lfw-hair", "hair"),
@@ -92,5 +92,5 @@ def values() -> dict[str, Any]:
     return {
         "paper_tables": [table for table in tables if table.task.records],
         "paper_stand_ins": STAND_INS,
-        "hair_by_eye": read("hair.json", ByEye),
+        "hair_by_eye": read("hair", ByEye),
     }

@@ -435,7 +435,7 @@ class Against:
 def against() -> list[Against]:
     """The records of studies/masks_against.py, by task and by what is released."""
     groups: dict[tuple[str, str], list[Trained]] = {}
-    for record in read_all("masks-against/*.json", Trained):
+    for record in read_all("masks-against", Trained):
         groups.setdefault((record.target, record.released), []).append(record)
     return [
         Against(Task(records[0].world, target, list(records)), released)
@@ -447,7 +447,7 @@ def against() -> list[Against]:
 
 def of_tasks() -> list[Task]:
     """The records of studies/masks.py, task by task."""
-    records = read_all("masks/*.json", Measured)
+    records = read_all("masks", Measured)
     return [
         Task(world, target, [each for each in records if (each.world, each.target) == (world, target)])
         for world, target in TASKS

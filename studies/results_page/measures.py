@@ -192,17 +192,15 @@ class Metrics:
 def metrics() -> Metrics:
     """The records."""
     folder = "reconstruction"
-    agreement = read(f"{folder}/agreement.json", Agreement)
+    agreement = read(f"{folder}/agreement", Agreement)
     sets = list(agreement.matrices)
     attacks = [attack for attack in ATTACKS if attack in agreement.tables]
     learned = [
-        each
-        for kind in ("semsim", "stages", "variant")
-        for each in read_all(f"{folder}/{kind}-*.json", Timed)
+        each for kind in ("semsim", "stages", "variant") for each in read_all(f"{folder}/{kind}-*", Timed)
     ]
     return Metrics(
-        {name: read(f"{folder}/{name}.json", Source) for name in sets},
-        {a: {name: read(f"{folder}/{name}-{a}.json", Reconstructions) for name in sets} for a in attacks},
+        {name: read(f"{folder}/{name}", Source) for name in sets},
+        {a: {name: read(f"{folder}/{name}-{a}", Reconstructions) for name in sets} for a in attacks},
         agreement,
         learned,
     )

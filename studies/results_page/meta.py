@@ -281,11 +281,11 @@ class Choice(Record):
 
 def values() -> dict[str, Any]:
     """What templates may use."""
-    runs = {run.name: run for run in read_all("meta/*.json", Run)}
+    runs = {run.name: run for run in read_all("meta", Run)}
     private = Private([run for run in runs.values() if run.about.regime])
     return {
         "meta_clean": [runs[name] for name in CLEAN],
         "meta_private": private,
-        "meta_choices": read_all("meta-choice/*.json", Choice),
+        "meta_choices": read_all("meta-choice", Choice),
         "regimes": [regime for regime in REGIMES if private.of(regime)],
     }

@@ -175,5 +175,5 @@ class Published:
 
 def values() -> dict[str, Any]:
     """What templates may use."""
-    runs = sorted(read_all("meta-clip/*.json", Run), key=lambda run: (run.seed, run.policy))
+    runs = sorted(read_all("meta-clip", Run), key=lambda run: (run.seed, run.policy))
     return {"published": Published(runs), "inner_policies": POLICIES, "best_start": BEST_START}

@@ -1,16 +1,17 @@
-"""Records of studies as typed values: each file is checked as it is read."""
+"""Records of studies as typed values: each row is checked as it is read."""
 
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from rows import CURE, RESULTS
 
 from sfumato.errors import DataError
-from sfumato.study.records import read_json
+from sfumato.study.records import read_json, read_rows
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "studies" / "results"
-CURE = "take it back from the repository, or run its study again"
+ROOT = RESULTS.parents[1]
 
 
 class Record(BaseModel):
@@ -22,16 +23,37 @@ class Record(BaseModel):
 R = TypeVar("R", bound=Record)
 
 
-def read(path: Path | str, of: type[R]) -> R:
-    """A record; a relative path is one under studies/results.
+def read(name: str, of: type[R], folder: Path = RESULTS) -> R:
+    """The only record of a file, such as "guard"; or one by its name, such as "people/learned".
 
     Raises:
-        DataError: the file cannot be read, was edited, or lacks what the pages use; it is named.
+        DataError: it cannot be read, was edited, or lacks what the pages use; it is named.
     """
-    return checked(RESULTS / path, read_json(RESULTS / path, CURE), of)
+    (found,) = read_all(name, of, folder)
+    return found
 
 
-def checked(path: Path, content: object, of: type[R]) -> R:
+def read_all(name: str, of: type[R], folder: Path = RESULTS) -> list[R]:
+    """The records of a file, such as "lake", in its order; or those whose names have a pattern: "features/lfw-*"."""
+    file, _, pattern = name.partition("/")
+    return [
+        checked(where, content, of)
+        for where, content in _rows(folder / f"{file}.jsonl")
+        if fnmatchcase(content.get("row", ""), pattern or "*")
+    ]
+
+
+@cache
+def _rows(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    return list(read_rows(path, CURE))
+
+
+def read_file(name: str, of: type[R]) -> R:
+    """The record of a file of its own under studies/results."""
+    return checked(RESULTS / name, read_json(RESULTS / name, CURE), of)
+
+
+def checked(path: Path | str, content: object, of: type[R]) -> R:
     """Content of a file as a record."""
     try:
         return of.model_validate(content)
@@ -39,8 +61,3 @@ def checked(path: Path, content: object, of: type[R]) -> R:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise DataError(f"{path}: {where}: {first['msg'].lower()}: {CURE}") from error
-
-
-def read_all(pattern: str, of: type[R]) -> list[R]:
-    """All records whose path under studies/results has a pattern, by name."""
-    return [read(path, of) for path in sorted(RESULTS.glob(pattern))]

@@ -308,14 +308,14 @@ class Saturation(Record):
 
 def values() -> dict[str, Any]:
     """What templates may use."""
-    stored = read_all("stored/*.json", Stored)
+    stored = read_all("stored", Stored)
     return {
-        "networks": read("face-networks.json", Networks),
+        "networks": read("face-networks", Networks),
         "stored": [[record for record in stored if (record.world, record.spec) == pair] for pair in STORED],
         "pooled": pooled,
-        "saturation": read_all("saturation/*.json", Saturation),
-        "outsiders": read_all("outsiders/*.json", Outsiders),
-        "learned": read("people/learned.json", LearnedMeasure),
-        "judges": read("judges.json", Judges),
-        "people": {name: read(f"people/{name}.json", People) for name in MEASURES},
+        "saturation": read_all("saturation", Saturation),
+        "outsiders": read_all("outsiders", Outsiders),
+        "learned": read("people/learned", LearnedMeasure),
+        "judges": read("judges", Judges),
+        "people": {name: read(f"people/{name}", People) for name in MEASURES},
     }

@@ -1,11 +1,10 @@
 """What people use: answers of a service beside what a study measured, and the walks of five strangers."""
 
-import json
 from typing import Any
 
 from pydantic import Field
 
-from results_page.reading import RESULTS, Record, checked, read
+from results_page.reading import Record, read, read_all
 
 
 class Share(Record):
@@ -128,19 +127,10 @@ class Walk(Record):
         return next((line for starts in firsts for line in lines if line.startswith(starts)), "")
 
 
-def _walks() -> list[Walk]:
-    path = RESULTS / "walks.jsonl"
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [checked(path, json.loads(line), Walk) for line in lines]
-
-
 def values() -> dict[str, Any]:
     """What templates may use."""
-    path = RESULTS / "served.json"
     return {
-        "served_record": read(path, ServedRecord) if path.exists() else None,
-        "walks": (walks := _walks()),
+        "served_record": read("served", ServedRecord),
+        "walks": (walks := read_all("walks", Walk)),
         "walked": [sum(counts) for counts in zip(*(walk.answers for walk in walks), strict=True)],
     }

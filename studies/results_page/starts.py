@@ -4,7 +4,7 @@ import statistics
 from typing import Any
 
 from results_page.figures import Interval
-from results_page.reading import RESULTS, Record, read
+from results_page.reading import Record, read
 
 SPECS = {"none": "in clear", "pixelize:cell=8": "pixelized by 8"}
 
@@ -56,4 +56,4 @@ class Starts(Record):
 
 def values() -> dict[str, Any]:
     """What templates may use."""
-    return {"starts": read("starts.json", Starts) if (RESULTS / "starts.json").exists() else None}
+    return {"starts": read("starts", Starts)}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from results_page.figures import Interval
-from results_page.reading import RESULTS, Record, read, read_all
+from results_page.reading import Record, read, read_all
 
 LITE = ", on efficientnet-lite0"
 WORDS = {
@@ -132,8 +132,8 @@ class Regions(Record):
 
 def values() -> dict[str, Any]:
     """What templates may use."""
-    records = {record.name: record for record in read_all("strangers/*.json", Stranger)}
+    records = {record.name: record for record in read_all("strangers", Stranger)}
     return {
         "strangers": [records[name] for name in WORDS if name in records],
-        "regions": read("regions.json", Regions) if (RESULTS / "regions.json").exists() else None,
+        "regions": read("regions", Regions),
     }

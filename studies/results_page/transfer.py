@@ -94,4 +94,4 @@ class Ranges(Record):
 
 def values() -> dict[str, Any]:
     """What templates may use."""
-    return {"transferred": transferred, "ranges": read("ranges.json", Ranges)}
+    return {"transferred": transferred, "ranges": read("ranges", Ranges)}

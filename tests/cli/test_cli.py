@@ -304,6 +304,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     ),
     "data written over a folder": (["data", "write", "folder:photos", "empty"], "empty: exists already"),
     "report of no run": (["study", "report", "gone"], "gone"),
+    "rows of no run": (["study", "rows", "gone", "rows.jsonl"], "gone"),
     "a table without files": (["data", "info", "table:table.csv"], "table.csv: no column 'file'"),
 }
 

@@ -196,10 +196,14 @@ def test_without_pictures_a_run_records_no_image(command, tmp_path):
     assert yaml.safe_load(said.out)["pictures"] == 0
 
 
-def test_without_pictures_a_report_of_a_run_that_has_them_shows_none(command, tmp_path):
+def test_without_pictures_neither_a_report_nor_the_rows_of_a_run_that_has_them_show_any(command, tmp_path):
     study = synthetic.study(protections=["none", "blur:radius=1"])
     run = synthetic.write_run(tmp_path / "run", study, synthetic.records(study))
     for options, shown in ((["--no-pictures"], False), ([], True)):
         assert command("study", "report", str(run), *options).code == 0
         page = (run / "report.html").read_text(encoding="utf-8")
         assert ("data:image" in page) == ("contains original images" in page) == shown
+        rows = tmp_path / "rows.jsonl"
+        said = command("study", "rows", str(run), str(rows), *options)
+        assert said.out == f"{rows}: the study and {rows.read_text().count(chr(10)) - 1} records\n"
+        assert ("data:image" in rows.read_text()) == shown

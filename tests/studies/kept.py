@@ -3,17 +3,15 @@
 from functools import cache
 
 from results_page import engine
-from results_page.reading import RESULTS
 
 
 @cache
 def studies() -> tuple[engine.Study, ...]:
     """Those of the engine that looked for people."""
-    folders = sorted(path.parent for path in RESULTS.glob("*/study.json"))
-    loaded = [engine.load(folder) for folder in folders]
+    loaded = [study for name in engine.STUDIES if (study := engine.begun(name))]
     return tuple(study for study in loaded if any(record.kind == "attack" for record in study.records))
 
 
 def study(name: str) -> engine.Study:
     """One of them."""
-    return next(study for study in studies() if study.folder.name == name)
+    return next(study for study in studies() if study.name == name)

@@ -1,7 +1,6 @@
 """studies/campaign.py: from reconstructions to a campaign, answers, a trained measure and a table."""
 
 import csv
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import torch
 from reconstructed import judged
 from reconstructed.sources import SIZE
 from reconstructed.victims import READ, SEARCHED
+from rows import Rows
 from safetensors.torch import save_file
 
 from sfumato import images
@@ -42,14 +42,14 @@ def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def reconstructions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backbone: Path) -> Path:
     """Two data sets, of each two attacks on four victims: the more noise, the farther, in records, too."""
     generator = torch.Generator().manual_seed(0)
-    tests = {}
+    tests, records = {}, Rows(tmp_path / "records.jsonl")
     for name in SETS:
         originals = torch.randint(0, 256, (COUNT, 3, SIZE, SIZE), generator=generator).to(torch.uint8)
         label = label_of([f"{name} {number}" for number in range(COUNT)])
         tests[name] = LabelledImages(name, originals, {"class": label})
         for place, image in enumerate(originals):
             write(tmp_path / "runs" / name / "originals" / f"{place:02d}.png", image)
-        (tmp_path / f"{name}.json").write_text(json.dumps({"originals": list(range(COUNT))}))
+        records[name] = {"originals": list(range(COUNT))}
         for attack in (READ, SEARCHED):
             for victim, noise in NOISES.items():
                 noisy = originals + noise * torch.randn(originals.shape, generator=generator)
@@ -58,7 +58,7 @@ def reconstructions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backbone: P
                         judged.folder_of(name, attack, victim, tmp_path / "runs") / f"{place:02d}.png", image
                     )
             record = {victim: {"scores": {"squeezenet": noise}} for victim, noise in NOISES.items()}
-            (tmp_path / f"{name}-{attack}.json").write_text(json.dumps({"victims": record}))
+            records[f"{name}-{attack}"] = {"victims": record}
     monkeypatch.setattr(judged, "parts", lambda name: (tests[name], tests[name]))
     monkeypatch.setattr(campaign, "perceptual", lambda: Perceptual.of_squeezenet(backbone))
     return tmp_path
@@ -70,7 +70,9 @@ def write(path: Path, image: torch.Tensor) -> None:
 
 
 def prepared(folder: Path, pairs: int = 32) -> Path:
-    return campaign.prepare(SETS, folder / "out", folder, folder / "runs", pairs=pairs)
+    return campaign.prepare(
+        SETS, folder / "out", Rows(folder / "records.jsonl"), folder / "runs", pairs=pairs
+    )
 
 
 def answer(path: Path) -> None:
@@ -103,9 +105,8 @@ def test_pairs_are_of_every_data_set_and_strength_and_an_instruction_lies_beside
 
 def test_the_same_pairs_are_drawn_again_and_a_campaign_is_not_written_over(reconstructions: Path):
     first = prepared(reconstructions, 10)
-    again = campaign.prepare(
-        SETS, reconstructions / "again", reconstructions, reconstructions / "runs", pairs=10
-    )
+    records = Rows(reconstructions / "records.jsonl")
+    again = campaign.prepare(SETS, reconstructions / "again", records, reconstructions / "runs", pairs=10)
     with Store(first) as one, Store(again) as other:
         assert one.items() == other.items()
     with pytest.raises(DataError, match="exists already, maybe with answers: name a new file"):

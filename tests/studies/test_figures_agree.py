@@ -37,7 +37,7 @@ def contradictions(compared: Iterable[engine.Study]) -> list[str]:
     """Where a study's figure lies above another's, by more than their intervals allow."""
     together = defaultdict(list)
     for each in compared:
-        together[people_of(each)].append((each.folder.name, strongest(each)))
+        together[people_of(each)].append((each.name, strongest(each)))
     found = []
     for group in together.values():
         for (name, own), (other, theirs) in itertools.permutations(group, 2):
@@ -58,7 +58,7 @@ def test_a_study_that_leaves_the_strongest_adversary_out_contradicts_one_that_ha
     whole = study("lfw-smile")
     strong = ("reidentify-values", "reidentify-fused")  # of whom the second has what the first finds
     records = [record for record in whole.records if record.cell.attack not in strong]
-    less = engine.Study(whole.folder.with_name("less"), whole.file, records)
+    less = engine.Study("less", whole.file, records)
     assert any(line.startswith("pixelize:cell=8: less has") for line in contradictions([whole, less]))
 
 
@@ -66,5 +66,5 @@ def test_a_study_that_leaves_the_strongest_adversary_out_contradicts_one_that_ha
 def test_other_photographs_are_not_compared(change):
     whole = study("lfw-smile")
     data = whole.file["data"] | change
-    other = engine.Study(whole.folder.with_name("other"), whole.file | {"data": data}, whole.records[:0])
+    other = engine.Study("other", whole.file | {"data": data}, whole.records[:0])
     assert people_of(other) != people_of(whole)

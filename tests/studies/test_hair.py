@@ -1,15 +1,16 @@
 """studies/hair.py: whether it is dark above the forehead, and how often that looks right to the eye."""
 
-import json
 from pathlib import Path
 
 import hair
 import numpy as np
 import pytest
 
+from sfumato.study.records import read_rows
+
 LANDMARKS = np.array([[30.0, 38.0], [52.0, 38.0], [41.0, 50.0], [32.0, 60.0], [50.0, 60.0]])
 PACKED = Path("../shared/data/lfw_faces_84.npz")
-CHECKED = Path("studies/results/hair.json")
+CHECKED = Path("studies/results/hair.jsonl")
 
 
 def face(above: int, *, skin: int = 180) -> np.ndarray:
@@ -70,7 +71,7 @@ def test_the_hair_of_a_tilted_head_is_found():
 
 @pytest.mark.skipif(not PACKED.exists(), reason="the packed photographs of LFW are not here")
 def test_those_that_look_wrong_to_the_eye_are_of_the_verdict_that_they_are_listed_under():
-    table, checked = dict(np.load(PACKED)), json.loads(CHECKED.read_text())
+    table, ((_, checked),) = dict(np.load(PACKED)), read_rows(CHECKED, "")
     for which in (hair.DARK, hair.OTHER):
         rows = checked["wrong"][which] + checked["unclear"][which]
         assert len(set(rows)) == len(rows) < hair.CHECKED

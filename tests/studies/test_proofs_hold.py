@@ -70,8 +70,8 @@ def test_no_adversary_of_any_study_names_more_than_is_proved():
     counted = [proof for kept in studies() for _, proof in attacks(kept) if proof.outputs]
     assert len(counted) > 100
     for kept in studies():
-        assert above_counting(kept) == [], kept.folder.name
-        assert above_a_centre(kept) == [], kept.folder.name
+        assert above_counting(kept) == [], kept.name
+        assert above_a_centre(kept) == [], kept.name
 
 
 def test_one_bit_of_gender_is_used_up_to_the_last_probe_that_counting_allows():

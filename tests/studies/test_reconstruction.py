@@ -1,12 +1,11 @@
 """studies/reconstruction.py: victims with names of their own, and tables of correlations from records."""
 
-import json
 import statistics
-from pathlib import Path
 
 import pytest
 import torch
 from reconstructed import learned, tables, victims
+from rows import Rows
 from scipy import stats
 
 SETS = ("cats", "dogs")
@@ -24,9 +23,9 @@ def leaks(seed: int) -> torch.Tensor:
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def records(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     """Of two data sets and both attacks: one measure ranks victims as judges do, others by chance."""
-    tmp_path = tmp_path_factory.mktemp("records")
+    records = Rows(tmp_path_factory.mktemp("records") / "records.jsonl")
     for place, name in enumerate(SETS):
         scores = {}
         for number, attack in enumerate(victims.ATTACKS):
@@ -48,28 +47,24 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 }
                 for row in range(VICTIMS)
             }
-            write(tmp_path / f"{name}-{attack}.json", {"victims": found})
+            records[f"{name}-{attack}"] = {"victims": found}
             scores[attack] = {victim: 1 - each["recognised"] / 20 for victim, each in found.items()}
         for seed in learned.SEEDS:
             published = {
                 attack: {v: [value] * 3 for v, value in each.items()} for attack, each in scores.items()
             }
-            write(tmp_path / f"semsim-{name}-{seed}.json", {"images": published})
+            records[f"semsim-{name}-{seed}"] = {"images": published}
             settings = {
                 setting: {"attacks": {attack: {"scores": each} for attack, each in scores.items()}}
                 for setting in learned.SETTINGS
             }
-            write(tmp_path / f"stages-{name}-{seed}.json", {"settings": settings, "chosen": "relative"})
-    return tmp_path
+            records[f"stages-{name}-{seed}"] = {"settings": settings, "chosen": "relative"}
+    return records
 
 
 @pytest.fixture(scope="module")
-def found(records: Path) -> dict:
+def found(records: Rows) -> dict:
     return tables.correlations(SETS, records)["tables"]
-
-
-def write(path: Path, found: dict) -> None:
-    path.write_text(json.dumps(found))
 
 
 def test_every_victim_has_a_name_of_its_own_under_its_attack():
@@ -79,10 +74,10 @@ def test_every_victim_has_a_name_of_its_own_under_its_attack():
         assert len({each.name for each in attacked}) == len(attacked) >= 10
 
 
-def test_a_correlation_is_kendalls_by_scipy_turned_so_that_1_is_agreement(records: Path, found: dict):
+def test_a_correlation_is_kendalls_by_scipy_turned_so_that_1_is_agreement(records: Rows, found: dict):
     found = found[victims.READ]
     for name in SETS:
-        record = json.loads((records / f"{name}-{victims.READ}.json").read_text())["victims"].values()
+        record = records[f"{name}-{victims.READ}"]["victims"].values()
         shares = [each["recognised"] / each["items"] for each in record]
         expected = stats.kendalltau([each["scores"]["mse"] for each in record], shares).statistic
         assert found["rows"][name]["mse"][0]["kendall"]["value"] == pytest.approx(-expected)

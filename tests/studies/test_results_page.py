@@ -35,7 +35,7 @@ def chapter(studied: engine.Study | None) -> str:
 def studied(**changes) -> engine.Study:
     """The study of `make demo`, with some entries of its study.json changed."""
     demo = engine.study("demo")
-    return engine.Study(demo.folder, demo.file | changes, demo.records)
+    return engine.Study(demo.name, demo.file | changes, demo.records)
 
 
 # Pages
@@ -121,25 +121,25 @@ def test_an_estimate_is_written_with_its_interval_in_percent():
 def guard_record(folder: Path, **changes) -> Path:
     """A record of studies/guard.py."""
     some = {"refused": 0, "releases": 10, "interval": [0.0, 0.3]}
-    path = folder / "guard.json"
+    path = folder / "guard.jsonl"
     path.write_text(json.dumps({"noise": some, "without noise": some, "stated": 1e-6, "seed": 0} | changes))
     return path
 
 
 def test_a_record_is_read_as_typed_values(tmp_path):
-    assert read(guard_record(tmp_path), house.Guard).plain.releases == 10
+    assert read("guard", house.Guard, guard_record(tmp_path).parent).plain.releases == 10
 
 
 def test_a_record_that_lacks_a_figure_is_refused_by_its_file_and_the_figure(tmp_path):
     path = guard_record(tmp_path, noise={"refused": 0, "interval": [0.0, 0.3]})
-    with pytest.raises(DataError, match=rf"{path}: noise\.releases: field required: take it back"):
-        read(path, house.Guard)
+    with pytest.raises(DataError, match=rf"{path}:1: noise\.releases: field required: take it back"):
+        read("guard", house.Guard, tmp_path)
 
 
 def test_a_record_that_was_edited_is_refused_by_its_file(tmp_path):
     path = guard_record(tmp_path, content_sha256="0" * 64)
-    with pytest.raises(DataError, match=rf"{path}: edited or damaged"):
-        read(path, house.Guard)
+    with pytest.raises(DataError, match=rf"{path}:1: edited or damaged"):
+        read("guard", house.Guard, tmp_path)
 
 
 # Studies of the engine
@@ -170,7 +170,7 @@ def test_a_setting_that_was_not_attacked_has_a_row_without_a_figure():
     run = studied()
     attacked = [("attack", "blur:radius=3"), ("attack", "none")]
     kept = [record for record in run.records if (record.kind, record.cell.protection) not in attacked]
-    page = chapter(engine.Study(run.folder, run.file, kept))
+    page = chapter(engine.Study(run.name, run.file, kept))
     assert re.search(r"^\| `blur:radius=3` \| \d.* \| – \| – \|", page, flags=re.M)
     assert re.search(r"names \d\.\d% of people\.\*\*", page)  # and no figure of clear images beside it
 
@@ -182,7 +182,7 @@ def test_what_is_proved_is_a_bound_or_a_number_of_outputs_or_nothing():
     naming = [{"candidates": 100, "at_most": 0.02}]
     few["result"] = {"release": "bits", "bytes_per_image": 1, "outputs": 2, "naming": naming}
     others = [record for record in run.records if record.kind != "proved"]
-    page = chapter(engine.Study(run.folder, run.file, [*others, parse(few)]))
+    page = chapter(engine.Study(run.name, run.file, [*others, parse(few)]))
     assert "| one of 2 outputs; among 100 people at most 2.0% named |" in page
     assert "| eps = 0.5; 512 |  |" in page
     assert re.search(r"^\| `pixelize:cell=8` .*\| nothing \|", page, flags=re.M)

@@ -75,7 +75,7 @@ def test_what_an_adversary_finds_out_stands_beside_guesses():
 
 
 def test_where_the_figures_of_one_half_are_stated_those_of_all_are_explained():
-    study, records = report.load(Path(__file__).parents[2] / "studies" / "results" / "demo")
+    study, records = report.load(Path(__file__).parents[2] / "studies" / "results" / "demo.jsonl")
     advice = recommend(study, records)
     sentences = answers(study, records, advice)[0].sentences
     assert advice.setting is not None
@@ -134,7 +134,7 @@ def test_the_summary_is_one_page_of_pdf(tmp_path: Path):
 @pytest.mark.browser
 @pytest.mark.skipif(not Path("/usr/bin/chromium").exists(), reason="needs Debian's chromium")
 def test_the_summary_of_a_real_study_is_one_page_too(tmp_path: Path):
-    study, records = report.load(Path(__file__).parents[2] / "studies" / "results" / "demo")
+    study, records = report.load(Path(__file__).parents[2] / "studies" / "results" / "demo.jsonl")
     content = report.write_pdf(
         report.render(study, records, summary=True), tmp_path / "page.pdf"
     ).read_bytes()

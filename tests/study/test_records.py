@@ -4,9 +4,24 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.study import synthetic
 
 from sfumato.errors import DataError
-from sfumato.study.records import CONTENT, read_json, source_of, write_json
+from sfumato.study import records, report
+from sfumato.study.records import (
+    CONTENT,
+    pack,
+    packed,
+    read_json,
+    read_rows,
+    source_of,
+    unpack,
+    unpacked,
+    write_json,
+    write_rows,
+)
 
 RECORD = {"kind": "accuracy", "result": {"accuracy": 0.5, "names": ["é", "b"]}, "seconds": 1.25}
 
@@ -52,7 +67,7 @@ def test_a_record_cut_anywhere_is_refused(record: Path):
             read_json(record, "run again")
 
 
-def test_order_and_space_are_no_edits_and_a_record_of_an_earlier_version_has_no_digest(record: Path):
+def test_order_and_space_are_no_edits_and_an_object_without_a_digest_is_read(record: Path):
     record.write_text(json.dumps(json.loads(record.read_text())))
     assert read_json(record, "") == RECORD
     record.write_text(json.dumps(RECORD))
@@ -87,3 +102,71 @@ def test_what_was_written_with_numbers_as_keys_is_read(tmp_path):
     path = tmp_path / "record.json"
     write_json(path, {"beyond": {1: 0.5, 5: 0.3, 10: 0.1}})
     assert read_json(path, "cure") == {"beyond": {"1": 0.5, "5": 0.3, "10": 0.1}}
+
+
+# Rows
+
+NUMBERS = st.integers() | st.integers(0, 70) | st.floats(allow_nan=False) | st.sampled_from([0.0, -0.0, 61.0])
+LISTS = st.lists(NUMBERS, max_size=20) | st.lists(st.integers(0, 61), min_size=8) | st.lists(st.booleans())
+VALUES = st.recursive(
+    NUMBERS | st.text() | st.none() | LISTS,
+    lambda parts: st.lists(parts, max_size=9) | st.dictionaries(st.text(), parts, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_what_is_packed_comes_back_to_the_letter(value):
+    text = json.dumps(packed(value))
+    assert json.dumps(unpacked(json.loads(text))) == json.dumps(value)
+
+
+def test_a_list_of_counts_is_one_text_of_its_digits_and_runs():
+    assert packed([0] * 41 + [1, 0, 3]) == {"#int": "0(41)103"}
+    assert packed([10.0, 61.0, *[2.0] * 6]) == {"#float": "aZ2(6)"}
+    assert packed([0] * 7) == [0] * 7
+    assert packed([0] * 7 + [0.0]) == [0] * 7 + [0.0]
+
+
+def test_rows_come_back_in_order_with_the_lines_that_name_them(tmp_path: Path):
+    rows = [RECORD, {"hits": [2.0] * 300, "share": 0.1}]
+    write_rows(tmp_path / "run.jsonl", rows)
+    assert [row for _, row in read_rows(tmp_path / "run.jsonl", "cure")] == rows
+    assert [name for name, _ in read_rows(tmp_path / "run.jsonl", "")] == [
+        f"{tmp_path}/run.jsonl:{line}" for line in (1, 2)
+    ]
+
+
+def test_rows_that_are_too_many_for_a_file_go_to_others_which_are_removed_with_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "_MOST", 300)
+    rows = [{"number": number} for number in range(10)]  # of a hundred bytes
+    write_rows(tmp_path / "run.jsonl", rows)
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert files == ["run.2.jsonl", "run.3.jsonl", "run.4.jsonl", "run.jsonl"]
+    assert [row for _, row in read_rows(tmp_path / "run.jsonl", "")] == rows
+    write_rows(tmp_path / "run.jsonl", rows[:4])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.2.jsonl", "run.jsonl"]
+
+
+def test_a_row_that_was_edited_is_refused_with_its_line_and_the_cure(tmp_path: Path):
+    write_rows(tmp_path / "run.jsonl", [RECORD, {"hits": [0] * 20}])
+    (tmp_path / "run.jsonl").write_text((tmp_path / "run.jsonl").read_text().replace("0(20)", "0(21)"))
+    with pytest.raises(DataError, match=r"run\.jsonl:2: edited or damaged since it was written: run again"):
+        list(read_rows(tmp_path / "run.jsonl", "run again"))
+
+
+def test_a_packed_run_reads_as_its_folder_and_unpacks_to_it(tmp_path: Path):
+    study = synthetic.study_of_kinds()
+    run = synthetic.write_run(tmp_path / "run", study, synthetic.records(study))
+    assert pack(run, tmp_path / "rows.jsonl") == len(study["cells"])
+    assert report.load(tmp_path / "rows.jsonl") == report.load(run)
+    unpack(tmp_path / "rows.jsonl", tmp_path / "again")
+    assert report.load(tmp_path / "again") == report.load(run)
+
+
+def test_a_run_packs_without_its_pictures(tmp_path: Path):
+    study = synthetic.full_study()
+    run = synthetic.write_run(tmp_path / "run", study, synthetic.records(study))
+    assert "data:image/" in "".join(path.read_text() for path in run.glob("records/*.json"))
+    pack(run, tmp_path / "rows.jsonl", leave_out=("pictures", "examples"))
+    assert "data:image/" not in (tmp_path / "rows.jsonl").read_text()

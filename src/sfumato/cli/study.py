@@ -1,4 +1,4 @@
-"""`sfumato study`: run a study file, or make the report of a run anew."""
+"""`sfumato study`: run a study file, make the report of a run anew, or pack a run into one file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -89,7 +89,9 @@ def run(
 
 @app.command()
 def report(
-    directory: Annotated[Path, typer.Argument(help="The folder of the run.")],
+    directory: Annotated[
+        Path, typer.Argument(help="The folder of the run, or the file that `sfumato study rows` made of it.")
+    ],
     pdf: Annotated[
         Path | None,
         typer.Option(
@@ -121,3 +123,22 @@ def report(
     conclude(directory, path)
     if pdf is not None:
         print(f"PDF: {pdf}")
+
+
+@app.command()
+def rows(
+    directory: Annotated[Path, typer.Argument(help="The folder of the run.")],
+    file: Annotated[Path, typer.Argument(help="The file to write, such as run.jsonl.")],
+    no_pictures: Annotated[
+        bool,
+        typer.Option("--no-pictures", help="Leave out images, original ones among them."),
+    ] = False,
+) -> None:
+    """Pack the records of a run into one file, a line each, to keep or to send.
+
+    `sfumato study report` reads the file as it reads the folder. Above a megabyte a second file is written.
+    """
+    from sfumato.study.records import pack
+
+    count = pack(directory, file, leave_out=("pictures", "examples") if no_pictures else ())
+    print(f"{file}: the study and {count} records")

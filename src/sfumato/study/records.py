@@ -1,11 +1,15 @@
 """The records of a study: one JSON file a cell, under the digest of all that decides its result.
 
-A record is of the kind of its cell, and typed: see `parse`. Those of earlier versions are read.
+A record is of the kind of its cell, and typed: see `parse`. A run packs into a file of rows, its study and
+its records, an object a line: see `pack` and `read_run`.
 """
 
 import hashlib
+import itertools
 import json
-from collections.abc import Mapping
+import re
+import string
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -20,6 +24,11 @@ from sfumato.study.kinds import ALL
 from sfumato.study.kinds.common import Model
 
 CONTENT = "content_sha256"  # the key of the digest
+CURE = "delete it and run the study again, which makes this record anew"
+_MOST = 1_000_000  # bytes of a file of rows; what follows is in NAME.2.jsonl
+_DIGITS = string.digits + string.ascii_letters
+_TYPES_OF_COUNTS = {"#int": int, "#float": float}
+_SHORTEST = 8  # numbers that are packed
 # What tells cells of a kind apart, beside protection and seed.
 _WHICH = {
     "accuracy": "learner",
@@ -132,10 +141,8 @@ def source_of(name: str) -> str:
 def write_json(path: Path, value: Any) -> None:
     """Write a value as one line of JSON, whole or not at all; an object with a digest, see read_json."""
     if isinstance(value, dict):
-        content = {key: each for key, each in value.items() if key != CONTENT}
         # As it will be read: keys that are numbers become text, of which 10 comes before 5.
-        content = json.loads(json.dumps(content, allow_nan=False))
-        value = {**content, CONTENT: _content_digest(content)}
+        value = _with_digest(json.loads(json.dumps(value, allow_nan=False)))
     text = json.dumps(value, separators=(",", ":"), sort_keys=True, allow_nan=False) + "\n"
     with whole(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -144,29 +151,160 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path, cure: str) -> dict[str, Any]:
     """Read an object that `write_json` wrote, without its digest.
 
-    Promises: what is read was written so: an object that was edited, or damaged, is refused. It is not a
-    signature: whoever can write the file can write the digest. Those of earlier versions have none, and are
-        read.
+    Promises: an object that was edited or damaged since it was written is refused, if it has a digest. It is
+    not a signature: who can write the file can write the digest.
 
     Args:
         path: of the file.
-        cure: what to do where it is refused.
+        cure: what to do if it is refused.
 
     Raises:
         DataError: it cannot be read, is not a JSON object of finite numbers, or is not as it was written.
     """
+    return _object(_read_text(path, cure), str(path), cure)
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write objects, one a line, each with its digest and with its lists of counts packed.
+
+    A file has at most a megabyte; more rows go to NAME.2.jsonl and so on, which `read_rows` reads as well.
+    """
+    files, size = [""], 0
+    for row in rows:
+        content = json.loads(json.dumps(row, allow_nan=False))
+        line = json.dumps(packed(_with_digest(content)), separators=(",", ":"), ensure_ascii=False) + "\n"
+        size += len(line.encode())
+        if size > _MOST and files[-1]:
+            files.append("")
+            size = len(line.encode())
+        files[-1] += line
+    for number, text in enumerate(files, 1):
+        with whole(_part(path, number)) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    for number in itertools.count(len(files) + 1):
+        if not _part(path, number).exists():
+            return
+        _part(path, number).unlink()
+
+
+def read_rows(path: Path, cure: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read what `write_rows` wrote: file and line, for errors, and the object without its digest.
+
+    Raises:
+        DataError: as for read_json.
+    """
+    number = 1
+    while number == 1 or _part(path, number).exists():
+        file = _part(path, number)
+        for place, line in enumerate(_read_text(file, cure).splitlines(), 1):
+            yield f"{file}:{place}", _object(line, f"{file}:{place}", cure)
+        number += 1
+
+
+def read_run(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read a study and then its records, from the folder of a run or from a file of rows.
+
+    Raises:
+        DataError: there is no study, or an object is damaged: it is named.
+    """
+    if path.is_file():
+        yield from read_rows(path, CURE)
+        return
+    file = path / "study.json"
+    yield str(file), read_json(file, "give the directory of a study that has been run, or its file of rows")
+    for file in sorted((path / "records").glob("*.json")):
+        yield str(file), read_json(file, CURE)
+
+
+def pack(run: Path, path: Path, *, leave_out: Collection[str] = ()) -> int:
+    """Pack a run into a file of rows: its study, and the records of its cells. Returns how many records.
+
+    Args:
+        run: the folder.
+        path: the file; see write_rows.
+        leave_out: kinds whose records are left out. Without "pictures" reconstructions lose theirs, too.
+    """
+    (_, study), *records = read_run(run)
+    listed = {cell["digest"] for cell in study["cells"]}
+    rows = [row for _, row in records if row["digest"] in listed and row["kind"] not in leave_out]
+    if "pictures" in leave_out:
+        bare = {"originals": [], "pictures": []}
+        rows = [
+            {**row, "result": {**row["result"], **bare}} if row["kind"] == "reconstruction" else row
+            for row in rows
+        ]
+    write_rows(path, [study, *rows])
+    return len(rows)
+
+
+def unpack(path: Path, run: Path) -> None:
+    """Make the folder of a run from a file of rows, where a study resumes."""
+    for _, content in read_run(path):
+        file = f"records/{content['digest']}.json" if "digest" in content else "study.json"
+        write_json(run / file, content)
+
+
+def packed(value: Any) -> Any:
+    """The same value with each list of counts as one text: {"#int": "0(41)103"} for 41 zeros, 1, 0 and 3.
+
+    Packs lists of eight numbers or more, all ints or all floats, whole, and from 0 to 61 (digits, small
+    letters, capital letters). `unpacked` gives each back with its type.
+    """
+    if isinstance(value, dict):
+        return {key: packed(part) for key, part in value.items()}
+    if not isinstance(value, list):
+        return value
+    for key, of in _TYPES_OF_COUNTS.items():
+        digits = {str(of(number)): digit for number, digit in enumerate(_DIGITS)}  # as text: -0.0 is no 0.0
+        if len(value) >= _SHORTEST and all(type(each) is of and str(each) in digits for each in value):
+            runs = [(digits[each], len(list(same))) for each, same in itertools.groupby(map(str, value))]
+            return {key: "".join(f"{digit}({n})" if n > 4 else digit * n for digit, n in runs)}
+    return [packed(part) for part in value]
+
+
+def unpacked(value: Any) -> Any:
+    """What `packed` packed."""
+    if isinstance(value, list):
+        return [unpacked(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    for key, of in _TYPES_OF_COUNTS.items():
+        if value.keys() == {key}:
+            runs = re.findall(r"(\w)(?:\((\d+)\))?", value[key])
+            return [each for digit, n in runs for each in [of(_DIGITS.index(digit))] * int(n or 1)]
+    return {key: unpacked(part) for key, part in value.items()}
+
+
+def _part(path: Path, number: int) -> Path:
+    return path if number == 1 else path.with_name(f"{path.stem}.{number}{path.suffix}")
+
+
+def _read_text(path: Path, cure: str) -> str:
     try:
-        content = parse_json(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}): {cure}") from error
-    except ValueError as error:  # also what json and the decoder raise
+    except ValueError as error:
         raise DataError(f"{path}: damaged, not JSON ({error}): {cure}") from error
+
+
+def _object(text: str, name: str, cure: str) -> dict[str, Any]:
+    """The object of a text, without its digest."""
+    try:
+        content = unpacked(parse_json(text))
+    except ValueError as error:
+        raise DataError(f"{name}: damaged, not JSON ({error}): {cure}") from error
     if not isinstance(content, dict):
-        raise DataError(f"{path}: damaged: not a JSON object: {cure}")
+        raise DataError(f"{name}: damaged: not a JSON object: {cure}")
     digest = content.pop(CONTENT, None)
     if digest is not None and digest != _content_digest(content):
-        raise DataError(f"{path}: edited or damaged since it was written: {cure}")
+        raise DataError(f"{name}: edited or damaged since it was written: {cure}")
     return content
+
+
+def _with_digest(content: dict[str, Any]) -> dict[str, Any]:
+    content = {key: part for key, part in content.items() if key != CONTENT}
+    return {**content, CONTENT: _content_digest(content)}
 
 
 def _content_digest(content: dict[str, Any]) -> str:

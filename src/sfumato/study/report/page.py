@@ -32,12 +32,12 @@ from sfumato.study.vocabulary import ATTACKS
 
 
 def write(directory: str | os.PathLike[str], *, pictures: bool = True) -> Path:
-    """Write report.html and tables/*.csv into the directory of a run, each whole or not at all.
+    """Write report.html and tables/*.csv of a run, each whole or not at all.
 
     A table that an earlier report wrote and that has no rows now is removed.
 
     Args:
-        directory: of the run.
+        directory: of the run; or its file of rows, beside which a folder of that name gets the report.
         pictures: whether the page shows images, original ones among them; the records keep them.
 
     Returns:
@@ -47,8 +47,10 @@ def write(directory: str | os.PathLike[str], *, pictures: bool = True) -> Path:
         DataError: see load.
         MissingExtraError: matplotlib or Jinja2 is not installed.
     """
-    directory = Path(directory)
     study, records = load(directory)
+    directory = Path(directory)
+    if directory.is_file():
+        directory = directory.with_suffix("")
     page = render(study, records, pictures=pictures)
     for table in all_tables(study, records):
         path = directory / "tables" / f"{table.name}.csv"

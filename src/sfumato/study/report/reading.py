@@ -11,38 +11,34 @@ from sfumato.errors import DataError
 from sfumato.files import portable
 from sfumato.study.estimates import Study
 from sfumato.study.kinds import ALL
-from sfumato.study.records import Record, parse, read_json
+from sfumato.study.records import CURE, Record, parse, read_run
 from sfumato.study.vocabulary import ATTACKS
-
-_CURE = "delete it and run the study again, which makes this record anew"
 
 
 def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
-    """Read study.json and the records of the cells that it lists.
+    """Read a study and the records of its cells, from the folder of a run or a file of its rows.
 
     Raises:
         DataError: there is no study; or a record is damaged, or two are of the same cell: they are named.
     """
-    directory = Path(directory)
-    study = read_json(directory / "study.json", "give the directory of a study that has been run")
+    (path, study), *contents = read_run(Path(directory))
     for key in ("name", "title", "data", "task", "protections", "learners", "seeds", "cells"):
         if key not in study:
-            raise DataError(f"{directory / 'study.json'}: {key!r} is missing: run the study again")
+            raise DataError(f"{path}: {key!r} is missing: run the study again")
     listed = {cell["digest"] for cell in study["cells"]}
     names = _names(study["protections"])
-    records: dict[str, tuple[Path, Record]] = {}
-    for path in sorted((directory / "records").glob("*.json")):
-        content = read_json(path, _CURE)
+    records: dict[str, tuple[str, Record]] = {}
+    for path, content in contents:
         try:
             record = typed(_renamed(content, names))
         except DataError as error:
-            raise DataError(f"{path}: a damaged record ({error}): {_CURE}") from error
+            raise DataError(f"{path}: a damaged record ({error}): {CURE}") from error
         # Records of an earlier version of the study may lie here still, and be wanted again.
         if record.digest not in listed:
             continue
         if record.name in records:
             raise DataError(
-                f"{records[record.name][0]} and {path.name} record the same cell: "
+                f"{records[record.name][0]} and {path.rpartition('/')[2]} record the same cell: "
                 "delete the one that is out of date"
             )
         records[record.name] = (path, record)

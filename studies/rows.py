@@ -1,0 +1,55 @@
+"""The records of a script: studies/results/NAME.jsonl has a row for each, and a script sees them as a dictionary."""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sfumato.study.records import read_rows, write_rows
+
+RESULTS = Path(__file__).parent / "results"
+CURE = "take it back from the repository, or run its study again"
+_NAME = "row"  # the key of a record's name
+
+
+@dataclass(frozen=True)
+class Rows(MutableMapping[str, dict[str, Any]]):
+    """The records of a file by their names. What is set is on disk; processes that write the same file take turns.
+
+    Attributes:
+        path: of the file; it need not exist.
+    """
+
+    path: Path
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __setitem__(self, name: str, content: dict[str, Any]) -> None:
+        self._change(lambda rows: {**rows, name: content})
+
+    def __delitem__(self, name: str) -> None:
+        self._change(lambda rows: {other: rows[other] for other in rows if other != name})
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        if not self.path.exists():
+            return {}
+        return {content.pop(_NAME): content for _, content in read_rows(self.path, CURE)}
+
+    def _change(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            rows = change(self._read())
+            write_rows(self.path, [{_NAME: name, **rows[name]} for name in rows])
+        finally:
+            os.close(lock)

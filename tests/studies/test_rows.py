@@ -1,0 +1,40 @@
+"""studies/rows.py: what a script finds is on disk, a row each; and what of it lies in the repository."""
+
+import pytest
+from rows import RESULTS, Rows
+
+from sfumato.errors import DataError
+
+
+@pytest.fixture
+def records(tmp_path) -> Rows:
+    return Rows(tmp_path / "new" / "records.jsonl")
+
+
+def test_what_is_set_is_read_by_whoever_opens_the_file(records):
+    assert dict(records) == {}
+    records["b"] = {"counts": [0] * 20, "name": "é"}
+    records["a"] = {"share": 0.5}
+    records["b"] = {"counts": [1] * 20}
+    assert dict(Rows(records.path)) == {"b": {"counts": [1] * 20}, "a": {"share": 0.5}}
+    assert records.path.read_text().count("\n") == 2
+
+
+def test_what_is_removed_is_gone(records):
+    records["a"] = {"share": 0.5}
+    del records["a"]
+    assert "a" not in Rows(records.path)
+
+
+def test_a_row_that_was_edited_is_refused_by_its_line(records):
+    records["a"] = {"share": 0.5}
+    records["b"] = {"share": 0.25}
+    records.path.write_text(records.path.read_text().replace("0.25", "0.2"))
+    with pytest.raises(DataError, match=r"records\.jsonl:2: edited or damaged .*: take it back"):
+        records["a"]
+
+
+def test_no_file_of_the_repository_holds_an_image_but_the_demos_drawn_faces():
+    held = {path.name for path in RESULTS.glob("*.jsonl") if "data:image/" in path.read_text("utf-8")}
+    assert held == {"demo.jsonl"}
+    assert max(path.stat().st_size for path in RESULTS.iterdir()) <= 1_000_000
