@@ -228,7 +228,7 @@ def pack(run: Path, path: Path, *, leave_out: Collection[str] = ()) -> int:
     listed = {cell["digest"] for cell in study["cells"]}
     rows = [row for _, row in records if row["digest"] in listed and row["kind"] not in leave_out]
     if "pictures" in leave_out:
-        bare = {"originals": [], "pictures": []}
+        bare: dict[str, list[str]] = {"originals": [], "pictures": []}
         rows = [
             {**row, "result": {**row["result"], **bare}} if row["kind"] == "reconstruction" else row
             for row in rows
