@@ -9,7 +9,7 @@ import sfumato
 
 SOURCE = Path(sfumato.__file__).parent
 # Scripts that run as processes of their own, steps of a schema, and the commands, which have a page.
-LEFT_OUT = ("sfumato.cli", "sfumato.__main__", "sfumato.serve.store.migrations")
+LEFT_OUT = ("sfumato.cli", "sfumato.__main__")
 
 
 def public_modules() -> dict[str, list[str]]:

@@ -230,6 +230,32 @@ def test_codes_are_enrolled_and_classified_and_it_is_said_once_what_they_prove_o
         check_mistake(command("enrol", url, "people", photos, "--with", "code:artefact=gone"), "no such file")
 
 
+def test_a_table_is_kept_in_a_file_by_which_images_are_classified_without_service_or_key(
+    command: Command, store: Store, key: str, photos: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path, table = encoder(photos.parent / "hats.safetensors", bits=16), home / "people.table"
+    more = ("--with", f"code:artefact={path}", "--table", table)
+    query = photos / "ben" / "1.png"
+    with running(store, [models.load(path)]) as url:
+        assert command("enrol", url, "people", photos, *more[:2]).code == 0
+        said = command("classify", url, "people", query, *more)
+        assert (said.code, said.out) == (0, f"{query}: ben\n")
+        words = "the answers of people to all 65,536 codes, of 2 classes (version 1): nothing of an image is"
+        assert said.err == f"{table}: {words} sent\n"
+        command("enrol", url, "people", photos, *more[:2], "--ledger", home / "another.db")
+        newer = command("classify", url, "people", query, *more, "--refresh")
+        assert "(version 2)" in newer.err
+    monkeypatch.delenv("SFUMATO_KEY")
+    charged = command("ledger", "show", "--json").out
+    assert command("classify", url, "people", query, *more) == newer
+    assert command("ledger", "show", "--json").out == charged
+    check_mistake(command("classify", url, "hats", query, *more), "a table of the classifier 'people'")
+    check_mistake(command("classify", url, "people", query, *more[2:]), "--with code:artefact=FILE")
+    check_mistake(command("classify", url, "people", query, *more[:2], "--refresh"), "is about a table")
+    table.write_bytes(table.read_bytes()[:-1])
+    check_mistake(command("classify", url, "people", query, *more), "another signature than its own")
+
+
 def test_the_images_of_each_class_may_leave_as_one_code(
     command: Command, store: Store, key: str, photos: Path
 ):

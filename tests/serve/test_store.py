@@ -23,8 +23,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from sqlalchemy import event, text
 from sqlalchemy import inspect as inspect_database
 
@@ -986,49 +984,6 @@ def test_queries_of_another_dimension_are_refused(store: Store, hats: Classifier
 # Tables.
 
 
-def test_a_store_of_the_last_migration_is_opened_without_what_migrates(sqlite_url: str):
-    folder = Path(database.__file__).parent / "migrations" / "versions"
-    assert max(path.name for path in folder.glob("0*.py")).startswith(database._LAST)
-    program = (
-        "import sys; from sfumato.serve.store import Store; Store(sys.argv[1]).close(); "
-        "assert 'alembic' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", program, sqlite_url], check=True)
-
-
-def test_a_store_of_an_earlier_version_is_taken_along_with_all_it_has(new_url: str, open_store: Open):
-    store = open_store(new_url)
-    store.create_tenant("museum")
-    key, _ = store.create_key("museum", role="write", name="camera")
-    hats = store.create_classifier("museum", name="hats", model="fs-pic", by=key)
-    store.enrol_many("museum", hats.id, {"anna": some(1), "bert": some(2)}, by=key)
-    before = store.prototypes("museum", hats.id)
-    for statement in (
-        "drop index classes_by_version",
-        "alter table classes drop column version",
-        "alter table classifiers drop column forgotten",
-        "update sfumato_version set version_num = '0001'",
-    ):
-        run(store, statement)
-    store.close()
-    store = open_store(new_url)
-    known = brought_up_to_date(store, hats, before)
-    assert known is not None
-    assert known.labels == ("anna", "bert")
-    store.enrol("museum", hats.id, "bert", some(3), by=key)
-    store.forget_class("museum", hats.id, "anna", by=key)
-    found = brought_up_to_date(store, hats, known)
-    assert found is not None
-    assert found.labels == ("bert",)
-
-
-def test_the_migrations_lead_to_the_tables_of_the_schema(new_url: str, open_store: Open):
-    store = open_store(new_url)
-    with store._engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"version_table": "sfumato_version"})
-        assert compare_metadata(context, metadata) == []
-
-
 def test_there_is_no_column_for_an_image(store: Store):
     with store._engine.connect() as connection:
         inspector = inspect_database(connection)
@@ -1040,6 +995,7 @@ def test_there_is_no_column_for_an_image(store: Store):
         }
     assert binary - {("classes", "vector")} == {
         ("keys", "hash"),
+        ("signing", "private"),
         ("classes", "sum"),
         ("examples", "embedding"),
     }
@@ -1059,8 +1015,8 @@ def test_tables_of_another_program_are_left_alone(new_url: str, open_store: Open
 
 
 def test_a_store_of_a_later_version_is_refused(new_url: str, open_store: Open):
-    run(open_store(new_url), "update sfumato_version set version_num = '9999'")
-    with pytest.raises(StoreError, match=r"of a later version \(9999\): upgrade sfumato"):
+    run(open_store(new_url), "update sfumato_version set version = 9999")
+    with pytest.raises(StoreError, match="of version 9999, and 1 is read here: begin a new store"):
         Store(new_url)
 
 

@@ -1,12 +1,18 @@
 """`sfumato classify`: what a service makes of images that are protected before they leave."""
 
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sfumato.cli.enrol import INSECURE, KEY_FILE, SPEC, URL, connect
 from sfumato.cli.options import LedgerFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sfumato.device.conversation import Guess
 
 
 def classify(
@@ -15,6 +21,17 @@ def classify(
     images: Annotated[list[Path], typer.Argument(metavar="IMAGES...", help="Image files.")],
     spec: Annotated[str | None, SPEC] = None,
     top: Annotated[int, typer.Option(min=1, max=100, help="How many classes to name for each image.")] = 1,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep the classifier's answers to all codes in this file, and look them up: of the images "
+            "nothing is sent. For codes of at most 16 bits. Without the file, it is asked for first.",
+        ),
+    ] = None,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Ask whether the service has a newer table than the file.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one line of JSON per image, with distances.")
     ] = False,
@@ -25,20 +42,30 @@ def classify(
     """Classify images: protect them here, charge the ledger, and send the releases.
 
     Prints the likeliest classes of each image, after "none of these" if it belongs to none of them. Files
-    that fail are named, and the exit code is 1.
+    that fail are named, and the exit code is 1. With --table nothing is charged and nothing is sent: the
+    answer is the nearest class, without a probability.
     """
     import json
     import sys
     from dataclasses import asdict
+    from functools import partial
 
-    from sfumato.errors import ImageError
+    from sfumato.errors import ConfigError, ImageError
     from sfumato.files import printable
 
-    failed = False
-    with connect(url, key_file, spec, ledger, insecure=insecure) as cloud:
+    if refresh and table is None:
+        raise ConfigError("--refresh is about a table: name its file with --table, or leave it out")
+    with ExitStack() as opened:
+        if table is None:
+            cloud = opened.enter_context(connect(url, key_file, spec, ledger, insecure=insecure))
+            ask: Callable[[Path], list[Guess]] = partial(cloud.classify, top=top, classifier=classifier)
+        else:
+            by_table = partial(_by_table, refresh=refresh, insecure=insecure)
+            ask = by_table(url, classifier, table, spec, key_file, ledger)
+        failed = False
         for path in images:
             try:
-                guesses = cloud.classify(path, top=top, classifier=classifier)
+                guesses = ask(path)
             except ImageError as error:
                 print(f"failed: {printable(str(error))}", file=sys.stderr)
                 failed = True
@@ -58,3 +85,52 @@ def classify(
             print(f"{printable(str(path))}: {', '.join(words)}", flush=True)
     if failed:
         raise typer.Exit(1)
+
+
+def _by_table(
+    url: str,
+    classifier: str,
+    path: Path,
+    spec: str | None,
+    key_file: Path | None,
+    ledger: Path | None,
+    *,
+    refresh: bool,
+    insecure: bool,
+) -> "Callable[[Path], list[Guess]]":
+    """A function that classifies an image by the table of a file.
+
+    The service is asked for a table that is not there, or is to be newer.
+    """
+    from sfumato.device import look_up
+    from sfumato.device.demands import Policy, parsed
+    from sfumato.device.ledger import default_path
+    from sfumato.errors import ConfigError
+    from sfumato.files import printable
+    from sfumato.protect.code import Code
+
+    code = None if spec is None else parsed(spec)
+    if not isinstance(code, Code):
+        raise ConfigError("a table is of codes: name the encoder by --with code:artefact=FILE")
+    known = look_up.read(path) if path.exists() else None
+    if known is None or refresh:
+        with connect(url, key_file, None, ledger, insecure=insecure) as cloud:
+            found = cloud.answer_table(classifier=classifier, known=known)
+        if found is not known:
+            look_up.save(found, path)
+    else:
+        found = known
+        if found.header.name != classifier:
+            raise ConfigError(
+                f"{path}: a table of the classifier {found.header.name!r}: name that, or another file"
+            )
+        Policy(url, None, None, ledger or default_path()).check_signer(found.header.signer)
+    said, answers = found.header, 2**found.header.bits
+    typer.echo(
+        printable(
+            f"{path}: the answers of {said.name} to all {answers:,} codes, of {len(said.labels):,} "
+            f"class{'es' * (len(said.labels) > 1)} (version {said.version}): nothing of an image is sent"
+        ),
+        err=True,
+    )
+    return lambda image: look_up.look_up(found, code, image)[0]

@@ -66,7 +66,8 @@ def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
     print(f"near copies of an image: {_NEAR_COPIES[near_copies]}")
     for (service, classifier), pin in summary.pins.items():
         day = datetime.fromtimestamp(pin.since, UTC).date()
-        print(f"pinned: {service} gets {pin.spec} for {classifier} (since {day})")
+        what = f"gets {pin.spec} for {classifier}" if classifier else f"signs tables by {pin.spec[:16]}..."
+        print(f"pinned: {service} {what} (since {day})")
 
 
 def _existing(path: Path | None) -> Path:

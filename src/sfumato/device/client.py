@@ -41,6 +41,7 @@ from sfumato.device.sources import Source
 from sfumato.errors import needs_extra
 from sfumato.files import printable
 from sfumato.wire.messages import ClassifierInfo, ClassSummary, ModelInfo
+from sfumato.wire.tables import AnswerTable
 
 with needs_extra("the client", "serve"):
     import httpx
@@ -274,6 +275,24 @@ class _Service(ABC, Generic[_Transport]):
     ) -> Steps[list[list[Guess]]]:
         """As classify, for each of many images, 32 in a request."""
         return self._conversation.classify(sources, classifier, top)
+
+    @_Method
+    def answer_table(
+        self, *, classifier: str | None = None, known: AnswerTable | None = None
+    ) -> Steps[AnswerTable]:
+        """What the service answers to every code, signed: see sfumato.device.look_up, which sends nothing.
+
+        For codes of at most 16 bits, without noise. The key that signs is pinned in the ledger at first.
+
+        Args:
+            classifier: its name; None for the client's own.
+            known: a table that was asked for before: it is given back if the classifier has not changed.
+
+        Raises:
+            ServiceError: also if the classifier has no table.
+            ConfigError: another key signs than before.
+        """
+        return self._conversation.table(classifier, known)
 
     @_Method
     def classes(self, *, classifier: str | None = None) -> Steps[list[ClassSummary]]:

@@ -32,9 +32,9 @@ from sfumato.device.demands import (
 from sfumato.device.exchange import Request, ServiceError, Steps, exchange
 from sfumato.device.outgoing import Failed, Image, Outgoing, Sent, Stopped, check_averages, example_id
 from sfumato.device.sources import Source, batches, listed
-from sfumato.errors import ConfigError
+from sfumato.errors import ConfigError, DataError
 from sfumato.protect.release import Trained
-from sfumato.wire import labelled
+from sfumato.wire import labelled, tables
 from sfumato.wire.messages import (
     MOST_GUESSES,
     Answers,
@@ -47,6 +47,7 @@ from sfumato.wire.messages import (
     ImageAnswer,
     ModelInfo,
 )
+from sfumato.wire.tables import AnswerTable
 
 _MOST_SIDE = 2048  # of images that a service may ask for
 _MOST_LISTED = 5  # models in a message
@@ -155,7 +156,8 @@ class Conversation:
     def headers(self, request: Request) -> dict[str, str]:
         """What is sent with a request."""
         kind = {} if request.kind is None else {"content-type": request.kind}
-        return {"x-api-key": self._key, **kind}
+        known = {} if request.known is None else {"if-none-match": request.known}
+        return {"x-api-key": self._key, **kind, **known}
 
     # What may be asked.
 
@@ -259,6 +261,26 @@ class Conversation:
         """The classes of a classifier."""
         path = yield from self._path(classifier)
         return (yield from self._ask(list[ClassSummary], Request("GET", f"{path}/classes", again=True)))
+
+    def table(self, classifier: str | None, known: AnswerTable | None) -> Steps[AnswerTable]:
+        """The answer table of a classifier; `known`, if that is still the one."""
+        name = self._default if classifier is None else classifier
+        info = yield from self._listed(name)
+        if info is None:
+            raise _no_classifier(name)
+        if known is not None and known.header.classifier != info.id:
+            known = None
+        tag = None if known is None else known.version_tag
+        request = Request("GET", f"{_path_of(info)}/table", again=True, known=tag)
+        content = yield from exchange(request, self.url, retries=self._retries)
+        try:
+            table = known if known is not None and not content else tables.decode(content)
+        except DataError as error:
+            raise ServiceError(f"{self.url}: {words(str(error))}") from error
+        if (table.header.classifier, table.header.name) != (info.id, info.name):
+            raise ServiceError(f"{self.url}: the table of another classifier than was asked for")
+        self._policy.check_signer(table.header.signer)
+        return table
 
     def forget(self, below: str, classifier: str | None) -> Steps[int]:
         """Forget what lies at a path below a classifier; "" for the whole."""

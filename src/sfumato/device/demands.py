@@ -22,6 +22,8 @@ from sfumato.wire.messages import ModelInfo
 
 Protecting = Protection | Feature | Code
 
+SIGNER = ""  # among pins: in place of a classifier, whose public key signs the answer tables
+
 _MOST_WORDS = 500  # characters of the server's words in a message
 _OF = " of images of "  # between spec and size in a pin
 # Which their specs name.
@@ -100,6 +102,22 @@ class Policy:
             with Ledger(self.ledger) as ledger:
                 ledger.set_pin(self.url, classifier, pinned)
         return protection
+
+    def check_signer(self, signer: str) -> None:
+        """Pin the public key that signs the service's answer tables, the first time.
+
+        Raises ConfigError if another key was pinned before.
+        """
+        with Ledger(self.ledger) as ledger:
+            pin = ledger.pin(self.url, SIGNER)
+            if pin is None:
+                ledger.set_pin(self.url, SIGNER, signer)
+        if pin is not None and pin.spec != signer:
+            raise ConfigError(
+                f"{self.url}: its answer tables are signed by {words(signer[:16])}..., and by "
+                f"{words(pin.spec[:16])}... before: ask who runs it whether its key is new; if so, "
+                f"`sfumato ledger unpin {self.url}`"
+            )
 
     def _as_pinned(self, classifier: str, model: ModelInfo, pin: Pin) -> Protecting:
         if self.chosen is not None:

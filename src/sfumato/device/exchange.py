@@ -42,13 +42,19 @@ class ServiceError(SfumatoError):
 
 @dataclass(frozen=True)
 class Request:
-    """A request. `again`: it may be sent twice, since the second time changes nothing."""
+    """A request.
+
+    Attributes:
+        again: it may be sent twice, since the second time changes nothing.
+        known: the ETag of what is here already, which need not be sent: then the body is empty.
+    """
 
     method: str
     path: str
     again: bool
     content: bytes | None = None
     kind: str | None = None  # of the content
+    known: str | None = None
 
 
 @dataclass(frozen=True)
@@ -131,6 +137,8 @@ def exchange(request: Request, url: str, *, retries: int) -> Steps[bytes]:
         assert reply is not None
         if isinstance(reply, Reply) and 200 <= reply.status < 300:
             return reply.body
+        if isinstance(reply, Reply) and reply.status == 304 and request.known is not None:
+            return b""
         error = _error(url, reply)
         passing = error.status is None or error.status in _AGAIN
         if not (passing and request.again and attempt < retries):

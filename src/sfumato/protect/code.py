@@ -187,6 +187,11 @@ class Code:
         return "numbers" if self._encoder.bits is None else "bits"
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of the images that the encoder takes. Raises ArtefactError as load_encoder does."""
+        return self._encoder.shape
+
+    @property
     def draws_noise(self) -> bool:
         """Whether two releases of one image differ."""
         return any(value is not None for value in (self.flip, self.epsilon, self.noise))

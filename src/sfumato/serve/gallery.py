@@ -26,6 +26,7 @@ with needs_extra("the server", "serve"):
 _MOST_BYTES = 1 << 30  # of the numbers that are kept of prototypes
 _BESIDE = 28  # bytes of a prototype beside its vector: id, weight, square and hash
 _LOOKED_AT = 100  # prototypes of a gallery that is too large to keep, over which probabilities are taken
+_PART = 4_096  # queries of very many that are compared together
 _MOST_TOGETHER = 64  # queries, unless one question has more
 
 
@@ -114,6 +115,39 @@ class Galleries:
             ]
             answers.append(_answer(guesses, none))
         return answers
+
+    def name_all(
+        self,
+        tenant: str,
+        classifier: str,
+        queries: np.ndarray,
+        *,
+        refusal: Refusal | None,
+        codes: CodePrototypes,
+    ) -> tuple[Prototypes, np.ndarray, np.ndarray] | None:
+        """The nearest class of each of very many queries, as `answer` names them.
+
+        Args:
+            tenant, classifier, queries, refusal, codes: see answer.
+
+        Returns:
+            The prototypes; (Q,) the row of the nearest; (Q,) bool, which are of none of the classes. None if
+            the classifier is too large to be kept in memory.
+
+        Raises:
+            NotFoundError: no such classifier.
+        """
+        kept = self._gallery(tenant, classifier, codes)
+        if kept is None:
+            return None
+        rows, none = np.zeros(len(queries), np.int64), np.zeros(len(queries), bool)
+        for start in range(0, len(queries) if kept.stored.labels else 0, _PART):
+            part = slice(start, start + _PART)
+            named = kept.gallery.name(queries[part], top=1, refusal=refusal)
+            rows[part] = named.rows[:, 0]
+            if named.none_of_these is not None:
+                none[part] = named.none_of_these
+        return kept.stored, rows, none
 
     def _gallery(self, tenant: str, classifier: str, codes: CodePrototypes | None) -> _Kept | None:
         """The prototypes of now; None where the store searches them."""

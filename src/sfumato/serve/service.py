@@ -8,6 +8,7 @@ import numpy as np
 
 from sfumato import logs
 from sfumato.errors import ConfigError, needs_extra
+from sfumato.serve.answer_tables import AnswerTables
 from sfumato.serve.config import ServiceConfig
 from sfumato.serve.engine import Engine
 from sfumato.serve.gallery import Galleries, Together
@@ -35,6 +36,7 @@ class Service:
         models: what it runs, by name.
         engine: which embeds.
         galleries: which know the nearest classes.
+        tables: which make all answers of a classifier at once.
         room: for the bodies of all requests.
         metrics: what is counted.
     """
@@ -44,6 +46,7 @@ class Service:
     models: dict[str, Served]
     engine: Engine
     galleries: Together
+    tables: AnswerTables
     room: Room
     metrics: Metrics
     _model_names: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -64,8 +67,9 @@ class Service:
             most_waiting=config.most_waiting,
             observe=metrics.computed,
         )
-        room = Room(config.most_held)
-        return cls(config, store, by_name, engine, Together(Galleries(store)), room, metrics)
+        room, galleries = Room(config.most_held), Galleries(store)
+        tables = AnswerTables(store, galleries)
+        return cls(config, store, by_name, engine, Together(galleries), tables, room, metrics)
 
     async def model_name(self, tenant: str, classifier: str) -> str:
         """Which model a classifier is for. Raises NotFoundError where the tenant has no such classifier."""

@@ -6,22 +6,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
-from pathlib import Path
 from typing import Any, Self
 
 from sfumato.errors import ConfigError, needs_extra
 from sfumato.serve.store.errors import ConflictError, StoreError
-from sfumato.serve.store.schema import tenants
+from sfumato.serve.store.schema import VERSION, metadata, tenants, versions
 
 with needs_extra("the store", "serve"):
-    from sqlalchemy import Connection, create_engine, event, func, inspect, select, text
+    from sqlalchemy import Connection, create_engine, event, func, insert, inspect, select, text
     from sqlalchemy.engine import URL, make_url
     from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 _WAIT = 30  # seconds for another writer, or for a free connection
-_VERSIONS = "sfumato_version"  # the table with the last migration
-_LAST = "0002"  # of the migrations there are
-_LOCK = 0x5346554D  # "SFUM": PostgreSQL's advisory lock around migrations
+_LOCK = 0x5346554D  # "SFUM": PostgreSQL's advisory lock while tables are made
 
 
 class Database:
@@ -32,14 +29,14 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
-        """Open a store, or begin one, and take its tables to the present version.
+        """Open a store, or begin one.
 
         Args:
             url: "sqlite:///FILE", or "postgresql+psycopg://USER:PASSWORD@HOST/DATABASE".
 
         Raises:
             ConfigError: another kind of url.
-            StoreError: the database cannot be used, is another program's, or of a later version.
+            StoreError: the database cannot be used, is another program's, or of another version.
         """
         self._url = _parse(url)
         self._postgresql = self._url.get_backend_name() == "postgresql"
@@ -67,7 +64,7 @@ class Database:
         event.listen(self._engine, "begin", _begin)
         try:
             with self._errors():
-                self._migrate()
+                self._make_tables()
         except BaseException:
             self.close()
             raise
@@ -139,31 +136,28 @@ class Database:
                 raise ConflictError(message) from None
             raise
 
-    def _migrate(self) -> None:
+    def _make_tables(self) -> None:
+        """Make the tables of a new store. Raises StoreError for those of another program or version."""
         with self._engine.begin() as connection:
-            if _revision(connection) == _LAST:
+            if _version(connection) == VERSION:
                 return
-        # Not at import: a store of the present version has no need of it, and it has 13 MB.
-        with needs_extra("the store", "serve"):
-            import alembic.command
-            from alembic.config import Config
-            from alembic.script import ScriptDirectory
-        config = Config()
-        folder = Path(__file__).parent / "migrations"
-        config.set_main_option("script_location", str(folder).replace("%", "%%"))
-        scripts = ScriptDirectory.from_config(config)
         with self._writing() as connection:
             if self._postgresql:  # SQLite has one writer in any case
                 connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
-            revision = _revision(connection)
+            version = _version(connection)
+            if version == VERSION:  # another process was first
+                return
             where = self._url.render_as_string(hide_password=True)
-            if revision is None and inspect(connection).get_table_names():
+            if version is not None:
+                raise StoreError(
+                    f"{where}: of version {version}, and {VERSION} is read here: begin a new store"
+                )
+            if inspect(connection).get_table_names():
                 raise StoreError(f"{where}: has the tables of another program: name a database of its own")
-            if revision not in {None, *(script.revision for script in scripts.walk_revisions())}:
-                raise StoreError(f"{where}: of a later version ({revision}): upgrade sfumato")
-            config.attributes["connection"] = connection
-            config.attributes["version_table"] = _VERSIONS
-            alembic.command.upgrade(config, "head")
+            if self._postgresql:
+                connection.execute(text("create extension if not exists vector"))
+            metadata.create_all(connection)
+            connection.execute(insert(versions).values(version=VERSION))
 
 
 def _parse(url: str) -> URL:
@@ -229,11 +223,12 @@ def _begin(connection: Connection) -> None:
         connection.exec_driver_sql("begin")
 
 
-def _revision(connection: Connection) -> str | None:
-    if not inspect(connection).has_table(_VERSIONS):
+def _version(connection: Connection) -> int | None:
+    """Of the tables; None if there are none of ours."""
+    if not inspect(connection).has_table(versions.name):
         return None
-    revision: str | None = connection.scalar(text(f"select version_num from {_VERSIONS}"))
-    return revision
+    version: int | None = connection.scalar(select(versions.c.version))
+    return version
 
 
 def _cure(error: SQLAlchemyError | sqlite3.Error) -> str:

@@ -4,6 +4,7 @@ import hashlib
 import secrets
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
@@ -13,7 +14,7 @@ from sfumato.serve.store.database import Database
 from sfumato.serve.store.errors import ConflictError, NotFoundError, QuotaError
 from sfumato.serve.store.journal import note
 from sfumato.serve.store.rows import ID, check_text, moment, new_id, now
-from sfumato.serve.store.schema import keys, tenants, windows
+from sfumato.serve.store.schema import keys, signing, tenants, windows
 
 with needs_extra("the store", "serve"):
     from sqlalchemy import Double, case, cast, extract, func, insert, literal, select, update
@@ -220,6 +221,23 @@ class Keys(Database):
             told so a little early, so that not all have to wait.
         """
         return self._admissions.admitted(_hash(secret))
+
+    def signing_key(self) -> bytes:
+        """The private key of Ed25519 that signs answer tables: 32 bytes, drawn when it is first asked for."""
+        private = self._signing_key()
+        if private is None:
+            drawn = insert(signing).values(id=1, private=secrets.token_bytes(32))
+            # If another process was first, that one is meant.
+            with suppress(ConflictError), self._conflicts("drawn already"), self._writing() as connection:
+                connection.execute(drawn)
+            private = self._signing_key()
+        assert private is not None
+        return private
+
+    def _signing_key(self) -> bytes | None:
+        with self._reading() as connection:
+            private = connection.scalar(select(signing.c.private))
+        return None if private is None else bytes(private)
 
     def keys(self, tenant: str) -> list[Key]:
         """All keys of a tenant, revoked and expired ones too, the oldest first."""

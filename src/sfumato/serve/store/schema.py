@@ -48,7 +48,11 @@ class Vector(TypeDecorator[np.ndarray]):
 
 Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself in an INTEGER only
 
+VERSION = 1  # of all tables together
+
 metadata = MetaData()
+
+versions = Table("sfumato_version", metadata, Column("version", Integer, primary_key=True))
 
 tenants = Table(
     "tenants",
@@ -71,6 +75,14 @@ keys = Table(
     Column("expires", Double),  # from when it is worthless; null: never
     Column("revoked", Double),
     UniqueConstraint("tenant", "id"),
+)
+
+# The private key that signs answer tables, in one row: every process of the service has the same.
+signing = Table(
+    "signing",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("private", LargeBinary, nullable=False),  # of Ed25519, 32 bytes
 )
 
 # The minute that a key's requests are counted in.

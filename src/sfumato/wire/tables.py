@@ -1,0 +1,171 @@
+"""How an answer table travels: what a service answers to every code of at most 16 bits, signed by its key.
+
+    "SFMA", version 1 (one byte), length of the header (uint32, little-endian), header (JSON), answers,
+    signature
+
+The answers are 2^b numbers (uint16, little-endian, packed by zlib), one for each code, whose first bit is the
+highest of its number: the row of the nearest class in `labels`, and 0x8000 more if the image is of none of
+them. The signature is of all before it, by Ed25519 (RFC 8032), 64 bytes.
+
+A device that has the table looks its answers up, and sends nothing.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import pydantic
+from pydantic import ConfigDict, Field
+
+from sfumato.errors import DataError, needs_extra
+
+MEDIA_TYPE = "application/vnd.sfumato.answer-table"
+MOST_BITS = 16
+MOST_CLASSES = 1 << 15
+
+_PREFIX = struct.Struct("<4sBI")
+_MAGIC, _VERSION = b"SFMA", 1
+_MOST_HEADER = 8 << 20
+_NONE = np.uint16(1 << 15)
+_SIGNATURE = 64  # bytes
+
+
+class Header(pydantic.BaseModel):
+    """What is said of a table.
+
+    Attributes:
+        classifier, name: its id and its name.
+        version: of the classifier; it grows with each example that is enrolled or forgotten.
+        model: for whose codes it is.
+        made_of: the SHA-256 of the encoder's artefact.
+        bits: b, of a code without noise.
+        refuses: whether an answer may be "none of these"; False if that was never measured of such codes.
+        labels: of the classes.
+        signer: the public key of the service, 32 bytes in hexadecimal digits.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    classifier: Annotated[str, Field(min_length=1, max_length=64)]
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    version: Annotated[int, Field(ge=0, lt=2**63)]
+    model: Annotated[str, Field(min_length=1, max_length=64)]
+    made_of: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    bits: Annotated[int, Field(ge=1, le=MOST_BITS)]
+    refuses: bool
+    labels: Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(min_length=1, strict=False)]
+    signer: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+@dataclass(frozen=True)
+class AnswerTable:
+    """All answers of a classifier.
+
+    Attributes:
+        header: what is said of it.
+        answers: (2^b,) uint16, see above.
+        content: the bytes that it came in.
+    """
+
+    header: Header
+    answers: np.ndarray
+    content: bytes
+
+    @property
+    def version_tag(self) -> str:
+        """What HTTP calls it, quotes included (RFC 9110, ETag): other contents have another."""
+        return tag_of(self.header.version, self.header.made_of)
+
+    def look_up(self, bits: np.ndarray) -> list[tuple[str, bool]]:
+        """(N, b) bool codes -> of each the nearest class, and whether it is of none of these."""
+        words = bits @ (1 << np.arange(self.header.bits - 1, -1, -1))
+        found = self.answers[words]
+        nearest, none = (found & ~_NONE).tolist(), (found & _NONE != 0).tolist()
+        return [(self.header.labels[row], refused) for row, refused in zip(nearest, none, strict=True)]
+
+
+def tag_of(version: int, made_of: str) -> str:
+    """See AnswerTable.version_tag."""
+    return f'"{version}-{made_of[:16]}"'
+
+
+def codes_of(bits: int) -> np.ndarray:
+    """All codes in the order of a table: (2^b, b) bool."""
+    shifts = np.arange(bits - 1, -1, -1)
+    codes: np.ndarray = (np.arange(1 << bits)[:, None] >> shifts & 1).astype(bool)
+    return codes
+
+
+def signed(header: Header, rows: np.ndarray, none: np.ndarray, sign: Callable[[bytes], bytes]) -> AnswerTable:
+    """A table with the bytes in which it travels.
+
+    Args:
+        header: see Header.
+        rows: (2^b,) int, of the nearest class for each code.
+        none: (2^b,) bool, whether the code is of none of the classes.
+        sign: bytes -> their signature by the key of `header.signer`.
+    """
+    answers = rows.astype("<u2") | np.where(none, _NONE, np.uint16(0)).astype("<u2")
+    text = header.model_dump_json().encode()
+    parts = [_PREFIX.pack(_MAGIC, _VERSION, len(text)), text, zlib.compress(answers.tobytes(), 9)]
+    content = b"".join(parts)
+    return AnswerTable(header, answers, content + sign(content))
+
+
+def decode(content: bytes) -> AnswerTable:
+    """The table in these bytes, signed by the key that its header names.
+
+    Whether that is the key of the service, the caller has to ask.
+
+    Raises:
+        DataError: damaged, of another program or version, or with another signature.
+    """
+    if len(content) < _PREFIX.size + _SIGNATURE:
+        raise DataError(f"{len(content)} bytes are not an answer table: take another copy")
+    magic, version, length = _PREFIX.unpack_from(content)
+    if magic != _MAGIC:
+        raise DataError("not an answer table: it does not begin like one")
+    if version != _VERSION:
+        raise DataError(
+            f"an answer table of version {version}, and {_VERSION} is read here: update the older"
+        )
+    signed, signature = content[:-_SIGNATURE], content[-_SIGNATURE:]
+    end = _PREFIX.size + length
+    if end > min(len(signed), _PREFIX.size + _MOST_HEADER):
+        raise DataError(f"a header of {length} bytes in an answer table of {len(content)}: damaged")
+    try:
+        header = Header.model_validate_json(signed[_PREFIX.size : end])
+    except pydantic.ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, problem["loc"])) or "JSON"
+        raise DataError(f"the header of an answer table: {place}: {problem['msg']}") from error
+    _check_signature(header.signer, signature, signed)
+    answers = np.frombuffer(_unpacked(signed[end:], 2 << header.bits), "<u2")
+    if (answers & ~_NONE).max() >= len(header.labels):
+        raise DataError(f"an answer table names a class that is not among its {len(header.labels)}: damaged")
+    return AnswerTable(header, answers, content)
+
+
+def _unpacked(packed: bytes, size: int) -> bytes:
+    """Exactly so many bytes, whatever comes. Raises DataError."""
+    reader = zlib.decompressobj()
+    try:
+        answers = reader.decompress(packed, size + 1)
+    except zlib.error as error:
+        raise DataError(f"the answers of a table cannot be unpacked ({error}): damaged") from error
+    if len(answers) != size or not reader.eof or reader.unused_data:
+        raise DataError(f"the answers of a table are not {size:,} bytes: damaged")
+    return answers
+
+
+def _check_signature(signer: str, signature: bytes, signed: bytes) -> None:
+    with needs_extra("answer tables", "serve"):
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(signer)).verify(signature, signed)
+    except (InvalidSignature, ValueError) as error:
+        raise DataError("an answer table with another signature than its own: damaged or changed") from error

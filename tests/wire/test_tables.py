@@ -1,0 +1,115 @@
+"""Answer tables as bytes: signed, bounded, and read back as they were."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sfumato.errors import DataError
+from sfumato.wire import tables
+from sfumato.wire.tables import AnswerTable, Header
+
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+
+
+def made(bits: int, labels: int, *, seed: int = 0, **changed: object) -> AnswerTable:
+    draw = np.random.default_rng(seed)
+    header = Header(
+        **{
+            **{"classifier": "c1", "name": "hats", "version": 7, "model": "code", "made_of": "ab" * 32},
+            **{"bits": bits, "refuses": True, "labels": tuple(f"hat {row}" for row in range(labels))},
+            **{"signer": KEY.public_key().public_bytes_raw().hex()},
+            **changed,
+        }
+    )
+    rows, none = draw.integers(0, labels, 1 << bits), draw.random(1 << bits) < 0.2
+    return tables.signed(header, rows, none, KEY.sign)
+
+
+def signed(content: bytes) -> bytes:
+    return content + KEY.sign(content)
+
+
+@given(bits=st.integers(1, 10), labels=st.integers(1, 40), seed=st.integers(0, 99))
+def test_a_table_comes_back_as_it_was(bits: int, labels: int, seed: int):
+    table = made(bits, labels, seed=seed)
+    read = tables.decode(table.content)
+    assert read.header == table.header
+    assert np.array_equal(read.answers, table.answers)
+
+
+def test_the_first_bit_of_a_code_is_the_highest_of_its_number():
+    table = made(3, 40)
+    codes = tables.codes_of(3)
+    assert codes[6].tolist() == [True, True, False]
+    answers = [(table.header.labels[word & 0x7FFF], bool(word >> 15)) for word in table.answers.tolist()]
+    assert table.look_up(codes) == answers
+    assert table.look_up(codes[[6, 1]]) == [answers[6], answers[1]]
+
+
+def test_sixteen_bits_take_as_many_bytes_as_the_answers_have_news():
+    """All of one class: 131,072 bytes of answers travel in a few hundred."""
+    header = made(16, 1).header
+    table = tables.signed(header, np.zeros(1 << 16, int), np.zeros(1 << 16, bool), KEY.sign)
+    assert len(table.content) < 1000
+
+
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_one_changed_bit_anywhere_is_noticed(place: float, bit: int):
+    content = bytearray(made(4, 3).content)
+    content[int(place * len(content))] ^= 1 << bit
+    with pytest.raises(DataError):
+        tables.decode(bytes(content))
+
+
+@given(content=st.binary(max_size=300))
+def test_any_bytes_are_a_table_or_an_error(content: bytes):
+    for each in (content, b"SFMA\x01" + content):
+        with pytest.raises(DataError):
+            tables.decode(each)
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        (zlib.compress(bytes(100_000_000), 9), "are not 8 bytes"),
+        (zlib.compress(bytes(6)), "are not 8 bytes"),
+        (zlib.compress(bytes(8))[:-2], "are not 8 bytes"),
+        (zlib.compress(bytes(8)) + b"more", "are not 8 bytes"),
+        (b"no zlib at all", "cannot be unpacked"),
+        (zlib.compress(b"\x05\x00" * 4), "names a class that is not among its 3"),
+    ],
+)
+def test_answers_that_a_service_signed_are_still_bounded(answers: bytes, message: str):
+    text = made(2, 3).header.model_dump_json().encode()
+    content = struct.pack("<4sBI", b"SFMA", 1, len(text)) + text + answers
+    with pytest.raises(DataError, match=message):
+        tables.decode(signed(content))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"SFMT" + bytes(100), "not an answer table"),
+        (b"SFMA\x02" + bytes(100), "of version 2, and 1 is read here"),
+        (struct.pack("<4sBI", b"SFMA", 1, 2**31) + bytes(100), "a header of 2147483648 bytes"),
+        (
+            struct.pack("<4sBI", b"SFMA", 1, 2) + b"{}" + bytes(100),
+            "the header of an answer table: class",
+        ),
+    ],
+)
+def test_what_is_no_table_is_refused_by_what_is_wrong(content: bytes, message: str):
+    with pytest.raises(DataError, match=message):
+        tables.decode(signed(content))
+
+
+def test_a_table_that_another_key_signed_is_refused():
+    content = made(2, 3).content[:-64]
+    other = Ed25519PrivateKey.generate()
+    with pytest.raises(DataError, match="another signature than its own"):
+        tables.decode(content + other.sign(content))
