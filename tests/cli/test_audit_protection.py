@@ -102,8 +102,8 @@ def test_what_is_proved_of_naming_people_is_said(command):
     assert answers(said, "naming") == [
         "after 1 release nobody, whatever they know, names the right one of 100 "
         "equally likely people more than 3.6% of the time, or of 1,000 more than 0.36%, or of 1,000,000 more "
-        "than 0.00036% (on average over people and noise, so that a rare release may name its own person; "
-        "pure DP from a centre: Kairouz, Oh & Viswanath 2015, Thm. 3.3)"
+        "than 0.00036% (nothing is assumed of the images; on average over people and noise, so that a rare "
+        "release may name its own person; pure DP from a centre: Kairouz, Oh & Viswanath 2015, Thm. 3.3)"
     ]
 
 
@@ -111,9 +111,9 @@ def test_pixels_that_prove_something_only_among_many_people_say_so(command):
     said = command("audit", "protection", "dp-pix:cell=4,epsilon=0.12", *SMALL)
     assert answers(said, "naming") == [
         "after 1 release nobody, whatever they know, names the right one of 1,000,000 equally likely people "
-        "more than 0.22% of the time (on average over people and noise, so that a rare release may name its "
-        "own person; pure DP from a centre: Kairouz, Oh & Viswanath 2015, Thm. 3.3); among 100 or 1,000 "
-        "people nothing is proved"
+        "more than 0.22% of the time (nothing is assumed of the images; on average over people and noise, so "
+        "that a rare release may name its own person; pure DP from a centre: Kairouz, Oh & Viswanath 2015, "
+        "Thm. 3.3); among 100 or 1,000 people nothing is proved"
     ]
 
 

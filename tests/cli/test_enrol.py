@@ -196,8 +196,8 @@ def test_a_damaged_image_is_named_and_the_next_is_classified(
 
 NOBODY = "after 1 release nobody, whatever they know, names the right one of"
 AVERAGE = (
-    "(on average over people and noise, so that a rare release may name its own person; counting of outputs: "
-    "Smith 2009, Thm. 1)"
+    "(nothing is assumed of the images; on average over people and noise, so that a rare release may name "
+    "its own person; counting of outputs: Smith 2009, Thm. 1)"
 )
 OF_5_BITS = (
     f"{NOBODY} 1,000 equally likely people more than 3.2% of the time, or of 1,000,000 more than 0.0032% "

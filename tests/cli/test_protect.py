@@ -458,9 +458,9 @@ def test_where_noise_hides_whole_images_it_is_said_how_rarely_people_are_named(
     one, all_of_one_person = line.split("; if all are of one person, ")
     assert one.endswith(
         "; after 1 release nobody, whatever they know, names the right one of 1,000 equally likely people "
-        "more than 3% of the time, or of 1,000,000 more than 0.003% (on average over people and noise, so "
-        "that a rare release may name its own person; pure DP from a centre: Kairouz, Oh & Viswanath 2015, "
-        "Thm. 3.3)"
+        "more than 3% of the time, or of 1,000,000 more than 0.003% (nothing is assumed of the images; on "
+        "average over people and noise, so that a rare release may name its own person; pure DP from a "
+        "centre: Kairouz, Oh & Viswanath 2015, Thm. 3.3)"
     )
     assert all_of_one_person.startswith("after 3 releases nobody, whatever they know, names the right one")
     assert float(all_of_one_person.split(" of 1,000,000 ")[1].split("more than ")[1].split("%")[0]) > 0.003

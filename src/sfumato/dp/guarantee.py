@@ -142,7 +142,11 @@ class Guarantee:
 
 
 def proof_of(
-    guarantees: Sequence[Guarantee], information: naming.Information, *, releases: int
+    guarantees: Sequence[Guarantee],
+    information: naming.Information,
+    *,
+    releases: int,
+    draws: int | None = None,
 ) -> naming.Proof:
     """What is proved of n releases in every term that adds up over unlike ones: see naming.composed.
 
@@ -154,6 +158,7 @@ def proof_of(
         guarantees: of one release; for any numbers of pixels, since only `whole_image` and `centre` count.
         information: of one release.
         releases: n >= 0, of any images of one person, each with fresh noise.
+        draws: as Proof has it.
 
     Raises:
         ConfigError: releases below 0.
@@ -166,6 +171,8 @@ def proof_of(
     epsilon, mu = least("pure"), min([least("gaussian"), *centres])
     return naming.Proof(
         releases=releases,
+        outputs=information.outputs,
+        draws=draws,
         leakage=min(information.leakage, information.outputs, epsilon / math.log(2) * _UP),
         epsilon=epsilon,
         mu=mu,

@@ -239,9 +239,11 @@ class Answer:
         """How many different releases there are. Raises ArtefactError as load_answerer does."""
         return len(self._answerer.classes)
 
-    def bounds(self, prior: naming.Prior, releases: int = 1) -> list[naming.Bound]:
+    def bounds(
+        self, prior: naming.Prior, releases: int = 1, assuming: naming.Assumption = "none"
+    ) -> list[naming.Bound]:
         """What is proved of naming somebody: see protect.naming. Arguments are those of Code.bounds."""
-        return [naming.counting(prior, outputs=self.outputs, releases=releases)]
+        return [naming.counting(prior, outputs=self.outputs, releases=releases, assuming=assuming)]
 
     def made_of(self) -> str:
         """The SHA-256 of the artefact, which the spec only names; see release.made_of."""

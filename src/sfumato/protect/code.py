@@ -310,22 +310,29 @@ class Code:
             source="randomised response: Warner 1965; Kairouz, Oh & Viswanath 2016",
         )
 
-    def bounds(self, prior: naming.Prior, releases: int = 1) -> list[naming.Bound]:
+    def bounds(
+        self, prior: naming.Prior, releases: int = 1, assuming: naming.Assumption = "none"
+    ) -> list[naming.Bound]:
         """What is proved of naming somebody beside the guarantee; see protect.naming.
 
         Args:
             prior: the chance of the best guess beforehand, or the priors of all people.
             releases: n, of images of that person, each with fresh noise.
+            assuming: what of them; see naming.ASSUMED. Of numbers, nothing that helps.
         """
         encoder = self._encoder
         bits, n = encoder.bits, releases
         if bits is not None:
-            proved = [naming.counting(prior, outputs=2**bits, releases=n)]
+            proved = [naming.counting(prior, outputs=2**bits, releases=n, assuming=assuming)]
             if self.flip is not None:
-                proved.append(naming.flipped_bits(prior, bits=bits, flip=self.flip, releases=n))
+                proved.append(
+                    naming.flipped_bits(prior, bits=bits, flip=self.flip, releases=n, assuming=assuming)
+                )
             if self.epsilon is not None:
                 proved.append(
-                    naming.randomised_response(prior, outputs=2**bits, epsilon=self.epsilon, releases=n)
+                    naming.randomised_response(
+                        prior, outputs=2**bits, epsilon=self.epsilon, releases=n, assuming=assuming
+                    )
                 )
             return proved
         if self.norm is None or self.noise is None:

@@ -43,11 +43,13 @@ class Counted:
     def guarantee(self, shape: tuple[int, int, int]) -> None:
         """None: no differential privacy."""
 
-    def bounds(self, prior: naming.Prior, releases: int = 1) -> list[naming.Bound]:
+    def bounds(
+        self, prior: naming.Prior, releases: int = 1, assuming: naming.Assumption = "none"
+    ) -> list[naming.Bound]:
         """What is proved of naming somebody, by counting."""
-        return (
-            [] if self.outputs is None else [naming.counting(prior, outputs=self.outputs, releases=releases)]
-        )
+        if self.outputs is None:
+            return []
+        return [naming.counting(prior, outputs=self.outputs, releases=releases, assuming=assuming)]
 
 
 def named(
@@ -57,6 +59,7 @@ def named(
     candidates: int | None = None,
     prior: naming.Prior | None = None,
     releases: int = 1,
+    assuming: naming.Assumption = "none",
 ) -> naming.Naming:
     """The most that anybody's chance can be to name the person who is on the released images.
 
@@ -69,6 +72,7 @@ def named(
         candidates: N equally likely people; or
         prior: the chance of the best guess beforehand, or the priors of all people.
         releases: n, of images of that person, each with fresh noise.
+        assuming: what of them; see naming.ASSUMED.
 
     Raises:
         ConfigError: neither candidates nor prior, both, or a number out of range.
@@ -77,12 +81,37 @@ def named(
     beforehand = naming.prior_of(candidates, prior)
     bounds = [naming.Bound(1.0, "nothing is proved")]
     if hasattr(protection, "bounds"):
-        bounds += protection.bounds(beforehand, releases)
+        bounds += protection.bounds(beforehand, releases, assuming)
     guarantee = protection.guarantee(shape)
     if guarantee is not None:
         stated = guarantee.naming(candidates=candidates, prior=prior, releases=releases)
         bounds.append(naming.Bound(stated.chance, stated.source))
-    return naming.stated(naming.least(*bounds), candidates=candidates, prior=prior, releases=releases)
+    return naming.stated(
+        naming.least(*bounds), candidates=candidates, prior=prior, releases=releases, assuming=assuming
+    )
+
+
+def log_rank(
+    protection: Any,
+    shape: tuple[int, int, int],
+    *,
+    people: int,
+    largest: float | None = None,
+    releases: int = 1,
+    assuming: naming.Assumption = "none",
+) -> float:
+    """The log-rank privacy that no adversary brings n releases below; 0 if nothing is proved.
+
+    Args:
+        protection, shape, releases, assuming: see `named`, also for the errors.
+        people, largest: see naming.log_rank.
+    """
+
+    def bound(prior: float) -> naming.Bound:
+        stated = named(protection, shape, prior=prior, releases=releases, assuming=assuming)
+        return naming.Bound(stated.chance, stated.source)
+
+    return naming.log_rank(bound, people=people, largest=largest)
 
 
 def naming_words(
@@ -90,11 +119,17 @@ def naming_words(
 ) -> str:
     """What is proved of who is on n released (C, H, W) images of one person, in a sentence.
 
+    With what is assumed for it: nothing, and of several releases whatever proves more.
+
     Args:
         protection, shape, releases: see `named`, also for the errors.
         among: numbers of equally likely people.
     """
-    return naming.sentence([named(protection, shape, candidates=n, releases=releases) for n in among])
+
+    def assuming(assumption: naming.Assumption) -> list[naming.Naming]:
+        return [named(protection, shape, candidates=n, releases=releases, assuming=assumption) for n in among]
+
+    return naming.sentences(assuming, releases=releases)
 
 
 def guarantee_words(protection: Any, shape: tuple[int, int, int]) -> str:

@@ -13,18 +13,23 @@ It is an AVERAGE over people and over releases. A rare output may name its perso
 small: what is proved of one output is max_i π_i P_i(y) / P(y), which can be 1.
 
 Releases are those of one person, of the same image or of different ones, with fresh noise for each; by one
-protection, or by several (`composed`).
+protection, or by several (`composed`). Of many releases nearly nothing is proved unless something is assumed
+of them (`series`): the assumption is a part of the statement, and is printed with it.
 """
 
 from sfumato.dp.naming.bound import Bound, Prior, least
 from sfumato.dp.naming.centre import approximate, concentrated, discrete_mu, gaussian, pure
 from sfumato.dp.naming.composition import NOTHING_KNOWN, Information, Proof, composed
-from sfumato.dp.naming.outputs import counting, exact, flipped_bits, leakage, randomised_response
-from sfumato.dp.naming.statement import Naming, prior_of, sentence, stated
+from sfumato.dp.naming.outputs import counting, exact, flipped_bits, leakage, of_each, randomised_response
+from sfumato.dp.naming.ranks import log_rank
+from sfumato.dp.naming.series import ASSUMED, Assumption
+from sfumato.dp.naming.statement import Naming, prior_of, sentence, sentences, stated
 from sfumato.dp.naming.volumes import discrete, gaussian_ball, gaussian_cube
 
 __all__ = [
+    "ASSUMED",
     "NOTHING_KNOWN",
+    "Assumption",
     "Bound",
     "Information",
     "Naming",
@@ -43,9 +48,12 @@ __all__ = [
     "gaussian_cube",
     "leakage",
     "least",
+    "log_rank",
+    "of_each",
     "prior_of",
     "pure",
     "randomised_response",
     "sentence",
+    "sentences",
     "stated",
 ]

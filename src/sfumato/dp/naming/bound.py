@@ -12,7 +12,7 @@ from sfumato.errors import ConfigError
 Prior = float | Sequence[float]  # the largest prior π, or the priors of all people
 
 UP = 1e-10  # more than floating point loses in a few steps: a stated chance may be too large only
-_UP_PER_STEP = 1e-13  # and in each of many
+UP_PER_STEP = 1e-13  # and in each of many
 _LEAST_PRIOR = 1e-300  # a smaller one counts as this, so that nothing underflows
 
 
@@ -32,7 +32,7 @@ def bound_of(best: float, logarithm: float, source: str, *, steps: int = 1) -> B
     """The bound of that logarithm, rounded up; never below the guess beforehand, which is always possible."""
     if logarithm >= 0:
         return Bound(1.0, source)
-    slack = 1 + UP + _UP_PER_STEP * steps
+    slack = 1 + UP + UP_PER_STEP * steps
     return Bound(min(1.0, max(best, math.exp(logarithm)) * slack), source)
 
 

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from sfumato.dp.naming.bound import UP, Bound, Prior, best_guess, checked_number, least
 from sfumato.dp.naming.centre import concentrated, gaussian, pure
+from sfumato.dp.naming.series import Assumption, log_factor
 
+_MOST_BITS = 60  # of more outputs nothing is counted but a sequence
 _LEAKAGE = "maximal leakage, added up: Issa, Wagner & Kamath 2020"
 
 
@@ -39,6 +41,8 @@ class Proof:
 
     Attributes:
         releases: n >= 0, each with fresh noise.
+        outputs: log2 of how many different releases there are, as Information has it.
+        draws: how many of them are exchangeable: one of each burst of near copies; None for all.
         leakage: of one release, in bits: log2 Σ_y max_x p(y|x).
         epsilon, mu, rho: of one release, of any image against ONE reference.
 
@@ -47,6 +51,8 @@ class Proof:
     """
 
     releases: int
+    outputs: float = math.inf
+    draws: int | None = None
     leakage: float = math.inf
     epsilon: float = math.inf
     mu: float = math.inf
@@ -54,10 +60,22 @@ class Proof:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            checked_number(field.name, getattr(self, field.name))
+            checked_number(field.name, getattr(self, field.name) or 0)
+
+    def assuming(self, assumption: Assumption) -> "Proof":
+        """With the leakage of one release that all of them have on average, if more is assumed of them."""
+        if assumption == "none" or self.releases < 2 or self.outputs > _MOST_BITS:
+            return self
+        draws, outputs = self.releases, round(2**self.outputs)
+        if assumption == "exchangeable" and self.draws is not None:
+            draws = min(draws, max(1, self.draws))
+        # Further releases of a burst count in full; see `series`.
+        factor = log_factor(outputs=outputs, releases=draws, assuming=assumption) / math.log(2)
+        bits = factor + (self.releases - draws) * min(self.leakage, self.outputs)
+        return replace(self, leakage=min(self.leakage, bits / self.releases))
 
 
-def composed(prior: Prior, proofs: Sequence[Proof]) -> Bound:
+def composed(prior: Prior, proofs: Sequence[Proof], *, assuming: Assumption = "none") -> Bound:
     """Releases of one person by unlike protections: each by its leakage or by its differential privacy.
 
     Proof: let the releases be y = (y_1, y_2), of images x_1 and x_2 of the person. With the maximal leakage L
@@ -72,14 +90,19 @@ def composed(prior: Prior, proofs: Sequence[Proof]) -> Bound:
     images, outputs and noise. It holds for protections that were chosen before the first release. Of many
     releases by ONE protection with noise, its own bound may be smaller.
 
+    The factors of `series` multiply likewise, one for each protection: each is Σ_y max_s P_s(y) at least, for
+    those exchangeable together, P_s(y_1, y_2) <= max_θ Π θ_{y_1} · max_θ' Π θ'_{y_2}.
+
     Args:
         prior: π, or the priors of all people.
         proofs: one for each protection.
+        assuming: what of the releases by each.
 
     Raises:
         ConfigError: a prior out of range.
     """
-    best, made = best_guess(prior), [proof for proof in proofs if proof.releases]
+    best = best_guess(prior)
+    made = [proof.assuming(assuming) for proof in proofs if proof.releases]
     if not made:
         return Bound(best, "nothing was released")
     bounds = [

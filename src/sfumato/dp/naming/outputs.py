@@ -15,48 +15,60 @@ from sfumato.dp.naming.bound import (
     checked_number,
     checked_prior,
     distribution,
+    least,
 )
+from sfumato.dp.naming.series import Assumption, binomial, log_factor, log_flipped
 from sfumato.errors import ConfigError
 
+_COUNTED: dict[Assumption, str] = {
+    "none": "counting of outputs: Smith 2009, Thm. 1",
+    "one image": "outputs of one image: Issa, Wagner & Kamath 2020, Thm. 1",
+    "shuffled": "counting of histograms: Smith 2009, Thm. 1",
+    "exchangeable": "Shtarkov sum: Shtarkov 1987; Kontkanen & Myllymäki 2007",
+}
 _MOST_DRAWS = 100_000  # of a binomial that is summed term by term
 _MOST_PIECES = 10_000_000  # that are sorted; of more, only the largest prior counts
 
 
-def counting(prior: Prior, *, outputs: int, releases: int = 1) -> Bound:
+def counting(prior: Prior, *, outputs: int, releases: int = 1, assuming: Assumption = "none") -> Bound:
     """M possible outputs: at most the sum of the M largest priors, at most M·π. n releases have M^n outputs.
 
-    Source: Σ_y max_i π_i P_i(y) <= Σ_y max over a set of M people at most (Smith 2009, "On the foundations
-    of quantitative information flow", Theorem 1 for equally likely people). Exact for outputs without
-    noise, M of which single out a person.
+    The factor M^n is less if more is assumed, see `series`; F need not be whole. For Q(y) = max_i P_i(y) / F,
+    a distribution, P_i(A) <= min(1, F·Q(A)): the Q(A_i) of "they guess i" sum to 1, and Σ π_i P_i(A_i) is
+    largest if each of the F largest priors has 1/F of it.
+
+    Source: Smith 2009, "On the foundations of quantitative information flow", Theorem 1 for equally likely
+    people. Exact for outputs without noise, M of which single out a person.
 
     Args:
         prior: π, or the priors of all people.
         outputs: M, at least 1; 2^b for b bits.
         releases: n, at least 1.
+        assuming: what of them.
 
     Raises:
         ConfigError: a number out of range.
     """
     priors, n = checked_prior(prior), checked_count("releases", releases)
-    growth = n * math.log(checked_count("outputs", outputs))
+    growth = log_factor(outputs=outputs, releases=n, assuming=assuming)
+    source = _COUNTED[assuming] if n > 1 else _COUNTED["none"]
     if isinstance(priors, float):
-        return bound_of(priors, growth + math.log(priors), "counting of outputs: Smith 2009, Thm. 1")
-    # A power of integers that is large beyond use is not taken.
-    largest = len(priors) if growth > math.log(len(priors)) + 1 else outputs**n
-    total = float(np.sort(priors)[::-1][:largest].sum())
-    return bound_of(
-        float(priors.max()), math.log(total), "counting of outputs: the sum of the largest priors"
-    )
+        return bound_of(priors, growth + math.log(priors), source, steps=n)
+    count = math.exp(min(growth, math.log(len(priors))))
+    total = _filled(np.full(len(priors), 1 / count), priors, 1.0)
+    return bound_of(float(priors.max()), math.log(total), f"{source}, the largest priors", steps=n)
 
 
-def randomised_response(prior: Prior, *, outputs: int, epsilon: float, releases: int = 1) -> Bound:
+def randomised_response(
+    prior: Prior, *, outputs: int, epsilon: float, releases: int = 1, assuming: Assumption = "none"
+) -> Bound:
     """k-ary randomised response, n times: the truth with a = e^ε / (e^ε + k - 1), else another word.
 
     At most (k·a)^n·π, by maximal leakage, and less where π is above k^-n. Against the uniform distribution
     over the k^n outputs, the likelihood of a person's true words depends on how many of n words they match,
     Binomial(n, a) against Binomial(n, 1/k). The most powerful test at level π (Neyman & Pearson) is the
     bound 1 - f(π) of `gaussian`; with all priors, the levels of all people, which sum to at most 1, are
-    spent where they gain most.
+    spent where they gain most. If more is assumed: see `flipped_bits`.
 
     Source: Warner 1965; Kairouz, Oh & Viswanath 2016 (k-ary); as a bound on guessing, Polyanskiy, Poor &
     Verdú 2010, Sec. III-E (the meta-converse). An average over people, over all words, and over the lies.
@@ -66,6 +78,7 @@ def randomised_response(prior: Prior, *, outputs: int, epsilon: float, releases:
         outputs: k >= 1 words.
         epsilon: ε >= 0, of one word; infinite for no lies.
         releases: n >= 1 words that a person releases.
+        assuming: what of them.
 
     Raises:
         ConfigError: a number out of range.
@@ -73,20 +86,26 @@ def randomised_response(prior: Prior, *, outputs: int, epsilon: float, releases:
     k, n = checked_count("outputs", outputs), checked_count("releases", releases)
     lies = (k - 1) * math.exp(-checked_number("epsilon", epsilon))  # of all words together, to the truth
     chances = (1 / (1 + lies), lies / (1 + lies)), (1 / k, 1 - 1 / k)
-    return best_test(prior, n, *chances, "randomised response: Polyanskiy, Poor & Verdú 2010, Sec. III-E")
+    test = best_test(prior, n, *chances, "randomised response: Polyanskiy, Poor & Verdú 2010, Sec. III-E")
+    flipped = log_flipped(flip=chances[0][1], releases=n, assuming=assuming) if k == 2 else math.inf
+    return _least(prior, test, flipped, outputs=k, releases=n, assuming=assuming)
 
 
-def flipped_bits(prior: Prior, *, bits: int, flip: float, releases: int = 1) -> Bound:
+def flipped_bits(
+    prior: Prior, *, bits: int, flip: float, releases: int = 1, assuming: Assumption = "none"
+) -> Bound:
     """b bits, each flipped with probability p by itself: randomised response over 2 words, n·b times.
 
     At most (2 - 2p)^(n·b)·π, and less where π is above 2^-(n·b); exact for all 2^b codes equally likely. Of
-    what it is an average: see `randomised_response`.
+    what it is an average: see `randomised_response`. If more is assumed of n releases, the least of that, of
+    the count without noise, and of series.log_flipped: of one image for any b, otherwise for one bit.
 
     Args:
         prior: π, or the priors of all people.
         bits: b >= 1.
         flip: p from 0, for none, to 0.5, where nothing is left of the bit.
         releases: n >= 1.
+        assuming: what of them.
 
     Raises:
         ConfigError: a number out of range.
@@ -95,7 +114,23 @@ def flipped_bits(prior: Prior, *, bits: int, flip: float, releases: int = 1) -> 
         raise ConfigError(f"flip={flip:g}: a bit is flipped with a probability from 0 to 0.5")
     draws = checked_count("bits", bits) * checked_count("releases", releases)
     source = "bits flipped by chance: Polyanskiy, Poor & Verdú 2010, Sec. III-E"
-    return best_test(prior, draws, (1 - flip, flip), (0.5, 0.5), source)
+    test = best_test(prior, draws, (1 - flip, flip), (0.5, 0.5), source)
+    flipped = math.inf
+    if bits == 1 or assuming == "one image":
+        flipped = bits * log_flipped(flip=flip, releases=releases, assuming=assuming)
+    return _least(prior, test, flipped, outputs=2**bits, releases=releases, assuming=assuming)
+
+
+def _least(
+    prior: Prior, bound: Bound, flipped: float, *, outputs: int, releases: int, assuming: Assumption
+) -> Bound:
+    """A bound that assumes nothing, or less if the count or the factor of flips, a logarithm, is less."""
+    if assuming == "none" or releases == 1:
+        return bound
+    best = best_guess(prior)
+    counted = counting(prior, outputs=outputs, releases=releases, assuming=assuming)
+    flips = bound_of(best, math.log(best) + flipped, f"flips: {_COUNTED[assuming]}", steps=releases)
+    return least(bound, counted, flips)
 
 
 def leakage(prior: Prior, *, channel: ArrayLike, releases: int = 1) -> Bound:
@@ -129,10 +164,31 @@ def exact(priors: Sequence[float], channel: ArrayLike) -> float:
     Raises:
         ConfigError: what is not a probability, or another number of people.
     """
-    people, rows = distribution(priors), _channel(channel)
-    if len(people) != len(rows):
-        raise ConfigError(f"{len(people)} priors for {len(rows)} people: give a row of the channel to each")
+    people, rows = _table(priors, channel)
     return min(1.0, float((people[:, None] * rows).max(axis=0).sum()))
+
+
+def of_each(priors: Sequence[float], channel: ArrayLike) -> NDArray[np.float64]:
+    """How often the best adversary of `exact` is right about each person; on average over priors, `exact`.
+
+    People who are equally likely at an output are named in turn. The largest is the worst person: a bound on
+    the average says nothing of them.
+
+    Args:
+        priors: (S,), p(s) of each person.
+        channel: (S, Y), p(y|s).
+
+    Returns:
+        (S,) chances.
+
+    Raises:
+        ConfigError: as `exact` does.
+    """
+    people, rows = _table(priors, channel)
+    joint = people[:, None] * rows
+    likeliest = joint >= joint.max(axis=0) * (1 - 1e-9)  # ties, whatever rounding made of them
+    chances: NDArray[np.float64] = (rows * likeliest / likeliest.sum(axis=0)).sum(axis=1)
+    return chances
 
 
 def best_test(
@@ -148,27 +204,12 @@ def best_test(
     best = priors if isinstance(priors, float) else float(priors.max())
     if draws > _MOST_DRAWS:  # nothing is claimed of so many
         return Bound(1.0, source)
-    gains, widths = _binomial(draws, *truth), _binomial(draws, *reference)
+    gains, widths = binomial(draws, *truth), binomial(draws, *reference)
     if isinstance(priors, float) or len(priors) * len(gains) > _MOST_PIECES:
         power = _filled(widths, gains, best)
     else:
         power = _filled(np.tile(widths, len(priors)), np.outer(priors, gains).ravel(), 1.0)
     return bound_of(best, math.log(power) if power else -math.inf, source, steps=draws)
-
-
-def _binomial(draws: int, success: float, failure: float) -> NDArray[np.float64]:
-    """(draws + 1,) probabilities of 0 to `draws` successes."""
-    if not success or not failure:
-        certain = np.zeros(draws + 1)
-        certain[draws if success else 0] = 1
-        return certain
-    k = np.arange(draws + 1)
-    factorials = np.array([math.lgamma(i + 1) for i in range(draws + 1)])
-    logarithms = factorials[-1] - factorials - factorials[::-1]
-    logarithms += k * math.log(success) + (draws - k) * math.log(failure)
-    with np.errstate(under="ignore"):
-        probabilities: NDArray[np.float64] = np.exp(logarithms)
-    return probabilities
 
 
 def _filled(widths: NDArray[np.float64], gains: NDArray[np.float64], room: float) -> float:
@@ -182,6 +223,13 @@ def _filled(widths: NDArray[np.float64], gains: NDArray[np.float64], room: float
         left = np.maximum(room - before, 0.0)
         share = np.where(left >= widths, 1.0, left / np.where(widths > 0, widths, 1.0))
         return float((share * gains).sum())
+
+
+def _table(priors: Sequence[float], channel: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    people, rows = distribution(priors), _channel(channel)
+    if len(people) != len(rows):
+        raise ConfigError(f"{len(people)} priors for {len(rows)} people: give a row of the channel to each")
+    return people, rows
 
 
 def _channel(channel: ArrayLike) -> NDArray[np.float64]:

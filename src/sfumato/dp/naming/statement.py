@@ -1,13 +1,15 @@
 """What is proved of naming a person, in a sentence."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 
 from sfumato.dp.naming.bound import Bound, Prior, best_guess, checked_count
+from sfumato.dp.naming.series import ASSUMED, Assumption
 from sfumato.errors import ConfigError
 
 _NOTHING = 0.999  # from here on a bound says nothing that is worth a sentence
+_LESS = 1 - 1e-6  # of a chance, to be worth another one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +22,7 @@ class Naming:
         candidates: of how many equally likely people; None where another prior was given.
         releases: of that person.
         source: the theorem.
+        assumption: what it holds under, a sentence of ASSUMED: without it the number says nothing.
     """
 
     chance: float
@@ -27,6 +30,7 @@ class Naming:
     candidates: int | None
     releases: int
     source: str
+    assumption: str = ASSUMED["none"]
 
     @property
     def proves(self) -> bool:
@@ -40,7 +44,7 @@ class Naming:
 def sentence(namings: Sequence[Naming]) -> str:
     """What is proved after the same releases of one person, for several numbers of people, in a sentence.
 
-    It says of what the chance is an average, and names the theorems.
+    It says what is assumed and of what the chance is an average, and names the theorems.
     """
     nothing = [naming for naming in namings if not naming.proves]
     proved = [naming for naming in namings if naming.proves]
@@ -55,11 +59,29 @@ def sentence(namings: Sequence[Naming]) -> str:
     text += "".join(f", or of {other.candidates:,} more than {_percent(other.chance)}" for other in others)
     caveat = "on average over people and noise, so that a rare release may name its own person"
     sources = dict.fromkeys(naming.source for naming in proved if naming.source)
-    text += f" ({'; '.join([caveat, *sources])})"
+    text += f" ({'; '.join([first.assumption, caveat, *sources])})"
     if nothing:
         people = " or ".join(f"{naming.candidates:,}" for naming in nothing)
         text += f"; among {people} people nothing is proved"
     return text
+
+
+def sentences(assuming: Callable[[Assumption], Sequence[Naming]], *, releases: int) -> str:
+    """What is proved of n releases, and what more is if more is assumed of them, in one sentence.
+
+    Args:
+        assuming: what of them -> what is proved, for several numbers of people.
+        releases: n; of one release nothing need be assumed.
+    """
+    proved = [assuming("none")]
+    for assumption in ("shuffled", "exchangeable") if releases > 1 else ():
+        stated = assuming(assumption)
+        if any(now.chance < before.chance * _LESS for now, before in zip(stated, proved[-1], strict=True)):
+            proved.append(stated)
+    first, *others = map(sentence, proved)
+    if others and not any(each.proves for each in proved[0]):
+        first += " unless more is assumed"
+    return "; ".join([first, *others])
 
 
 def prior_of(candidates: int | None, prior: Prior | None) -> Prior:
@@ -72,11 +94,22 @@ def prior_of(candidates: int | None, prior: Prior | None) -> Prior:
     return 1 / checked_count("candidates", candidates)
 
 
-def stated(bound: Bound, *, candidates: int | None, prior: Prior | None, releases: int) -> Naming:
+def stated(
+    bound: Bound,
+    *,
+    candidates: int | None,
+    prior: Prior | None,
+    releases: int,
+    assuming: Assumption = "none",
+) -> Naming:
     """A bound as a statement; candidates or prior as `prior_of` takes them."""
-    best = best_guess(prior_of(candidates, prior))
     return Naming(
-        chance=bound.chance, prior=best, candidates=candidates, releases=releases, source=bound.source
+        chance=bound.chance,
+        prior=best_guess(prior_of(candidates, prior)),
+        candidates=candidates,
+        releases=releases,
+        source=bound.source,
+        assumption=ASSUMED[assuming],
     )
 
 
@@ -87,7 +120,7 @@ def _subject(naming: Naming) -> str:
 
 
 def _percent(chance: float) -> str:
-    """Two significant digits, three near 1, not below the chance but for what floating point added to it."""
-    upwards = Context(prec=2 if chance < 0.9 else 3, rounding=ROUND_CEILING)
+    """Two significant digits, three from 10% on, not below the chance but for what rounding added to it."""
+    upwards = Context(prec=2 if chance < 0.1 else 3, rounding=ROUND_CEILING)
     rounded = upwards.create_decimal_from_float(100 * chance * (1 - 1e-8))
     return f"{rounded.normalize():f}%"
