@@ -199,6 +199,18 @@ def test_a_page_makes_the_codes_that_python_makes(open_page: Callable[[str, Any]
         for image in asked["images"]:  # the page made the same codes, so that both classes have one prototype
             distances = {guess["label"]: guess["distance"] for guess in image["guesses"]}
             assert distances[label] == pytest.approx(distances[f"{label} by Python"])
+    queries = torch.cat([hats(0, 1), hats(1, 2)])
+    ours = wire.encode(protection.release(queries, seeded_noise(0)), made_of=protection.made_of())
+    asked = cloud.ask("POST", f"classifiers/{codes}/classify?top=1", content=ours, headers=RELEASE)["images"]
+    cloud.bodies.clear()
+    page.choose(queries)
+    page.find("classify").click()
+    page.until("return document.getElementById('status').textContent.endsWith('nothing of them was sent.')")
+    assert [path.rpartition("/")[2] for path, _ in cloud.bodies] == ["table"]
+    shown = page.browser.execute_script(
+        "return [...document.querySelectorAll('#pictures .guesses li')].map((guess) => guess.textContent)"
+    )
+    assert shown == [image["guesses"][0]["label"] for image in asked]
 
 
 def test_the_server_lets_the_page_do_no_more_than_it_needs(cloud: Cloud):

@@ -3,6 +3,7 @@
 import { PageError } from "./errors";
 import type { Left } from "./ledger";
 import type { Release } from "./protect/release";
+import { Table } from "./table";
 import { LABELLED_TYPE, MEDIA_TYPE, encode, labelled } from "./wire";
 
 export interface Model {
@@ -132,6 +133,17 @@ export class Api {
     return answers;
   }
 
+  /** The answers of a classifier to all codes; `known`, if that is still the one; null if its model has none. */
+  async table(classifier: Classifier, known: Table | null): Promise<Table | null> {
+    const resource = path(classifier, "table");
+    const more: Record<string, string> = known ? { "if-none-match": known.tag } : {};
+    const reply = await this.fetched("GET", resource, undefined, more);
+    if (reply.status === 304) return known;
+    if (reply.status === 409) return null; // then it is asked, which says what is missing
+    await checked(reply);
+    return Table.read(await reply.arrayBuffer(), reply.headers.get("etag") ?? "");
+  }
+
   keys(): Promise<KeyInfo[]> {
     return this.ask("GET", "keys");
   }
@@ -150,12 +162,20 @@ export class Api {
   }
 
   private async reply(method: string, resource: string, body?: BodyInit, type?: string): Promise<Response> {
-    let response: Response;
+    return checked(await this.fetched(method, resource, body, type ? { "content-type": type } : {}));
+  }
+
+  private async fetched(
+    method: string,
+    resource: string,
+    body: BodyInit | undefined,
+    headers: Record<string, string>,
+  ): Promise<Response> {
     try {
-      response = await fetch(`${this.server}/v1/${resource}`, {
+      return await fetch(`${this.server}/v1/${resource}`, {
         method,
         body,
-        headers: { "x-api-key": this.key, ...(type ? { "content-type": type } : {}) },
+        headers: { "x-api-key": this.key, ...headers },
         credentials: "omit",
         cache: "no-store",
         redirect: "error", // the key is for this server alone
@@ -164,11 +184,14 @@ export class Api {
     } catch {
       throw new PageError("the server does not answer: check the connection, and try again");
     }
-    if (!response.ok) {
-      throw new PageError(problemOf(await response.text()) ?? `the server refused this with status ${response.status}`);
-    }
-    return response;
   }
+}
+
+async function checked(response: Response): Promise<Response> {
+  if (!response.ok) {
+    throw new PageError(problemOf(await response.text()) ?? `the server refused this with status ${response.status}`);
+  }
+  return response;
 }
 
 function partsOf<T>(all: T[]): T[][] {

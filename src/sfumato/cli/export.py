@@ -51,6 +51,14 @@ def export(
             metavar="DATA", help="Data whose training split resembles the images that the device will see."
         ),
     ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="For a code: put the answers of a table, which `sfumato classify --table` fetched, into the "
+            "file. It then takes an image and gives its class.",
+        ),
+    ] = None,
     reference: Reference = None,
     size: SizeOfModel = None,
     force: Force = False,
@@ -68,16 +76,17 @@ def export(
     from sfumato.artefacts import read_card
 
     if read_card(artefact).get("kind") in ("few-shot", "meta"):
-        if side == "device" or int8 or calibrate is not None:
+        if side == "device" or int8 or calibrate is not None or table is not None:
             raise ConfigError(
-                f"{artefact}: a model for a service, which computes in float32: leave --side device, --int8 "
-                "and --calibrate out"
+                f"{artefact}: a model for a service, which computes in float32: leave --side device, --int8, "
+                "--calibrate and --table out"
             )
         _for_service(artefact, destination, check, reference, size, force=force, as_json=as_json)
         return
     if reference is not None or size is not None:
         raise ConfigError("--reference and --size are for few-shot and meta models: leave them out")
     side = side or "device"
+    from sfumato.device import look_up
     from sfumato.edge import sides
     from sfumato.edge.export import export as export_side
 
@@ -93,6 +102,7 @@ def export(
         side=side,
         int8=int8,
         calibration=None if calibrate is None else _images(calibrate, "train", shape),
+        table=None if table is None else look_up.read(table),
     )
     if as_json:
         print_json({**asdict(exported), "path": str(exported.path), "card": dict(exported.card)})

@@ -12,13 +12,14 @@ from torch import Tensor
 
 import sfumato
 from sfumato.edge import graphs, sides
-from sfumato.edge.graphs import SCORES
+from sfumato.edge.graphs import NUMBERS, SCORES
 from sfumato.edge.quantize import quantized
 from sfumato.edge.sides import Written
 from sfumato.errors import ArtefactError, ConfigError, DataError
 from sfumato.files import whole
 from sfumato.images import check_batch
 from sfumato.protect.parameters import artefact_digest
+from sfumato.wire.tables import AnswerTable
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -39,7 +40,8 @@ class Exported:
         pixels: of a mask, the share of all pixels that one shows and the other hides; None for others.
         bits: of a code of bits, the share of all bits that are 1 here and 0 there; None for others.
         decisions: the share of class decisions, over images and targets, that are the same: of a cloud side,
-            and of an int8 feature that the artefact's own cloud side reads; None for others.
+            of answers of a table, and of an int8 feature that the artefact's own cloud side reads; None for
+            others.
     """
 
     path: Path
@@ -60,6 +62,7 @@ def export(
     side: str = "device",
     int8: bool = False,
     calibration: Tensor | None = None,
+    table: AnswerTable | None = None,
 ) -> Exported:
     """Write one side of an artefact as an ONNX file that needs nothing else, and check it number by number.
 
@@ -77,6 +80,9 @@ def export(
     of bits the signs leave, and not the numbers: whoever runs the graph takes which are above 0
     (protect.code.signs), and draws the noise, on the device. What is proved is proved of any bits, and of any
     numbers that are clipped: however a runtime rounds them.
+
+    Of a code with an answer table: `images` -> `class` (1,) int64, a row of the card's classes, and
+    `none_of_these` (1,) bool, as sfumato.device.look_up finds them. Nothing else leaves the graph.
 
     A device side takes exactly one image, on purpose: a release must not depend on other images.
 
@@ -99,6 +105,7 @@ def export(
         int8: convolutions of the device side in 8 bits, see quantize.quantized.
         calibration: (M, C, H, W) uint8, for int8: like those that the device will see, and not those of
             `check`.
+        table: of a classifier of this code, to have its answers in the graph.
 
     Raises:
         ArtefactError: damaged, foreign, of another kind, or its graph computes something else.
@@ -109,7 +116,7 @@ def export(
     """
     artefact, destination = os.fspath(artefact), Path(destination)
     _check_int8(side, int8=int8, calibration=calibration)
-    source = sides.read(artefact, side)
+    source = sides.read(artefact, side, table)
     _check_images(check, source.shape, "check")
     if destination.exists() and destination.samefile(artefact):
         raise ConfigError(f"{destination}: is the artefact itself: name another file to write")
@@ -126,7 +133,7 @@ def export(
     if calibration is not None:
         _check_images(calibration, source.shape, "calibration")
         model = quantized(model, calibration)
-    written = _bytes(model, card)
+    written = _bytes(model, card, NUMBERS if table is not None else SCORES)
     difference = source.compare(Written(written, model, int8), check)
     bound = math.inf if int8 else source.most
     if not math.isfinite(difference.largest) or difference.largest > bound:
@@ -170,8 +177,8 @@ def _check_images(images: Tensor, shape: tuple[int, int, int], name: str) -> Non
         raise DataError(f"{name} images of {found}: the artefact takes {wanted}: resize them")
 
 
-def _bytes(model: "ModelProto", card: Mapping[str, Any]) -> bytes:
-    """The file: without the scores, with the card."""
-    written = graphs.without(model, SCORES)
+def _bytes(model: "ModelProto", card: Mapping[str, Any], checked: str) -> bytes:
+    """The file: without the output that only checks read, with the card."""
+    written = graphs.without(model, checked)
     written.metadata_props.add(key=CARD, value=json.dumps(card))
     return bytes(written.SerializeToString(deterministic=True))

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
 from sfumato import artefacts
 from sfumato.edge import graphs
-from sfumato.edge.graphs import SCORES
+from sfumato.edge.graphs import NUMBERS, SCORES
 from sfumato.edge.runtime import session
 from sfumato.errors import ArtefactError, ConfigError, did_you_mean
 from sfumato.images import to_float
@@ -20,6 +20,8 @@ from sfumato.protect import feature as features
 from sfumato.protect import mask as masks
 from sfumato.protect.code import signs
 from sfumato.protect.mask import Masker, pixel_scores, pixels_shown, reveal
+from sfumato.protect.parameters import artefact_digest
+from sfumato.wire.tables import AnswerTable
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -84,16 +86,17 @@ class Side:
     most: float
 
 
-def read(artefact: str, side: str = "device") -> Side:
+def read(artefact: str, side: str = "device", table: AnswerTable | None = None) -> Side:
     """A side of an artefact.
 
     Args:
         artefact: of kind "mask", "private feature" or "code".
         side: "device", or "cloud" of a private feature.
+        table: of a code: what is answered, which is then in the graph.
 
     Raises:
         ArtefactError: damaged, not written by sfumato, or of a kind that has no device side.
-        ConfigError: an unknown side, or one that the artefact does not have.
+        ConfigError: an unknown side, or one that the artefact does not have; or the table of another code.
     """
     if side not in SIDES:
         raise ConfigError(f"no side {side!r}: {did_you_mean(side, SIDES)}")
@@ -103,6 +106,8 @@ def read(artefact: str, side: str = "device") -> Side:
         raise ArtefactError(
             f"{artefact}: is a {kind!r}, and what can be exported is a {first!r}, a {second!r} or a {third!r}"
         )
+    if table is not None:
+        return _answers(artefact, table) if kind == codes.KIND else _no_answers(artefact, kind)
     if side == "device":
         return _DEVICES[kind](artefact)
     if kind != features.KIND:
@@ -204,6 +209,55 @@ def _code(artefact: str) -> Side:
             "noise": "not in the graph: draw it on the device, before the code leaves",
         },
         graph=lambda: graphs.code_graph(encoder),
+        compare=compare,
+        most=MOST_CODES,
+    )
+
+
+def _no_answers(artefact: str, kind: str) -> NoReturn:
+    raise ConfigError(f"{artefact}: is a {kind!r}, and a table has the answers to codes: leave it out")
+
+
+def _answers(artefact: str, table: AnswerTable) -> Side:
+    """A code with the answers to it: nothing of the image leaves the graph but its class."""
+    encoder, said = codes.load_encoder(artefact), table.header
+    if said.made_of != artefact_digest(artefact) or said.bits != encoder.bits:
+        raise ConfigError(
+            f"{artefact}: the table is for another encoder, whose SHA-256 begins with {said.made_of[:16]}"
+        )
+
+    def compare(written: Written, check: Tensor) -> Difference:
+        """Of numbers, and the share of equal answers.
+
+        Raises ArtefactError if an answer is not that of its code.
+        """
+        outputs = _run(written.model.SerializeToString(), check)
+        numbers, expected = outputs[NUMBERS], _numbers(encoder.network, check)
+        answers = [table.look_up(signs(each).numpy()) for each in (numbers, expected)]
+        made = [
+            (said.labels[row], none)
+            for row, none in zip(outputs["class"].tolist(), outputs["none_of_these"].tolist(), strict=True)
+        ]
+        if made != answers[0]:
+            raise ArtefactError(f"{artefact}: onnxruntime looks up other answers than are in the table")
+        same = sum(one == other for one, other in zip(*answers, strict=True)) / len(made)
+        return Difference(_largest(numbers, expected), decisions=same)
+
+    return Side(
+        kind=codes.KIND,
+        part=f"answers to codes of {encoder.dimension} bits",
+        shape=encoder.shape,
+        network=encoder.network,
+        bytes=0,
+        card={
+            "classes": list(said.labels),
+            "classifier": said.name,
+            "version": said.version,
+            "refuses": said.refuses,
+            "release": "nothing: the class is looked up in the graph",
+            "noise": "none: nothing leaves",
+        },
+        graph=lambda: graphs.answer_graph(encoder, table),
         compare=compare,
         most=MOST_CODES,
     )

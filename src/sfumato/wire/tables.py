@@ -14,6 +14,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -79,12 +80,16 @@ class AnswerTable:
         """What HTTP calls it, quotes included (RFC 9110, ETag): other contents have another."""
         return tag_of(self.header.version, self.header.made_of)
 
+    @cached_property
+    def rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """(2^b,) each: of each code the row of its class in the labels, and whether it is of none."""
+        return (self.answers & ~_NONE).astype(np.int64), self.answers & _NONE != 0
+
     def look_up(self, bits: np.ndarray) -> list[tuple[str, bool]]:
         """(N, b) bool codes -> of each the nearest class, and whether it is of none of these."""
-        words = bits @ (1 << np.arange(self.header.bits - 1, -1, -1))
-        found = self.answers[words]
-        nearest, none = (found & ~_NONE).tolist(), (found & _NONE != 0).tolist()
-        return [(self.header.labels[row], refused) for row, refused in zip(nearest, none, strict=True)]
+        words, labels = bits @ (1 << np.arange(self.header.bits - 1, -1, -1)), self.header.labels
+        rows, none = self.rows
+        return [(labels[rows[word]], bool(none[word])) for word in words]
 
 
 def tag_of(version: int, made_of: str) -> str:
