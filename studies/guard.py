@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato import data, images, wire
+from sfumato import data, images
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.errors import SpecError
 from sfumato.proportions import wilson
 from sfumato.protect import parse
 from sfumato.protect.recognition import chances
+from sfumato.protect.spec import portable
 from sfumato.serve.models import Demand
 from sfumato.serve.tripwire import FALSE_ALARM, NotProtectedError, check
 from sfumato.study.records import write_rows
@@ -84,7 +85,7 @@ def measure(folder: Path, seed: int) -> dict[str, Any]:
         for spec in WITHOUT:
             protection = parse(spec)
             release = protection.release(clean, seeded_noise(seed))
-            demand = Demand(wire.portable(protection.spec), None, protection)
+            demand = Demand(portable(protection.spec), None, protection)
             for row in range(len(clean)):
                 shown += 1
                 try:

@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from safetensors import SafetensorError, safe_open
 
 import sfumato
-from sfumato.errors import ArtefactError
+from sfumato.errors import ArtefactError, shortened
 from sfumato.files import open_regular, parse_json, whole
 
 # Cards are read without PyTorch, which a service of codes has not; who reads or writes tensors imports it.
@@ -191,7 +191,7 @@ def load_card(
         # safe_open has checked that the parts of the file are as its header says.
         with open_regular(path) as file:
             size = int.from_bytes(file.read(8), "little")
-            named = json.loads(file.read(size))
+            named = parse_json(file.read(size))
             named.pop("__metadata__", None)
             sha = hashlib.sha256(json.dumps(card, sort_keys=True).encode("utf-8", "surrogatepass"))
             for name, told in sorted(named.items()):
@@ -228,7 +228,7 @@ def check(path: str | os.PathLike[str], card: Mapping[str, Any], schema: type[Ca
         key = ".".join(map(str, problem["loc"])) or "the card"
         value = "" if problem["type"] == "missing" else f" is {_shown(problem['input'])}"
         raise ArtefactError(
-            f"{path}: damaged, or of another version: {key}{value} in its card: {_brief(problem['msg'])}"
+            f"{path}: damaged, or of another version: {key}{value} in its card: {shortened(problem['msg'])}"
         ) from error
 
 
@@ -301,11 +301,7 @@ def _card(path: str | os.PathLike[str], text: str) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    return _brief(repr(value), _SHOWN)
-
-
-def _brief(text: str, most: int = 300) -> str:
-    return text if len(text) <= most else f"{text[:most]}..."
+    return shortened(repr(value), _SHOWN)
 
 
 @contextmanager

@@ -8,10 +8,23 @@ import difflib
 import importlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+_MOST, _END = 2000, 400  # characters of a message, and of its end, which says what to do
+
+
+def shortened(text: str, most: int = 200, *, end: int = 0) -> str:
+    """A text that others wrote, as a message repeats it: if it is long, its beginning and its last `end`."""
+    if len(text) <= most + 40:  # about what is put between
+        return text
+    return f"{text[: most - end]}... ({len(text):,} characters){f' ...{text[-end:]}' if end else ''}"
 
 
 class SfumatoError(Exception):
-    """The base of every error raised on purpose."""
+    """The base of every error raised on purpose. Its message is bounded, whatever it repeats."""
+
+    def __init__(self, message: str = "", **more: Any) -> None:
+        super().__init__(shortened(message, _MOST, end=_END), **more)
 
 
 class ConfigError(SfumatoError, ValueError):
@@ -103,6 +116,7 @@ def require(what: str, extra: str, *libraries: str) -> None:
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """Name the nearest known word, and all of them: the tail of an error message."""
     words = sorted(known)
+    wrong = wrong[:200]
     near = difflib.get_close_matches(wrong, words, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}Known: {', '.join(words)}"

@@ -294,15 +294,6 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-# The folders of a file that a protection's spec names.
-_FOLDERS = re.compile(r"(?<=[:,])((?:artefact|file|index)=)[^,]*[/\\]")
-
-
-def portable(spec: str) -> str:
-    """A spec as it travels: files by their names, without the folders of this machine."""
-    return _FOLDERS.sub(r"\1", spec)
-
-
 def printable(name: str) -> str:
     """A file name without what would move a cursor, break the line, or be no text."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)

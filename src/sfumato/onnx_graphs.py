@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.errors import ArtefactError, needs_extra
+from sfumato.errors import ArtefactError, needs_extra, shortened
 from sfumato.threads import thread_count
 
 MOST_MEMORY = 4 << 30  # bytes that a first run may take beyond what the process has
@@ -254,9 +254,8 @@ class Graph:
             if options.terminate:
                 raise ArtefactError(f"a run of this graph took more than {MOST_SECONDS:g} s") from error
             if shapes not in self._run_before:
-                raise ArtefactError(
-                    f"this graph does not run on inputs of {shapes}: {str(error).partition(chr(10))[0][:200]}"
-                ) from error
+                why = shortened(str(error).partition("\n")[0])
+                raise ArtefactError(f"this graph does not run on inputs of {shapes}: {why}") from error
             raise
         finally:
             watchdog.cancel()

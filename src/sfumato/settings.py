@@ -3,15 +3,20 @@
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import pydantic
 import yaml
 
-from sfumato.errors import ConfigError, did_you_mean
+from sfumato.errors import ConfigError, did_you_mean, shortened
+from sfumato.files import read_regular
 
 _Config = TypeVar("_Config")
+
+MOST_YAML = 100_000  # bytes of a file
+_DEEPEST, _MOST_VALUES = 20, 10_000
 
 
 def configured(kind: type[_Config], overrides: Sequence[str]) -> _Config:
@@ -53,11 +58,11 @@ def checked(kind: type[_Config], settings: Mapping[str, Any], where: str) -> _Co
 def check_keys(kind: Any, settings: Any, where: str) -> None:
     """Raise ConfigError where settings are not a mapping, or have a key that a dataclass has no field for."""
     if not isinstance(settings, Mapping):
-        raise ConfigError(f"{where}: a mapping is needed, got {settings!r}")
+        raise ConfigError(f"{where}: a mapping is needed, got {shortened(repr(settings))}")
     types = get_type_hints(kind)
     for key, value in settings.items():
         if key not in types:
-            raise ConfigError(f"{where}: no key {key!r}: {did_you_mean(str(key), types)}")
+            raise ConfigError(f"{where}: no key {shortened(repr(key))}: {did_you_mean(str(key), types)}")
         # Of settings that may be null, as `Private | None`, as well.
         union = get_origin(types[key]) in (Union, UnionType)
         kinds = get_args(types[key]) if union else (types[key],)
@@ -70,7 +75,7 @@ def override(settings: dict[str, Any], text: str) -> None:
     """Change settings by one "dotted.key=value". Raises ConfigError for anything else."""
     key, equals, value = text.partition("=")
     if not equals:
-        raise ConfigError(f"{text!r} is not key=value: write for example task.episodes=100")
+        raise ConfigError(f"{shortened(text)!r} is not key=value: write for example task.episodes=100")
     *parents, last = key.strip().split(".")
     inner = settings
     for parent in parents:
@@ -78,12 +83,71 @@ def override(settings: dict[str, Any], text: str) -> None:
         if isinstance(child, str) and parent == "data":
             child = inner[parent] = {"source": child}
         if not isinstance(child, dict):
-            raise ConfigError(f"{text!r}: {parent} has no keys")
+            raise ConfigError(f"{shortened(text)!r}: {shortened(parent)} has no keys")
         inner = child
     try:
-        inner[last] = yaml.safe_load(value)
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"{text!r}: the value is not YAML") from error
+        inner[last] = parse_yaml(value)
+    except ValueError as error:
+        raise ConfigError(f"{shortened(text)!r}: the value is not YAML: {error}") from error
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file says.
+
+    Raises:
+        ConfigError: it cannot be read, or has more than MOST_YAML bytes; or see parse_yaml.
+    """
+    try:
+        return parse_yaml(read_regular(path, MOST_YAML).decode())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: not YAML ({error})") from error
+
+
+def parse_yaml(text: str) -> Any:
+    """What a YAML text says, which takes no more memory than its length allows.
+
+    Raises:
+        ValueError: it is not YAML, has a key twice, gives a value a name (&, *), or is too long or too deep.
+    """
+    if len(text) > MOST_YAML:
+        raise ValueError(f"{len(text):,} characters, and at most {MOST_YAML:,} are read")
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses, before anything is built, what becomes much more than was written.
+
+    State: how deep the reading is in lists and mappings, and how many values there were.
+    """
+
+    _depth = _count = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        self._depth, self._count = self._depth + 1, self._count + 1
+        if getattr(event, "anchor", None) is not None:  # of an alias as well
+            self._refuse("a value with a name (&, *): write the value out", event)
+        if self._depth > _DEEPEST:
+            self._refuse(f"lists and mappings in each other, more than {_DEEPEST} deep", event)
+        if self._count > _MOST_VALUES:
+            self._refuse(f"more than {_MOST_VALUES:,} values", event)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        made = super().construct_mapping(node, deep)
+        if len(made) < len(node.value):
+            self._refuse("a key occurs twice", node)
+        return made
+
+    def _refuse(self, why: str, at: Any) -> None:
+        raise yaml.MarkedYAMLError(problem=why, problem_mark=at.start_mark)
 
 
 def listed(kind: Any, *, below: str = "") -> Iterator[tuple[str, str, str]]:
@@ -125,6 +189,5 @@ def _first_problem(error: pydantic.ValidationError) -> str:
         return f"{key} is missing"
     if not key:
         return message
-    return (
-        f"{key}: {message}" if problem["type"] == "value_error" else f"{key}={problem['input']!r}: {message}"
-    )
+    value = "" if problem["type"] == "value_error" else f"={shortened(repr(problem['input']))}"
+    return f"{key}{value}: {message}"

@@ -17,6 +17,7 @@ from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import BudgetExceededError, ImageError, SpecError
 from sfumato.images import digest
 from sfumato.protect import Protection, Release, parse
+from sfumato.protect.region import Region
 from sfumato.wire import AnyRelease
 
 NOISY = [
@@ -273,6 +274,31 @@ def test_a_parameter_that_does_not_fit_charges_nothing(photos: Tensor, ledger: L
     with pytest.raises(SpecError, match="cell=24 is larger than the 29x23 images"):
         released("dp-pix:cell=24,epsilon=3", photos, ledger)
     assert stored(ledger) == []
+
+
+@pytest.mark.parametrize("inner", ["blur:radius=3", "gaussian:sigma=160", "dp-pix:cell=2,epsilon=3"])
+def test_what_lies_around_a_region_is_looked_at_whatever_noise_lies_within(
+    photos: Tensor, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inner: str
+):
+    height, width = photos.shape[2:]
+    (tmp_path / "boxes.csv").write_text(f"left,top,right,bottom\n0,0,{width},{height // 4}\n")
+    box = parse(f"{inner}@box:file={tmp_path}/boxes.csv")
+    alike = {"folders": ["/photos"] * len(photos)}
+    for _ in range(2):  # noise that is kept is judged as well
+        with pytest.raises(
+            ImageError, match=r"75\.86% of the pixels .* leave as they are, and at most 75% may"
+        ):
+            releasing.charged_release(box, photos, ledger, **alike, most_clear=0.75)
+        assert releasing.charged_release(box, photos, ledger, **alike, most_clear=0.76).release.boxes
+    monkeypatch.setattr(Region, "found", lambda self, image: [(0, height, 0, width)])
+    background = Region(parse(inner), "background", "m")
+    monkeypatch.setattr(Region, "made_of", lambda self: "0" * 64)
+    before = stored(ledger)
+    with pytest.raises(
+        ImageError, match=r"100\.00% of the pixels of a \d+x\d+ image would leave as they are:"
+    ):
+        releasing.charged_release(background, photos, ledger, **alike)
+    assert stored(ledger) == before
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 8, 8), (2, 4, 8, 8)])

@@ -716,8 +716,10 @@ def test_a_service_cannot_ask_for_images_of_any_size(cloud: Cloud, tmp_path: Pat
 
 def test_of_a_protection_that_names_an_artefact_the_device_has_its_own_copy(tmp_path: Path):
     model = named(["mask:artefact=m.safetensors"], ["a" * 64])
-    for spec in ("mask:artefact=m.safetensors", " feature:artefact=m,noise=0", "outside:index=/etc/passwd"):
-        with pytest.raises(ConfigError, match=r"name your own copy of that (artefact|index)"):
+    for spec in ("mask:artefact=m.safetensors", " feature:artefact=m,noise=0", "blur:radius=2@box:file=b"):
+        with pytest.raises(
+            ConfigError, match=r"no file of this device: name your own copy of that (artefact|file)"
+        ):
             demands.demand(named([spec], [None]), spec)
     path = tmp_path / "m.safetensors"
     path.write_bytes(b"another")

@@ -14,6 +14,7 @@ from sfumato.device.client import Client, Demanded, ServiceError
 from sfumato.device.ledger import Ledger
 from sfumato.errors import ConfigError, ImageError, SfumatoError
 from sfumato.protect import parse
+from sfumato.protect.spec import portable
 from sfumato.wire import labelled
 
 SPEC = "dp-pix:cell=4,epsilon=3"
@@ -115,6 +116,8 @@ WEAK = [
     "mask:artefact=m.safetensors,keep=0.99",
     "feature:artefact=f.safetensors,noise=0",
     "outside:index=/etc/passwd",
+    "gaussian:sigma=160@box:file=/etc/passwd",
+    "pixelize:cell=4@faces:margin=1,file=boxes.csv",
     "",
     "\x1b[2J",
 ]
@@ -214,6 +217,18 @@ def test_of_large_images_in_small_cells_nothing_leaves_even_where_the_size_was_a
     service.models = [described("pixelize:cell=2", shape=(3, 2048, 2048))]
     with pytest.raises(ImageError, match="of a 2048x2048 image would differ from it by"):
         device("pixelize:cell=2").enrol("anna", photo)
+    assert service.releases() == []
+
+
+def test_of_an_image_of_which_nearly_all_would_stay_clear_nothing_leaves(
+    service: Hostile, device: Callable[..., Client], photo: Path, tmp_path: Path
+):
+    """A box that somebody on the device chose, with noise in it, in a corner of what the model takes."""
+    (tmp_path / "boxes.csv").write_text("left,top,right,bottom\n0,0,2,1\n")
+    spec = f"gaussian:sigma=160@box:file={tmp_path}/boxes.csv"
+    service.models = [described(portable(spec))]
+    with pytest.raises(ImageError, match=r"99\.22% of the pixels .* leave as they are, and at most 99% may"):
+        device(spec).enrol("anna", photo)
     assert service.releases() == []
 
 

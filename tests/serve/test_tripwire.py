@@ -15,6 +15,7 @@ from sfumato.learn.refusal import Refusal
 from sfumato.protect import Protection, Release, parse
 from sfumato.protect.mask import Mask, untrained_masker
 from sfumato.protect.recognition import first_image
+from sfumato.protect.spec import portable
 from sfumato.protect.vectors import BitsRelease, FeatureRelease
 from sfumato.serve.models import Demand, Served
 from sfumato.serve.tripwire import NotProtectedError, check, demand_of, read_png
@@ -30,7 +31,7 @@ OTHERS += ["centre-blur:radius=2", "block", "block:share=0.3", "pixelize:cell=1/
 
 def demand(protection: Protection | str) -> Demand:
     protection = parse(protection) if isinstance(protection, str) else protection
-    return Demand(wire.portable(protection.spec), None, protection)
+    return Demand(portable(protection.spec), None, protection)
 
 
 def released(spec: str, clean: torch.Tensor, seed: int = 0) -> Release:

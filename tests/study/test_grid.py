@@ -1,5 +1,6 @@
 """A study file: what it may say, what is said about mistakes in it, and the cells it stands for."""
 
+import pickle
 from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict
@@ -203,6 +204,59 @@ def test_a_file_that_is_not_yaml_is_refused_in_one_line(tmp_path: Path, text: st
     with pytest.raises(ConfigError, match=r"study\.yaml: not YAML \(") as raised:
         grid.load(study_file(tmp_path, text))
     assert "\n" not in str(raised.value)
+
+
+ALIASES = "&a [x, x]\nb: *a"
+STRANGE = {
+    "a name for a value": (f"data: {ALIASES}", r"a value with a name \(&, \*\): write the value out"),
+    "a value that holds itself": ("data: &x [*x]", r"a value with a name"),
+    "an empty alias": ("a: *b", r"a value with a name"),
+    "brackets": ("data: " + "[" * 20_000, "lists and mappings in each other, more than 20 deep"),
+    "mappings": ("data: " + "{a: " * 30, "more than 20 deep"),
+    "many values": (f"data: [{'x,' * 20_000}]", "more than 10,000 values"),
+    "long": ("#" * 100_001, "100,001 bytes, more than the 100,000 allowed"),
+    "a key twice": ("data: faces\ndata: glyphs", "a key occurs twice"),
+    "a long word": ("data: faces\nprotections: 3" + "0" * 4000, "more than 4300 digits|protections=3000"),
+    "lists of lists": (
+        f"protections: ['dp-pix:cell={'2,' * 99}2,epsilon={'1,' * 99}1']",
+        "names 10,000 prot",
+    ),
+    "protections": (
+        "protections: ["
+        + "'pixelize:cell="
+        + ",".join(map(str, range(2, 902)))
+        + "',"
+        + "'blur:radius="
+        + ",".join(map(str, range(2, 902)))
+        + "']",
+        "protections: more than 1,000",
+    ),
+    "turns": ("task: {folds: 1000000000000}", "folds=1000000000000: from 1, for one split, to 100"),
+    "shots": (f"task: {{other_shots: [{','.join(map(str, range(6, 1000)))}]}}", "other_shots: 994 values"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), STRANGE.values(), ids=STRANGE)
+def test_a_file_from_a_stranger_is_refused_soon_and_in_a_short_message(
+    tmp_path: Path, text: str, message: str
+):
+    whole = text if "data" in text or text.startswith("#") else f"{MINIMAL.splitlines()[0]}\n{text}"
+    with pytest.raises(ConfigError, match=message) as raised:
+        grid.load(study_file(tmp_path, whole))
+    assert len(str(raised.value)) < 2100
+
+
+def test_no_message_is_longer_than_a_page_whatever_it_repeats():
+    error = ConfigError(f"a value {'x' * 10**6}: write a number")
+    assert len(str(error)) < 2100
+    assert str(error).startswith("a value xxx")
+    assert str(error).endswith("xxx: write a number")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_a_device_is_no_study_file():
+    with pytest.raises(ConfigError, match=r"/dev/zero: cannot be read \(no regular file\)"):
+        grid.load("/dev/zero")
 
 
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path):

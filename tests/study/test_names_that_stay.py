@@ -92,6 +92,27 @@ def test_no_artefact_tells(home: Path, tmp_path: Path):
     assert meta.load(tmp_path / "meta.safetensors").card["spec"] == "mask:artefact=m.safetensors,keep=0.3"
 
 
+@pytest.mark.parametrize(
+    "protection", ["outside:index={}/index.csv", "gaussian:sigma=99@box:file={}/boxes.csv"]
+)
+def test_no_release_tells_the_files_of_its_protection(home: Path, tmp_path: Path, protection: str):
+    (home / "boxes.csv").write_text("left,top,right,bottom\n0,0,1,1\n")
+    rows = [f"photos/class-1/{14 - each}.png,photos/class-1/{each}.png\n" for each in (1, 13)]
+    (home / "index.csv").write_text("".join(["file,original\n", *rows]))
+    (tmp_path / "in").mkdir()
+    for each in (1, 13):
+        (tmp_path / "in" / f"{each}.png").write_bytes((home / f"photos/class-1/{each}.png").read_bytes())
+    made = parse(protection.format(home))
+    for form in ("PNG", "RELEASE"):
+        config, engine = FolderConfig(format_name=form), EngineConfig(workers=1)
+        out = tmp_path / form
+        outcome = protect_folder(tmp_path / "in", out, made, tmp_path / "ledger.db", config, engine=engine)
+        assert outcome.shapes.total() == 2
+        assert_nothing_tells(out)
+        for _, text in leaves(out):
+            assert made.made_of() not in text  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("rename", [False, True])
 def test_no_release_tells(home: Path, tmp_path: Path, rename: bool):
     protect_folder(
@@ -125,11 +146,13 @@ def test_no_export_tells(home: Path, tmp_path: Path):
 
 def test_no_report_tells(home: Path, tmp_path: Path):
     pytest.importorskip("jinja2", reason="the extra study is not installed")
+    (home / "other").mkdir()
+    (home / "other" / "m.safetensors").write_bytes((home / "m.safetensors").read_bytes())
     settings = {
         "name": "tiny",
         "data": {"source": f"folder:{home}/photos", "size": 16},
         "task": {"way": 2, "shot": 1, "queries": 1, "episodes": 2, "sensitive": None},
-        "protections": ["pixelize:cell=2", spec(home)],
+        "protections": ["pixelize:cell=2", spec(home), spec(home / "other")],
         "learners": ["clean"],
         "attacks": [],
         "training": {
@@ -141,7 +164,8 @@ def test_no_report_tells(home: Path, tmp_path: Path):
     }
     directory = run.run(grid.parse(settings), tmp_path / "study")
     page = report.write(directory)
-    assert "mask:artefact=m.safetensors,keep=0.3" in page.read_text()
+    for called in ("m.safetensors", "m.safetensors (2)"):
+        assert f"mask:artefact={called},keep=0.3" in page.read_text()
     for path in (page, *directory.glob("tables/*.csv")):
         assert SECRET not in unquote(path.read_text())
     assert_nothing_tells(directory / "models")

@@ -22,7 +22,7 @@ from sfumato.assess import similarity
 from sfumato.assess.frechet import Frechet, Moments, between
 from sfumato.assess.perceptual import Perceptual
 from sfumato.errors import ConfigError, DataError, ImageError, needs_extra
-from sfumato.files import parse_json, printable, whole, write_rows
+from sfumato.files import MOST_TABLE, parse_json, printable, read_regular, whole, write_rows
 from sfumato.networks import MTCNN, MobileFaceNet, align
 
 _NAMED = 3  # how many names an error lists
@@ -145,8 +145,8 @@ def _release(folder: Path) -> tuple[str | None, int | Fraction]:
     if not path.is_file():
         return None, 1
     try:
-        manifest = parse_json(path.read_bytes())
-    except ValueError as error:
+        manifest = parse_json(read_regular(path, MOST_TABLE))
+    except (OSError, ValueError) as error:
         raise DataError(f"{path}: damaged ({error}): release again, or move it away") from error
     if not isinstance(manifest, dict) or not {"spec", "one_pixel_is", "renamed"} <= manifest.keys():
         return None, 1
@@ -156,7 +156,9 @@ def _release(folder: Path) -> tuple[str | None, int | Fraction]:
             "without --rename"
         )
     spec = str(manifest["spec"])
-    cells = re.search(r"\bcell=(\d+(?:/\d+)?)", spec) if manifest["one_pixel_is"] == "a cell" else None
+    if manifest["one_pixel_is"] != "a cell":
+        return spec, 1
+    cells = re.search(r"\bcell=(\d{1,5}(?:/[1-9]\d{0,4})?)", spec)
     return spec, Fraction(cells[1]) if cells else 1
 
 

@@ -240,8 +240,7 @@ def _epochs(images: int) -> int:
 
 
 def _settings(name: str) -> dict[str, Any]:
-    import yaml
+    from sfumato.settings import read_yaml
 
-    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
-    settings: dict[str, Any] = yaml.safe_load(text)
+    settings: dict[str, Any] = read_yaml(Path(__file__).with_name(name))
     return settings

@@ -195,7 +195,7 @@ def _on_part(
 ) -> str:
     """The spec of a protection on a part of the image, as sfumato.protect.region has it; see the options."""
     from sfumato.errors import ConfigError
-    from sfumato.protect.region import PLACES
+    from sfumato.protect.parameters import PLACES
 
     asked = {"detector": detector, "margin": margin, "no-face": no_face}
     given = [name for name, value in asked.items() if value is not None]

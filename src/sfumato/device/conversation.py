@@ -34,6 +34,7 @@ from sfumato.device.outgoing import Failed, Image, Outgoing, Sent, Stopped, chec
 from sfumato.device.sources import Source, batches, listed
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect.release import Trained
+from sfumato.protect.spec import portable
 from sfumato.wire import labelled, tables
 from sfumato.wire.messages import (
     MOST_GUESSES,
@@ -366,7 +367,7 @@ class Conversation:
         if len(fit) > 1 and isinstance(wanted, Trained):
             fit = [model for model in fit if wanted.made_of() in model.made_of]
         if len(fit) != 1:
-            spec = "any protection" if wanted is None else wire.portable(wanted.spec)
+            spec = "any protection" if wanted is None else portable(wanted.spec)
             taken = "; ".join(takes(model) for model in models[:_MOST_LISTED])
             if len(models) > _MOST_LISTED:
                 taken += f"; and {len(models) - _MOST_LISTED} more"

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sfumato import wire
 from sfumato.device.ledger import Ledger, Pin
-from sfumato.errors import ConfigError, SpecError
+from sfumato.errors import ConfigError, SpecError, shortened
 from sfumato.files import printable
 from sfumato.protect import Protection, parse
 from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
 from sfumato.protect.naming import guarantee_words, naming_words
 from sfumato.protect.release import Trained
+from sfumato.protect.spec import files_of, portable
 from sfumato.wire.messages import ModelInfo
 
 Protecting = Protection | Feature | Code
@@ -26,8 +26,6 @@ SIGNER = ""  # among pins: in place of a classifier, whose public key signs the 
 
 _MOST_WORDS = 500  # characters of the server's words in a message
 _OF = " of images of "  # between spec and size in a pin
-# Which their specs name.
-_OF_FILES = {"mask": "artefact", "feature": "artefact", "code": "artefact", "outside": "index"}
 
 
 @dataclass(frozen=True)
@@ -187,9 +185,10 @@ def demand(model: ModelInfo, spec: str) -> Protection:
             f"the model {words(model.name)} takes clear images: to send them unprotected, ask for "
             "protection='none' by name (--with none)"
         )
-    if name in _OF_FILES:
+    if files := files_of(spec):
         raise ConfigError(
-            f"the model {takes(model)}: name your own copy of that {_OF_FILES[name]} in the protection"
+            f"the model {takes(model)}: a service chooses no file of this device: name your own copy of that "
+            f"{files[0]} in the protection (--with {name}:{files[0]}=...)"
         )
     try:
         return parse(spec)
@@ -201,7 +200,7 @@ def check_takes(model: ModelInfo, protection: Protecting) -> None:
     """Raise ConfigError unless a model takes releases of a protection, made of the same artefact."""
     number = number_of(protection, model)
     if number is None:
-        spec = wire.portable(protection.spec)
+        spec = portable(protection.spec)
         raise ConfigError(
             f"the model {takes(model)}, and not of {spec}: protect with one of these, or use another model"
         )
@@ -215,7 +214,7 @@ def check_takes(model: ModelInfo, protection: Protecting) -> None:
 
 def number_of(protection: Protecting, model: ModelInfo) -> int | None:
     """Which of a model's protections this is; None where it is none of them."""
-    spec = wire.portable(protection.spec)
+    spec = portable(protection.spec)
     for number, taken in enumerate(model.specs):
         # Of a private feature or a code, noise is the device's choice; made_of says whether it is that one.
         if taken == spec or (isinstance(protection, Feature | Code) and _family(taken) == _family(spec)):
@@ -240,9 +239,9 @@ def size_words(shape: tuple[int, int, int]) -> str:
 
 def words(text: str) -> str:
     """What a service wrote, for a message that people read."""
-    return printable(text[:_MOST_WORDS])
+    return printable(shortened(text, _MOST_WORDS))
 
 
 def _pinned(spec: str, model: ModelInfo) -> str:
     """What a pin says: how images leave, and how large they are."""
-    return f"{wire.portable(spec)}{_OF}{size_words(model.shape)}"
+    return f"{portable(spec)}{_OF}{size_words(model.shape)}"

@@ -5,7 +5,6 @@ and returns what came of them.
 """
 
 import email.utils
-import json
 import random
 import time
 from collections.abc import Generator, Mapping
@@ -15,6 +14,7 @@ from typing import TypeVar
 
 from sfumato.device.demands import words
 from sfumato.errors import SfumatoError
+from sfumato.files import parse_json
 
 MOST_REPLY = 16 << 20  # bytes of an answer
 
@@ -155,8 +155,8 @@ def _error(url: str, reply: Reply | Lost) -> ServiceError:
         return ServiceError(f"{url}: no answer ({reply.reason}): check the address and the network")
     detail = ""
     try:
-        detail = str(json.loads(reply.body)["detail"])
-    except (ValueError, TypeError, KeyError, RecursionError):
+        detail = str(parse_json(reply.body)["detail"])
+    except (ValueError, TypeError, KeyError):
         if 300 <= reply.status < 400:
             detail = (
                 "it redirects to another address, where the key is not sent: use that address if it is right"

@@ -43,7 +43,7 @@ from sfumato.engines import EngineConfig
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
 from sfumato.images import Images, Pixels, as_array
 from sfumato.protect.region import Box, Region
-from sfumato.protect.release import IMAGES, Protection, kind_of, made_of
+from sfumato.protect.release import IMAGES, Protection, artefact_of, kind_of, made_of
 
 __all__ = [
     "MANIFEST",
@@ -154,7 +154,7 @@ def protect_folder(
                 journal.remove()
             return outcome
         outcome.manifest = goal.at(MANIFEST)
-        write_manifest(goal, outcome, protection, made, config, journal)
+        write_manifest(goal, outcome, protection, config, journal)
     return outcome
 
 
@@ -284,7 +284,7 @@ def protect_image(
     released, new, _ = releasing.charged_release(
         protection, image[None], ledger, folders=[folder], names=[name], printed=[printed]
     )
-    content = next(encoded(released, config, made_of=made_of(protection)))
+    content = next(encoded(released, config, made_of=artefact_of(protection)))
     counts[BOXES] = sum(getattr(released, "boxes", ()))
     return ReleasedFile(content, (image.shape[0], image.shape[1], image.shape[2]), new, counts)
 

@@ -16,8 +16,8 @@ from sfumato.device.storage import Storage
 from sfumato.device.worker import FolderConfig
 from sfumato.protect.naming import naming_words
 from sfumato.protect.region import COUNTED, Region
-from sfumato.protect.release import Protection
-from sfumato.wire import portable
+from sfumato.protect.release import Protection, artefact_of
+from sfumato.protect.spec import portable
 
 MANIFEST = "manifest.json"
 NAMED = 10  # files of which something is said by name
@@ -87,7 +87,6 @@ def write_manifest(
     target: Storage,
     outcome: Outcome,
     protection: Protection,
-    made: str | None,
     config: FolderConfig,
     journal: Journal,
 ) -> None:
@@ -96,7 +95,7 @@ def write_manifest(
 
     head = {
         "spec": portable(protection.spec),
-        "made_of": made,
+        "made_of": artefact_of(protection),
         "neighbours": "two images of one shape that differ in any m pixels, each in all of its channels",
         "guarantees": [
             {

@@ -20,7 +20,8 @@ from sfumato.device.survey import survey
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError
 from sfumato.protect import Protection
 from sfumato.protect.code import Code
-from sfumato.protect.release import made_of
+from sfumato.protect.parameters import MOST_SHOWN
+from sfumato.protect.release import artefact_of
 
 Stopped = ImageError | BudgetExceededError  # why an image does not leave
 Failed = Callable[[Source, Stopped], None]
@@ -128,7 +129,7 @@ class Outgoing:
             released = self._charged(protection, read, average)
         if released is None:
             return None
-        content = wire.encode(released.release, made_of=made_of(protection))
+        content = wire.encode(released.release, made_of=artefact_of(protection))
         return Sent(content, tuple(image for image, _ in read), tuple(released.numbers))
 
     def _passing(
@@ -169,7 +170,14 @@ class Outgoing:
                     code, images, ledger, folders=folders, person=person, names=names, printed=printed
                 )
             return releasing.charged_release(
-                protection, images, ledger, folders=folders, people=people, names=names, printed=printed
+                protection,
+                images,
+                ledger,
+                folders=folders,
+                people=people,
+                names=names,
+                printed=printed,
+                most_clear=MOST_SHOWN,
             )
 
 

@@ -66,6 +66,7 @@ def charged_release(
     people: Sequence[str | None] | None = None,
     names: Sequence[str] | None = None,
     printed: Sequence[Fingerprint | None] | None = None,
+    most_clear: float = 1.0,
 ) -> Released:
     """Release images as `protection` does, by the ledger: within its budgets, and each image only once.
 
@@ -84,10 +85,11 @@ def charged_release(
         names: of their files, for messages on this device; None where they have none.
         printed: fingerprints of the pictures of which the images were made, by which near copies are told, at
             whatever size; None takes those of the images.
+        most_clear: of a protection of a region, the largest share of the pixels that is left as it is.
 
     Raises:
         BudgetExceededError: one of the images would pass a budget.
-        ImageError: the batch is empty, or none; or see check_differs.
+        ImageError: the batch is empty, or none; or see check_covers and check_differs.
         SpecError: a parameter does not fit images of this size.
         LedgerError: the ledger cannot be written.
     """
@@ -97,6 +99,15 @@ def charged_release(
     fresh = {name: i for i, name in enumerate(digests) if name not in kept}
     wanted = images if len(fresh) == len(images) else images[list(fresh.values())]
     released = protection.release(wanted, fresh_noise())
+    regions: dict[bytes, tuple[int, NDArray[np.bool_]]] = {}
+    if isinstance(released, RegionRelease) and isinstance(protection, Region):
+        assert released.covered is not None
+        regions = dict(zip(fresh, zip(released.boxes, released.covered, strict=True), strict=True))
+        for name, image in zip(digests, as_array(images), strict=True):
+            if name not in regions:  # it was released before
+                boxes = protection.found(image)
+                regions[name] = len(boxes), protection.covered(image, boxes)
+        check_covers(protection, [covered for _, covered in regions.values()], most_clear)
     check_differs(protection, wanted, released)
     if protection.draws_noise:
         kept |= {name: values.tobytes() for name, values in zip(fresh, _values(released), strict=True)}
@@ -113,12 +124,8 @@ def charged_release(
         for name, packet in zip(digests, charged.releases, strict=True)
     ]
     released = _with(released, packets)
-    if isinstance(released, RegionRelease) and isinstance(protection, Region):
-        boxes = dict(zip(fresh, released.boxes, strict=True))
-        for name, image in zip(digests, as_array(images), strict=True):
-            if name not in boxes:  # it was released before
-                boxes[name] = len(protection.found(image))
-        released = replace(released, covered=None, boxes=tuple(boxes[name] for name in digests))
+    if isinstance(released, RegionRelease):
+        released = replace(released, covered=None, boxes=tuple(regions[name][0] for name in digests))
     return Released(released, charged.new, charged.numbers)
 
 
@@ -231,6 +238,28 @@ def _charges(
             strict=True,
         )
     ]
+
+
+def check_covers(protection: Region, covered: Sequence[NDArray[np.bool_]], most_clear: float) -> None:
+    """Raise ImageError if a region covers nothing of an image, or leaves too much of it as it is.
+
+    It does so for a region with noise as well, of which `check_differs` compares nothing: no guarantee counts
+    what lies outside of the region, and everybody sees where that is.
+
+    Args:
+        covered: of each image, (1, H, W) bool, which pixels are protected.
+        most_clear: the largest share that is not.
+    """
+    for each in covered:
+        clear = 1 - float(each.mean())
+        if clear == 1 or clear > most_clear:
+            _, height, width = each.shape
+            bound = "" if clear == 1 else f", and at most {most_clear:.0%} may"
+            raise ImageError(
+                f"{protection.spec}: {clear:.2%} of the pixels of a {height}x{width} image would leave as "
+                f"they are{bound}: cut the image closer, or protect all of it",
+                cause="its release would be nearly the image itself",
+            )
 
 
 def check_differs(protection: Protection, images: Images, released: Release) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import secrets
 import sqlite3
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 from sfumato.databases import Marks, transaction
 from sfumato.device.budgets import Budget
 from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON
+from sfumato.protect.spec import files_of, with_files
 
 MARKS = Marks(application=0x5346554D, version=5)  # "SFUM": a ledger
 PAGE = 16384  # releases are large: twice as fast as 4096
@@ -74,15 +74,14 @@ create table places (  -- where each image ever lay, and who is in it
 ) without rowid;
 """
 
-_ARTEFACT = re.compile(r"(?<=[:,])((?:artefact|index|file)=)[^,]*")
 _DIGITS = 16  # of a digest
 AVERAGE_OF = "; average of "
 
 
 def protection_key(spec: str, made_of: str | None) -> str:
-    """What a ledger calls a protection: its spec, and the digest of its artefact instead of the path.
+    """What a ledger calls a protection: its spec, and the digest of its file instead of the path.
 
-    The same artefact is the same protection wherever it lies, and trained again at its path it is another.
+    The same file is the same protection wherever it lies, and trained again at its path it is another.
 
     Args:
         spec: the canonical one.
@@ -90,8 +89,8 @@ def protection_key(spec: str, made_of: str | None) -> str:
     """
     if made_of is None:
         return spec
-    key, count = _ARTEFACT.subn(rf"\g<1>{made_of[:_DIGITS]}", spec, count=1)
-    return key if count else f"{spec}@{made_of[:_DIGITS]}"
+    digits = made_of[:_DIGITS]
+    return with_files(spec, lambda key, path: digits) if files_of(spec) else f"{spec}@{digits}"
 
 
 def average_key(key: str, images: Collection[bytes]) -> str:

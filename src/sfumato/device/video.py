@@ -269,7 +269,7 @@ class _Difference:
     def check(self, protection: Any, source: Path) -> None:
         """Raise ImageError where the release of a clip is nearly the clip, unless that was asked for."""
         difference = math.sqrt(self._squares / max(1, self._values))
-        if protection.spec != "none" and self._values and difference <= LEAST_DIFFERENCE:
+        if protection.spec != "none" and difference <= LEAST_DIFFERENCE:
             raise ImageError(
                 f"{source}: {protection.spec} would change it by {difference:.2g} grey levels (root mean "
                 f"square), and it leaves only above {LEAST_DIFFERENCE:g}: choose a larger cell or radius",

@@ -28,9 +28,8 @@ from sfumato.device.near_copies import Fingerprint
 from sfumato.device.storage import Storage
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError, MissingExtraError, SpecError
 from sfumato.images import Pixels
-from sfumato.protect.release import KINDS, Release, kind_of, made_of
-from sfumato.protect.spec import parse
-from sfumato.wire import portable
+from sfumato.protect.release import KINDS, Release, artefact_of, kind_of
+from sfumato.protect.spec import parse, portable
 
 if TYPE_CHECKING:
     from sfumato.protect.answer import AnswerRelease
@@ -174,7 +173,7 @@ def encoded(
     Args:
         release: of a kind that has this format, see folder.check_format.
         config: the format.
-        made_of: `release.made_of` of the protection.
+        made_of: `release.artefact_of` of the protection.
     """
     if kind_of(release) == "answer":
         yield from (f"{name}\n".encode() for name in cast("AnswerRelease", release).names)
@@ -218,7 +217,7 @@ class Worker:
         self.job = job
         self.ledger = ledger
         self._protection: Any = parse(job.spec, takes=KINDS)
-        self._made_of = made_of(self._protection)
+        self._artefact = artefact_of(self._protection)
 
     def work(self, items: list[Item]) -> list[Row]:
         """Release files, or one shard."""
@@ -332,7 +331,7 @@ class Worker:
                 writes = self.job.target is not None
                 files: Iterator[bytes] = repeat(b"")
                 if writes:
-                    files = encoded(release, self.job.config, made_of=self._made_of)
+                    files = encoded(release, self.job.config, made_of=self._artefact)
                 boxes = getattr(release, "boxes", repeat(None))  # of a protection of parts
                 for (source, _), content, count in zip(released, files, boxes, strict=False):
                     try:

@@ -23,14 +23,14 @@ from sfumato.networks.weights import no_larger_than, take_weights
 from sfumato.precision import resolve
 from sfumato.protect import Protection, parse
 from sfumato.protect.parameters import artefact_digest
-from sfumato.wire import portable
+from sfumato.protect.spec import check_portable, portable
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
 
 def _is_spec(text: str) -> str:
     parse(text)
-    return text
+    return check_portable(text)
 
 
 Spec = Annotated[str, Field(max_length=4096), AfterValidator(_is_spec)]

@@ -42,7 +42,7 @@ from sfumato.placement import brought, device_of
 from sfumato.precision import autocast, resolve
 from sfumato.proportions import wilson
 from sfumato.protect import Protection, parse
-from sfumato.protect.release import made_of
+from sfumato.protect.release import artefact_of
 
 _KIND = "classifier"
 _CHECKPOINT = "classifier checkpoint"
@@ -256,7 +256,7 @@ def train(
         seed=seed,
         precision=config.precision,
         spec=protection.spec,
-        made_of=made_of(protection),
+        made_of=artefact_of(protection),
         shapes=shapes,
         shape=list(data.images.shape[1:]),
         classes=list(classes),

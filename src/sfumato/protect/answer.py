@@ -30,7 +30,7 @@ from sfumato.networks.classifiers import (
 )
 from sfumato.networks.pretrained import check_card, on_card
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
-from sfumato.protect.parameters import artefact_digest, canonical, check_path, check_trained_on
+from sfumato.protect.parameters import FilePath, artefact_digest, canonical, check_path, check_trained_on
 
 KIND = "answers"  # of the artefact
 
@@ -221,7 +221,7 @@ class Answer:
         artefact: path of the classifier, see `save`; read when first needed.
     """
 
-    artefact: str
+    artefact: FilePath
 
     kind = "answer"
     draws_noise = False

@@ -20,6 +20,7 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, SpecError
 from sfumato.images import Images, as_tensor, to_float
 from sfumato.protect.parameters import (
+    FilePath,
     artefact_digest,
     canonical,
     check_bounds,
@@ -164,7 +165,7 @@ class Code:
         noise: of numbers: s, the variance of the Gaussian noise on each.
     """
 
-    artefact: str
+    artefact: FilePath
     bits: int | None = None
     numbers: int | None = None
     flip: float | None = None

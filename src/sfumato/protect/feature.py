@@ -25,6 +25,7 @@ from sfumato.networks import TinyDarknet, cut
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
 from sfumato.precision import float32
 from sfumato.protect.parameters import (
+    FilePath,
     artefact_digest,
     canonical,
     check_bounds,
@@ -191,7 +192,7 @@ class Feature:
         norm: of the clipping; None for none. A feature of d numbers has a norm of about √d.
     """
 
-    artefact: str
+    artefact: FilePath
     noise: float
     norm: float | None = None
 

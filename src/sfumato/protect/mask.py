@@ -19,7 +19,14 @@ from sfumato.errors import ArtefactError, SpecError
 from sfumato.images import Images, as_tensor, to_float
 from sfumato.networks import UNet
 from sfumato.networks.weights import initial_weights, no_larger_than, take_weights
-from sfumato.protect.parameters import artefact_digest, canonical, check_path, check_shown, check_trained_on
+from sfumato.protect.parameters import (
+    FilePath,
+    artefact_digest,
+    canonical,
+    check_path,
+    check_shown,
+    check_trained_on,
+)
 from sfumato.protect.release import Release
 
 KIND = "mask"  # of the artefact
@@ -173,7 +180,7 @@ class Mask:
             round(m_top · x); or "shape", 255 for each: which pixels they are, and nothing of what is in them.
     """
 
-    artefact: str
+    artefact: FilePath
     keep: float | None = None
     values: str = "hard"
 

@@ -20,7 +20,7 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, did_you_mean
 from sfumato.files import MOST_TABLE, below, parse_table, read_regular
 from sfumato.images import Images, Pixels, as_array, check_batch, digest, read_array
-from sfumato.protect.parameters import artefact_digest, canonical, check_path
+from sfumato.protect.parameters import FilePath, artefact_digest, canonical, check_path
 from sfumato.protect.release import Release
 from sfumato.threads import thread_count
 
@@ -168,7 +168,7 @@ class Outside:
         index: path of the index, a CSV; see read_index.
     """
 
-    index: str
+    index: FilePath
 
     cell = 1
     draws_noise = False

@@ -3,11 +3,12 @@
 import dataclasses
 import hashlib
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
-from sfumato.errors import ArtefactError, SpecError
+from sfumato.errors import ArtefactError, SpecError, shortened
 from sfumato.files import open_regular
 from sfumato.images import Images, check_batch
 
@@ -33,7 +34,18 @@ BOUNDS: dict[str, dict[str, tuple[float, float]]] = {
     "feature": {"noise": (1e-12, 1e12), "norm": (1e-6, 1e6)},
     "code": {"noise": (1e-12, 1e12), "norm": (1e-6, 1e6), "epsilon": (1e-12, 1e3)},
 }
+# A parameter that is the path of a file on this device. Every such parameter has this type: what travels of a
+# spec, what a ledger calls it, and whether a service may demand it, are decided by it (see spec.with_files).
+FilePath = Annotated[str, "the path of a file on this device"]
+
 _STRONGER_WHEN_LARGER = ("cell", "radius", "share", "sigma")
+
+PLACES = ("faces", "background", "box")
+REGION = re.compile(rf"@({'|'.join(PLACES)})(?::(.*))?$")  # at the end of a spec: see region
+
+# The largest share of the pixels of an image that a mask shows, or that leaves for a service around a region:
+# what is around the others tells them.
+MOST_SHOWN = 0.99
 
 _IN_CLEAR = "or write none to send images in clear"
 
@@ -127,20 +139,26 @@ def check_single_pixels(name: str, cell: int | Fraction, key: str, value: float,
 
 
 def check_shown(name: str, keep: float) -> None:
-    """Raise SpecError where more than 99 of 100 pixels are shown: what is around the others tells them."""
-    if keep > 0.99:
+    """Raise SpecError where more than MOST_SHOWN of the pixels are shown."""
+    if keep > MOST_SHOWN:
         raise SpecError(
-            f"{name}: keep={_brief(keep)} leaves the image nearly as it is: choose at most 0.99 (the paper "
-            f"shows 0.25), {_IN_CLEAR}"
+            f"{name}: keep={_brief(keep)} leaves the image nearly as it is: choose at most {MOST_SHOWN} (the "
+            f"paper shows 0.25), {_IN_CLEAR}"
         )
 
 
-def check_path(name: str, key: str, path: str) -> None:
+def file_parameters(kind: Any) -> set[str]:
+    """The parameters of a protection, a dataclass, that are files."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name for field in dataclasses.fields(kind) if hints[field.name] == FilePath}
+
+
+def check_path(name: str, key: str, path: FilePath) -> None:
     """Raise SpecError for the path of a file that a spec could not be read back with."""
-    if not path or path != path.strip() or "," in path:
+    if not path or path != path.strip() or "," in path or REGION.search(path):
         raise SpecError(
-            f"{name}: {key}={path!r}: a path has no commas, which separate parameters, and no spaces at its "
-            "ends: rename the file"
+            f"{name}: {key}={path!r}: a path has no commas, which separate parameters, no spaces at "
+            "its ends, and no @faces, @background or @box: rename the file"
         )
 
 
@@ -194,8 +212,7 @@ def check_cell(name: str, cell: int, images: Images) -> None:
 
 def _brief(value: float | Fraction) -> str:
     """A number of a message, which may have thousands of digits."""
-    text = _number(value)
-    return text if len(text) <= 24 else f"{text[:20]}... ({len(text)} characters)"
+    return shortened(_number(value), 24)
 
 
 def _number(value: float | Fraction | str) -> str:

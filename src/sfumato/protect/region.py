@@ -24,7 +24,7 @@ from sfumato.dp.mechanisms import Noise
 from sfumato.errors import ArtefactError, DataError, ImageError, SpecError
 from sfumato.files import read_table
 from sfumato.images import Images, Pixels, as_array, as_tensor, check_batch, digest, read_array
-from sfumato.protect.parameters import artefact_digest, check_path
+from sfumato.protect.parameters import PLACES, FilePath, artefact_digest, check_path, file_parameters
 from sfumato.protect.release import Release, kind_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from sfumato.networks.mtcnn import Faces
 
-PLACES = ("faces", "background", "box")
 MISSING = ("stop", "all")
 
 NO_FACE = "no face was found"  # why an image fails
@@ -83,7 +82,7 @@ class Region:
 
     inner: Any
     place: str
-    file: str = ""
+    file: FilePath = ""
     margin: float = 0.25
     missing: str = "stop"
 
@@ -93,7 +92,7 @@ class Region:
     def __post_init__(self) -> None:
         if self.place not in PLACES:
             raise SpecError(f"@{self.place}: one of {', '.join(PLACES)}")
-        if hasattr(self.inner, "artefact") or kind_of(self.inner) != "pixels" or self.inner.spec == "none":
+        if file_parameters(type(self.inner)) or kind_of(self.inner) != "pixels" or self.inner.spec == "none":
             raise SpecError(
                 f"{self.inner.spec}: cannot be applied to a part of an image: choose blur, pixelize, "
                 "gaussian, dp-pix or block"
@@ -151,21 +150,24 @@ class Region:
 
         Without boxes, all of it is protected. Raises SpecError as release does.
         """
-        covered = np.zeros((1, *image.shape[1:]), bool)
+        covered = self.covered(image, boxes)
         if not boxes or self.place == "background":
             values = self.inner.release(image[None], noise).pictures()[0].copy()
-            covered[:] = True
-        else:
-            values = image.copy()
+            np.copyto(values, image, where=~covered)
+            return values, covered
+        values = image.copy()
         for top, bottom, left, right in boxes:
             part = slice(top, bottom), slice(left, right)
-            if self.place == "background":
-                values[:, *part] = image[:, *part]
-                covered[:, *part] = False
-            else:
-                values[:, *part] = self.inner.release(image[None, :, *part], noise).pictures()[0]
-                covered[:, *part] = True
+            values[:, *part] = self.inner.release(image[None, :, *part], noise).pictures()[0]
         return values, covered
+
+    def covered(self, image: Pixels, boxes: Sequence[Box]) -> NDArray[np.bool_]:
+        """(1, H, W) bool, which pixels of a (C, H, W) image with such boxes are protected."""
+        outside = not boxes or self.place == "background"
+        covered = np.full((1, *image.shape[1:]), outside)
+        for top, bottom, left, right in boxes:
+            covered[:, top:bottom, left:right] = self.place != "background"
+        return covered
 
     def boxes(self, image: Images) -> list[Box]:
         """The boxes of a (C, H, W) uint8 image, disjoint; none where there is no face, and all is protected.

@@ -215,6 +215,14 @@ def made_of(protection: Any) -> str | None:
     return protection.made_of() if isinstance(protection, Trained) else None
 
 
+def artefact_of(protection: Any) -> str | None:
+    """What travels of `made_of`: the digest of an artefact, which others have too; None of any other file.
+
+    A table of boxes or an index is the device's own: whoever guesses what is in it could check by a digest.
+    """
+    return made_of(protection) if hasattr(protection, "artefact") else None
+
+
 def enlarge(values: "Tensor", *, cell: int, size: tuple[int, int]) -> "Tensor":
     """Repeat every cell over its pixels: (N, C, h, w) -> (N, C, H, W). Border cells are cut to the image."""
     return values if cell == 1 else as_tensor(_enlarged(values.numpy(), cell=cell, size=size))

@@ -10,16 +10,16 @@ from itertools import product
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_type_hints, overload
 
-from sfumato.errors import SpecError, did_you_mean
+from sfumato.errors import SpecError, did_you_mean, shortened
 from sfumato.protect.block import Block
 from sfumato.protect.blur import Blur, CentreBlur
 from sfumato.protect.dp_pix import DPPix, DPPixGaussian
 from sfumato.protect.gaussian import Gaussian
 from sfumato.protect.none import Clear
 from sfumato.protect.outside import Outside
-from sfumato.protect.parameters import read_cell
+from sfumato.protect.parameters import REGION, file_parameters, read_cell
 from sfumato.protect.pixelize import Pixelize
-from sfumato.protect.region import PLACES, Region
+from sfumato.protect.region import Region
 from sfumato.protect.release import IMAGES, Protection, kind_of
 
 if TYPE_CHECKING:
@@ -80,9 +80,8 @@ PROTECTIONS: Mapping[str, Any] = _Kinds(_PIXELS, _TRAINED)
 
 AnyProtection: TypeAlias = "Protection | Feature | Code | Answer"
 
-_REGION = re.compile(rf"@({'|'.join(PLACES)})(?::(.*))?$")
+MOST_LISTED = 1000  # protections that one spec names by its lists
 _LONGEST = 5000  # characters of the spec of one protection: a path, and little else
-_SHOWN = 200  # characters of what was written that a message repeats
 
 
 @overload
@@ -134,12 +133,75 @@ def expand(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
 def expand_as(spec: str, kinds: Mapping[str, Callable[..., Any]]) -> list[Any]:
     """As expand, with the dataclasses of `kinds` by the names that a spec begins with."""
     name, kind, rest = _known(spec, kinds)
-    return _every(kind, _values(name, kind, rest))
+    values = _values(name, kind, rest)
+    count = math.prod(len(listed) for listed in values.values())
+    if count > MOST_LISTED:
+        raise SpecError(f"{shortened(spec)!r} names {count:,} protections: name at most {MOST_LISTED:,}")
+    return _every(kind, values)
+
+
+def portable(spec: str) -> str:
+    """A spec as it travels: files by their names, without the folders of this device."""
+    return with_files(spec, lambda key, path: file_name(path))
+
+
+def file_name(path: str) -> str:
+    """The name of a file, without its folders on any system."""
+    return re.split(r"[/\\]", path)[-1]
+
+
+def check_portable(spec: str) -> str:
+    """A spec that came from elsewhere. Raises SpecError where it names folders of this device."""
+    if portable(spec) != spec:
+        raise SpecError(f"{shortened(spec)}: names a file with its folder: what travels has its name alone")
+    return spec
+
+
+def files_of(spec: str) -> list[str]:
+    """The parameters of a spec that name files, such as "artefact"."""
+    keys: list[str] = []
+    with_files(spec, lambda key, path: keys.append(key) or path)  # type: ignore[func-returns-value]
+    return keys
+
+
+def with_files(spec: str, change: Callable[[str, str], str]) -> str:
+    """A spec with another text for each file that it names; values may be lists.
+
+    Args:
+        spec: of any protection. Of a name that is not known, every value is taken for a file.
+        change: the parameter and the path -> what stands for the path.
+    """
+    inner, region = _parted(spec)
+    name, colon, rest = inner.partition(":")
+    written = f"{name}{colon}{_with_files(rest, _file_keys(name.strip()), change)}"
+    if region is None:
+        return written
+    place, rest = region
+    return f"{written}@{place}" + (":" + _with_files(rest, file_parameters(Region), change) if rest else "")
+
+
+def _with_files(text: str, keys: Collection[str] | None, change: Callable[[str, str], str]) -> str:
+    key, parts = "", []
+    for part in text.split(","):
+        left, equals, right = part.partition("=")
+        key, value = (left.strip(), right.strip()) if equals else (key, left.strip())
+        if value and (keys is None or key in keys):
+            value = change(key, value)
+            part = f"{left}={value}" if equals else value
+        parts.append(part)
+    return ",".join(parts)
+
+
+def _file_keys(name: str) -> Collection[str] | None:
+    """Which parameters of a protection are files; None of an unknown one."""
+    if name in _TRAINED:  # not asked themselves, since PyTorch comes with them; a test does
+        return {"artefact"}
+    return file_parameters(_PIXELS[name]) if name in _PIXELS else None
 
 
 def _parted(spec: str) -> tuple[str, tuple[str, str] | None]:
     """A spec without `@PLACE:key=value,...` at its end, and that: the place, and what follows it."""
-    found = _REGION.search(spec)
+    found = REGION.search(spec)
     return (spec, None) if found is None else (spec[: found.start()], (found[1], found[2] or ""))
 
 
@@ -149,7 +211,7 @@ def _on_part(protection: Any, region: tuple[str, str]) -> Region:
     values: dict[str, Any] = {}
     for key, text in _pairs(f"@{place}", rest):
         if key not in readers:
-            raise SpecError(f"@{place}: no parameter {key[:_SHOWN]!r}: {did_you_mean(key[:_SHOWN], readers)}")
+            raise SpecError(f"@{place}: no parameter {shortened(key)!r}: {did_you_mean(key, readers)}")
         values[key] = _value(f"@{place}", key, text, readers[key])
     return Region(protection, place, **values)
 
@@ -158,8 +220,7 @@ def _known(spec: str, kinds: Mapping[str, _Kind]) -> tuple[str, _Kind, str]:
     """The name in a spec, the protection that it is of, and what follows."""
     name, _, rest = spec.strip().partition(":")
     if name not in kinds:
-        name = name[:_SHOWN]
-        raise SpecError(f"no protection is called {name!r}: {did_you_mean(name, kinds)}")
+        raise SpecError(f"no protection is called {shortened(name)!r}: {did_you_mean(name, kinds)}")
     return name, kinds[name], rest
 
 
@@ -168,7 +229,7 @@ def _taken(protection: Any, takes: Collection[str]) -> Any:
     if kind not in takes:
         wanted = " or ".join(_AS[each] for each in takes)
         raise SpecError(
-            f"{protection.spec[:_SHOWN]}: its releases are {_AS[kind]}, and {wanted} can be taken here: "
+            f"{shortened(protection.spec)}: its releases are {_AS[kind]}, and {wanted} can be taken here: "
             f"{_CURES.get(kind, 'choose another protection')}"
         )
     return protection
@@ -181,7 +242,7 @@ def _only(spec: str, name: str, kind: Callable[..., _Named], rest: str) -> _Name
     values = _values(name, kind, rest)
     count = math.prod(len(listed) for listed in values.values())
     if count > 1:
-        raise SpecError(f"{spec[:_SHOWN]!r} names {count} protections: give one value for each key")
+        raise SpecError(f"{shortened(spec)!r} names {count} protections: give one value for each key")
     return _every(kind, values)[0]
 
 
@@ -197,8 +258,8 @@ def _values(name: str, kind: Callable[..., Any], rest: str) -> dict[str, list[An
     values: dict[str, list[Any]] = {}
     for key, text in _pairs(name, rest):
         if key not in fields:
-            known = did_you_mean(key[:_SHOWN], fields) if fields else "it takes no parameters"
-            raise SpecError(f"{name}: no parameter {key[:_SHOWN]!r}: {known}")
+            known = did_you_mean(key, fields) if fields else "it takes no parameters"
+            raise SpecError(f"{name}: no parameter {shortened(key)!r}: {known}")
         values.setdefault(key, []).append(_value(name, key, text, types[key]))
     for key, field in fields.items():
         if key not in values and field.default is dataclasses.MISSING:
@@ -224,7 +285,7 @@ def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:
         else:
             value = left.strip()
         if key is None or not value:
-            raise SpecError(f"{name}: {part[:_SHOWN]!r} is not key=value: write {name}:key=value,key=value")
+            raise SpecError(f"{name}: {shortened(part)!r} is not key=value: write {name}:key=value,key=value")
         yield key, value
 
 
@@ -238,4 +299,4 @@ def _value(name: str, key: str, text: str, kind: Callable[[str], Any]) -> Any:
         wanted = "a number" if kind is float else "a whole number"
         if "/" in text and kind is read_cell:
             wanted = "a share of the image, such as 1/8"
-        raise SpecError(f"{name}: {key}={text[:_SHOWN]} is not {wanted}") from None
+        raise SpecError(f"{name}: {key}={shortened(text)} is not {wanted}") from None

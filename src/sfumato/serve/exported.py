@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 import sfumato
 from sfumato import artefacts
 from sfumato.dp.mechanisms import seeded_noise
-from sfumato.errors import ArtefactError, ConfigError, DataError
+from sfumato.errors import ArtefactError, ConfigError, DataError, shortened
 from sfumato.files import parse_json, whole
 from sfumato.learn.refusal import Refusal, RefusalCard
 from sfumato.onnx_graphs import Graph
 from sfumato.protect import parse
+from sfumato.protect.spec import check_portable
 from sfumato.serve.models import EXPORTED, Demand, Served, example, seen
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _EXTRA = ("running an exported model", "serve")
 class _DemandCard(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
-    spec: Annotated[str, Field(min_length=1, max_length=1000)]
+    spec: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(check_portable)]
     made_of: artefacts.Sha256 | None
     weight: Annotated[float, Field(gt=0)]
     position: Annotated[list[float], Field(max_length=16)]
@@ -259,8 +260,9 @@ def _checked(content: bytes, told: dict[str, str], path: str | os.PathLike[str])
     if not isinstance(card, dict) or card.get("kind") not in ("few-shot", "meta"):
         kind = card.get("kind") if isinstance(card, dict) else card
         raise ArtefactError(
-            f"{path}: exported of a {str(kind)[:60]!r}, which a server does not run: export a few-shot or a "
-            "meta model; a code or a private feature is served as it is, from its .safetensors file"
+            f"{path}: exported of a {shortened(str(kind), 60)!r}, which a server does not run: export a "
+            "few-shot or a meta model; a code or a private feature is served as it is, from its .safetensors "
+            "file"
         )
     try:
         _Card.model_validate_json(json.dumps(card))

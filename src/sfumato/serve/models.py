@@ -58,7 +58,7 @@ class Demand:
     """A protection that a model was trained for.
 
     Attributes:
-        spec: as it travels, see sfumato.wire.portable.
+        spec: as it travels, see sfumato.protect.spec.portable.
         made_of: the digest of the artefact that the spec names; None where it names none, or nobody knows.
         protection: None for a private feature or a code, whose noise is the device's choice.
         weight: of a support image in a prototype, see FewShotModel.weight.

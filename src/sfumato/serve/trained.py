@@ -18,10 +18,9 @@ from sfumato.learn.few_shot import FewShotModel
 from sfumato.learn.refusal import Refusal
 from sfumato.networks import Convolutional, FullyConnected, Linear, Strided
 from sfumato.networks.weights import initial_weights
-from sfumato.protect import Protection, parse
-from sfumato.protect.release import made_of
+from sfumato.protect import parse
+from sfumato.protect.spec import portable
 from sfumato.serve.models import Demand, Served, example, seen
-from sfumato.wire import portable
 
 MOST_REFERENCE = 512  # reference images that statistics are taken from
 
@@ -77,7 +76,7 @@ def of_few_shot(path: str | os.PathLike[str], name: str, size: tuple[int, int] |
         )
     conditions = model.conditions
     weights: dict[str, float] = card.get("weights") or {}
-    known = card.get("made_of") or [_made_of(protection) for protection in conditions.protections]
+    known = card.get("made_of") or [None] * len(conditions.protections)
     demands = tuple(
         Demand(portable(protection.spec), digest, protection, weights.get(protection.spec, 1.0))
         for protection, digest in zip(conditions.protections, known, strict=True)
@@ -125,8 +124,7 @@ def of_meta(path: str | os.PathLike[str], name: str, reference: str | None) -> S
     released = protection.release(images[chosen], seeded_noise(0)).images()
     network = frozen(model, to_float(released))
 
-    made = model.card.get("made_of") or _made_of(protection)
-    demand = Demand(portable(protection.spec), made, protection)
+    demand = Demand(portable(protection.spec), model.card.get("made_of"), protection)
     shape = (channels, height, width)
     served = Served(name, "meta", (demand,), shape, 0, None, seen(1, None), run=lambda inputs: inputs)
     return _measured(network, path, served)
@@ -168,14 +166,6 @@ def frozen(model: meta.MetaModel, reference: Tensor) -> nn.Module:
         network.head = nn.Identity()  # type: ignore[assignment]
     network.train()(reference)
     return network.eval().requires_grad_(False)
-
-
-def _made_of(protection: Protection) -> str | None:
-    """The digest of what a protection names, where it lies here too."""
-    try:
-        return made_of(protection)
-    except ArtefactError:
-        return None
 
 
 def _measured(network: nn.Module, path: str | os.PathLike[str], served: Served) -> Served:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from sfumato import episodes
 from sfumato.attack.feature_inversion import InversionConfig
@@ -15,14 +14,15 @@ from sfumato.attack.reidentify import AdversaryConfig
 from sfumato.attack.restore import RestorationConfig
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import Shape
-from sfumato.errors import ConfigError, did_you_mean
+from sfumato.errors import ConfigError, did_you_mean, shortened
 from sfumato.learn.adversarial_mask import MaskConfig
 from sfumato.learn.classifier import ClassifierConfig
 from sfumato.learn.code import CodeConfig
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
-from sfumato.settings import check_keys, checked, override
+from sfumato.protect.spec import MOST_LISTED
+from sfumato.settings import check_keys, checked, override, read_yaml
 from sfumato.study.cells import Cell
 from sfumato.study.kinds import cells, left_out
 from sfumato.study.trained import expand
@@ -31,6 +31,7 @@ from sfumato.study.vocabulary import ATTACKS, LEARNERS, MEASURES, RECONSTRUCTION
 __all__ = ["Bounds", "Cell", "StudyConfig", "Task", "cells", "fitted", "fitting", "left_out", "load", "parse"]
 
 _FEW_SHOT = tuple(name for name, learner in LEARNERS.items() if learner.method == "few_shot")
+_MOST = 100  # turns, and further shapes of episodes, of each kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +72,8 @@ class Task:
     folds: int = 1
 
     def __post_init__(self) -> None:
-        if self.folds < 1:
-            raise ConfigError(f"folds={self.folds}: at least 1, for one split")
+        if not 1 <= self.folds <= _MOST:
+            raise ConfigError(f"folds={self.folds}: from 1, for one split, to {_MOST}")
         if self.folds > 1 and self.split_by not in (None, self.sensitive):
             raise ConfigError(
                 f"folds={self.folds}, split_by={self.split_by}: people take turns by {self.sensitive}: leave "
@@ -86,6 +87,8 @@ class Task:
                 raise ConfigError(
                     f"{name}={values[1:]}: name each once, and not {values[0]}, of the task itself"
                 )
+            if len(values) > _MOST:
+                raise ConfigError(f"{name}: {len(values) - 1:,} values: fewer than {_MOST}")
         if self.episodes < 2:
             raise ConfigError(f"episodes={self.episodes}: at least 2, for an interval")
         if self.target in self.attributes:
@@ -265,8 +268,12 @@ class StudyConfig:
     @property
     def specs(self) -> list[str]:
         """Canonical specs in the order of the file, each once, "none" first."""
-        listed = [protection.spec for spec in self.protections for protection in expand(spec)]
-        return list(dict.fromkeys(["none", *listed]))
+        listed: dict[str, None] = {"none": None}
+        for spec in self.protections:
+            listed |= dict.fromkeys(protection.spec for protection in expand(spec))
+            if len(listed) > MOST_LISTED:
+                raise ConfigError(f"protections: more than {MOST_LISTED:,}: name fewer")
+        return list(listed)
 
     @property
     def episodic(self) -> bool:
@@ -301,14 +308,10 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> StudyCo
             of the wrong type or out of range.
     """
     path = Path(path)
-    try:
-        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError: bytes or dates that cannot be
-        raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
+    settings = read_yaml(path)
     if not isinstance(settings, dict):
-        raise ConfigError(f"{path}: a study file is a mapping with data and protections, got {settings!r}")
+        got = shortened(repr(settings))
+        raise ConfigError(f"{path}: a study file is a mapping with data and protections, got {got}")
     for text in overrides:
         override(settings, text)
     return parse({"name": path.stem, **settings}, str(path))
@@ -326,7 +329,7 @@ def parse(settings: Mapping[str, Any], where: str = "study") -> StudyConfig:
             raise ConfigError(f"{where}: task: sensitive=[]: name a label, or write null for no attacks")
         first, *further = task["sensitive"]
         task = settings["task"] = {**task, "sensitive": first, "attributes": further}
-    if isinstance(folds := task.get("folds"), int) and folds > 1:
+    if isinstance(folds := task.get("folds"), int) and 1 < folds <= _MOST:
         settings.setdefault("seeds", list(range(folds)))
     shape = {"way": task.get("way", Task.way), "shot": task.get("shot", Task.shot)}
     settings["meta"] = {**shape, **settings.get("meta", {})}

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from sfumato import artefacts
-from sfumato.files import claimed, portable, whole
+from sfumato.files import claimed, whole
+from sfumato.protect.spec import portable
 from sfumato.study.cells import digest_of
 
 # Raised when the same settings would give other results, so that older records are not taken for new ones.

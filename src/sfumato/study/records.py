@@ -19,7 +19,7 @@ import pydantic
 from pydantic import Field
 
 from sfumato.errors import DataError
-from sfumato.files import parse_json, whole
+from sfumato.files import MOST_TABLE, parse_json, read_regular, whole
 from sfumato.study.kinds import ALL
 from sfumato.study.kinds.common import Model
 
@@ -29,6 +29,8 @@ _MOST = 1_000_000  # bytes of a file of rows; what follows is in NAME.2.jsonl
 _DIGITS = string.digits + string.ascii_letters
 _TYPES_OF_COUNTS = {"#int": int, "#float": float}
 _SHORTEST = 8  # numbers that are packed
+_REPEATED = re.compile(r"\((\d+)\)")  # how often, as packed has it
+_MOST_COUNTS = 10_000_000  # of a file, once they are unpacked
 # What tells cells of a kind apart, beside protection and seed.
 _WHICH = {
     "accuracy": "learner",
@@ -270,7 +272,7 @@ def unpacked(value: Any) -> Any:
         return value
     for key, of in _TYPES_OF_COUNTS.items():
         if value.keys() == {key}:
-            runs = re.findall(r"(\w)(?:\((\d+)\))?", value[key])
+            runs = re.findall(r"(\w)(?:\((\d+)\))?", str(value[key]))
             return [each for digit, n in runs for each in [of(_DIGITS.index(digit))] * int(n or 1)]
     return {key: unpacked(part) for key, part in value.items()}
 
@@ -281,7 +283,10 @@ def _part(path: Path, number: int) -> Path:
 
 def _read_text(path: Path, cure: str) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        text = read_regular(path, MOST_TABLE).decode()
+        if sum(map(int, _REPEATED.findall(text))) > _MOST_COUNTS:
+            raise ValueError(f"more than {_MOST_COUNTS:,} counts")
+        return text
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}): {cure}") from error
     except ValueError as error:

@@ -3,8 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from sfumato.files import portable
-
 if TYPE_CHECKING:
     from sfumato.wire.releases import (
         MEDIA_TYPE,
@@ -28,7 +26,6 @@ __all__ = [
     "decode",
     "encode",
     "header",
-    "portable",
 ]
 
 

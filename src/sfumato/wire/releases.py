@@ -17,9 +17,9 @@ import pydantic
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from sfumato.errors import DataError
-from sfumato.files import portable
 from sfumato.protect import release
 from sfumato.protect.release import Release
+from sfumato.protect.spec import portable
 from sfumato.protect.vectors import MOST_BITS, BitsRelease, FeatureRelease, unpack_bits, unpack_numbers
 
 MEDIA_TYPE = "application/vnd.sfumato.release"
@@ -99,7 +99,7 @@ def encode(sent: AnyRelease, *, made_of: str | None = None) -> bytes:
 
     Args:
         sent: of at least one image.
-        made_of: `release.made_of` of the protection.
+        made_of: `release.artefact_of` of the protection.
 
     Raises:
         DataError: no image.

@@ -130,6 +130,7 @@ def _demanded(
     from sfumato import protect
     from sfumato.dp.mechanisms import fresh_noise
     from sfumato.errors import ConfigError
+    from sfumato.protect.spec import portable
     from sfumato.serve.models import code_of, load
 
     served = load(model, reference=reference)
@@ -162,4 +163,5 @@ def _demanded(
             return torch.from_numpy(codes.posterior(means.numpy(), examples * weight, examples)[0])
 
     note(f"released by {protection.spec}")
-    return embed, estimate, served.shape, f"A gallery of {served.name}, released by {protection.spec}"
+    subject = f"A gallery of {served.name}, released by {portable(protection.spec)}"
+    return embed, estimate, served.shape, subject

@@ -73,6 +73,7 @@ def protection(
     from sfumato.dp.mechanisms import fresh_noise
     from sfumato.errors import ConfigError
     from sfumato.protect.naming import naming_words
+    from sfumato.protect.spec import portable
 
     if one_run is not None and trials is not None:
         raise ConfigError(f"--one-run {one_run} makes no trials but its releases: leave --trials out")
@@ -97,8 +98,8 @@ def protection(
         naming = ""  # what follows from a guarantee that does not hold is not worth a line
         if not result.convicted:
             naming = naming_words(each, sizes, releases=releases, among=_CANDIDATES)
-        audited.append(Audited(each.spec, result, naming))
-    say(report(spec, audited), html=html, as_json=as_json)
+        audited.append(Audited(portable(each.spec), result, naming))
+    say(report(portable(spec), audited), html=html, as_json=as_json)
     if any(each.result.convicted for each in audited):
         raise typer.Exit(1)
 

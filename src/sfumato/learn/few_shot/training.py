@@ -25,7 +25,7 @@ from sfumato.learn.start import begin
 from sfumato.networks.pretrained import PretrainedEncoder, on_card
 from sfumato.placement import brought
 from sfumato.protect import Protection
-from sfumato.protect.release import made_of
+from sfumato.protect.release import artefact_of
 
 _CHECKPOINT = "few-shot checkpoint"
 
@@ -130,7 +130,7 @@ def train(
         card |= {"epochs": 0, "validation_accuracy": judge.accuracy(model)}
     judge.measure(model)
     card["shape"] = list(data.images.shape[1:])
-    card["made_of"] = [made_of(protection) for protection in protections]
+    card["made_of"] = [artefact_of(protection) for protection in protections]
     return model
 
 

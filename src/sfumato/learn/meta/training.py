@@ -35,7 +35,7 @@ from sfumato.learn.task_pool import TaskPool, overlapping_pool
 from sfumato.placement import brought
 from sfumato.precision import resolve
 from sfumato.protect import Protection
-from sfumato.protect.release import made_of
+from sfumato.protect.release import artefact_of
 
 _CHECKPOINT = "meta checkpoint"
 _SAVED_EVERY = 200  # steps
@@ -165,7 +165,7 @@ class Training:
         self._card: dict[str, Any] = {
             "config": {**asdict(config), "start": digest_of_start(config.start)},
             "spec": protection.spec,
-            "made_of": made_of(protection),
+            "made_of": artefact_of(protection),
             "image": list(image),
             "target": target,
             "data": {"name": kind_of(data)},

@@ -8,7 +8,7 @@ from typing import Any
 import pydantic
 
 from sfumato.errors import DataError
-from sfumato.files import portable
+from sfumato.protect.spec import file_name, with_files
 from sfumato.study.estimates import Study
 from sfumato.study.kinds import ALL
 from sfumato.study.records import CURE, Record, parse, read_run
@@ -70,9 +70,17 @@ def is_known(kind: str, attack: str | None) -> bool:
 
 
 def _names(specs: Sequence[str]) -> dict[str, str]:
-    """What a report calls protections: an artefact by its file, where no two are then of one name."""
-    short = {spec: portable(spec) for spec in specs}
-    return short if len(set(short.values())) == len(short) else {}
+    """What a report calls protections: a file by its name, and by a number where several have that name."""
+    paths: dict[str, list[str]] = {}  # of each name
+
+    def short(key: str, path: str) -> str:
+        name = file_name(path)
+        known = paths.setdefault(name, [])
+        if path not in known:
+            known.append(path)
+        return name if path == known[0] else f"{name} ({known.index(path) + 1})"
+
+    return {spec: with_files(spec, short) for spec in specs}
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
