@@ -128,6 +128,17 @@ def test_a_list_of_counts_is_one_text_of_its_digits_and_runs():
     assert packed([0] * 7 + [0.0]) == [0] * 7 + [0.0]
 
 
+@pytest.mark.parametrize(
+    "text", ['{"a": {"#int": "0(10000001)"}}', '{"a": {"#int": "0(' + "9" * 5000 + ')"}}']
+)
+def test_a_few_letters_are_no_millions_of_counts(record: Path, text: str):
+    record.write_text(text)
+    with pytest.raises(
+        DataError, match=r"damaged, not JSON \((more than 10,000,000 counts|Exceeds the limit)"
+    ):
+        read_json(record, "again")
+
+
 def test_rows_come_back_in_order_with_the_lines_that_name_them(tmp_path: Path):
     rows = [RECORD, {"hits": [2.0] * 300, "share": 0.1}]
     write_rows(tmp_path / "run.jsonl", rows)
