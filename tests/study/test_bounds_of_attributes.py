@@ -1,0 +1,88 @@
+"""The bound of an attribute is kept by an interval that allows for every setting of the study."""
+
+from typing import Any
+
+import pytest
+from scipy.stats import beta
+from tests.study import synthetic
+from tests.study.test_recommend import CLEAR, found, small_study
+
+from sfumato.study.recommend import recommend
+from sfumato.study.records import Record
+
+
+def study_of_two(bound: float = 0.7) -> dict[str, Any]:
+    task = {**synthetic.study()["task"], "attributes": ["gender"]}
+    bounds = {"reidentification_at_most": 0.1, "inference_at_most": {"gender": bound}}
+    return small_study("blur:radius=3", "blur:radius=5", task=task, recommend=bounds)
+
+
+def records_of_two(*shares: float) -> list[Record]:
+    """Of two settings, of which the first is more accurate; how often an attribute is inferred of them."""
+    specs = ("none", "blur:radius=3", "blur:radius=5")
+    made = [
+        synthetic.inference(spec, "gender", share) for spec, share in zip(specs, (0.9, *shares), strict=True)
+    ]
+    return [
+        *CLEAR,
+        *found("blur:radius=3", 0.93, 0.03, 0.05),
+        *found("blur:radius=5", 0.90, 0.03, 0.05),
+        *synthetic.typed(made),
+    ]
+
+
+def test_the_recommended_setting_keeps_the_bound_of_every_secret():
+    advice = recommend(study_of_two(), records_of_two(0.8, 0.6))
+    assert advice.headline == "recommended: blur:radius=5"
+    assert (
+        "Gender is inferred in 60.0% (95% interval 59.0 to 61.0) of cases by classifiers of what travelled, "
+        "guessing 50.0%; at most 70.0% is accepted, and the upper end is"
+    ) in " ".join(advice.lines)
+    # With nothing inferred the more accurate one is.
+    assert recommend(study_of_two(), records_of_two(0.6, 0.6)).headline == "recommended: blur:radius=3"
+
+
+def test_an_inference_under_the_bound_whose_upper_end_is_above_it_is_not_enough():
+    assert recommend(study_of_two(), records_of_two(0.8, 0.69)).setting is None
+    assert recommend(study_of_two(0.8), records_of_two(0.8, 0.69)).setting is not None
+
+
+def test_where_no_setting_keeps_all_bounds_the_nearest_and_its_inference_are_said():
+    advice = recommend(study_of_two(), records_of_two(0.85, 0.75))
+    assert advice.headline == (
+        "no recommendation: no useful setting is shown to keep re-identification at or under 10.0%, and the "
+        "inference of gender at or under 70.0%"
+    )
+    assert "The nearest is blur:radius=5" in advice.lines[1]
+    assert "Gender is inferred in 75.0%" in advice.lines[2]
+
+
+def test_a_setting_of_which_an_inference_is_missing_is_not_recommended():
+    records = [record for record in records_of_two(0.6, 0.6) if record.cell.protection != "blur:radius=3"]
+    records += found("blur:radius=3", 0.93, 0.03, 0.05)
+    advice = recommend(study_of_two(), records)
+    assert advice.headline == "recommended: blur:radius=5"
+    assert "Not considered, since records are missing: blur:radius=3." in advice.lines
+
+
+def clopper_pearson(share: float, trials: int, error: float) -> float:
+    """The upper end of a binomial share, from its definition by the beta distribution."""
+    return float(beta.ppf(1 - error, share * trials + 1, trials - share * trials))
+
+
+def test_the_more_settings_are_compared_the_less_an_inference_under_its_bound_shows():
+    """675 of 1,000: for one setting the upper end is below 70%, for the three of this study it is not."""
+    alone, among_three = (clopper_pearson(0.675, 1000, 0.05 / settings) for settings in (1, 3))
+    assert alone < 0.7 < among_three
+    advice = recommend(study_of_two(0.7), records_of_two(0.8, 0.675))
+    assert advice.setting is None
+    words = " ".join(advice.lines)
+    assert "at most 70.0% is accepted, and the upper end is " in words
+    assert f"the upper end is {100 * among_three:.1f}%" in words
+
+
+def test_an_inference_whose_interval_ends_at_the_bound_with_every_setting_allowed_for_is_enough():
+    end = clopper_pearson(0.675, 1000, 0.05 / 3)
+    assert recommend(study_of_two(end + 1e-6), records_of_two(0.8, 0.675)).setting is not None
+    assert recommend(study_of_two(end - 1e-6), records_of_two(0.8, 0.675)).setting is None
+    assert end == pytest.approx(0.7065, abs=1e-3)
