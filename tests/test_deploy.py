@@ -1,14 +1,18 @@
 """What lies in deploy/: no secrets, no root, pinned versions; checked by its programs where they are."""
 
 import configparser
+import contextlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -213,7 +217,9 @@ def run(*command: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_nginx_takes_its_settings(tmp_path: Path):
+@pytest.fixture
+def configured(tmp_path: Path) -> Path:
+    """nginx's settings, with the paths and ports of a test."""
     if shutil.which("nginx") is None or shutil.which("openssl") is None:
         pytest.skip("nginx or openssl is not installed")
     key, certificate = tmp_path / "key.pem", tmp_path / "fullchain.pem"
@@ -231,12 +237,42 @@ def test_nginx_takes_its_settings(tmp_path: Path):
         "listen [::]:80;": "",
         "listen [::]:443 ssl http2;": "",
         "listen 80;": "listen 18080;",
-        "listen 443 ": "listen 18443 ",
+        "listen 443 ": "listen 127.0.0.1:18443 ",
+        "server 127.0.0.1:8000;": "server 127.0.0.1:9;",  # nothing
     }.items():
         assert old in text
         text = text.replace(old, str(new))
-    (tmp_path / "nginx.conf").write_text(text)
-    run("nginx", "-t", "-c", tmp_path / "nginx.conf", "-e", tmp_path / "error.log")
+    path = tmp_path / "nginx.conf"
+    path.write_text(text)
+    return path
+
+
+def test_nginx_takes_its_settings(configured: Path):
+    run("nginx", "-t", "-c", configured, "-e", configured.with_name("error.log"))
+
+
+def test_nginx_counts_the_addresses_of_one_customer_together(configured: Path):
+    text = configured.read_text().replace("rate=50r/s", "rate=1r/m").replace("burst=100", "burst=1")
+    text = text.replace("ssl_session_tickets off;", "set_real_ip_from 127.0.0.1; real_ip_header X-Real-IP;")
+    configured.write_text(f"daemon off;\n{text}")
+    command = ["nginx", "-c", str(configured), "-e", str(configured.with_name("error.log"))]
+    with subprocess.Popen(command) as nginx, httpx.Client(verify=False, timeout=20) as client:
+        try:
+            for _ in range(200):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", 18443)):
+                    break
+                time.sleep(0.05)
+
+            def asked(address: str) -> int:
+                return client.get("https://127.0.0.1:18443/v1", headers={"X-Real-IP": address}).status_code
+
+            # Nobody is behind it: 502 is what is let through.
+            assert [asked(f"2001:db8::a0a:{part}") for part in ("1", "2", "a0a")] == [502, 502, 429]
+            assert asked("2001:db8:0:0:ffff::") == 429
+            assert asked("2001:db8:a0a:a0a::1") == 502
+            assert [asked(f"192.0.2.{part}") for part in (1, 1, 1, 2)] == [502, 502, 429, 502]
+        finally:
+            nginx.terminate()
 
 
 def test_systemd_takes_the_unit(tmp_path: Path):
