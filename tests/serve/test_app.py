@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import shutil
+import sqlite3
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ from sfumato.serve.engine import Engine
 from sfumato.serve.hiding import Hiding
 from sfumato.serve.models import Served
 from sfumato.serve.routes import direct
-from sfumato.serve.store import Example, Key, Store, StoreError, keys
+from sfumato.serve.store import Example, Key, Store, StoreError, classifiers, keys
 from sfumato.wire import labelled
 from sfumato.wire.messages import EnrolledExamples
 
@@ -275,14 +276,34 @@ def test_a_png_is_the_same_release(site: Site):
 
 def test_classes_are_listed_and_forgotten(site: Site, enrolled: str):
     assert [one["label"] for one in site.ask("GET", f"{enrolled}/classes").json()] == ["amphora", "bowl"]
-    assert site.ask("DELETE", f"{enrolled}/classes/amphora").json() == {"forgotten": 2}
+    answer = site.ask("DELETE", f"{enrolled}/classes/amphora").json()
+    assert answer["forgotten"] == 2
+    named = {one["label"] for one in site.ask("GET", "/v1/audit", who="museum admin").json()}
+    assert named == {answer["logged_as"], "bowl", None}
     assert [one["label"] for one in site.ask("GET", f"{enrolled}/classes").json()] == ["bowl"]
     assert [one["label"] for one in site.classify(enrolled, 0)[0]["guesses"]] == ["bowl"]
 
 
+def test_on_a_full_disk_nothing_is_forgotten_and_the_answer_says_what_to_do(
+    site: Site, enrolled: str, monkeypatch: pytest.MonkeyPatch
+):
+    def fails(*_: object, **__: object) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE  # at the first write of a process
+        raise error
+
+    with monkeypatch.context() as hindered:
+        hindered.setattr(classifiers, "note", fails)
+        answer = site.ask("DELETE", f"{enrolled}/classes/amphora")
+    detail = "the disk of the service is full, and nothing was changed: its operator has to make room"
+    check_problem(answer, 503, detail)
+    assert answer.headers["retry-after"] == "60"
+    assert len(site.ask("GET", f"{enrolled}/classes").json()) == 2
+
+
 def test_an_example_is_forgotten_by_its_id(site: Site, enrolled: str):
     example = site.enrol(enrolled, "amphora", 5).json()["examples"][0]
-    assert site.ask("DELETE", f"{enrolled}/examples/{example}").json() == {"forgotten": 1}
+    assert site.ask("DELETE", f"{enrolled}/examples/{example}").json()["forgotten"] == 1
     check_problem(site.ask("DELETE", f"{enrolled}/examples/{example}"), 404, "no such object")
 
 
@@ -290,7 +311,7 @@ def test_a_classifier_is_listed_shown_and_deleted(site: Site, enrolled: str):
     shown = site.ask("GET", enrolled).json()
     assert (shown["name"], shown["model"], shown["version"]) == ("vases", "cells", 2)
     assert site.ask("GET", "/v1/classifiers").json() == [shown]
-    assert site.ask("DELETE", enrolled).json() == {"forgotten": 4}
+    assert site.ask("DELETE", enrolled).json()["forgotten"] == 4
     check_problem(site.ask("GET", enrolled), 404, "no such object")
 
 
@@ -306,7 +327,7 @@ def test_an_admin_sees_who_did_what_and_forgets_everything(site: Site, enrolled:
     assert [(one["action"], one["label"], one["examples"]) for one in lines] == [
         *(("enrol", "bowl", 2), ("enrol", "amphora", 2), ("create classifier", None, 0))
     ]
-    assert site.ask("DELETE", "/v1/data", who="museum admin").json() == {"forgotten": 4}
+    assert site.ask("DELETE", "/v1/data", who="museum admin").json()["forgotten"] == 4
     assert site.ask("GET", "/v1/classifiers").json() == []
 
 
@@ -437,7 +458,7 @@ def test_what_belongs_to_another_tenant_is_missing_and_no_different_from_what_no
         assert theirs.content == missing.content
     assert site.ask("GET", "/v1/classifiers", who="zoo admin").json() == []
     assert site.ask("GET", "/v1/audit", who="zoo admin").json() == []
-    assert site.ask("DELETE", "/v1/data", who="zoo admin").json() == {"forgotten": 0}
+    assert site.ask("DELETE", "/v1/data", who="zoo admin").json()["forgotten"] == 0
     assert len(site.classify(enrolled, 0)[0]["guesses"]) == 2
 
 
@@ -757,7 +778,7 @@ def test_a_label_is_one_however_its_letters_were_composed(site: Site, label: str
     site.enrol(place, "caf\u00e9", 1)
     (row,) = site.ask("GET", f"{place}/classes").json()
     assert (row["label"], row["examples"]) == ("caf\u00e9", 2)
-    assert site.ask("DELETE", f"{place}/classes/{label}").json() == {"forgotten": 2}
+    assert site.ask("DELETE", f"{place}/classes/{label}").json()["forgotten"] == 2
 
 
 def test_a_label_that_an_earlier_version_kept_as_it_was_written_is_forgotten(
@@ -768,7 +789,7 @@ def test_a_label_that_an_earlier_version_kept_as_it_was_written_is_forgotten(
     example = Example("0" * 64, np.zeros(served[0].dimension, np.float32), 1.0)
     for label in ("cafe\u0301", "cup "):
         site.store.enrol("museum", place.rpartition("/")[2], label, [example], by=key)
-        assert site.ask("DELETE", f"{place}/classes/{label}").json() == {"forgotten": 1}
+        assert site.ask("DELETE", f"{place}/classes/{label}").json()["forgotten"] == 1
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 from sqlalchemy import event, text
 from sqlalchemy import inspect as inspect_database
@@ -384,20 +385,20 @@ def test_nothing_of_a_forgotten_example_stays_in_the_prototype(store: Store, key
 
 def test_a_class_goes_with_its_last_example(store: Store, key: Key, hats: ClassifierInfo):
     (only,) = store.enrol("museum", hats.id, "anna", some(1), by=key).examples
-    assert store.forget_example("museum", hats.id, only, by=key) == 1
+    assert store.forget_example("museum", hats.id, only, by=key).forgotten == 1
     assert store.classes("museum", hats.id) == []
 
 
 def test_a_class_is_forgotten_and_the_others_stay(store: Store, key: Key, hats: ClassifierInfo):
     store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
     store.enrol("museum", hats.id, "bert", some(1, 2, 3), by=key)
-    assert store.forget_class("museum", hats.id, "anna", by=key) == 2
+    assert store.forget_class("museum", hats.id, "anna", by=key).forgotten == 2
     assert [(each.label, each.examples) for each in store.classes("museum", hats.id)] == [("bert", 3)]
 
 
 def test_a_deleted_classifier_is_gone_with_all_it_had(store: Store, key: Key, hats: ClassifierInfo):
     store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
-    assert store.delete_classifier("museum", hats.id, by=key) == 2
+    assert store.delete_classifier("museum", hats.id, by=key).forgotten == 2
     assert [everything(store)[name] for name in ("classifiers", "classes", "examples")] == [[], [], []]
     with pytest.raises(NotFoundError, match="no such classifier here: list those there are"):
         store.enrol("museum", hats.id, "anna", some(1), by=key)
@@ -410,7 +411,7 @@ def test_everything_of_a_tenant_is_forgotten_and_nothing_of_another(
     theirs = store.create_classifier("zoo", name="hats", model="fs-pic", by=gate)
     store.enrol("zoo", theirs.id, "carl", some(1), by=gate)
     store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
-    assert store.forget_everything("museum", by=key) == 2
+    assert store.forget_everything("museum", by=key).forgotten == 2
     assert (store.classifiers("museum"), len(store.classifiers("zoo"))) == ([], 1)
     assert "anna" not in str(everything(store))
     assert [each.label for each in store.audit("zoo")] == ["carl", None]
@@ -497,7 +498,7 @@ def test_prototypes_are_those_of_the_examples_after_any_mix_of_calls(
             del mine[name]
             changes += 1
         elif mine:
-            assert store.forget_class("museum", hats.id, label, by=key) == len(mine)
+            assert store.forget_class("museum", hats.id, label, by=key).forgotten == len(mine)
             mine.clear()
             changes += 1
     found = store.prototypes("museum", hats.id)
@@ -567,8 +568,8 @@ def test_an_example_of_another_tenant_is_missing_in_ones_own_classifier(
     store.enrol("zoo", own.id, "anna", some(2), by=gate)
     with pytest.raises(NotFoundError, match="no such example in this classifier"):
         store.forget_example("zoo", own.id, name, by=gate)
-    assert store.forget_class("zoo", own.id, "anna", by=gate) == 1
-    assert store.forget_everything("zoo", by=gate) == 0
+    assert store.forget_class("zoo", own.id, "anna", by=gate).forgotten == 1
+    assert store.forget_everything("zoo", by=gate).forgotten == 0
     assert [each.examples for each in store.classes("museum", hats.id)] == [1]
 
 
@@ -643,20 +644,82 @@ def test_no_row_can_point_at_what_belongs_to_another_tenant(store: Store, key: K
 
 def test_the_log_says_who_enrolled_and_forgot_what(store: Store, key: Key, hats: ClassifierInfo):
     (first, _) = store.enrol("museum", hats.id, "anna", some(1, 2), by=key).examples
-    store.forget_example("museum", hats.id, first, by=key)
-    store.forget_class("museum", hats.id, "anna", by=key)
-    store.delete_classifier("museum", hats.id, by=key)
+    assert store.forget_example("museum", hats.id, first, by=key).logged_as is None
+    assert {each.label for each in store.audit("museum")} == {"anna", None}
+    called = store.forget_class("museum", hats.id, "anna", by=key).logged_as
     log = store.audit("museum")
     assert [(each.action, each.label, each.example, each.examples) for each in log] == [
-        ("delete classifier", None, None, 0),
-        ("forget class", "anna", None, 1),
-        ("forget example", "anna", first, 1),
-        ("enrol", "anna", None, 2),
+        ("forget class", called, None, 1),
+        ("forget example", called, first, 1),
+        ("enrol", called, None, 2),
         ("create classifier", None, None, 0),
     ]
     assert {(each.key, each.classifier) for each in log} == {(key.id, hats.id)}
     assert store.audit("museum", most=2) == log[:2]
     assert store.audit("museum", since=log[2].time) == log[:3]
+
+
+def test_the_log_forgets_a_label_with_its_class_and_calls_no_other_otherwise(
+    store: Store, key: Key, hats: ClassifierInfo
+):
+    other = store.create_classifier("museum", name="other", model="fs-pic", by=key)
+    for classifier, label in ((hats, "anna"), (hats, "bert"), (other, "anna")):
+        store.enrol("museum", classifier.id, label, some(1), by=key)
+    assert store.forget_class("museum", other.id, "anna", by=key).logged_as is not None
+    (only,) = store.enrol("museum", other.id, "anna", some(1), by=key).examples
+    called = store.forget_example("museum", other.id, only, by=key).logged_as  # the last of its class
+    names = [(each.classifier, each.label) for each in store.audit("museum")]
+    assert (other.id, "anna") not in names
+    assert len({name for name in names if name[0] == other.id}) == 3  # the two classes, and the classifier
+    assert re.fullmatch("forgotten-[0-9a-f]{8}", called or "")
+    assert {(hats.id, "anna"), (hats.id, "bert")} < set(names)
+    store.delete_classifier("museum", hats.id, by=key)
+    assert not {"anna", "bert"} & {each.label for each in store.audit("museum")}
+
+
+def full(store: Store) -> Exception:
+    """What the driver of a database says of a disk without room."""
+    if store._postgresql:
+        return psycopg.errors.DiskFull("could not extend file")
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+    return error
+
+
+@pytest.mark.parametrize(
+    "at", ["delete from classes", "update classifiers", "update audit", "insert into audit"]
+)
+def test_on_a_full_disk_a_class_is_not_half_forgotten(store: Store, key: Key, hats: ClassifierInfo, at: str):
+    store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
+    before = everything(store)
+
+    def fails(_: object, statement: str, *__: object) -> None:
+        if statement.lower().startswith(at):
+            raise full(store)
+
+    event.listen(store._engine, "do_execute", fails)
+    with pytest.raises(
+        StoreError, match="the disk is full: make room and ask again; nothing was saved"
+    ) as told:
+        store.forget_class("museum", hats.id, "anna", by=key)
+    event.remove(store._engine, "do_execute", fails)
+    assert told.value.full
+    assert everything(store) == before
+    assert store.forget_class("museum", hats.id, "anna", by=key).forgotten == 2
+
+
+def test_what_was_forgotten_stays_forgotten_if_the_store_cannot_be_tidied_up(
+    store: Store, key: Key, hats: ClassifierInfo, monkeypatch: pytest.MonkeyPatch, caplog: Any
+):
+    store.enrol("museum", hats.id, "anna", some(1, 2), by=key)
+
+    def fails() -> None:
+        raise StoreError("no room")
+
+    monkeypatch.setattr(store, "_empty_log", fails)
+    assert store.forget_class("museum", hats.id, "anna", by=key).forgotten == 2
+    assert store.classes("museum", hats.id) == []
+    assert "no room" in caplog.text
 
 
 # Several at once.
@@ -737,7 +800,7 @@ def test_after_kill_9_what_was_acknowledged_is_there_and_nothing_is_half_there(
     process.stdout.close()
     # It goes on at once; and what PostgreSQL may still be finishing comes before it.
     (later,) = store.enrol("museum", hats.id, "later", some(1), by=key).examples
-    assert store.forget_example("museum", hats.id, later, by=key) == 1
+    assert store.forget_example("museum", hats.id, later, by=key).forgotten == 1
     kept = {name for (name,) in run(store, "select id from examples")}
     assert kept >= set(acknowledged)
     assert len(kept) in {len(acknowledged), len(acknowledged) + 3}  # the last may have missed its answer

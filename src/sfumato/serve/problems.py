@@ -65,7 +65,10 @@ def of_error(error: SfumatoError) -> Response:
             return answer(422, str(error))
     if isinstance(error, StoreError):
         logs.event(log, logging.ERROR, "the store failed", store=str(error))
-        return answer(503, "the database cannot be used now: send this again later", wait=5)
+        why = "the database cannot be used now"
+        if error.full:
+            why = "the disk of the service is full, and nothing was changed: its operator has to make room"
+        return answer(503, f"{why}: send this again later", wait=60 if error.full else 5)
     logs.event(log, logging.ERROR, "a request failed", error=type(error).__name__)
     return answer(500, UNEXPECTED)
 

@@ -137,9 +137,14 @@ class EnrolledClasses(_Message):
 
 
 class Forgotten(_Message):
-    """How many examples were forgotten."""
+    """How many examples were forgotten.
+
+    `logged_as` is what the audit log calls a class that went, from now on, in place of its label; null if no
+    class went, or the log names none of them any more.
+    """
 
     forgotten: int
+    logged_as: str | None = None
 
 
 class GuessedClass(_Message):

@@ -27,10 +27,11 @@ async def list_classes(key: Reader, service: Serving, classifier: Id) -> list[Cl
 async def forget_class(key: Writer, service: Serving, classifier: Id, label: AnyLabel) -> Forgotten:
     """Forget a class with all its examples. Needs the role `write`.
 
-    The answer says how many examples were forgotten. Errors: 404 if you have no such class.
+    The answer says how many examples were forgotten, and by which random name the audit log calls the class
+    from now on: its label is forgotten as well. Errors: 404 if you have no such class.
     """
 
-    def forget() -> int:
+    def forget() -> Forgotten:
         kept = normal(label)
         try:
             return service.store.forget_class(key.tenant, classifier, kept, by=key)
@@ -40,4 +41,4 @@ async def forget_class(key: Writer, service: Serving, classifier: Id, label: Any
             # An earlier version kept labels as they were written.
             return service.store.forget_class(key.tenant, classifier, label, by=key)
 
-    return Forgotten(forgotten=await in_thread(forget))
+    return await in_thread(forget)

@@ -48,7 +48,7 @@ async def show_classifier(key: Reader, service: Serving, classifier: Id) -> Clas
 async def delete_classifier(key: Writer, service: Serving, classifier: Id) -> Forgotten:
     """Delete a classifier with all its classes and examples. Needs the role `write`.
 
-    The answer says how many examples were forgotten. Errors: 404 if you have no such classifier.
+    The answer says how many examples were forgotten. The audit log loses the labels of the classes. Errors:
+    404 if you have no such classifier.
     """
-    count = await in_thread(lambda: service.store.delete_classifier(key.tenant, classifier, by=key))
-    return Forgotten(forgotten=count)
+    return await in_thread(lambda: service.store.delete_classifier(key.tenant, classifier, by=key))

@@ -97,10 +97,9 @@ async def enrol_many(key: Writer, service: Serving, classifier: Id, request: Req
 async def forget_example(key: Writer, service: Serving, classifier: Id, example: Id) -> Forgotten:
     """Forget one example, by the id that its enrolment returned. Needs the role `write`.
 
-    Errors: 404 if you have no such example.
+    A class, and its label, is forgotten with its last example. Errors: 404 if you have no such example.
     """
-    count = await in_thread(lambda: service.store.forget_example(key.tenant, classifier, example, by=key))
-    return Forgotten(forgotten=count)
+    return await in_thread(lambda: service.store.forget_example(key.tenant, classifier, example, by=key))
 
 
 def _examples(

@@ -22,8 +22,7 @@ async def forget_everything(key: Admin, service: Serving) -> Forgotten:
     The answer says how many examples were forgotten. The keys and the audit log stay,
     but the log names no class any more.
     """
-    count = await in_thread(lambda: service.store.forget_everything(key.tenant, by=key))
-    return Forgotten(forgotten=count)
+    return await in_thread(lambda: service.store.forget_everything(key.tenant, by=key))
 
 
 @router.get("/v1/audit")

@@ -1,5 +1,6 @@
 """Classifiers of a tenant: their classes, the embeddings of examples, and who enrolled and forgot what."""
 
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -28,7 +29,7 @@ from sfumato.serve.store.rows import (
 )
 from sfumato.serve.store.schema import audit, classes, classifiers, examples, keys
 from sfumato.serve.store.search import drop_index
-from sfumato.wire.messages import AuditLine, ClassifierInfo, ClassSummary, EnrolledExamples
+from sfumato.wire.messages import AuditLine, ClassifierInfo, ClassSummary, EnrolledExamples, Forgotten
 
 with needs_extra("the store", "serve"):
     from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
@@ -64,14 +65,15 @@ class Classifiers(Database):
         with self._reading() as connection:
             return [_classifier(row) for row in connection.execute(query).mappings()]
 
-    def delete_classifier(self, tenant: str, classifier: str, *, by: Key) -> int:
-        """Forget a classifier with all its classes. Returns how many examples were forgotten."""
+    def delete_classifier(self, tenant: str, classifier: str, *, by: Key) -> Forgotten:
+        """Forget a classifier with all its classes, whose labels the audit log loses."""
         with self._forgetting(tenant, by) as connection:
             _lock(connection, tenant, classifier)
             forgotten = _drop(connection, tenant, [classifier])
+            connection.execute(update(audit).where(*_logged(tenant, classifier)).values(label=None))
             note(connection, by, "delete classifier", forgotten, classifier=classifier)
         self._drop_indices([classifier])
-        return forgotten
+        return Forgotten(forgotten=forgotten)
 
     def enrol(
         self, tenant: str, classifier: str, label: str, examples: Sequence[Example], *, by: Key
@@ -163,8 +165,8 @@ class Classifiers(Database):
             if label is not None
         ]
 
-    def forget_example(self, tenant: str, classifier: str, example: str, *, by: Key) -> int:
-        """Forget one example: 1. Its class goes with the last.
+    def forget_example(self, tenant: str, classifier: str, example: str, *, by: Key) -> Forgotten:
+        """Forget one example. Its class goes with the last, as by forget_class.
 
         The prototype is computed anew from the examples that are left, so that nothing of this one stays in
         it, as it would by rounding if it were subtracted.
@@ -183,15 +185,13 @@ class Classifiers(Database):
             left = stored.recompute(connection, tenant, row.id, version=version)
             gone = {} if left else {"forgotten": version}
             _grow(connection, tenant, classifier, version=version, **gone)
-            what = {"classifier": classifier, "label": row.label, "example": example}
+            called = None if left else _rename(connection, tenant, classifier, row.label)
+            what = {"classifier": classifier, "label": called or row.label, "example": example}
             note(connection, by, "forget example", 1, **what)
-        return 1
+        return Forgotten(forgotten=1, logged_as=called)
 
-    def forget_class(self, tenant: str, classifier: str, label: str, *, by: Key) -> int:
-        """Forget a class. Returns how many examples were forgotten.
-
-        The audit log names it still, until `forget_everything`.
-        """
+    def forget_class(self, tenant: str, classifier: str, label: str, *, by: Key) -> Forgotten:
+        """Forget a class with its examples, and its label, for which the audit log has a random name."""
         with self._forgetting(tenant, by) as connection:
             version = _lock(connection, tenant, classifier).version + 1
             there = stored.class_rows(connection, tenant, classifier, [label] if storable(label) else [])
@@ -201,11 +201,12 @@ class Classifiers(Database):
             forgotten = connection.execute(gone).rowcount
             connection.execute(delete(classes).where(of(classes, tenant), classes.c.id == there[label].id))
             _grow(connection, tenant, classifier, version=version, forgotten=version)
-            note(connection, by, "forget class", forgotten, classifier=classifier, label=label)
-        return forgotten
+            called = _rename(connection, tenant, classifier, label)
+            note(connection, by, "forget class", forgotten, classifier=classifier, label=called)
+        return Forgotten(forgotten=forgotten, logged_as=called)
 
-    def forget_everything(self, tenant: str, *, by: Key) -> int:
-        """Forget all classifiers of a tenant, and the labels in its audit log. Returns how many examples.
+    def forget_everything(self, tenant: str, *, by: Key) -> Forgotten:
+        """Forget all classifiers of a tenant, and the labels in its audit log.
 
         Its keys stay, and so do the entries of its audit log, which name no class any more.
         """
@@ -216,13 +217,13 @@ class Classifiers(Database):
             connection.execute(update(audit).where(of(audit, tenant)).values(label=None))
             note(connection, by, "forget everything", forgotten)
         self._drop_indices(mine)
-        return forgotten
+        return Forgotten(forgotten=forgotten)
 
     def audit(self, tenant: str, *, since: datetime | None = None, most: int = 1000) -> list[AuditLine]:
         """Who changed what, the newest first, and no more than `most` entries.
 
-        An entry has no label where it is about no class, or everything was forgotten since; its `examples`
-        are how many were enrolled or forgotten.
+        An entry has no label where it is about no class, or its classifier was deleted since; a forgotten
+        class has a random name. `examples` are how many were enrolled or forgotten.
         """
         query = select(audit).where(of(audit, tenant))
         if since is not None:
@@ -244,11 +245,12 @@ class Classifiers(Database):
         """As _changing; and afterwards nothing of what was forgotten is in the file of SQLite's log."""
         with self._changing(tenant, by) as connection:
             yield connection
-        self._empty_log()
+        with self._tidying():
+            self._empty_log()
 
     def _drop_indices(self, gone: Sequence[str]) -> None:
         if self._postgresql:
-            with self._outside_transactions() as connection:
+            with self._tidying(), self._outside_transactions() as connection:
                 for classifier in gone:
                     connection.execute(drop_index(classifier))
 
@@ -281,6 +283,19 @@ def _lock(connection: Connection, tenant: str, classifier: str) -> Any:
     if row is None:
         raise no_classifier()
     return row
+
+
+def _logged(tenant: str, classifier: str) -> tuple[Any, Any]:
+    """The condition of the entries of one classifier in the audit log."""
+    return of(audit, tenant), audit.c.classifier == classifier
+
+
+def _rename(connection: Connection, tenant: str, classifier: str, label: str) -> str:
+    """Have the audit log call a class by a random name, by which its entries are still of one class."""
+    called = f"forgotten-{secrets.token_hex(4)}"
+    its = (*_logged(tenant, classifier), audit.c.label == label)
+    connection.execute(update(audit).where(*its).values(label=called))
+    return called
 
 
 def _grow(connection: Connection, tenant: str, classifier: str, **values: int) -> None:

@@ -1,5 +1,6 @@
 """The database behind a store, SQLite or PostgreSQL: its connections, transactions, versions and failures."""
 
+import logging
 import os
 import sqlite3
 import threading
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from typing import Any, Self
 
+from sfumato import logs
 from sfumato.errors import ConfigError, needs_extra
 from sfumato.serve.store.errors import ConflictError, StoreError
 from sfumato.serve.store.schema import VERSION, metadata, tenants, versions
@@ -19,6 +21,9 @@ with needs_extra("the store", "serve"):
 
 _WAIT = 30  # seconds for another writer, or for a free connection
 _LOCK = 0x5346554D  # "SFUM": PostgreSQL's advisory lock while tables are made
+
+
+_log = logging.getLogger("sfumato.serve")
 
 
 class Database:
@@ -119,13 +124,22 @@ class Database:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
+    def _tidying(self) -> Iterator[None]:
+        """Around what follows a change that is made: where it fails, the change stands, and it is logged."""
+        try:
+            yield
+        except StoreError as error:
+            logs.event(_log, logging.WARNING, "the store was not tidied up", store=str(error))
+
+    @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
         except (SQLAlchemyError, sqlite3.Error) as error:
             where = self._url.render_as_string(hide_password=True)
             # The error behind it may show what was being stored.
-            raise StoreError(f"{where}: {_cure(error)}") from None
+            cure = _cure(error)
+            raise StoreError(f"{where}: {_happened(error)}: {cure}", full=cure in (_ROOM, _DISK)) from None
 
     @contextmanager
     def _conflicts(self, message: str) -> Iterator[None]:
@@ -231,18 +245,22 @@ def _version(connection: Connection) -> int | None:
     return version
 
 
+def _happened(error: SQLAlchemyError | sqlite3.Error) -> str:
+    """What happened, without the values that were being stored."""
+    # PostgreSQL shows values in the lines below the first one.
+    return str(getattr(error, "orig", None) or error).partition("\n")[0]
+
+
 def _cure(error: SQLAlchemyError | sqlite3.Error) -> str:
-    """What happened, without the values that were being stored, and what to do."""
+    """What to do."""
     original: Any = getattr(error, "orig", None) or error
     code = getattr(original, "sqlite_errorcode", None)
-    # PostgreSQL shows values in the lines below the first one.
-    happened = str(original).partition("\n")[0]
-    cure = _CURES.get(code & 0xFF if code is not None else getattr(original, "sqlstate", None), _OTHERWISE)
-    return f"{happened}: {cure}"
+    return _CURES.get(code & 0xFF if code is not None else getattr(original, "sqlstate", None), _OTHERWISE)
 
 
 _OTHERWISE = "see that the database runs and can be reached, then ask again: what was enrolled counts once"
 _ROOM = "the disk is full: make room and ask again; nothing was saved"
+_DISK = "the disk fails, or is full: make room, or replace it, and ask again; nothing was saved"
 _READ_ONLY = "it cannot be written: check its permissions and those of its folder; nothing was saved"
 _DAMAGED = "damaged, or not a store: restore it from a backup"
 _BUSY = "another process holds it: ask again; nothing was saved"
@@ -251,6 +269,7 @@ _NO_RIGHT = "give its user the right; for pgvector, let a superuser run `create 
 _CURES: dict[Any, str] = {
     # SQLite's result codes.
     sqlite3.SQLITE_FULL: _ROOM,
+    sqlite3.SQLITE_IOERR: _DISK,  # also where there is no room for the file that processes share
     sqlite3.SQLITE_READONLY: _READ_ONLY,
     sqlite3.SQLITE_CANTOPEN: _READ_ONLY,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
@@ -258,6 +277,7 @@ _CURES: dict[Any, str] = {
     sqlite3.SQLITE_BUSY: _BUSY,
     # PostgreSQL's states.
     "53100": _ROOM,
+    "58030": _DISK,
     "25006": _READ_ONLY,
     "XX001": _DAMAGED,
     "XX002": _DAMAGED,

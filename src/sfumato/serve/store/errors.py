@@ -4,7 +4,15 @@ from sfumato.errors import SfumatoError
 
 
 class StoreError(SfumatoError):
-    """The database cannot be used now: unreachable, full, read-only, damaged, or no store."""
+    """The database cannot be used now: unreachable, full, read-only, damaged, or no store.
+
+    Attributes:
+        full: its disk has no room, or fails; nothing was saved.
+    """
+
+    def __init__(self, message: str, *, full: bool = False) -> None:
+        super().__init__(message)
+        self.full = full
 
 
 class NotFoundError(SfumatoError, LookupError):
