@@ -3,9 +3,11 @@
 from typing import get_type_hints
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from sfumato.device.tables import protection_key
 from sfumato.errors import SpecError
+from sfumato.learn.cards import Spec
 from sfumato.protect import parse
 from sfumato.protect.outside import Outside
 from sfumato.protect.parameters import file_parameters
@@ -61,6 +63,15 @@ def test_of_a_file_its_name_travels_and_no_folder(spec: str, travels: str):
     if spec != travels:
         with pytest.raises(SpecError, match="names a file with its folder: what travels has its name alone"):
             check_portable(spec)
+
+
+def test_the_card_of_a_model_names_no_folder_of_who_opens_it():
+    """Its digest would be said to all who ask which models there are."""
+    read = TypeAdapter(Spec).validate_python
+    assert read("mask:artefact=m.safetensors,keep=0.2") == "mask:artefact=m.safetensors,keep=0.2"
+    for spec in ("mask:artefact=/etc/passwd", "blur:radius=2@box:file=../boxes.csv", "outside:index=a/i.csv"):
+        with pytest.raises(ValidationError, match="names a file with its folder"):
+            read(spec)
 
 
 @pytest.mark.parametrize("end", ["@box:file=x", "@faces", "@background:margin=1/x"])

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato.errors import ArtefactError, ConfigError, DataError, did_you_mean
+from sfumato.files import open_regular
 from sfumato.networks import drawn, efficient_net, embedding_cache
 from sfumato.networks.efficient_net import LITES, EfficientNetLite
 from sfumato.networks.mobile_face_net import MobileFaceNet
@@ -426,7 +427,7 @@ def digest_of_file(path: str) -> str:
 def _digest(path: str, size: int, changed: int) -> str:
     if size > _MOST_BYTES:
         raise ArtefactError(f"{path}: {size:,} bytes: an encoder has at most {_MOST_BYTES:,}")
-    with Path(path).open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sfumato.attack.updates.update import LocalTraining, Noise, Update, of_states
 from sfumato.errors import ConfigError, DataError
-from sfumato.files import parse_json, whole
+from sfumato.files import open_regular, parse_json, whole
 
 _HEADER = "sfumato-update"
 _BEFORE = "before/"
@@ -91,8 +91,9 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
         )
     try:
         if path.suffix == ".npz":
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            with open_regular(path) as file, np.load(file, allow_pickle=False) as arrays:
                 return {name: torch.from_numpy(arrays[name]) for name in arrays}, None
+        open_regular(path).close()
         with safe_open(path, framework="pt") as file:
             said = (file.metadata() or {}).get(_HEADER)
             return dict(zip(file.keys(), map(file.get_tensor, file.keys()), strict=True)), (
