@@ -7,8 +7,9 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from results_page.engine import apart, rises
 from results_page.figures import half_width
-from results_page.reading import ROOT
+from results_page.reading import ROOT, record, records
 
 CONTENTS = "<!-- contents -->"
 
@@ -52,12 +53,17 @@ def accuracies(by_seed: Mapping[int, Any], digits: int = 2) -> str:
     return spread([each.accuracy for each in measured], digits)
 
 
-def interval(estimate: Any, digits: int = 1, unit: float = 100) -> str:
-    """What has a value, a low and a high end, in % unless another unit is named; – where there is none."""
+def interval(estimate: Any, digits: int = 1, unit: float = 100, of: str = "value") -> str:
+    """What has a value, or `of` what it is, a low and a high end, in % unless another unit is named; – if there is none."""
     if estimate is None:
         return "–"
-    value, low, high = (unit * each for each in (estimate.value, estimate.low, estimate.high))
+    value, low, high = (unit * getattr(estimate, each) for each in (of, "low", "high"))
     return f"{value:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def half(estimate: Any, of: str = "mean", digits: int = 1) -> str:
+    """What has half the 95% interval of `of` beside it, in %."""
+    return f"{100 * getattr(estimate, of):.{digits}f} ± {100 * estimate.half_width:.{digits}f}"
 
 
 def spread(values: Sequence[float], digits: int = 1, unit: float = 100) -> str:
@@ -78,17 +84,18 @@ def environment(values: dict[str, Any]) -> Environment:
     made = Environment(
         loader=FileSystemLoader(ROOT / "docs" / "templates"),
         undefined=StrictUndefined,
+        extensions=["jinja2.ext.do"],
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,  # the pages are Markdown
     )
-    filters = (number, percent, accuracy, accuracies, interval, spread, minutes)
+    filters = (number, percent, accuracy, accuracies, interval, half, spread, minutes)
     made.filters |= {filtering.__name__: filtering for filtering in filters}
     made.filters["mean"] = statistics.mean
     made.filters["median"] = statistics.median
     made.tests["startingwith"] = str.startswith
-    made.globals |= values | {"claim": claim}
+    made.globals |= values | {"claim": claim, "record": record, "records": records, "rises": rises, "apart": apart}
     return made
 
 
