@@ -3,11 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import Field
-
-from results_page import masks
-from results_page.masks import Task
-from results_page.reading import Record, read, read_all
+from results_page.masks import Task, task
+from results_page.reading import Row, record
 
 # What each is called here and in the paper, whose face similarity and accuracy follow, in %: of Table I, and of Table II.
 ROWS = (
@@ -25,18 +22,6 @@ ROWS = (
     ("adversarial hard", None, None, None),
 )
 STAND_INS = ("k-same of 2", "k-same of 10", "swapped face", "drawn face")
-
-
-class Setting(masks.Setting):
-    """What was measured of one release."""
-
-    emotions: float | None = Field(None, alias="emotion-network")
-
-
-class Measured(masks.Measured):
-    """The record of a table and a seed."""
-
-    settings: dict[str, Setting] = Field(default_factory=dict)  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -60,37 +45,26 @@ class Table:
         return self.task.apart(of, other, "adversarial soft")
 
 
-class ByEye(Record):
-    """How the rule of studies/hair.py looks to the eye: rows of photographs, by what the rule says of them."""
-
-    checked: int
-    wrong: dict[str, list[int]]
-    unclear: dict[str, list[int]]
-
-    @property
-    def right(self) -> int:
-        """Photographs of which the rule is right."""
-        return self.checked - sum(len(rows) for part in (self.wrong, self.unclear) for rows in part.values())
-
-    @property
-    def cannot_tell(self) -> int:
-        """Photographs of which the eye cannot tell."""
-        return sum(len(rows) for rows in self.unclear.values())
+def by_eye() -> Row:
+    """How the rule of studies/hair.py looks to the eye: of how many photographs it is right, and the eye cannot tell."""
+    found = record("hair")
+    found["cannot_tell"] = sum(len(rows) for rows in found.unclear.values())
+    found["right"] = found.checked - found.cannot_tell - sum(len(rows) for rows in found.wrong.values())
+    return found
 
 
 def values() -> dict[str, Any]:
     """What templates may use: the tables that have records."""
-    records = read_all("mask-tables", Measured)
     known = (
         ("I", "FER+, of three emotions", "fer", "emotion"),
         ("II", "LFW, dark above the forehead or not, a proxy of hair colour", "lfw-hair", "hair"),
     )
     tables = [
-        Table(number, about, Task(world, target, [each for each in records if each.world == world]))
+        Table(number, about, task("mask-tables", world, target))
         for number, about, world, target in known
     ]
     return {
         "paper_tables": [table for table in tables if table.task.records],
         "paper_stand_ins": STAND_INS,
-        "hair_by_eye": read("hair", ByEye),
+        "hair_by_eye": by_eye(),
     }

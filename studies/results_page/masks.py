@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pydantic import Field
-
 from results_page.engine import Study, begun
-from results_page.reading import Record, read_all
+from results_page.reading import Row, records
 
 TASKS = (
     ("faces", "hair_color"),
@@ -26,80 +24,20 @@ WITHOUT, AGAINST = "without", "against"  # masks of studies/masks_against.py
 EQUAL = 0.02  # accuracies that are no further apart are equal
 
 
-class Accuracy(Record):
-    """Of a classifier, beside guessing."""
-
-    accuracy: float
-    chance: float
-
-
-class Names(Record):
-    """How often an adversary names the right person first."""
-
-    top1: float
-    chance: float
-
-
-class Training(Record):
-    """Of a mask."""
-
-    epochs: int
-    seconds: float
-    validation_accuracy: float
-
-
-class Shown(Record):
-    """What a mask shows of the pixels that carry the task."""
-
-    of_it: float
-    of_shown: float
-    of_image: float
-
-
-class Setting(Record):
-    """What was measured of one mask or obfuscation."""
-
-    protected: Accuracy | None = Field(None, alias="classifier-protected")
-    clean: Accuracy | None = Field(None, alias="classifier-clean")
-    shape: Accuracy | None = Field(None, alias="classifier-shape")
-    static: Names | None = Field(None, alias="reidentify-static")
-    adaptive: Names | None = Field(None, alias="reidentify-adaptive")
-    restored: Names | None = Field(None, alias="reidentify-restored-adaptive")
-    shape_alone: Names | None = Field(None, alias="reidentify-shape")
-    by_values: Names | None = Field(None, alias="reidentify-values")
-    similarity: float | None = Field(None, alias="face-similarity")
-    strangers: float | None = Field(None, alias="face-similarity_of_two")
-    training: Training | None = None
-    world: dict[str, Shown] = Field(default_factory=dict)
-
-
-class Images(Record):
-    """How many of each split."""
-
-    train: int
-    test: int
-
-
-class Unlearned(Record):
-    """The accuracy of a task that is not learned from clean images."""
-
-    accuracy: float
-    low: float
-    high: float
-    chance: float
-
-
-class Measured(Record):
-    """The record of a task and a seed."""
-
-    world: str
-    target: str
-    seed: int
-    images: Images
-    settings: dict[str, Setting] = Field(default_factory=dict)
-    unlearned: Unlearned | None = None
-
-
+# What was measured of one mask or obfuscation -> its key in a record.
+FIELDS = {
+    "protected": "classifier-protected",
+    "clean": "classifier-clean",
+    "shape": "classifier-shape",
+    "static": "reidentify-static",
+    "adaptive": "reidentify-adaptive",
+    "restored": "reidentify-restored-adaptive",
+    "shape_alone": "reidentify-shape",
+    "by_values": "reidentify-values",
+    "similarity": "face-similarity",
+    "strangers": "face-similarity_of_two",
+    "emotions": "emotion-network",
+}
 COLUMNS = {
     "accuracy": ("protected", "accuracy"),
     "clean classifier": ("clean", "accuracy"),
@@ -119,7 +57,7 @@ class Task:
 
     world: str
     target: str
-    records: list[Measured]
+    records: list[Row]
 
     @property
     def name(self) -> str:
@@ -127,14 +65,14 @@ class Task:
         return f"{self.world}: {self.target}"
 
     @property
-    def unlearned(self) -> Unlearned | None:
-        """Where nothing is learned from clean images."""
-        return self.records[0].unlearned
+    def unlearned(self) -> Row | None:
+        """The accuracy on clean images if nothing is learned from them."""
+        return self.records[0].get("unlearned")
 
     @property
     def settings(self) -> list[str]:
         """Of all seeds."""
-        return sorted({name for record in self.records for name in record.settings})
+        return sorted({name for record in self.records for name in record.get("settings", {})})
 
     @property
     def columns(self) -> dict[str, tuple[str, ...]]:
@@ -153,9 +91,9 @@ class Task:
         """A figure of a setting, by the names of fields that lead there, of each seed that has it."""
         found = []
         for record in self.records:
-            value: Any = record.settings.get(name)
+            value: Any = record.get("settings", {}).get(name)
             for field in path:
-                value = value.get(field) if isinstance(value, dict) else getattr(value, field, None)
+                value = value.get(FIELDS.get(field, field)) if value else None
             if value is not None:
                 found.append(float(value))
         return found
@@ -226,7 +164,7 @@ class Task:
     @property
     def shape(self) -> "Task":
         """Of the seeds that have the shape of a mask released by itself."""
-        return Task(self.world, self.target, [record for record in self.records if SHAPE in record.settings])
+        return Task(self.world, self.target, [record for record in self.records if SHAPE in record.get("settings", {})])
 
     @property
     def training(self) -> list[float]:
@@ -388,12 +326,6 @@ def strengths(name: str = "lfw-smile-strengths") -> SeveralStrengths | None:
     return SeveralStrengths(studied, together, [each for each in alone if each is not None])
 
 
-class Trained(Measured):
-    """The record of masks with an adversary who is after the person, and without, of a task and a seed."""
-
-    released: str
-
-
 @dataclass(frozen=True)
 class Against:
     """The same masks without and with an adversary who is after the person, over seeds."""
@@ -434,29 +366,21 @@ class Against:
 
 def against() -> list[Against]:
     """The records of studies/masks_against.py, by task and by what is released."""
-    groups: dict[tuple[str, str], list[Trained]] = {}
-    for record in read_all("masks-against", Trained):
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for record in records("masks-against"):
         groups.setdefault((record.target, record.released), []).append(record)
-    return [
-        Against(Task(records[0].world, target, list(records)), released)
-        for (target, released), records in sorted(
-            groups.items(), key=lambda item: (item[0][0] != "smile", item[0])
-        )
-    ]
+    ordered = sorted(groups.items(), key=lambda item: (item[0][0] != "smile", item[0]))
+    return [Against(Task(of[0].world, target, of), released) for (target, released), of in ordered]
 
 
-def of_tasks() -> list[Task]:
-    """The records of studies/masks.py, task by task."""
-    records = read_all("masks", Measured)
-    return [
-        Task(world, target, [each for each in records if (each.world, each.target) == (world, target)])
-        for world, target in TASKS
-    ]
+def task(name: str, world: str, target: str) -> Task:
+    """The records of one task, of a file."""
+    return Task(world, target, [each for each in records(name) if (each.world, each.target) == (world, target)])
 
 
 def values() -> dict[str, Any]:
     """What templates may use."""
-    tasks = of_tasks()
+    tasks = [task("masks", world, target) for world, target in TASKS]
     learned = [task for task in tasks if not task.unlearned]
     return {
         "mask_tasks": tasks,
