@@ -6,208 +6,47 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from matplotlib.figure import Figure
-from pydantic import Field
-
-from results_page.reading import ROOT, Record, read, read_all
+from results_page.reading import ROOT, Row, record, records
 from sfumato.assess.log_rank import normal_anonymity, superior
 
-WORLDS = ("faces", "lfw", "celeba")
-OF_SETS = {
-    "lfw-both": "LFW",
-    "cmu": "CMU Face Images",
-}  # whose sets of attributes are compared, and nothing else
+WORLDS = ("faces", "lfw")
+OF_SETS = {"lfw-both": "LFW", "cmu": "CMU Face Images"}  # whose sets of attributes are compared, and nothing else
 CUTS = ("conv4_2", "conv5_1", "conv6_1", "conv7")
 LAST = CUTS[-1]
 VARIANTS = ("simple", "dpfe", "adversarial", "information")
 
 
-class Beyond(Record):
-    """What log-rank privacy an adversary leaves."""
-
-    lrp: float
-    guessing: float
-    mean: float
-    deviation: float
-    beyond: dict[str, float]
-    identities: int
-    beyond_a_tenth: float | None = None
-    nearest_neighbour_error: float | None = None
-
-    @property
-    def tenth(self) -> float | None:
-        """How often the right person is not in the first tenth of the guesses; None where nobody counted."""
-        counted = self.beyond.get(str(self.identities // 10))
-        return counted if self.beyond_a_tenth is None else self.beyond_a_tenth
-
-    @property
-    def tenth_if_normal(self) -> float:
-        """The same as the paper states it, from mean and deviation (Sec. 6.2)."""
-        return normal_anonymity(self.mean, self.deviation, 0.1)
-
-    @property
-    def first(self) -> float:
-        """How often the right person is named first."""
-        return 1 - self.beyond["1"]
-
-
-class Point(Record):
-    """Of a curve: accuracy and privacy at a share of noise."""
-
-    ratio: float
-    accuracies: dict[str, float]
-    adversaries: dict[str, Beyond]
-    strongest: str
-
-    @property
-    def accuracy(self) -> float:
-        """The mean over attributes."""
-        return statistics.mean(self.accuracies.values())
-
-    @property
-    def worst(self) -> Beyond:
-        """Against the strongest adversary."""
-        return self.adversaries[self.strongest]
-
-
-class Bounded(Record):
-    """The same of a feature that is clipped to a norm, with noise: what it keeps, and what is proved of it."""
-
-    norm: float
-    noise: float
-    rho: float
-    proved: dict[str, float]
-    accuracies: dict[str, float]
-    adversaries: dict[str, Beyond]
-    strongest: str
-
-    @property
-    def first(self) -> float:
-        """How often the adversary who names most is right at once."""
-        return max(each.first for each in self.adversaries.values())
-
-
-class Cost(Record):
-    """Of what runs on a device, or of the whole model there."""
-
-    milliseconds: float
-    memory: float
-    parameters: float
-    bytes: float
-
-
-class Device(Record):
-    """The exported half of a model."""
-
-    images: int
-    same_decisions: float
-    difference: float
-    costs: dict[str, Cost]
-
-
-class Names(Record):
-    """How often an adversary names the right person first."""
-
-    top1: float
-
-
-class Inversion(Record):
-    """What a decoder restores."""
-
-    static: Names
-    adaptive: Names
-    ssim: float
-
-
-class Part(Record):
-    """Attributes, cut and variant of a model."""
-
-    attributes: str
-    cut: str
-    variant: str
-
-    @property
-    def name(self) -> str:
-        """As tables have it."""
-        return f"{self.attributes}-{self.cut}-{self.variant}"
-
-    @property
-    def order(self) -> tuple[int, int, int]:
-        """In tables."""
-        return len(self.attributes), CUTS.index(self.cut), VARIANTS.index(self.variant)
-
-
-class Run(Record):
-    """The record of a model and a seed."""
-
-    world: str
-    seed: int
-    part: Part
-    people: int
-    known: int
-    asked: int
-    network: dict[str, float]
-    curve: list[Point]
-    bounded: list[Bounded] = Field(default_factory=list)
-    seconds: dict[str, float]
-    device: Device | None = None
-    inversion: Inversion | None = None
-
-    @property
-    def pairs(self) -> list[tuple[float, float]]:
-        """Accuracy and privacy of each point of the curve."""
-        return [(point.accuracy, point.worst.lrp) for point in self.curve]
-
-
-class Betas(Record):
-    """How much privacy weighs: what was tried on validation images, and chosen."""
-
-    chosen: dict[str, float]
-    simple: float
-    tried: dict[str, dict[str, float]]
-
-    def ordered(self, variant: str) -> list[tuple[str, float]]:
-        """What was tried of a variant, from least to most, with its accuracy."""
-        return sorted(self.tried[variant].items(), key=lambda pair: float(pair[0]))
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """Rank statistics of one model at one amount of noise, over seeds, against the strongest adversary."""
-
-    points: list[Point]
-
-    @property
-    def ratio(self) -> float:
-        """Of the noise."""
-        return self.points[0].ratio
-
-    @property
-    def worst(self) -> list[Beyond]:
-        """Seed by seed."""
-        return [point.worst for point in self.points]
-
-    @property
-    def nearest(self) -> list[float]:
-        """How often the nearest known feature is of another person."""
-        errors = [point.adversaries["density"].nearest_neighbour_error for point in self.points]
-        return [error for error in errors if error is not None]
+def _complete(run: Row) -> Row:
+    """Adds what follows from the figures of a run."""
+    run.part["name"] = f"{run.part.attributes}-{run.part.cut}-{run.part.variant}"
+    points = [*run.curve, *run.get("bounded", [])]
+    for each in (each for point in points for each in point.adversaries.values()):
+        counted = each.beyond.get(str(each.identities // 10))  # the right person is not in the first tenth
+        each["tenth"] = each.get("beyond_a_tenth", counted)
+        each["tenth_if_normal"] = normal_anonymity(each.mean, each.deviation, 0.1)  # as the paper states it, Sec. 6.2
+        each["first"] = 1 - each.beyond["1"]
+    for point in points:
+        point["accuracy"] = statistics.mean(point.accuracies.values())
+        point["worst"] = point.adversaries[point.strongest]
+        point["first"] = max(each.first for each in point.adversaries.values())
+    run["pairs"] = [(point.accuracy, point.worst.lrp) for point in run.curve]
+    return run
 
 
 @dataclass(frozen=True)
 class Model:
-    """One model over seeds; figures are lists over them, without noise where no point is named."""
+    """One model over seeds; figures are lists over them, without noise if no point is named."""
 
-    runs: list[Run]
+    runs: list[Row]
 
     @property
-    def part(self) -> Part:
+    def part(self) -> Row:
         """Its attributes, cut and variant."""
         return self.runs[0].part
 
     @property
-    def clear(self) -> list[Point]:
-        """Without noise."""
+    def clear(self) -> list[Row]:
+        """The points without noise."""
         return [run.curve[0] for run in self.runs]
 
     @property
@@ -230,91 +69,88 @@ class Model:
         return [point.worst.lrp for point in self.clear]
 
     @property
-    def density(self) -> list[float]:
-        """Against the paper's kernel density alone."""
-        return [point.adversaries["density"].lrp for point in self.clear]
-
-    @property
-    def strongest(self) -> list[str]:
-        """Which adversaries are the strongest."""
-        return sorted({point.strongest for point in self.clear})
-
-    @property
     def first(self) -> list[float]:
         """How often the right person is named first."""
         return [point.worst.first for point in self.clear]
 
     @property
-    def inversions(self) -> list[Inversion]:
+    def inversions(self) -> list[Row]:
         """What a decoder restores."""
-        return [run.inversion for run in self.runs if run.inversion]
+        return [run.inversion for run in self.runs if run.get("inversion")]
 
     @property
-    def curve(self) -> list[tuple[float, float, float]]:
-        """Ratio of noise, mean accuracy, mean privacy against the strongest adversary."""
+    def ranks(self) -> list[Row]:
+        """Of each amount of noise, over seeds: `worst` against the strongest adversary, and errors of the nearest feature."""
+        along = zip(*(run.curve for run in self.runs), strict=True)
         return [
-            (
-                points[0].ratio,
-                statistics.mean(point.accuracy for point in points),
-                statistics.mean(point.worst.lrp for point in points),
+            Row(
+                ratio=points[0].ratio,
+                accuracy=statistics.mean(point.accuracy for point in points),
+                privacy=statistics.mean(point.worst.lrp for point in points),
+                worst=[point.worst for point in points],
+                nearest=[
+                    error
+                    for point in points
+                    if (error := point.adversaries.density.get("nearest_neighbour_error")) is not None
+                ],
             )
-            for points in zip(*(run.curve for run in self.runs), strict=True)
+            for points in along
         ]
 
     @property
-    def bounded(self) -> list[list[Bounded]]:
+    def bounded(self) -> list[list[Row]]:
         """With a proof: of each amount of noise, seed by seed."""
-        return [list(points) for points in zip(*(run.bounded for run in self.runs), strict=True)]
+        return [list(points) for points in zip(*(run.get("bounded", []) for run in self.runs), strict=True)]
 
     @property
-    def ranks(self) -> list[Ranks]:
-        """Of each amount of noise."""
-        return [Ranks(list(points)) for points in zip(*(run.curve for run in self.runs), strict=True)]
-
-    @property
-    def devices(self) -> list[Device]:
+    def devices(self) -> list[Row]:
         """The exported halves."""
-        return [run.device for run in self.runs if run.device]
+        return [run.device for run in self.runs if run.get("device")]
 
     def cost(self, side: str, of: str) -> float:
         """The median over seeds, of the `device` or of the `whole` model there."""
-        return float(statistics.median(getattr(device.costs[side], of) for device in self.devices))
+        return float(statistics.median(device.costs[side][of] for device in self.devices))
 
 
-def paired(*models: Model) -> list[tuple[Run, ...]]:
+def paired(*models: Model) -> list[tuple[Row, ...]]:
     """The runs of each seed that all models have."""
     of_models = [{run.seed: run for run in model.runs} for model in models]
-    seeds = [seed for seed in of_models[0] if all(seed in runs for runs in of_models)]
-    return [tuple(runs[seed] for runs in of_models) for seed in seeds]
+    return [tuple(runs[seed] for runs in of_models) for seed in of_models[0] if all(seed in runs for runs in of_models)]
 
 
-@dataclass(frozen=True)
-class Superiority:
+def over(ours: Model, theirs: Model) -> Row:
     """Whether one model's curve is above another's at every accuracy that both reach, seed by seed."""
-
-    ours: str
-    theirs: str
-    held: list[bool]
-    gains: list[float]
+    found = [superior(own.pairs, beside.pairs) for own, beside in paired(ours, theirs)]
+    held, gains = [bool(each) for each in found], [each.mean for each in found]
+    return Row(ours=ours.part.name, theirs=theirs.part.name, held=held, gains=gains)
 
 
 @dataclass(frozen=True)
 class World:
-    """All models of one world."""
+    """All models of one world, or only those of its sets of attributes."""
 
     name: str
+    data: str
     models: dict[str, Model]
-    betas: Betas
 
     @property
-    def any(self) -> Run:
+    def any(self) -> Row:
         """A run, for what all have in common."""
         return next(iter(self.models.values())).runs[0]
 
     @property
     def guessing(self) -> float:
         """Log-rank privacy against who guesses blindly."""
-        return self.any.curve[0].adversaries["density"].guessing
+        return self.any.curve[0].adversaries.density.guessing
+
+    @property
+    def sets(self) -> list[str]:
+        """Sets of attributes, the smallest first."""
+        return list(dict.fromkeys(model.part.attributes for model in self.models.values()))
+
+    def model(self, variant: str, cut: str = LAST, attributes: str | None = None) -> Model:
+        """Of a set of attributes, or of the first."""
+        return self.models[f"{attributes or self.sets[0]}-{cut}-{variant}"]
 
     @property
     def network(self) -> dict[str, list[float]]:
@@ -323,36 +159,31 @@ class World:
         return {target: [run.network[target] for run in runs] for target in runs[0].network}
 
     @property
-    def first(self) -> str:
-        """The set of attributes of the cuts."""
-        return self.any.part.attributes
-
-    def model(self, variant: str, cut: str = LAST) -> Model:
-        """Of the first set."""
-        return self.models[f"{self.first}-{cut}-{variant}"]
+    def betas(self) -> Row:
+        """How much privacy weighs: what was tried on validation images, from least to most, and chosen."""
+        found = record(f"features/{self.name}-betas")
+        tried = {of: Row(sorted(each.items(), key=lambda pair: float(pair[0]))) for of, each in found.tried.items()}
+        return Row(found, tried=tried)
 
     @cached_property
-    def over_simple(self) -> list[Superiority]:
+    def over_simple(self) -> list[Row]:
         """DPFE over Simple, cut by cut."""
-        return [self._over(("dpfe", cut), ("simple", cut)) for cut in CUTS]
+        return [over(self.model("dpfe", cut), self.model("simple", cut)) for cut in CUTS]
 
     @cached_property
-    def over_dpfe(self) -> list[Superiority]:
+    def over_dpfe(self) -> list[Row]:
         """The other ways to lose identity, over DPFE."""
-        return [self._over((variant, LAST), ("dpfe", LAST)) for variant in VARIANTS[2:]]
+        return [over(self.model(variant), self.model("dpfe")) for variant in VARIANTS[2:]]
 
     @cached_property
-    def over_lower(self) -> list[Superiority]:
+    def over_lower(self) -> list[Row]:
         """A higher cut over the one below it."""
-        return [self._over(("dpfe", high), ("dpfe", low)) for low, high in pairwise(CUTS)]
+        return [over(self.model("dpfe", high), self.model("dpfe", low)) for low, high in pairwise(CUTS)]
 
     @property
     def larger(self) -> list[Model]:
         """DPFE for each set of attributes, from the smallest."""
-        found = [
-            model for model in self.models.values() if (model.part.cut, model.part.variant) == (LAST, "dpfe")
-        ]
-        return sorted(found, key=lambda model: model.part.order)
+        return [self.model("dpfe", attributes=name) for name in self.sets]
 
     @property
     def falls(self) -> bool:
@@ -361,19 +192,21 @@ class World:
         return all(more > less for more, less in pairwise(means))
 
     @property
-    def mean_ranks(self) -> list[float]:
-        """Of DPFE, at each amount of noise."""
-        return [statistics.mean(each.mean for each in ranks.worst) for ranks in self.model("dpfe").ranks]
-
-    def _over(self, ours: tuple[str, str], theirs: tuple[str, str]) -> Superiority:
-        mine, other = self.model(*ours), self.model(*theirs)
-        found = [superior(run.pairs, beside.pairs) for run, beside in paired(mine, other)]
-        return Superiority(
-            mine.part.name, other.part.name, [bool(each) for each in found], [each.mean for each in found]
-        )
+    def together(self) -> list[bool]:
+        """Of each seed, whether DPFE of all attributes is less private than of each alone."""
+        return [
+            both.curve[0].worst.lrp < min(run.curve[0].worst.lrp for run in alone)
+            for *alone, both in paired(*self.larger)
+        ]
 
     @property
-    def halves(self) -> list[Device]:
+    def held_in_sets(self) -> list[bool]:
+        """Of each set and seed, whether DPFE's curve is above that of the plain feature."""
+        pairs = [over(self.model("dpfe", LAST, name), self.model("simple", LAST, name)) for name in self.sets]
+        return [held for pair in pairs for held in pair.held]
+
+    @property
+    def halves(self) -> list[Row]:
         """All exported halves of DPFE."""
         return [device for cut in CUTS for device in self.model("dpfe", cut).devices]
 
@@ -387,148 +220,45 @@ class World:
         """Whether there is a picture of what a decoder restores."""
         return (ROOT / "docs" / "images" / f"features-{self.name}-restored.png").exists()
 
-    def draw(self) -> None:
-        """Accuracy against log-rank privacy as noise grows: docs/images/features-WORLD.png."""
-        figure = Figure(figsize=(7, 4.5), dpi=110, layout="constrained")
-        axes = figure.subplots()
-        for color, cut in enumerate(CUTS):
-            for variant, style in (("dpfe", "-o"), ("simple", ":s")):
-                model = self.model(variant, cut)
-                _, *points = zip(*model.curve, strict=True)
-                label = f"{cut}, {variant}: {model.cost('device', 'milliseconds'):.2f} ms"
-                axes.plot(*points, style, color=f"C{color}", markersize=4, label=label)
-        axes.axhline(self.guessing, color="0.5", linestyle="--", linewidth=1, label="blind guessing")
-        axes.set_xlabel("accuracy, as noise grows from right to left")
-        axes.set_ylabel("log-rank privacy, strongest adversary")
-        axes.legend(fontsize=8, frameon=False)
-        figure.savefig(ROOT / "docs" / "images" / f"features-{self.name}.png", metadata={"Software": None})
 
-
-@dataclass(frozen=True)
-class Sets:
-    """Sets of real attributes of one world (Fig. 8), each by the plain feature and by DPFE."""
-
-    name: str
-    data: str
-    models: dict[str, Model]
-
-    @property
-    def any(self) -> Run:
-        """A run, for what all have in common."""
-        return next(iter(self.models.values())).runs[0]
-
-    @property
-    def sets(self) -> list[str]:
-        """Their names, the smallest first."""
-        return list(dict.fromkeys(model.part.attributes for model in self.models.values()))
-
-    def model(self, attributes: str, variant: str) -> Model:
-        """Of a set."""
-        return self.models[f"{attributes}-{LAST}-{variant}"]
-
-    @property
-    def guessing(self) -> float:
-        """Log-rank privacy against who guesses blindly."""
-        return self.any.curve[0].adversaries["density"].guessing
-
-    @property
-    def falls(self) -> list[bool]:
-        """Of each seed, whether DPFE of both attributes is less private than of each alone."""
-        found = []
-        for runs in paired(*(self.model(name, "dpfe") for name in self.sets)):
-            *alone, both = [run.curve[0].worst.lrp for run in runs]
-            found.append(both < min(alone))
-        return found
-
-    @property
-    def over_simple(self) -> list[bool]:
-        """Of each set and seed, whether DPFE's curve is above that of the plain feature."""
-        held = []
-        for name in self.sets:
-            pairs = paired(self.model(name, "dpfe"), self.model(name, "simple"))
-            held += [bool(superior(ours.pairs, theirs.pairs)) for ours, theirs in pairs]
-        return held
-
-
-@dataclass(frozen=True)
-class Statement:
-    """The paper's statement from mean and deviation, beside what is counted, where somebody counted."""
-
-    stated: list[float]
-    counted: list[float]
-
-    @property
-    def over(self) -> list[float]:
-        """How much more is stated than counted."""
-        return [stated - counted for stated, counted in zip(self.stated, self.counted, strict=True)]
-
-
-def statement(worlds: list[World]) -> Statement:
-    """Of all models, seeds and amounts of noise."""
-    found = [
-        worst
-        for world in worlds
-        for model in world.models.values()
-        for run in model.runs
-        for worst in (point.worst for point in run.curve)
-    ]
-    pairs = [(each.tenth_if_normal, each.tenth) for each in found if each.tenth is not None]
-    return Statement([stated for stated, _ in pairs], [counted for _, counted in pairs])
-
-
-class CutCost(Cost):
-    """Of the layers of the paper's network up to a cut."""
-
-    part: str
-
-
-class Cuts(Record):
-    """The record of studies/cuts.py."""
-
-    shape: tuple[int, int, int]
-    costs: list[CutCost]
-
-    def cost(self, part: str) -> CutCost:
-        """Of the layers up to a cut, or of all."""
-        (found,) = (cost for cost in self.costs if cost.part == part)
-        return found
-
-    def beyond(self, part: str, of: str) -> float:
-        """How much more a cut costs than the lowest of the paper's four, which it compares with."""
-        return float(getattr(self.cost(part), of) / getattr(self.cost(CUTS[0]), of) - 1)
-
-    @property
-    def rises(self) -> bool:
-        """Whether each of the paper's cuts, and all layers, take longer than the cut before."""
-        times = [self.cost(part).milliseconds for part in (*CUTS, "all")]
-        return all(less < more for less, more in pairwise(times))
-
-
-def cut_costs() -> Cuts | None:
-    """The record; None where it is not there."""
-    return read("cuts", Cuts)
-
-
-def models_of(name: str) -> dict[str, Model]:
-    """All models of a world over seeds, by their names."""
-    models: dict[str, list[Run]] = {}
-    for run in sorted(read_all(f"features/{name}-[0-9]*", Run), key=lambda run: run.part.order):
+def world(name: str, data: str = "") -> World:
+    """The records of a world, by model."""
+    models: dict[str, list[Row]] = {}
+    for run in sorted(map(_complete, records(f"features/{name}-[0-9]*")), key=_order):
         models.setdefault(run.part.name, []).append(run)
-    return {part: Model(runs) for part, runs in models.items()}
+    return World(name, data, {part: Model(runs) for part, runs in models.items()})
+
+
+def _order(run: Row) -> tuple[int, int, int]:
+    return len(run.part.attributes), CUTS.index(run.part.cut), VARIANTS.index(run.part.variant)
+
+
+def normal_is_over(worlds: list[World]) -> list[float]:
+    """How much more the paper states from mean and deviation than is counted: of all models, seeds and amounts of noise."""
+    runs = [run for each in worlds for model in each.models.values() for run in model.runs]
+    found = [point.worst for run in runs for point in run.curve if point.worst.tenth is not None]
+    return [each.tenth_if_normal - each.tenth for each in found]
+
+
+def cut_costs() -> Row:
+    """The record of studies/cuts.py; `beyond`: how much more than the lowest of the paper's four, which it compares with."""
+    found = record("cuts")
+    costs = {cost.part: cost for cost in found.costs}
+    for cost in found.costs:
+        cost["beyond"] = Row({of: cost[of] / costs[CUTS[0]][of] - 1 for of in ("milliseconds", "memory")})
+    found["all"] = costs["all"]
+    found["rises"] = all(costs[a].milliseconds < costs[b].milliseconds for a, b in pairwise((*CUTS, "all")))
+    return found
 
 
 def values() -> dict[str, Any]:
     """What templates may use."""
-    worlds = []
-    for name in WORLDS:
-        if models := models_of(name):
-            worlds.append(World(name, models, read(f"features/{name}-betas", Betas)))
-    sets = [Sets(name, data, models) for name, data in OF_SETS.items() if (models := models_of(name))]
+    worlds = [world(name) for name in WORLDS]
     return {
         "feature_worlds": worlds,
-        "feature_sets": sets,
+        "feature_sets": [world(name, data) for name, data in OF_SETS.items()],
         "cut_costs": cut_costs(),
-        "feature_statement": statement(worlds),
+        "normal_is_over": normal_is_over(worlds),
         "cuts": CUTS,
         "variants": VARIANTS,
     }

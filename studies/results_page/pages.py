@@ -132,11 +132,8 @@ def remade(page: str, begin: str, lines: str) -> str:
 
 
 def write() -> dict[str, int]:
-    """Write all pages and the pictures that are drawn of records: path -> lines."""
-    given = values()
-    made = pages(environment(given))  # whole, before anything is written
-    for world in given["feature_worlds"]:
-        world.draw()
+    """Write all pages: path -> lines."""
+    made = pages(environment(values()))  # whole, before anything is written
     for path, text in made.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
