@@ -157,11 +157,11 @@ def features_picture(world: features.World, path: Path) -> None:
     figure = Figure(figsize=(7, 4.5), dpi=110, layout="constrained")
     axes = figure.subplots()
     for color, cut in enumerate(features.CUTS):
-        for variant, style in (("dpfe", "-o"), ("simple", ":s")):
+        for variant, line in (("dpfe", "-o"), ("simple", ":s")):
             model = world.model(variant, cut)
             accuracies, privacy = zip(*((each.accuracy, each.privacy) for each in model.ranks), strict=True)
             label = f"{cut}, {variant}: {model.cost('device', 'milliseconds'):.2f} ms"
-            axes.plot(accuracies, privacy, style, color=f"C{color}", markersize=4, label=label)
+            axes.plot(accuracies, privacy, line, color=f"C{color}", markersize=4, label=label)
     axes.axhline(world.guessing, color="0.5", linestyle="--", linewidth=1, label="blind guessing")
     axes.set_xlabel("accuracy, as noise grows from right to left")
     axes.set_ylabel("log-rank privacy, strongest adversary")

@@ -1,16 +1,15 @@
 """Studies of the engine, `sfumato study run`: all that the pages know of its study.json and its records."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from results_page.reading import RESULTS, ROOT, Record, checked
-from sfumato.dp.guarantee import SYMBOLS, Definition, rounded_up
+from results_page.reading import RESULTS, ROOT
+from sfumato.dp.guarantee import SYMBOLS, rounded_up
 from sfumato.study import estimates, frontier, recommend, records, report
 
-R = TypeVar("R", bound=Record)
 # What `sfumato study run` runs: a study that is added has its records collected, too.
 STUDIES = (*sorted(path.stem for path in (ROOT / "studies").glob("*.yaml") if path.stem != "example"), "demo")
 DRAWN = ("pictures", "embeddings", "examples")  # large, and for the report alone: their rows may be left out
@@ -29,23 +28,7 @@ def rises(curve: Sequence[float]) -> bool | None:
     return sum(last) / quarter - sum(before) / quarter > RISES
 
 
-class Accuracy(Record):
-    """Of one learner under one protection; `half_width` is that of the 95% interval over episodes."""
-
-    accuracy: float
-    half_width: float
-    accuracy_1_shot: float | None = None
-    accuracy_20_way_5_shot: float | None = None
-    accuracy_20_way_1_shot: float | None = None
-    trained_episodes: int | None = None
-    train_seconds: float | None = None
-    operations: int | None = None
-    curve: tuple[float, ...] = ()
-
-    @property
-    def rises(self) -> bool | None:
-        """See the function."""
-        return rises(self.curve)
+Accuracy = Any  # the result of a cell of that kind; `half_width` is that of the 95% interval over episodes
 
 
 def rising(trained: Iterable[Accuracy]) -> tuple[int, int]:
@@ -53,8 +36,9 @@ def rising(trained: Iterable[Accuracy]) -> tuple[int, int]:
 
     A model that is tested under several protections, as that of clean images is, has one curve, and counts once.
     """
-    known = {each.curve: each.rises for each in trained if each.rises is not None}
-    return sum(known.values()), len(known)
+    known = {each.curve: rises(each.curve) for each in trained}
+    found = [of for of in known.values() if of is not None]
+    return sum(found), len(found)
 
 
 def apart(higher: Accuracy, lower: Accuracy) -> float:
@@ -70,55 +54,9 @@ def shared(ours: BySeed, theirs: BySeed) -> list[tuple[Accuracy, Accuracy]]:
     return [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
 
 
-class Guarantee(Record):
-    """What is proved of a release."""
-
-    definition: Definition
-    value: float
-    whole_image: float
-
-    @property
-    def short(self) -> str:
-        """Of one pixel, and of the whole image."""
-        return f"{SYMBOLS[self.definition]} = {rounded_up(self.value)}; {rounded_up(self.whole_image)}"
-
-
-class Naming(Record):
-    """The most that anybody's chance can be to name the person, among so many."""
-
-    candidates: int
-    at_most: float
-
-
-class Proved(Record):
-    """What is proved of a release; in studies of earlier versions, what stands beside its similarity."""
-
-    guarantee: Guarantee | None = None
-    outputs: int | None = None
-    naming: tuple[Naming, ...] = ()
-
-
-class Similarity(Record):
-    """Of what is released, denoised or restored to the original."""
-
-    ssim: float
-    bytes_per_image: int | None = None
-
-
-class Attack(Record):
-    """Whom an adversary looked at."""
-
-    faces_found: float | None = None
-    chance: float
-    identities: int
-    gallery: int
-    probes: int
-
-
-class Transfer(Record):
-    """A model's accuracy under each protection."""
-
-    trained: dict[str, Accuracy]
+def in_short(guarantee: Any) -> str:
+    """What is proved of one pixel, and of the whole image."""
+    return f"{SYMBOLS[guarantee.definition]} = {rounded_up(guarantee.value)}; {rounded_up(guarantee.whole_image)}"
 
 
 @dataclass(frozen=True)
@@ -202,64 +140,50 @@ class Study:
 
     def accuracy(self, learner: str, protection: str = "none") -> Accuracy:
         """Of one learner."""
-        return self._result("accuracy", Accuracy, protection=protection, learner=learner)
+        return self._result("accuracy", protection=protection, learner=learner)
 
-    def accuracies(self, learner: str, protection: str = "none") -> dict[int, Accuracy]:
+    def accuracies(self, learner: str, protection: str = "none") -> BySeed:
         """Of one learner, by seed, as far as it is measured."""
-        found = self._records("accuracy", {"protection": protection, "learner": learner})
-        found.sort(key=lambda record: record.cell.seed)
-        return {record.cell.seed: self._checked(record, Accuracy) for record in found}
+        return self._by_seed("accuracy", protection=protection, learner=learner)
 
     @property
     def rising(self) -> tuple[int, int]:
         """Of its trainings, see the function."""
-        return rising(self._checked(record, Accuracy) for record in self._of("accuracy"))
+        return rising(record.result for record in self._of("accuracy"))
 
     def ssims(self, protection: str, view: str = "released") -> dict[int, float]:
         """Of what is seen of an image to the original, by seed, as far as it is measured."""
-        found = self._records("similarity", {"protection": protection, "view": view})
-        return {record.cell.seed: self._checked(record, Similarity).ssim for record in found}
+        found = self._by_seed("similarity", protection=protection, view=view)
+        return {seed: each.ssim for seed, each in found.items()}
 
-    def similarity(self, protection: str, view: str = "released") -> Similarity:
+    def similarity(self, protection: str, view: str = "released") -> Any:
         """Of what is seen of an image."""
-        return self._result("similarity", Similarity, protection=protection, view=view)
+        return self._result("similarity", protection=protection, view=view)
 
-    def proved(self, protection: str) -> Proved | None:
-        """What is proved of a release; None where that is not recorded."""
-        for kind, cell in (("proved", {}), ("similarity", {"view": "released"})):
-            cell = {"protection": protection, **cell}
-            if self._records(kind, cell):
-                return self._result(kind, Proved, **cell)
-        return None
+    def proved(self, protection: str) -> Any:
+        """What is proved of a release; None if that is not recorded."""
+        return next((record.result for record in self._of("proved", protection=protection)), None)
 
-    def attack(self, protection: str = "none", attack: str = "reidentify-static") -> Attack:
+    def attack(self, protection: str = "none", attack: str = "reidentify-static") -> Any:
         """Whom an adversary looked at."""
-        return self._result("attack", Attack, protection=protection, attack=attack)
+        return self._result("attack", protection=protection, attack=attack)
 
     def transfer(self) -> dict[str, dict[str, Accuracy]]:
         """Protection that images have -> protection that a model was trained for -> accuracy."""
-        return {
-            record.cell.protection: checked(self.name, said(record), Transfer).trained
-            for record in self._of("transfer")
-        }
+        return {record.cell.protection: record.result.trained for record in self._of("transfer")}
 
-    def _of(self, kind: str) -> Iterable[records.Record]:
-        return (record for record in self.records if record.kind == kind)
+    def _of(self, kind: str, **cell: str) -> Iterator[records.Record]:
+        for record in self.records:
+            if record.kind == kind and all(getattr(record.cell, key) == of for key, of in cell.items()):
+                yield record
 
-    def _records(self, kind: str, cell: dict[str, str]) -> list[records.Record]:
-        return [record for record in self._of(kind) if cell.items() <= record.cell.model_dump().items()]
+    def _by_seed(self, kind: str, **cell: str) -> dict[int, Any]:
+        found = sorted(self._of(kind, **cell), key=lambda record: record.cell.seed)
+        return {record.cell.seed: record.result for record in found}
 
-    def _result(self, kind: str, of: type[R], **cell: str) -> R:
-        (record,) = self._records(kind, cell)
-        return self._checked(record, of)
-
-    def _checked(self, record: records.Record, of: type[R]) -> R:
-        return checked(f"{self.name}, {record.name}", said(record), of)
-
-
-def said(record: records.Record) -> dict[str, Any]:
-    """The result of a record, as its file has it."""
-    return dict(record.result.model_dump(exclude_unset=True))
+    def _result(self, kind: str, **cell: str) -> Any:
+        (record,) = self._of(kind, **cell)
+        return record.result
 
 
 def load(path: Path) -> Study:

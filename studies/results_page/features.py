@@ -10,7 +10,10 @@ from results_page.reading import ROOT, Row, record, records
 from sfumato.assess.log_rank import normal_anonymity, superior
 
 WORLDS = ("faces", "lfw")
-OF_SETS = {"lfw-both": "LFW", "cmu": "CMU Face Images"}  # whose sets of attributes are compared, and nothing else
+OF_SETS = {
+    "lfw-both": "LFW",
+    "cmu": "CMU Face Images",
+}  # whose sets of attributes are compared, and nothing else
 CUTS = ("conv4_2", "conv5_1", "conv6_1", "conv7")
 LAST = CUTS[-1]
 VARIANTS = ("simple", "dpfe", "adversarial", "information")
@@ -23,7 +26,9 @@ def _complete(run: Row) -> Row:
     for each in (each for point in points for each in point.adversaries.values()):
         counted = each.beyond.get(str(each.identities // 10))  # the right person is not in the first tenth
         each["tenth"] = each.get("beyond_a_tenth", counted)
-        each["tenth_if_normal"] = normal_anonymity(each.mean, each.deviation, 0.1)  # as the paper states it, Sec. 6.2
+        each["tenth_if_normal"] = normal_anonymity(
+            each.mean, each.deviation, 0.1
+        )  # as the paper states it, Sec. 6.2
         each["first"] = 1 - each.beyond["1"]
     for point in points:
         point["accuracy"] = statistics.mean(point.accuracies.values())
@@ -115,7 +120,11 @@ class Model:
 def paired(*models: Model) -> list[tuple[Row, ...]]:
     """The runs of each seed that all models have."""
     of_models = [{run.seed: run for run in model.runs} for model in models]
-    return [tuple(runs[seed] for runs in of_models) for seed in of_models[0] if all(seed in runs for runs in of_models)]
+    return [
+        tuple(runs[seed] for runs in of_models)
+        for seed in of_models[0]
+        if all(seed in runs for runs in of_models)
+    ]
 
 
 def over(ours: Model, theirs: Model) -> Row:
@@ -162,7 +171,9 @@ class World:
     def betas(self) -> Row:
         """How much privacy weighs: what was tried on validation images, from least to most, and chosen."""
         found = record(f"features/{self.name}-betas")
-        tried = {of: Row(sorted(each.items(), key=lambda pair: float(pair[0]))) for of, each in found.tried.items()}
+        tried = {
+            of: Row(sorted(each.items(), key=lambda pair: float(pair[0]))) for of, each in found.tried.items()
+        }
         return Row(found, tried=tried)
 
     @cached_property

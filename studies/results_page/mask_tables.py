@@ -60,8 +60,7 @@ def values() -> dict[str, Any]:
         ("II", "LFW, dark above the forehead or not, a proxy of hair colour", "lfw-hair", "hair"),
     )
     tables = [
-        Table(number, about, task("mask-tables", world, target))
-        for number, about, world, target in known
+        Table(number, about, task("mask-tables", world, target)) for number, about, world, target in known
     ]
     return {
         "paper_tables": [table for table in tables if table.task.records],

@@ -164,7 +164,11 @@ class Task:
     @property
     def shape(self) -> "Task":
         """Of the seeds that have the shape of a mask released by itself."""
-        return Task(self.world, self.target, [record for record in self.records if SHAPE in record.get("settings", {})])
+        return Task(
+            self.world,
+            self.target,
+            [record for record in self.records if SHAPE in record.get("settings", {})],
+        )
 
     @property
     def training(self) -> list[float]:
@@ -375,7 +379,9 @@ def against() -> list[Against]:
 
 def task(name: str, world: str, target: str) -> Task:
     """The records of one task, of a file."""
-    return Task(world, target, [each for each in records(name) if (each.world, each.target) == (world, target)])
+    return Task(
+        world, target, [each for each in records(name) if (each.world, each.target) == (world, target)]
+    )
 
 
 def values() -> dict[str, Any]:

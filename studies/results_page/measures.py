@@ -27,7 +27,9 @@ GOAL, OF_RELIABILITY = 0.75, 0.9
 
 def correlation(table: Row, source: str, measure: str, coefficient: str = "kendall") -> Interval | None:
     """Of one data set: the mean over seeds, each end by itself."""
-    found = [Interval(**each[coefficient]) for each in table.rows[source].get(measure, []) if each is not None]
+    found = [
+        Interval(**each[coefficient]) for each in table.rows[source].get(measure, []) if each is not None
+    ]
     return mean_of(found) if found else None
 
 
@@ -52,7 +54,9 @@ def _matrix(matrices: list[Row]) -> dict[str, list[float]]:
     names = [name for name in matrices[0].names if all(name in each.names for each in matrices)]
     return {
         row: [
-            statistics.mean(each.kendall[each.names.index(row)][each.names.index(column)] for each in matrices)
+            statistics.mean(
+                each.kendall[each.names.index(row)][each.names.index(column)] for each in matrices
+            )
             for column in names
         ]
         for row in names
@@ -75,7 +79,9 @@ def metrics() -> Row:
     attacked = [each for of in attacks.values() for each in of.values()]
     for victim in (victim for each in attacked for victim in each.victims.values()):
         victim["share"] = victim.recognised / victim["items"]
-    learned = [each for kind in ("semsim", "stages", "variant") for each in records(f"reconstruction/{kind}-*")]
+    learned = [
+        each for kind in ("semsim", "stages", "variant") for each in records(f"reconstruction/{kind}-*")
+    ]
     processor = sum(each.seconds.processor for each in (*sources.values(), *attacked, *learned))
     return Row(agreement=agreement, sources=sources, attacks=attacks, processor=processor)
 

@@ -44,7 +44,9 @@ class Group:
     def _gains(self, policy: str) -> list[Gain]:
         own, others = self.accuracies(policy), {over: self.accuracies(over) for over in ("fixed", "adaclip")}
         return [
-            gain(own, theirs, policy=over) for over, theirs in others.items() if len(own.keys() & theirs.keys()) > 2
+            gain(own, theirs, policy=over)
+            for over, theirs in others.items()
+            if len(own.keys() & theirs.keys()) > 2
         ]
 
     @property
@@ -89,4 +91,9 @@ class Published:
 def values() -> dict[str, Any]:
     """What templates may use."""
     runs = sorted(records("meta-clip"), key=lambda run: (run.seed, run.policy))
-    return {"published": Published(runs), "course": course, "inner_policies": POLICIES, "best_start": BEST_START}
+    return {
+        "published": Published(runs),
+        "course": course,
+        "inner_policies": POLICIES,
+        "best_start": BEST_START,
+    }

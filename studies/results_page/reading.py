@@ -47,7 +47,9 @@ def records(name: str, folder: Path = RESULTS) -> list[Row]:
     """The records of a file, such as "lake", in its order; or those whose names have a pattern: "features/lfw-*"."""
     file, _, pattern = name.partition("/")
     return [
-        each for each in _of_file(folder / f"{file}.jsonl") if fnmatchcase(each.get("row", ""), pattern or "*")
+        each
+        for each in _of_file(folder / f"{file}.jsonl")
+        if fnmatchcase(each.get("row", ""), pattern or "*")
     ]
 
 

@@ -23,7 +23,9 @@ def learned() -> Row:
     """What people said, learned; of each setting, the means over seeds: so are the ends of an interval, over conditions."""
     found = record("people/learned")
     settings = {name: [run.settings[name] for run in found.runs] for name in found.runs[0].settings}
-    agreed = [(name, each) for of in settings.values() for seed in of for name, each in seed.agreement.items()]
+    agreed = [
+        (name, each) for of in settings.values() for seed in of for name, each in seed.agreement.items()
+    ]
     found["least"] = min(each.kendall.value for name, each in agreed if name not in ("all", "rotation"))
     found["settings"] = {
         name: Row(

@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from results_page.engine import apart, rises
+from results_page.engine import apart, in_short, rises
 from results_page.figures import half_width
 from results_page.reading import ROOT, record, records
 
@@ -95,7 +95,14 @@ def environment(values: dict[str, Any]) -> Environment:
     made.filters["mean"] = statistics.mean
     made.filters["median"] = statistics.median
     made.tests["startingwith"] = str.startswith
-    made.globals |= values | {"claim": claim, "record": record, "records": records, "rises": rises, "apart": apart}
+    made.globals |= values | {
+        "claim": claim,
+        "record": record,
+        "records": records,
+        "rises": rises,
+        "apart": apart,
+        "in_short": in_short,
+    }
     return made
 
 

@@ -70,7 +70,10 @@ def test_the_best_size_is_that_of_the_highest_mean(means, best, inside, falls):
 )
 def test_training_is_said_to_rise_by_more_than_half_a_point_over_its_last_quarter(curve, rises):
     found = sizes({2: [0.9], 4: [0.8]}, curve=curve)
-    assert [each.rises for row in found.rows.values() for each in row.values()] == [rises, rises]
+    assert [engine.rises(each.curve) for row in found.rows.values() for each in row.values()] == [
+        rises,
+        rises,
+    ]
     assert found.rising == ((0, 0) if rises is None else (2 * rises, 2))
 
 
