@@ -191,7 +191,6 @@ benchmarks: $(VENV)/test.done
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/inversion.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/serve.py
-	$(BIN)/python benchmarks/devices.py
 	$(BIN)/python benchmarks/accelerator.py
 	$(BIN)/python benchmarks/streaming.py
 	$(BIN)/python benchmarks/worlds.py

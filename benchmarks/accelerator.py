@@ -32,7 +32,6 @@ from sfumato.attack.gradient_inversion import INVERTING_GRADIENTS, ThreatModel, 
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.learn import adversarial_mask, classifier, code, few_shot, meta, private_feature
-from sfumato.learn.devices import Devices
 from sfumato.networks import LeNet
 from sfumato.precision import resolve
 from sfumato.protect import parse
@@ -68,7 +67,7 @@ def few_shot_steps(device: torch.device, precision: str, done: Done) -> None:
         config,
         validation=noise(),
         progress=done,
-        devices=Devices(device=device),
+        device=device,
     )
 
 
@@ -80,7 +79,7 @@ def classifier_steps(device: torch.device, precision: str, done: Done) -> None:
 
 def mask_steps(device: torch.device, precision: str, done: Done) -> None:
     config = adversarial_mask.MaskConfig(epochs=FOREVER, precision=precision)
-    adversarial_mask.train(noise(), config, target="class", progress=done, devices=Devices(device=device))
+    adversarial_mask.train(noise(), config, target="class", progress=done, device=device)
 
 
 def feature_steps(device: torch.device, precision: str, done: Done) -> None:
@@ -97,7 +96,7 @@ def feature_steps(device: torch.device, precision: str, done: Done) -> None:
             done()
 
     private_feature.train(
-        noise(), config, targets=["class"], sensitive="identity", losses=note, devices=Devices(device=device)
+        noise(), config, targets=["class"], sensitive="identity", losses=note, device=device
     )
 
 

@@ -6,10 +6,27 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
+from sfumato.errors import ConfigError, did_you_mean
+
+DEVICES = ("auto", "cpu", "cuda")
+
 
 def device_of(model: nn.Module) -> torch.device:
     """Where a model computes."""
     return next(chain(model.parameters(), model.buffers())).device
+
+
+def named_device(name: str) -> torch.device:
+    """The device of a name: "cpu", "cuda", or "auto", which is CUDA where it can be used.
+
+    Raises:
+        ConfigError: another name, or CUDA that cannot be used.
+    """
+    if name not in DEVICES:
+        raise ConfigError(f"device={name}: {did_you_mean(name, DEVICES)}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device=cuda: no GPU can be used here: install a PyTorch with CUDA, or choose cpu")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def fuses(parameters: Iterable[Tensor]) -> bool:

@@ -16,7 +16,6 @@ from pool import Options, Task, card, options, run
 
 from sfumato.data.labelled import Label, LabelledImages
 from sfumato.learn import few_shot
-from sfumato.learn.devices import Devices
 from sfumato.protect import parse
 
 SEEDS = (0, 1, 2)
@@ -84,7 +83,7 @@ def work(task: Task, given: Options) -> dict[str, Any]:
         config,
         validation=parts["validation"],
         seed=seed,
-        devices=Devices(device=card()),
+        device=card(),
     )
     result: dict[str, Any] = {"curve": [round(each, 4) for each in model.card["curve"]]}
     for way, shot in product((20, 5), (1, 5)):

@@ -23,7 +23,6 @@ from sfumato.data.labelled import LabelledImages
 from sfumato.dp.mechanisms import seeded_noise
 from sfumato.images import to_float
 from sfumato.learn import few_shot
-from sfumato.learn.devices import Devices
 from sfumato.protect import parse
 
 SEEDS = (0, 1, 2)
@@ -91,7 +90,7 @@ def work(task: Task, given: Options) -> dict[str, Any]:
         target=target,
         validation=loaded.split("validation"),
         seed=seed,
-        devices=Devices(device=card()),
+        device=card(),
     )
     asked = loaded.split("test")
     result = {"curve": [round(each, 4) for each in model.card["curve"]], "precision": model.card["precision"]}

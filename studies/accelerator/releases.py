@@ -33,7 +33,6 @@ from sfumato.data.labelled import Label, LabelledImages
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.learn import code
 from sfumato.learn.code import CodeConfig, CodeModel, coded, episode_loss
-from sfumato.learn.devices import Devices
 from sfumato.learn.fit import Run, adam, fit
 from sfumato.learn.prototypes import episode_accuracies
 
@@ -153,7 +152,7 @@ def train(training: Training, sizes: Sizes, folder: Path, *, seed: int, steps: i
         adam(config.learning_rate),
         kind="code checkpoint",
         identity={**model.card, **asdict(training)},
-        devices=Devices(device=device),
+        device=device,
     )
     sampler = Sampler(Label(hats, tuple(map(str, range(sizes.headwear)))), config.episode)
     grid = torch.arange(sizes.blocks * sizes.people * sizes.scenes).view(

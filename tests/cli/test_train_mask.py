@@ -12,7 +12,7 @@ from commands import Command, check_mistake
 from PIL import Image
 
 from sfumato import images
-from sfumato.learn import adversarial_mask, devices
+from sfumato.learn import adversarial_mask
 
 SMALL = ["--set", "epochs=2", "--set", "masker_width=4", "--set", "levels=1", "--set", "batch=8"]
 
@@ -133,35 +133,13 @@ def test_a_mistake_is_answered_in_one_line_before_training(
     assert not list(tmp_path.glob("*.safetensors"))
 
 
-def test_devices_train_in_processes_of_which_the_first_alone_writes_and_prints(
-    command: Command, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    asked = []
-
-    def launch(function, *, processes, accelerator, **given):
-        asked.append((processes, accelerator))
-        function(devices.Devices(), **given)
-        (tmp_path / "m.safetensors").unlink()
-        # Alone, but told to be another: nothing waits.
-        other = devices.Devices(rank=1)
-        function(other, **given)
-
-    monkeypatch.setattr(devices, "launch", launch)
-    said = train(command, "--devices", "2", "--accelerator", "cpu")
-    assert (said.code, asked) == (0, [(2, "cpu")])
-    assert len(said.out.splitlines()) == 4
-    assert not (tmp_path / "m.safetensors").exists()
-
-
 @pytest.mark.parametrize("method", ["few-shot", "mask", "feature"])
-def test_an_accelerator_that_is_not_there_is_one_line(
-    command: Command, monkeypatch: pytest.MonkeyPatch, method: str
-):
+def test_a_gpu_that_is_not_there_is_one_line(command: Command, monkeypatch: pytest.MonkeyPatch, method: str):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     options = {
         "few-shot": ["--with", "none"],
         "mask": ["--target", "class"],
         "feature": ["--target", "class", "--sensitive", "identity"],
     }
-    words = ["train", method, "--data", "glyphs", "--out", "m", *options[method], "--accelerator", "gpu"]
-    check_mistake(command(*words), "1 processes on as many GPUs, and 0 can be used here: install a PyTorch")
+    words = ["train", method, "--data", "glyphs", "--out", "m", *options[method], "--device", "cuda"]
+    check_mistake(command(*words), "no GPU can be used here: install a PyTorch with CUDA, or choose cpu")

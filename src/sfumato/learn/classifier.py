@@ -31,7 +31,6 @@ from sfumato.learn import fit
 from sfumato.learn.augmentation import apply, augmented, check_policy, mixup
 from sfumato.learn.cards import Names, Precision, Spec, load_model, protection_of, published, training_card
 from sfumato.learn.classes import classes_of, codes_of
-from sfumato.learn.devices import Devices
 from sfumato.learn.inputs import check_shape
 from sfumato.learn.linear import logistic_regression
 from sfumato.learn.start import START_FIELD, begin, check_start
@@ -271,7 +270,7 @@ def train(
         card |= _fit_head(model.network, data.images, codes, protection, config, judge, seed, shapes=shapes)
         if not model.network.encoder.rate:
             return model.eval()
-    run = fit.Run(model, _descent(config), kind=_CHECKPOINT, identity=card, devices=Devices(device=device))
+    run = fit.Run(model, _descent(config), kind=_CHECKPOINT, identity=card, device=device)
     steps = -(-len(data) // config.batch)  # of an epoch
     released: Tensor | None = None
 

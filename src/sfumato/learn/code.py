@@ -28,7 +28,6 @@ from sfumato.learn.augmentation import augmented
 from sfumato.learn.cards import kind_of, published
 from sfumato.learn.classes import classes_of
 from sfumato.learn.code_prototypes import calibrated
-from sfumato.learn.devices import Devices
 from sfumato.learn.few_shot import Accuracy
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.inputs import as_input
@@ -270,7 +269,7 @@ def train(
         kind=_CHECKPOINT,
         identity=model.card,
         beside=pretraining,
-        devices=Devices(device=device),
+        device=device,
     )
     judge = None if validation is None else _Judge(validation, config, target)
     secrets = {name: data.label(name).codes.unique(return_inverse=True)[1] for name in sensitive}

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -19,8 +18,7 @@ from torch import Tensor, nn
 from sfumato import artefacts, memory
 from sfumato.errors import ArtefactError
 from sfumato.learn.cards import Checkpoint
-from sfumato.learn.devices import ALONE, Devices
-from sfumato.placement import fuses
+from sfumato.placement import device_of, fuses
 
 _Batch = TypeVar("_Batch")
 
@@ -53,10 +51,9 @@ class Run:
     """A training under way. State: weights, optimiser, the validation curve, and the best weights so far.
 
     Attributes:
-        model: in training; it is brought to the device of this process.
+        model: in training.
         parameters: all that are trained; not those that are frozen.
         device: where they are.
-        devices: the processes that train it.
         epoch: how many epochs are finished.
         curve: what the judge said after each of them; empty where nothing is validated.
     """
@@ -69,7 +66,7 @@ class Run:
         kind: str,
         identity: Mapping[str, Any],
         beside: nn.Module | None = None,
-        devices: Devices = ALONE,
+        device: torch.device | None = None,
     ) -> None:
         """Prepare to train.
 
@@ -80,14 +77,11 @@ class Run:
             identity: what must be equal for a checkpoint to go on as this run: settings, data, seed.
             beside: layers that are trained with the model and left out of it in the end, such as an
                 adversary. No name of theirs begins with "model", "best" or "optimiser".
-            devices: see `devices.launch`.
+            device: where to train; None for where the model is.
         """
-        devices.align(model)
-        self.model = model
-        self.devices = devices
-        self.device = next(chain(model.parameters(), model.buffers())).device
+        self.model = model if device is None else model.to(device)
+        self.device = device_of(model)
         self._beside = nn.Module() if beside is None else beside.to(self.device)
-        devices.align(self._beside)
         every = [*model.parameters(), *self._beside.parameters()]
         self.parameters = [parameter for parameter in every if parameter.requires_grad]
         self.epoch = 0
@@ -113,16 +107,15 @@ class Run:
             group["lr"] = rate * group.get("share", 1.0)
 
     def minimise(self, loss: Tensor) -> Tensor:
-        """Follow the gradient of a loss; of several processes, of the sum of theirs, which is returned."""
+        """Follow the gradient of a loss, which is returned."""
         loss.backward()
         return self.update(loss)
 
     def update(self, loss: Tensor) -> Tensor:
         """Follow the gradients that are there; parameters without are left alone. See minimise."""
-        whole = self.devices.add_up(self.parameters, loss)
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
-        return whole
+        return loss.detach()
 
     def finish(self, value: float | None) -> None:
         """Note what the judge says of an epoch, 0 to 1, and the weights where they are the best so far."""
@@ -191,8 +184,8 @@ def fit(
         step: follows the gradients of one batch by `Run.update`, and returns the loss.
         epochs: at most so many.
         steps: of an epoch; None where epochs differ.
-        judge: says how good the model is now, the more the better, from 0 to 1; the first process alone asks
-            it. The weights of the best epoch are kept; without a judge, those of the last.
+        judge: says how good the model is now, the more the better, from 0 to 1. The weights of the best epoch
+            are kept; without a judge, those of the last.
         patience: epochs without a better one before training stops; None for all epochs.
         patient_from: the epoch from which they count.
         checkpoint: a file written after each epoch. Where it exists, training resumes from it; it is removed
@@ -218,14 +211,14 @@ def fit(
                 losses(loss.detach())
             if progress is not None and steps is not None:
                 progress(run.epoch * steps + number, epochs * steps)
-        run.finish(None if judge is None else run.devices.of_first(judge))
+        run.finish(None if judge is None else judge())
         return True
 
     def saved() -> None:
         if progress is not None and steps is None:
             progress(run.epoch, epochs)
 
-    to_the_end(run, advance, saved, checkpoint=checkpoint, devices=run.devices)
+    to_the_end(run, advance, saved, checkpoint=checkpoint)
     run.take_best()
 
 
@@ -246,7 +239,6 @@ def to_the_end(
     *,
     checkpoint: StrPath | None,
     every: int = 1,
-    devices: Devices = ALONE,
 ) -> None:
     """Advance until there is nowhere to go, from a checkpoint where there is one. Whatever is done is saved.
 
@@ -256,16 +248,15 @@ def to_the_end(
         saved: called after each that was done, with the checkpoint written where there is one.
         checkpoint: the file.
         every: how many are done between two checkpoints.
-        devices: of which the first writes.
     """
-    if checkpoint is not None and devices.of_first(Path(checkpoint).exists):
+    if checkpoint is not None and Path(checkpoint).exists():
         run.resume(checkpoint)
     unsaved, more, given_back = 0, True, time.monotonic()
     with memory.kept():
         while more:
             more = advance()
             unsaved += more
-            if checkpoint is not None and devices.first and unsaved >= (every if more else 1):
+            if checkpoint is not None and unsaved >= (every if more else 1):
                 run.save(checkpoint)
                 unsaved = 0
             if more:

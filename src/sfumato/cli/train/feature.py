@@ -1,7 +1,6 @@
 """`sfumato train feature`."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -9,21 +8,16 @@ from sfumato.cli.options import Force, Size, setting
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
-    Accelerator,
+    Device,
     Licence,
     Out,
-    Processes,
     app,
     checkpointed,
-    on_devices,
     splits,
     stated,
     tell,
 )
 from sfumato.files import check_new
-
-if TYPE_CHECKING:
-    from sfumato.learn.devices import Devices
 
 
 @app.command("feature")
@@ -43,8 +37,7 @@ def feature(
     listing: Annotated[bool, settings_of("sfumato.learn.private_feature:FeatureConfig")] = False,
     printing: PrintConfig = False,
     seed: Annotated[int, typer.Option(help="Seed of weights and order of images.")] = 0,
-    processes: Processes = None,
-    accelerator: Accelerator = None,
+    device: Device = "cpu",
     force: Force = False,
     licence: Licence = None,
     as_json: AsJson = False,
@@ -62,41 +55,9 @@ def feature(
         print_config(configured(FeatureConfig, overrides or []))
         return
     check_new(out, force=force)
-    on_devices(
-        _feature,
-        processes,
-        accelerator,
-        data=data,
-        targets=targets,
-        sensitive=sensitive,
-        out=out,
-        size=size,
-        split_by=split_by,
-        strict=strict,
-        overrides=overrides,
-        seed=seed,
-        as_json=as_json,
-        licence=licence,
-    )
-
-
-def _feature(
-    devices: "Devices | None",
-    *,
-    data: str,
-    targets: list[str],
-    sensitive: str,
-    out: Path,
-    size: int | None,
-    split_by: str | None,
-    strict: bool,
-    overrides: list[str] | None,
-    seed: int,
-    as_json: bool,
-    licence: str | None,
-) -> None:
     from sfumato.learn import classes
     from sfumato.learn import private_feature as method
+    from sfumato.placement import named_device
     from sfumato.protect.feature import Feature
     from sfumato.settings import configured
 
@@ -107,7 +68,7 @@ def _feature(
     )
     for target, names in method.trainable(training, config, targets, sensitive).items():
         classes.codes_of(test, target, tuple(names), "private feature")  # fails now, not after training
-    with checkpointed(out, "epochs", devices=devices) as (checkpoint, progress):
+    with checkpointed(out, "epochs") as (checkpoint, progress):
         model = method.train(
             training,
             config,
@@ -117,10 +78,8 @@ def _feature(
             seed=seed,
             checkpoint=checkpoint,
             progress=progress,
-            devices=devices,
+            device=named_device(device),
         )
-        if devices is not None and not devices.first:
-            return
         model.save(out)
     figures = {"validation": model.card["accuracies"] or {}, "test": dict(method.evaluate(model, test))}
     lines = [

@@ -1,8 +1,7 @@
 """`sfumato train few-shot`."""
 
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,12 +9,11 @@ from sfumato.cli.options import Force, Size, setting
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
-    Accelerator,
+    Device,
     Encoder,
     Episodes,
     Licence,
     Out,
-    Processes,
     Queries,
     Shot,
     Target,
@@ -24,16 +22,12 @@ from sfumato.cli.train.shared import (
     beside_guessing,
     checkpointed,
     fitted,
-    on_devices,
     splits,
     stated,
     tell,
     with_encoder,
 )
 from sfumato.files import check_new
-
-if TYPE_CHECKING:
-    from sfumato.learn.devices import Devices
 
 
 @app.command("few-shot")
@@ -66,8 +60,7 @@ def few_shot(
     queries: Queries = 15,
     episodes: Episodes = 600,
     seed: Annotated[int, typer.Option(help="Seed of weights, episodes and noise.")] = 0,
-    processes: Processes = None,
-    accelerator: Accelerator = None,
+    device: Device = "cpu",
     force: Force = False,
     licence: Licence = None,
     as_json: AsJson = False,
@@ -84,51 +77,11 @@ def few_shot(
         print_config(configured(FewShotConfig, overrides))
         return
     check_new(out, force=force)
-    on_devices(
-        _few_shot,
-        processes,
-        accelerator,
-        data=data,
-        out=out,
-        spec=spec,
-        target=target,
-        size=size,
-        split_by=split_by,
-        strict=strict,
-        overrides=overrides,
-        way=way,
-        shot=shot,
-        queries=queries,
-        episodes=episodes,
-        seed=seed,
-        as_json=as_json,
-        licence=licence,
-    )
-
-
-def _few_shot(
-    devices: "Devices | None",
-    *,
-    data: str,
-    out: Path,
-    spec: str,
-    target: str,
-    size: int | None,
-    split_by: str | None,
-    strict: bool,
-    overrides: list[str],
-    way: int,
-    shot: int,
-    queries: int,
-    episodes: int,
-    seed: int,
-    as_json: bool,
-    licence: str | None,
-) -> None:
     from sfumato import protect
     from sfumato.episodes import Shape
     from sfumato.learn import few_shot as method
     from sfumato.networks import embedding_cache
+    from sfumato.placement import named_device
     from sfumato.settings import configured
 
     protections = protect.expand(spec)
@@ -139,7 +92,7 @@ def _few_shot(
     config, shape = fitted(
         config, training, validation, test, target, Shape(way=way, shot=shot, queries=queries)
     )
-    with checkpointed(out, "episodes", devices=devices) as (checkpoint, progress):
+    with checkpointed(out, "episodes") as (checkpoint, progress):
         model = method.train(
             training,
             protections,
@@ -149,10 +102,8 @@ def _few_shot(
             seed=seed,
             checkpoint=checkpoint,
             progress=progress,
-            devices=devices,
+            device=named_device(device),
         )
-        if devices is not None and not devices.first:
-            return
         model.save(out)
     with embedding_cache.kept():
         tested = method.evaluate(

@@ -1,7 +1,6 @@
 """`sfumato train mask`."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -9,21 +8,16 @@ from sfumato.cli.options import Force, Size, setting
 from sfumato.cli.show import AsJson, PrintConfig, print_config, settings_of
 from sfumato.cli.sources import SplitBy, Strict
 from sfumato.cli.train.shared import (
-    Accelerator,
+    Device,
     Licence,
     Out,
-    Processes,
     app,
     checkpointed,
-    on_devices,
     splits,
     stated,
     tell,
 )
 from sfumato.files import check_new
-
-if TYPE_CHECKING:
-    from sfumato.learn.devices import Devices
 
 _AGAINST = 3.0  # the weight of the adversary, where --sensitive is given and no --set against=
 
@@ -50,8 +44,7 @@ def mask(
     listing: Annotated[bool, settings_of("sfumato.learn.adversarial_mask:MaskConfig")] = False,
     printing: PrintConfig = False,
     seed: Annotated[int, typer.Option(help="Seed of weights and order of images.")] = 0,
-    processes: Processes = None,
-    accelerator: Accelerator = None,
+    device: Device = "cpu",
     force: Force = False,
     licence: Licence = None,
     as_json: AsJson = False,
@@ -70,45 +63,9 @@ def mask(
         print_config(configured(MaskConfig, [*_against(sensitive), *(overrides or [])]))
         return
     check_new(out, force=force)
-    on_devices(
-        _mask,
-        processes,
-        accelerator,
-        data=data,
-        target=target,
-        sensitive=sensitive,
-        out=out,
-        size=size,
-        split_by=split_by,
-        strict=strict,
-        overrides=overrides,
-        seed=seed,
-        as_json=as_json,
-        licence=licence,
-    )
-
-
-def _against(sensitive: str | None) -> list[str]:
-    return [] if sensitive is None else [f"against={_AGAINST:g}"]
-
-
-def _mask(
-    devices: "Devices | None",
-    *,
-    data: str,
-    target: str,
-    sensitive: str | None,
-    out: Path,
-    size: int | None,
-    split_by: str | None,
-    strict: bool,
-    overrides: list[str] | None,
-    seed: int,
-    as_json: bool,
-    licence: str | None,
-) -> None:
     from sfumato.learn import adversarial_mask as method
     from sfumato.learn import classes
+    from sfumato.placement import named_device
     from sfumato.protect.mask import Mask
     from sfumato.settings import configured
 
@@ -119,7 +76,7 @@ def _mask(
     )
     # Fails now, not after training.
     classes.codes_of(test, target, method.trainable(training, config, target), "mask")
-    with checkpointed(out, "steps", devices=devices) as (checkpoint, progress):
+    with checkpointed(out, "steps") as (checkpoint, progress):
         model = method.train(
             training,
             config,
@@ -129,10 +86,8 @@ def _mask(
             seed=seed,
             checkpoint=checkpoint,
             progress=progress,
-            devices=devices,
+            device=named_device(device),
         )
-        if devices is not None and not devices.first:
-            return
         model.save(out)
     shown = f"{100 * config.keep:g}% of the pixels shown"
     tested, lines = method.evaluate(model, test), []
@@ -142,3 +97,7 @@ def _mask(
     lines.append(f"{protection.spec}: nothing is proved")
     stated(out, licence)
     tell(out, model.card, lines, as_json=as_json, test=tested, spec=protection.spec)
+
+
+def _against(sensitive: str | None) -> list[str]:
+    return [] if sensitive is None else [f"against={_AGAINST:g}"]

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from sfumato.data import LabelledImages
     from sfumato.episodes import Settings, Shape
-    from sfumato.learn.devices import Devices
 
 Out = Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")]
 
@@ -53,12 +52,8 @@ Encoder = Annotated[
         "onnx:FILE,size=224,mean=0.485/0.456/0.406,std=0.229/0.224/0.225."
     ),
 ]
-Processes = Annotated[
-    int | None,
-    typer.Option("--devices", min=1, help="Share the training among this many processes, one device each."),
-]
-Accelerator = Annotated[
-    str | None, typer.Option(help="The kind of device: cpu, gpu, or auto, which takes a GPU if there is one.")
+Device = Annotated[
+    str, typer.Option(help="Where to train: cpu, cuda, or auto, which takes a GPU if there is one.")
 ]
 
 app = typer.Typer(help="Train a model and save it as an artefact.", no_args_is_help=True)
@@ -67,18 +62,6 @@ app = typer.Typer(help="Train a model and save it as an artefact.", no_args_is_h
 @app.callback()
 def _methods() -> None:
     pass
-
-
-def on_devices(
-    train: Callable[..., None], processes: int | None, accelerator: str | None, **given: Any
-) -> None:
-    """Call train(devices, **given) in each of so many processes; in this one where none are asked for."""
-    if processes is None and accelerator is None:
-        train(None, **given)
-        return
-    from sfumato.learn import devices
-
-    devices.launch(train, processes=processes or 1, accelerator=accelerator or "auto", **given)
 
 
 def with_encoder(
@@ -243,18 +226,12 @@ def tell(out: Path, card: Mapping[str, Any], lines: Sequence[str], *, as_json: b
 
 @contextmanager
 def checkpointed(
-    out: Path, unit: str, console: "Console | None" = None, *, devices: "Devices | None" = None
-) -> Iterator[tuple[Path, Callable[[int, int], None] | None]]:
-    """A checkpoint beside the artefact, removed once that is written, and what moves a progress bar.
-
-    Of several processes, the first alone shows the bar and removes the checkpoint.
-    """
+    out: Path, unit: str, console: "Console | None" = None
+) -> Iterator[tuple[Path, Callable[[int, int], None]]]:
+    """A checkpoint beside the artefact, removed once that is written, and what moves a progress bar."""
     from sfumato.networks import embedding_cache
 
     checkpoint = out.with_suffix(".checkpoint")
-    if devices is not None and not devices.first:
-        yield checkpoint, None
-        return
     with bars(console or stderr()) as progress, embedding_cache.kept():
         task = progress.add_task(unit)
         yield checkpoint, lambda done, total: progress.update(task, completed=done, total=total)

@@ -19,7 +19,7 @@ class MaskConfig:
         adversarial: False trains without adversarial steps, the paper's baseline.
         predictor_batches: main steps before each adversarial one.
         batch: images a step, at most: an epoch is cut into equal parts. There is no accumulation over parts
-            of a batch: batch norm would see each by itself, and train another model. Devices can share it.
+            of a batch: batch norm would see each by itself, and train another model.
         epochs: how often every image is seen.
         learning_rate: of Adam.
         masker_width: filters of the U-Net at full resolution; twice as many after each halving.

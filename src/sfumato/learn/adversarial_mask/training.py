@@ -19,10 +19,8 @@ from sfumato.learn.adversarial_mask.adversary import Adversary, episodes_of_peop
 from sfumato.learn.adversarial_mask.config import MaskConfig, adversarial_at, keep_at
 from sfumato.learn.adversarial_mask.model import MaskModel, evaluate, untrained
 from sfumato.learn.augmentation import augmented
-from sfumato.learn.batch_norm import of_whole_batches
 from sfumato.learn.cards import training_card
 from sfumato.learn.classes import classes_of, codes_of
-from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.inputs import as_input, check_shape
 from sfumato.learn.private_feature import reversed_gradient
@@ -45,7 +43,7 @@ def train(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     losses: Callable[[Tensor], None] | None = None,
-    devices: Devices | None = None,
+    device: torch.device | None = None,
 ) -> MaskModel:
     """Train masker and predictor and return them as of the best epoch.
 
@@ -60,10 +58,7 @@ def train(
             epoch is chosen, with an adversary of those of the second half; None for the last epoch.
         seed: decides weights and order. The same seed, machine and thread count repeat a run.
         checkpoint, progress, losses: see fit.fit.
-        devices: where this is one of several processes, see `devices.launch`, that share the images of a
-            batch. All are given the same data and settings, and return the same model; the first validates,
-            and writes the checkpoint, which all can read. Losses, and batch norm, are those of
-            whole batches: they do not depend on how many processes there are, but for rounding.
+        device: where the model is trained, and stays; None for the processor, which makes all draws.
 
     Raises:
         DataError: fewer than two classes, images that are too small, classes that are in `validation` alone,
@@ -91,7 +86,7 @@ def train(
         validation=None if validation is None else validation.digest,
     )
     model = untrained(card, config, seed=seed)
-    training = Training(model, config, devices=devices or ALONE)
+    training = Training(model, config, device=device)
     steps = -(-len(data) // config.batch)  # of an epoch
     of_people = torch.Generator()
 
@@ -221,7 +216,7 @@ class Training:
         run: its weights and optimiser.
     """
 
-    def __init__(self, model: MaskModel, config: MaskConfig, *, devices: Devices = ALONE) -> None:
+    def __init__(self, model: MaskModel, config: MaskConfig, *, device: torch.device | None = None) -> None:
         self.model = model
         beside = nn.ModuleDict()
         if config.against > 0:
@@ -232,7 +227,7 @@ class Training:
             kind=_CHECKPOINT,
             identity=model.card,
             beside=beside,
-            devices=devices,
+            device=device,
         )
         self._config = config
         self._beside = beside
@@ -252,37 +247,26 @@ class Training:
         With an adversary, their loss is added to it: they minimise it, and the masker does the opposite.
 
         Args:
-            images: (B, C, H, W) uint8, the whole batch, of which this process takes its share.
+            images: (B, C, H, W) uint8.
             codes: (B,) int64.
             people: (N * (1 + Q), C, H, W) uint8, the adversary's episode; None without an adversary.
             way: N.
         """
-        mine = self._share(images)
-        with of_whole_batches(self.model, self.run.devices):
-            revealed, _ = self._masked(images[mine])
-            with self._autocast():
-                logits = self.model.predictor(revealed)
-        wanted = brought(codes[mine], self.run.device)
-        loss = functional.cross_entropy(logits.float(), wanted) * (len(wanted) / len(codes))
+        revealed, _ = self._masked(images)
+        with self._autocast():
+            logits = self.model.predictor(revealed)
+        loss = functional.cross_entropy(logits.float(), brought(codes, self.run.device))
         return self.run.minimise(loss if people is None else loss + self._adversarys_loss(people, way))
 
     def _adversarys_loss(self, people: Tensor, way: int) -> Tensor:
-        """What the adversary minimises; its gradient reaches the masker reversed.
-
-        Of several processes, the losses add up to that of the whole episode.
-        """
-        devices, adversary = self.run.devices, self._beside["adversary"]
+        """What the adversary minimises; its gradient reaches the masker reversed."""
+        adversary = self._beside["adversary"]
         assert isinstance(adversary, Adversary)
-        mine = self._share(people)
-        with of_whole_batches(self.model, devices), of_whole_batches(adversary, devices):
-            revealed, _ = self._masked(people[mine])
-            with self._autocast():
-                restored, embedded = adversary(reversed_gradient(revealed, self._config.against))
-        originals = as_input(people[mine], self.run.device)
-        restoring = functional.mse_loss(restored, originals) * (len(originals) / len(people))
-        # Each process has an equal part in what is of pairs of images.
-        embedded = devices.gathered(embedded, mine, len(people))
-        return restoring + adversary.naming_loss(embedded, way) / devices.count
+        revealed, _ = self._masked(people)
+        with self._autocast():
+            restored, embedded = adversary(reversed_gradient(revealed, self._config.against))
+        restoring = functional.mse_loss(restored, as_input(people, self.run.device))
+        return restoring + adversary.naming_loss(embedded, way)
 
     def obfuscator_step(self, images: Tensor) -> Tensor:
         """Update the masker alone to minimise the cross-entropy of Φ(x_o) with the uniform distribution.
@@ -291,24 +275,19 @@ class Training:
         the loss.
 
         Args:
-            images: (B, C, H, W) uint8, the whole batch, of which this process takes its share.
+            images: (B, C, H, W) uint8.
         """
-        mine = self._share(images)
-        with of_whole_batches(self.model.masker, self.run.devices):
-            _, hidden = self._masked(images[mine])
+        _, hidden = self._masked(images)
         # By the statistics of revealed images, as in use. By those of the batch, which undo what darkens all
         # hidden pixels alike, the mask covered much less of what tells the class.
         self.model.predictor.eval()
         with self._autocast():
             logits = self.model.predictor(hidden)
         self.model.predictor.train()
-        loss = uniform_cross_entropy(logits.float()) * (len(hidden) / len(images))
+        loss = uniform_cross_entropy(logits.float())
         # Adam passes over parameters without gradients, those of Φ.
         loss.backward(inputs=list(self.model.masker.parameters()))
         return self.run.update(loss)
-
-    def _share(self, images: Tensor) -> slice:
-        return self.run.devices.share(len(images), what="images", setting="batch")
 
     def _masked(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """(B, C, H, W) uint8 -> x_p and x_o, float32; for a shape, the masks themselves."""

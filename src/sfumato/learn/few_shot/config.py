@@ -20,7 +20,7 @@ class FewShotConfig:
             "alphabet": they are harder to tell apart. None: any classes.
         epochs: at most so many; `episodes_per_epoch` episodes each.
         episodes_per_step: a step of Adam follows the mean gradient of so many, each of which batch norm sees
-            by itself; one in the paper. It is they that several devices share. They divide
+            by itself; one in the paper. They divide
             `episodes_per_epoch`.
         patience: epochs of episodes without a better validation accuracy before training stops.
         validation_way, validation_shot, validation_queries, validation_episodes: how that is measured.

@@ -12,10 +12,8 @@ from sfumato.data.labelled import LabelledImages, split_by_class
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.episodes import Sampler, Shape, seed_of
 from sfumato.learn.augmentation import augmented
-from sfumato.learn.batch_norm import in_order
 from sfumato.learn.calibration import measured_refusal
 from sfumato.learn.cards import training_card
-from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.few_shot import mixed
 from sfumato.learn.few_shot.config import FewShotConfig
 from sfumato.learn.few_shot.model import FewShotModel, untrained
@@ -42,7 +40,7 @@ def train(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     losses: Callable[[Tensor], None] | None = None,
-    devices: Devices | None = None,
+    device: torch.device | None = None,
 ) -> FewShotModel:
     """Train by Algorithm 1 and return the model of the epoch with the best validation accuracy.
 
@@ -62,14 +60,11 @@ def train(
             protections, one more plane for each parameter that differs comes after the channels.
         seed: decides weights, episodes and noise. The same seed, machine and thread count repeat a run.
         checkpoint, progress, losses: see fit.fit; progress is of episodes.
-        devices: where this is one of several processes, see `devices.launch`, that share the episodes of a
-            step. All are given the same data and settings, and return the same model; the first validates,
-            and writes the checkpoint, which all can read. Losses and statistics do not depend on how many
-            they are, but for rounding, unless an encoder of one's own draws, as dropout does.
+        device: where the model is trained, and stays; None for the processor, which makes all draws.
 
     Raises:
         DataError: too few classes or images for an episode, or no label `config.within`.
-        ConfigError: several protections that are not of one family, or fewer episodes a step than processes.
+        ConfigError: several protections that are not of one family.
         ArtefactError: the checkpoint belongs to another run.
     """
     protections = list(protection) if isinstance(protection, Sequence) else [protection]
@@ -100,7 +95,7 @@ def train(
         if config.pretraining_epochs:
             size = model.embed(data.images[:1], protections[0]).shape[1]
             classifier = torch.zeros(source.classes, size)
-        training = Training(model, config, classifier, devices=devices or ALONE)
+        training = Training(model, config, classifier, device=device)
 
         def batches(epoch: int) -> Iterator[list[Batch]]:
             training.start_epoch()
@@ -205,7 +200,7 @@ class Training:
         config: FewShotConfig,
         classifier: Tensor | None = None,
         *,
-        devices: Devices = ALONE,
+        device: torch.device | None = None,
     ) -> None:
         """Prepare to train `model`; `classifier`: (classes, D) first weights of the layer of pretraining."""
         self._model = model
@@ -217,7 +212,7 @@ class Training:
             kind=_CHECKPOINT,
             identity={"cell": model.cell, **model.card},
             beside=self._pretraining,
-            devices=devices,
+            device=device,
         )
 
     def start_epoch(self) -> None:
@@ -228,17 +223,14 @@ class Training:
     def step(self, batches: Sequence[Batch]) -> Tensor:
         """One step of Adam on the mean loss of some episodes, see fs_pic_loss; or of pretraining batches.
 
-        Returns the loss. Raises ConfigError where there are fewer episodes than processes.
+        Returns the loss.
         """
-        devices = self.run.devices
-        mine = devices.share(len(batches), what="episodes", setting="episodes_per_step")
-        share = torch.zeros((), device=self.run.device)
-        with in_order(self._model, devices):
-            for batch in batches[mine]:
-                loss = self._loss(batch) / len(batches)
-                loss.backward()
-                share += loss.detach()
-        return self.run.update(share)
+        mean = torch.zeros((), device=self.run.device)
+        for batch in batches:
+            loss = self._loss(batch) / len(batches)
+            loss.backward()
+            mean += loss.detach()
+        return self.run.update(mean)
 
     def _loss(self, batch: Batch) -> Tensor:
         device = self.run.device

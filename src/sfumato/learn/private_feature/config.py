@@ -27,7 +27,7 @@ class FeatureConfig:
         simple_epochs: the second stage, for the attributes alone.
         private_epochs: the last stage, which "simple" has not.
         batch: images a step. There is no accumulation over parts of a batch, of which batch norm and Eq. (7)
-            would see each by itself. Devices can share it.
+            would see each by itself.
         pairs: so many images of a batch, in the last stage, are there for one of the same identity. Eq. (7)
             has them as chance would: hardly any, with many identities.
         learning_rate: of Adam.

@@ -12,10 +12,8 @@ from torch.nn import functional
 from sfumato.data.labelled import LabelledImages
 from sfumato.episodes import seed_of
 from sfumato.errors import DataError
-from sfumato.learn.batch_norm import of_whole_batches
 from sfumato.learn.cards import training_card
 from sfumato.learn.classes import classes_of, counted
-from sfumato.learn.devices import ALONE, Devices
 from sfumato.learn.fit import Progress, Run, adam, fit
 from sfumato.learn.inputs import as_input
 from sfumato.learn.private_feature.config import FeatureConfig
@@ -54,7 +52,7 @@ def train(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     losses: Callable[[Tensor], None] | None = None,
-    devices: Devices | None = None,
+    device: torch.device | None = None,
 ) -> FeatureModel:
     """Train by Procedure 1 and return the model of the last epoch.
 
@@ -68,19 +66,15 @@ def train(
             of later stages, which alone are trained then, with an optimiser that begins anew.
         seed: decides weights and order. The same seed, machine and thread count repeat a run.
         checkpoint, progress, losses: see fit.fit; progress is of epochs.
-        devices: where this is one of several processes, see `devices.launch`, that share the images of a
-            batch. All are given the same data and settings, and return the same model; the first writes the
-            checkpoint, which all can read. Losses, the pairs of Eq. (7), and batch norm are those of whole
-            batches: they do not depend on how many processes there are, but for rounding.
+        device: where the model is trained, and stays; None for the processor, which makes all draws.
 
     Raises:
         DataError: no target or one with fewer than two classes, a target that is also sensitive, no identity
             with two images, images that are too small, or classes that are in `validation` alone.
         ConfigError: no such layer, or one whose output has fewer dimensions than the feature; or `begin` is
-            not what it has to be; or a step has fewer images than processes.
+            not what it has to be.
         ArtefactError: the checkpoint belongs to another run.
     """
-    devices = devices or ALONE
     card = training_card(
         data,
         {**asdict(config), "widths": list(config.widths)},
@@ -99,14 +93,13 @@ def train(
     done = 0 if begin is None else begin_with(begin, model)
     if config.variant in ("adversarial", "information"):
         model.adversary = _adversary(config.dimension, int(identities.max()) + 1, seed=seed)
-    training = Training(model, config, sigma=silverman(len(data), config.dimension), devices=devices)
+    training = Training(model, config, sigma=silverman(len(data), config.dimension), device=device)
     training.run.epoch = done
 
     def batches(epoch: int) -> Sequence[Tensor]:
         draw, order = _order(data, seed, epoch)
         if epoch == config.attribute_epochs:
             embed(model, data.images[order[:_PCA_IMAGES]])
-            devices.align(model)
         if config.stage(epoch) in ("network", "simple"):
             return order.tensor_split(-(-len(data) // config.batch))
         return paired(order, identities, batch=config.batch, pairs=config.pairs, draw=draw)
@@ -157,11 +150,11 @@ class Training:
     """
 
     def __init__(
-        self, model: FeatureModel, config: FeatureConfig, *, sigma: float, devices: Devices = ALONE
+        self, model: FeatureModel, config: FeatureConfig, *, sigma: float, device: torch.device | None = None
     ) -> None:
         self.model = model
         self.run = Run(
-            model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, devices=devices
+            model, adam(config.learning_rate), kind=_CHECKPOINT, identity=model.card, device=device
         )
         self._config = config
         self._sigma = sigma
@@ -170,26 +163,19 @@ class Training:
         """Follow the gradient of the stage's loss, which is returned.
 
         Args:
-            images: (B, C, H, W) uint8, the whole batch, of which this process takes its share.
+            images: (B, C, H, W) uint8.
             codes: (B, T) int64, the class of each target.
             identities: (B,) int64.
         """
         return self.run.minimise(self.loss(images, codes, identities))
 
     def loss(self, images: Tensor, codes: Tensor, identities: Tensor) -> Tensor:
-        """What the stage minimises: the attributes' cross-entropies, and the privacy of the variant.
-
-        Of several processes, the losses add up to that of the batch.
-        """
-        devices, device = self.run.devices, self.run.device
-        mine = devices.share(len(images), what="images", setting="batch")
-        codes, identities = brought(codes[mine], device), brought(identities, device)
+        """What the stage minimises: the attributes' cross-entropies, and the privacy of the variant."""
+        device = self.run.device
+        codes, identities = brought(codes, device), brought(identities, device)
         stage, model = self._config.stage(self.run.epoch), self.model
-        with (
-            of_whole_batches(model, devices),
-            autocast(model.card["precision"], device),
-        ):
-            ready = as_input(images[mine], device)
+        with autocast(model.card["precision"], device):
+            ready = as_input(images, device)
             if stage == "network":
                 logits = model.without_feature(ready)
             else:
@@ -198,12 +184,10 @@ class Training:
         heads = model.by_target(logits.float()).values()
         loss = torch.stack(
             [functional.cross_entropy(head, code) for head, code in zip(heads, codes.T, strict=True)]
-        ).sum() * (len(codes) / len(images))
+        ).sum()
         if stage in ("network", "simple"):
             return loss
-        # Each process has an equal part in what is of pairs of images, or of them and all identities.
-        features = devices.gathered(features, mine, len(images))
-        return loss + self._privacy(stage, features, identities) / devices.count
+        return loss + self._privacy(stage, features, identities)
 
     def _privacy(self, stage: str, features: Tensor, identities: Tensor) -> Tensor:
         if stage == "dpfe":
