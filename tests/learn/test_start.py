@@ -1,4 +1,4 @@
-"""The weights that trainings begin with: what is shipped, whom it is given to, and how it is made."""
+"""The weights that trainings begin with: what is shipped, and whom it is given to."""
 
 import io
 from pathlib import Path
@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
 
 from sfumato import artefacts, data
 from sfumato.data import scenes
 from sfumato.episodes import Sampler, Shape
 from sfumato.errors import ArtefactError, ConfigError
 from sfumato.images import to_float
-from sfumato.learn import classifier, code, drawn_start, few_shot
+from sfumato.learn import classifier, code, few_shot
 from sfumato.learn import start as starts
 from sfumato.learn.prototypes import episode_accuracies
 from sfumato.learn.start import begin, by_content
@@ -22,16 +21,6 @@ from sfumato.networks import Conv4, drawn
 from sfumato.networks.resnet12 import ResNet12
 from sfumato.protect import parse
 from sfumato.study.cells import changed
-
-SMALL = drawn_start.StartConfig(things=40, people=40, characters=40, epochs=2, steps=3, batch=8)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A start of six steps."""
-    path = tmp_path_factory.mktemp("start") / "mine.safetensors"
-    drawn_start.train(SMALL).save(path)
-    return path
 
 
 def shipped() -> Path:
@@ -47,11 +36,8 @@ def begun(channels: int = 3) -> Conv4:
 # What is shipped
 
 
-def test_the_shipped_start_is_below_a_megabyte_and_was_made_by_the_defaults():
+def test_the_shipped_start_is_below_a_megabyte():
     assert shipped().stat().st_size < 1_000_000
-    card = artefacts.read_card(shipped())
-    assert {**card["config"], "precision": "auto"} == vars(drawn_start.StartConfig())
-    assert card["epochs"] == drawn_start.StartConfig().epochs
 
 
 def test_the_shipped_start_was_trained_until_its_validation_was_flat():
@@ -167,48 +153,6 @@ def test_no_other_name_is_taken(config: object):
         config()  # type: ignore[operator]
 
 
-# How it is made
-
-
-def test_a_start_of_ones_own_is_taken_by_its_file(made: Path):
-    network = Conv4(3)
-    assert begin(network, str(made)) == by_content(str(made))
-    own = artefacts.load(made, kind=starts.KIND)[0]["blocks.3.0.weight"]
-    assert torch.equal(network.state_dict()["blocks.3.0.weight"], own.float())
-    assert not torch.equal(own.float(), begun().state_dict()["blocks.3.0.weight"])
-
-
-def test_what_is_saved_gives_what_was_trained(tmp_path: Path):
-    model = drawn_start.train(SMALL)
-    model.save(tmp_path / "mine.safetensors")
-    network = Conv4(3)
-    begin(network, str(tmp_path / "mine.safetensors"))
-    images = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(network.eval()(images), model.eval().encoder(images), atol=0.02, rtol=0.01)
-
-
-def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path):
-    class StoppedError(Exception):
-        pass
-
-    def stop(done: int, planned: int) -> None:
-        if done == 5:
-            raise StoppedError
-
-    checkpoint = tmp_path / "a.checkpoint"
-    whole = drawn_start.train(SMALL)
-    with pytest.raises(StoppedError):
-        drawn_start.train(SMALL, checkpoint=checkpoint, progress=stop)
-    again = drawn_start.train(SMALL, checkpoint=checkpoint)
-    assert state_of(again).keys() == state_of(whole).keys()
-    assert all(torch.equal(each, state_of(whole)[name]) for name, each in state_of(again).items())
-    assert again.card == whole.card
-
-
-def state_of(model: torch.nn.Module) -> dict[str, Tensor]:
-    return dict(model.state_dict())
-
-
 def test_a_file_that_is_no_start_is_refused(tmp_path: Path):
     other = tmp_path / "other.safetensors"
     artefacts.save(other, {"a": torch.zeros(2)}, {"kind": starts.KIND})
@@ -216,19 +160,3 @@ def test_a_file_that_is_no_start_is_refused(tmp_path: Path):
         begin(Conv4(3), str(other))
     with pytest.raises(ArtefactError, match=r"none\.safetensors: No such file or directory: name a file"):
         begin(Conv4(3), str(tmp_path / "none.safetensors"))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"things": 39}, "things=39: at least 40"),
-        ({"people": 0}, "people=0: at least 40"),
-        ({"epochs": 0}, "epochs=0: at least 1"),
-        ({"protected": 1.5}, "protected=1.5: a share"),
-        ({"learning_rate": 0.0}, "learning_rate=0: above 0"),
-        ({"precision": "half"}, "precision=half: choose"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused(settings: dict[str, float], message: str):
-    with pytest.raises(ConfigError, match=message):
-        drawn_start.StartConfig(**settings)

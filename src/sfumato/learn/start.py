@@ -1,6 +1,6 @@
 """The weights that training begins with: of an encoder that has learned from drawn worlds, or random ones.
 
-The library ships the first, 230 kB; `drawn_start` makes them, by `sfumato train start`. They have seen images
+The library ships the first, 230 kB; `studies/drawn_start.py` makes them. They have seen images
 in clear, pixelized, blurred and noisy, of nobody: they are public, and cost no privacy. They fit Conv-4 of 64
 filters, at any size of images, with one channel or three.
 """
@@ -27,7 +27,7 @@ def check_start(name: str) -> None:
     if name not in STARTS and not name.endswith(_SUFFIX):
         raise ConfigError(
             f"no start is called {name!r}: {did_you_mean(name, STARTS)}; one of your own is a file of "
-            f"`sfumato train start`, which ends in {_SUFFIX}"
+            f"`studies/drawn_start.py`, which ends in {_SUFFIX}"
         )
 
 
@@ -88,7 +88,7 @@ def _digest(path: Path) -> str:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
-        raise ArtefactError(f"{path}: {error.strerror}: name a file of `sfumato train start`") from error
+        raise ArtefactError(f"{path}: {error.strerror}: name a file of `studies/drawn_start.py`") from error
 
 
 @lru_cache(maxsize=4)

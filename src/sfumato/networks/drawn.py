@@ -47,7 +47,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:
         raise ArtefactError(
-            f"{path}: cannot be read ({error}): name a file of `sfumato train start`"
+            f"{path}: cannot be read ({error}): name a file of `studies/drawn_start.py`"
         ) from error
     expected = Conv4(3, width=WIDTH).state_dict()
     if {k: v.shape for k, v in tensors.items()} != {k: v.shape for k, v in expected.items()}:

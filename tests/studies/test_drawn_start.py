@@ -1,0 +1,87 @@
+"""The maker of the weights that trainings begin with."""
+
+from pathlib import Path
+
+import drawn_start
+import pytest
+import torch
+from torch import Tensor
+
+from sfumato import artefacts
+from sfumato.errors import ConfigError
+from sfumato.learn import start as starts
+from sfumato.learn.start import begin, by_content
+from sfumato.networks import Conv4, drawn
+
+SMALL = drawn_start.StartConfig(things=40, people=40, characters=40, epochs=2, steps=3, batch=8)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A start of six steps."""
+    path = tmp_path_factory.mktemp("start") / "mine.safetensors"
+    drawn_start.train(SMALL).save(path)
+    return path
+
+
+def test_the_shipped_start_was_made_by_the_defaults():
+    card = artefacts.read_card(drawn.SHIPPED)
+    assert {**card["config"], "precision": "auto"} == vars(drawn_start.StartConfig())
+    assert card["epochs"] == drawn_start.StartConfig().epochs
+
+
+def test_a_start_of_ones_own_is_taken_by_its_file(made: Path):
+    network = Conv4(3)
+    assert begin(network, str(made)) == by_content(str(made))
+    own = artefacts.load(made, kind=starts.KIND)[0]["blocks.3.0.weight"]
+    assert torch.equal(network.state_dict()["blocks.3.0.weight"], own.float())
+    assert not torch.equal(
+        own.float(), artefacts.load(drawn.SHIPPED, kind=starts.KIND)[0]["blocks.3.0.weight"].float()
+    )
+
+
+def test_what_is_saved_gives_what_was_trained(tmp_path: Path):
+    model = drawn_start.train(SMALL)
+    model.save(tmp_path / "mine.safetensors")
+    network = Conv4(3)
+    begin(network, str(tmp_path / "mine.safetensors"))
+    images = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(network.eval()(images), model.eval().encoder(images), atol=0.02, rtol=0.01)
+
+
+def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path):
+    class StoppedError(Exception):
+        pass
+
+    def stop(done: int, planned: int) -> None:
+        if done == 5:
+            raise StoppedError
+
+    checkpoint = tmp_path / "a.checkpoint"
+    whole = drawn_start.train(SMALL)
+    with pytest.raises(StoppedError):
+        drawn_start.train(SMALL, checkpoint=checkpoint, progress=stop)
+    again = drawn_start.train(SMALL, checkpoint=checkpoint)
+    assert state_of(again).keys() == state_of(whole).keys()
+    assert all(torch.equal(each, state_of(whole)[name]) for name, each in state_of(again).items())
+    assert again.card == whole.card
+
+
+def state_of(model: torch.nn.Module) -> dict[str, Tensor]:
+    return dict(model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"things": 39}, "things=39: at least 40"),
+        ({"people": 0}, "people=0: at least 40"),
+        ({"epochs": 0}, "epochs=0: at least 1"),
+        ({"protected": 1.5}, "protected=1.5: a share"),
+        ({"learning_rate": 0.0}, "learning_rate=0: above 0"),
+        ({"precision": "half"}, "precision=half: choose"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, float], message: str):
+    with pytest.raises(ConfigError, match=message):
+        drawn_start.StartConfig(**settings)
