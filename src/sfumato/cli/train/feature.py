@@ -62,6 +62,7 @@ def feature(
     from sfumato.settings import configured
 
     config = configured(method.FeatureConfig, overrides or [])
+    where = named_device(device)
     protection = Feature(str(out), noise=0.0)
     training, validation, test = splits(
         data, size, target=targets[0], sensitive=sensitive, split_by=split_by, strict=strict
@@ -78,7 +79,7 @@ def feature(
             seed=seed,
             checkpoint=checkpoint,
             progress=progress,
-            device=named_device(device),
+            device=where,
         )
         model.save(out)
     figures = {"validation": model.card["accuracies"] or {}, "test": dict(method.evaluate(model, test))}

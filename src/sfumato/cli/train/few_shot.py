@@ -86,6 +86,7 @@ def few_shot(
 
     protections = protect.expand(spec)
     config = configured(method.FewShotConfig, overrides)
+    where = named_device(device)
     training, validation, test = splits(
         data, size, target=target, episodic=True, split_by=split_by, strict=strict
     )
@@ -102,7 +103,7 @@ def few_shot(
             seed=seed,
             checkpoint=checkpoint,
             progress=progress,
-            device=named_device(device),
+            device=where,
         )
         model.save(out)
     with embedding_cache.kept():

@@ -70,6 +70,7 @@ def mask(
     from sfumato.settings import configured
 
     config = configured(method.MaskConfig, [*_against(sensitive), *(overrides or [])])
+    where = named_device(device)
     protection = Mask(str(out), values=config.values)
     training, validation, test = splits(
         data, size, target=target, sensitive=sensitive, split_by=split_by, strict=strict
@@ -86,7 +87,7 @@ def mask(
             seed=seed,
             checkpoint=checkpoint,
             progress=progress,
-            device=named_device(device),
+            device=where,
         )
         model.save(out)
     shown = f"{100 * config.keep:g}% of the pixels shown"
