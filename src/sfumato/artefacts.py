@@ -4,9 +4,9 @@ The JSON card in the header says what the weights are. There is no pickle anywhe
 or foreign, and is then refused, but it cannot run code.
 
 The card has a digest of itself and of the weights. It tells a file that was damaged, or edited without
-thought, from the one that was saved. It is not a signature: who can write the file can write the digest.
-Files of earlier versions have none; they are read, and `is_verified` says so. It is a key of the card, since
-safetensors writes several entries of a header in a random order: equal artefacts are equal files.
+thought, from the one that was saved. It is not a signature: who can write the file can write the digest. It
+is a key of the card, since safetensors writes several entries of a header in a random order: equal artefacts
+are equal files.
 """
 
 import hashlib
@@ -35,7 +35,6 @@ MOST_MAP = 1 << 26  # numbers that one layer may make of one image
 
 _CARD = "sfumato"
 _DIGEST = "sha256"  # a key of the card
-_FORMAT = "format"  # a key of the card: 2 has a digest, and cards of the first do not name theirs
 _SHOWN = 60  # letters of a wrong value that an error repeats
 
 # The types of tensors by the names that safetensors has for them, and PyTorch.
@@ -115,8 +114,7 @@ def save(path: str | os.PathLike[str], tensors: "Mapping[str, Tensor]", card: Ma
     from safetensors.torch import save_file
 
     try:
-        marks = {"version": sfumato.__version__, _FORMAT: 2}
-        text = json.dumps({**marks, **card}, sort_keys=True, allow_nan=False)
+        text = json.dumps({"version": sfumato.__version__, **card}, sort_keys=True, allow_nan=False)
     except ValueError as error:
         raise ArtefactError(
             f"{path}: not written: a number of its card is NaN or infinite ({error}): the training failed; "
@@ -152,8 +150,8 @@ def load(
 ) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     """Read the tensors and the card of an artefact of one kind.
 
-    Promises: the card fits the schema, every number is finite, and where the file has a digest, card and
-    tensors are the ones that were saved.
+    Promises: the card fits the schema, every number is finite, and card and tensors are the ones
+    that were saved.
 
     Args:
         path: the file.
@@ -171,7 +169,6 @@ def load(
         check(path, card, schema)
         tensors = tensors_of()
     _check_digest(path, card, digest, _digest(json.dumps(card, sort_keys=True), tensors))
-    card.pop(_FORMAT, None)
     _check_numbers(f"{path}: damaged", tensors, "take another copy, or train it again")
     return tensors, card
 
@@ -200,7 +197,6 @@ def load_card(
                 file.seek(8 + size + start)
                 sha.update(file.read(end - start))
     _check_digest(path, card, digest, sha.hexdigest())
-    card.pop(_FORMAT, None)
     return card, {name: tuple(told["shape"]) for name, told in named.items()}
 
 
@@ -212,7 +208,7 @@ def _check_kind(path: str | os.PathLike[str], card: Mapping[str, Any], kind: str
 def _check_digest(
     path: str | os.PathLike[str], card: Mapping[str, Any], digest: str | None, of_ours: str
 ) -> None:
-    if digest != of_ours and (digest is not None or _FORMAT in card):
+    if digest != of_ours:
         raise ArtefactError(
             f"{path}: damaged, or edited after it was saved: its card and weights do not match its digest: "
             "take an unchanged copy, or make it again"
@@ -240,19 +236,8 @@ def read_card(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     with _opened(path) as (metadata, _):
         card = _card(path, _text(path, metadata))
-    for key in (_DIGEST, _FORMAT):
-        card.pop(key, None)
+    card.pop(_DIGEST, None)
     return card
-
-
-def is_verified(path: str | os.PathLike[str]) -> bool:
-    """Whether `load` compares the file with a digest. Files of earlier versions have none.
-
-    Raises:
-        ArtefactError: no such file, or damaged.
-    """
-    with _opened(path) as (metadata, _):
-        return _DIGEST in _card(path, _text(path, metadata))
 
 
 def _digest(text: str, tensors: "Mapping[str, Tensor]") -> str:

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-import safetensors.torch
 import torch
 from cloud import encoder
 from commands import Command
 
-from sfumato import artefacts, wire
+from sfumato import wire
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
 from sfumato.listening import listen
@@ -113,23 +112,12 @@ def test_codes_are_served_from_the_artefact_of_their_encoder(
     assert first == "model: hats (code, 3x16x16, by NumPy; takes code:artefact=hats.safetensors)"
 
 
-def test_weights_of_an_earlier_version_are_said_to_be_not_verified(
-    command: Command, artefact: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(service, "run", lambda *arguments, **_: None)
-    tensors, card = artefacts.load(artefact, kind="few-shot")
-    safetensors.torch.save_file(tensors, artefact, metadata={"sfumato": json.dumps(card)})
-    said = command("serve", artefact, "--store", "sqlite:///s.db", "--port", "0")
-    assert said.out.startswith(f"{artefact}: weights not verified: an earlier version saved it")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["missing.safetensors"], "missing.safetensors: cannot be read (No such file or directory)"),
         (["a b=vases.safetensors"], "'a b' is not a name for a model"),
         (["vases.safetensors", "vases.safetensors"], "2 models of 1 names"),
-        (["vases.safetensors", "--size", "84"], "--size 84: write height and width, such as 84x84"),
         (["vases.safetensors", "--allow-origin", "*"], "'*' is not an origin"),
         (["vases.safetensors", "--web", "nowhere"], "nowhere: has no index.html"),
         (["vases.safetensors", "--certificate", "c.pem"], "a certificate and its private key come together"),

@@ -362,6 +362,7 @@ EVERYTHING = [
     ("GET", "/v1/classifiers", "read"),
     ("GET", "{place}", "read"),
     ("GET", "{place}/classes", "read"),
+    ("GET", "{place}/table", "read"),
     ("POST", "{place}/classify", "read"),
     ("POST", "/v1/classifiers", "write"),
     ("DELETE", "{place}", "write"),
@@ -779,17 +780,6 @@ def test_a_label_is_one_however_its_letters_were_composed(site: Site, label: str
     (row,) = site.ask("GET", f"{place}/classes").json()
     assert (row["label"], row["examples"]) == ("caf\u00e9", 2)
     assert site.ask("DELETE", f"{place}/classes/{label}").json()["forgotten"] == 2
-
-
-def test_a_label_that_an_earlier_version_kept_as_it_was_written_is_forgotten(
-    site: Site, served: list[Served]
-):
-    place = site.begin()
-    (key,) = [each for each in site.store.keys("museum") if each.role == "write"]
-    example = Example("0" * 64, np.zeros(served[0].dimension, np.float32), 1.0)
-    for label in ("cafe\u0301", "cup "):
-        site.store.enrol("museum", place.rpartition("/")[2], label, [example], by=key)
-        assert site.ask("DELETE", f"{place}/classes/{label}").json()["forgotten"] == 1
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ class Stranger:
         assert self._text(kind.card) == self._header["__metadata__"]["sfumato"]
 
     def _text(self, card: Mapping[str, Any]) -> str:
-        marked = {"version": sfumato.__version__, "format": 2, **card}
+        marked = {"version": sfumato.__version__, **card}
         digest = hashlib.sha256(json.dumps(marked, sort_keys=True).encode() + self._digested).hexdigest()
         return json.dumps(marked | {"sha256": digest}, sort_keys=True)
 

@@ -141,18 +141,17 @@ def test_a_card_tells_weights_refusal_and_artefacts(tmp_path: Path):
     assert (served.name, served.kind, served.refusal.threshold) == ("vases", "few-shot", 3.0)
 
 
-def test_a_model_of_an_earlier_version_needs_its_size_and_never_refuses(tmp_path: Path):
+def test_a_model_whose_card_tells_no_size_or_one_too_small_is_not_served(tmp_path: Path):
     path = tmp_path / "m.safetensors"
     save_few_shot(path, "pixelize:cell=4", channels=3)
     tensors, card = artefacts.load(path, kind="few-shot")
+    artefacts.save(path, tensors, {**card, "shape": [3, 2, 2]})
+    with pytest.raises(ArtefactError, match="its networks take no images of 3x2x2: train it again"):
+        models.load(path)
     del card["shape"]
     artefacts.save(path, tensors, card)
-    with pytest.raises(ArtefactError, match="does not tell the size of its images: say it with --size"):
+    with pytest.raises(ArtefactError, match="does not tell the size of its images: train it again"):
         models.load(path)
-    served = models.load(path, size=(24, 32))
-    assert (served.shape, served.refusal, served.demands[0].weight) == ((3, 24, 32), None, 1.0)
-    with pytest.raises(ArtefactError, match="its networks take no images of 3x2x2: check --size"):
-        models.load(path, size=(2, 2))
 
 
 def test_a_feature_is_its_own_embedding(tmp_path: Path):

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.options import Force, Reference, SizeOfModel
+from sfumato.cli.options import Force, Reference
 from sfumato.cli.show import AsJson, print_json
-from sfumato.cli.sources import read, read_size
+from sfumato.cli.sources import read
 from sfumato.errors import ConfigError
 from sfumato.files import check_new
 
@@ -60,7 +60,6 @@ def export(
         ),
     ] = None,
     reference: Reference = None,
-    size: SizeOfModel = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -81,10 +80,10 @@ def export(
                 f"{artefact}: a model for a service, which computes in float32: leave --side device, --int8, "
                 "--calibrate and --table out"
             )
-        _for_service(artefact, destination, check, reference, size, force=force, as_json=as_json)
+        _for_service(artefact, destination, check, reference, force=force, as_json=as_json)
         return
-    if reference is not None or size is not None:
-        raise ConfigError("--reference and --size are for few-shot and meta models: leave them out")
+    if reference is not None:
+        raise ConfigError("--reference is for meta models: leave it out")
     side = side or "device"
     from sfumato.device import look_up
     from sfumato.edge import sides
@@ -129,7 +128,6 @@ def _for_service(
     destination: Path | None,
     check: str | None,
     reference: str | None,
-    size: str | None,
     *,
     force: bool,
     as_json: bool,
@@ -140,7 +138,7 @@ def _for_service(
     # The name without its suffix is the model's for clients: it stays that of the artefact.
     destination = destination or artefact.with_suffix(models.EXPORTED)
     check_new(destination, force=force)
-    served = models.load(artefact, reference=reference, size=read_size(size))
+    served = models.load(artefact, reference=reference)
     images = _noise(served.shape) if check is None else _images(check, "test", served.shape)
     written = exported.export(served, destination, check=images)
     if as_json:

@@ -24,13 +24,6 @@ Reference = Annotated[
 Size = Annotated[
     int | None, typer.Option(help="Side of the images, in pixels (default: the size that the data has).")
 ]
-SizeOfModel = Annotated[
-    str | None,
-    typer.Option(
-        "--size",
-        help="For a few-shot model whose card does not state it: the size of its images, such as 84x84.",
-    ),
-]
 Split = Annotated[
     str, typer.Option(help="The split of the data to use, or all. The model must not have seen it.")
 ]

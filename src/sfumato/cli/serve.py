@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.options import Reference, SizeOfModel, StoreAddress
+from sfumato.cli.options import Reference, StoreAddress
 from sfumato.cli.show import VOLUME, note
-from sfumato.cli.sources import read_size
 from sfumato.logs import LogFormat
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ def serve(
         ),
     ] = None,
     reference: Reference = None,
-    size: SizeOfModel = None,
     certificate: Annotated[
         Path | None, typer.Option(help="A certificate (PEM), to serve over TLS. Needs --private-key.")
     ] = None,
@@ -98,7 +96,6 @@ def serve(
     told = log and not VOLUME.quiet
     logging.getLogger("sfumato.serve").setLevel(logging.INFO if told else logging.WARNING)
     traces = telemetry.begin()
-    sides = read_size(size)
     config = service.ServiceConfig(
         allow_origins=tuple(allow_origin or ()),
         metrics_key=metrics_key,
@@ -112,12 +109,7 @@ def serve(
     loaded = []
     for each in artefacts:
         name, _, path = each.rpartition("=") if not Path(each).exists() else (None, "", each)
-        model = models.fastest(path, name=name or None, reference=reference, size=sides)
-        if not models.is_verified(path):
-            print(
-                f"{path}: weights not verified: an earlier version saved it, without a digest; load it and "
-                "save it again to give it one"
-            )
+        model = models.fastest(path, name=name or None, reference=reference)
         loaded.append(model)
         specs = ", ".join(demand.spec for demand in model.demands)
         shape = "x".join(map(str, model.shape))

@@ -41,18 +41,6 @@ def read(source: str, *, size: int | None = None, strict: bool = False, **settin
     return loaded
 
 
-def read_size(text: str | None) -> tuple[int, int] | None:
-    """H and W of an option --size, such as 84x84; None where it is not given. Raises ConfigError."""
-    from sfumato.errors import ConfigError
-
-    if text is None:
-        return None
-    sides = text.split("x")
-    if len(sides) != 2 or not all(side.isdecimal() and int(side) > 0 for side in sides):
-        raise ConfigError(f"--size {text}: write height and width, such as 84x84")
-    return int(sides[0]), int(sides[1])
-
-
 def of_shape(source: str, shape: tuple[int, int, int], *, strict: bool) -> "LabelledImages":
     """The data of a source at a model's (C, H, W). Raises ConfigError where it has another shape."""
     from sfumato.errors import ConfigError

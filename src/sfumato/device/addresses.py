@@ -39,7 +39,7 @@ def kept_label(label: str) -> str:
 
 
 def quoted_label(label: str) -> str:
-    """A label in an address, also one that an earlier service kept. Raises ConfigError for what cannot be."""
+    """A label in an address. Raises ConfigError for what cannot be."""
     if not re.fullmatch(LABEL, label) or label in (".", ".."):
         raise ConfigError(
             f"{label!r} is not a label: 1 to 200 characters without '/' and control "

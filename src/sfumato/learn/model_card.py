@@ -150,12 +150,10 @@ _NOT_ATTACKED = (
 
 
 def _made(path: Path, card: Mapping[str, Any]) -> tuple[str, ...]:
-    verified = (
-        "The file is as it was saved: card and weights have its digest."
-        if artefacts.is_verified(path)
-        else "An earlier version saved it without a digest, so nobody can tell whether it was changed."
+    return (
+        f"Saved by sfumato {card.get('version') or 'of an unknown version'}.",
+        "The file is as it was saved: card and weights have its digest.",
     )
-    return (f"Saved by sfumato {card.get('version') or 'of an unknown version'}.", verified)
 
 
 def _trained(card: Mapping[str, Any]) -> tuple[str, ...]:
@@ -241,7 +239,7 @@ def _accuracy(card: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _tested(test: Any) -> tuple[str, ...]:
-    """What a card says of the test after the training; nothing of cards of earlier versions."""
+    """What a card says of the test after the training."""
     if not isinstance(test, Mapping):
         return ()
     mean, low, high, number = (test.get(name) for name in ("mean", "low", "high", "number"))

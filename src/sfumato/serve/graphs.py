@@ -25,11 +25,11 @@ _LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime")
 _RUNS = 5
 
 
-def faster(path: str, reference: str | None, size: tuple[int, int] | None) -> bytes | None:
+def faster(path: str, reference: str | None) -> bytes | None:
     """A model as serve.exported writes it, where ONNX Runtime is faster here, now; None where PyTorch is.
 
     Args:
-        path, reference, size: see models.load.
+        path, reference: see models.load.
 
     Raises:
         MissingExtraError: what exports is not installed.
@@ -43,7 +43,7 @@ def faster(path: str, reference: str | None, size: tuple[int, int] | None) -> by
     with tempfile.TemporaryDirectory() as folder:
         graph = Path(folder) / "model.onnx"
         done = subprocess.run(
-            [sys.executable, "-c", _COMMAND, json.dumps([path, reference, size]), str(graph)],
+            [sys.executable, "-c", _COMMAND, json.dumps([path, reference]), str(graph)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -61,8 +61,8 @@ def measure() -> None:
     """In that process: read an artefact, and write its graph where that is faster."""
     from sfumato.serve import exported, models
 
-    path, reference, size = json.loads(sys.argv[1])
-    served = models.load(path, name="model", reference=reference, size=None if size is None else tuple(size))
+    path, reference = json.loads(sys.argv[1])
+    served = models.load(path, name="model", reference=reference)
     if exported.obstacle(served) is not None:
         return
     graph = exported.bytes_of(served)

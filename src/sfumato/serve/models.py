@@ -123,7 +123,6 @@ def load(
     *,
     name: str | None = None,
     reference: str | None = None,
-    size: tuple[int, int] | None = None,
 ) -> Served:
     """Read an artefact for a server, whose network PyTorch runs; or what was exported, which needs none.
 
@@ -133,7 +132,6 @@ def load(
         reference: the source of public images (see data.load), for a meta model, whose networks normalise a
             batch of images together: statistics are taken once, from these, and no answer depends on the
             images of others.
-        size: H and W, for a few-shot model of an earlier version, whose card does not tell.
 
     Raises:
         ArtefactError: damaged, foreign, of a kind that is not served, or it names another artefact that
@@ -147,7 +145,7 @@ def load(
 
         return exported.read(path, name)
     digest = artefact_digest(os.fspath(path))  # which says best why a file cannot be read
-    return replace(_read(path, name, reference, size), digest=digest)
+    return replace(_read(path, name, reference), digest=digest)
 
 
 def fastest(
@@ -155,7 +153,6 @@ def fastest(
     *,
     name: str | None = None,
     reference: str | None = None,
-    size: tuple[int, int] | None = None,
 ) -> Served:
     """As load; but a network is run by PyTorch or by ONNX Runtime: whichever is measured faster here, now.
 
@@ -169,22 +166,15 @@ def fastest(
         from sfumato.serve import exported, graphs
 
         try:
-            graph = graphs.faster(os.fspath(path), reference, size)
+            graph = graphs.faster(os.fspath(path), reference)
         except MissingExtraError:
             graph = None
         except ArtefactError:
-            load(
-                path, name=name, reference=reference, size=size
-            )  # it says better what is wrong with the file
+            load(path, name=name, reference=reference)  # it says better what is wrong with the file
             raise
         if graph is not None:
             return exported.of_bytes(graph, path, name)
-    return load(path, name=name, reference=reference, size=size)
-
-
-def is_verified(path: str | os.PathLike[str]) -> bool:
-    """Whether a file that `load` read was compared with a digest; those of earlier versions have none."""
-    return Path(path).suffix == EXPORTED or artefacts.is_verified(path)
+    return load(path, name=name, reference=reference)
 
 
 def example(served: Served) -> np.ndarray:
@@ -241,9 +231,7 @@ def _checked_name(path: str | os.PathLike[str], name: str | None) -> str:
     return name
 
 
-def _read(
-    path: str | os.PathLike[str], name: str, reference: str | None, size: tuple[int, int] | None
-) -> Served:
+def _read(path: str | os.PathLike[str], name: str, reference: str | None) -> Served:
     kind = artefacts.read_card(path).get("kind")
     if kind == FEATURE:
         return _feature(path, name)
@@ -265,7 +253,7 @@ def _read(
             name="torch",
         ) from error
     if kind == "few-shot":
-        return trained.of_few_shot(path, name, size)
+        return trained.of_few_shot(path, name)
     return trained.of_meta(path, name, reference)
 
 

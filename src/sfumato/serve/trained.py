@@ -61,19 +61,13 @@ class _Conditioned(nn.Module):
         )
 
 
-def of_few_shot(path: str | os.PathLike[str], name: str, size: tuple[int, int] | None) -> Served:
+def of_few_shot(path: str | os.PathLike[str], name: str) -> Served:
     """See models.load, also for the errors."""
     model = few_shot.load(path)
     card = model.card
-    if card.get("shape"):
-        channels, height, width = card["shape"]
-    elif size is not None:
-        channels, (height, width) = card["channels"], size
-    else:
-        raise ArtefactError(
-            f"{path}: of an earlier version, whose card does not tell the size of its images: say it with "
-            "--size, such as 84x84, or train it again"
-        )
+    if not card.get("shape"):
+        raise ArtefactError(f"{path}: its card does not tell the size of its images: train it again")
+    channels, height, width = card["shape"]
     conditions = model.conditions
     weights: dict[str, float] = card.get("weights") or {}
     known = card.get("made_of") or [None] * len(conditions.protections)
@@ -175,5 +169,5 @@ def _measured(network: nn.Module, path: str | os.PathLike[str], served: Served) 
         embedding = run(example(served)[:1])
     except (RuntimeError, ValueError) as error:
         size = "x".join(map(str, served.shape))
-        raise ArtefactError(f"{path}: its networks take no images of {size}: check --size") from error
+        raise ArtefactError(f"{path}: its networks take no images of {size}: train it again") from error
     return replace(served, run=run, network=network, dimension=math.prod(embedding.shape[1:]))

@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.options import Force, setting
-from sfumato.cli.show import AsJson, PrintConfig, bars, print_config, settings_of, stderr
-from sfumato.cli.train.shared import Out, app, checkpointed, tell
-from sfumato.files import check_new
+from sfumato.cli.show import bars, stderr
+from sfumato.cli.train.shared import Given, method
 
 if TYPE_CHECKING:
     from sfumato.learn.semsim import Judgements
@@ -21,81 +19,66 @@ Judged = Annotated[
 ]
 
 
-@app.command("semsim")
-def semsim(
-    judgements: Judged,
-    out: Out,
-    overrides: Annotated[list[str] | None, setting("A training setting, such as network=resnet18.")] = None,
-    listing: Annotated[bool, settings_of("sfumato.learn.semsim:SemSimConfig")] = False,
-    printing: PrintConfig = False,
-    seed: Annotated[int, typer.Option(help="Seed of weights, order of images, and triplets.")] = 0,
-    force: Force = False,
-    as_json: AsJson = False,
-) -> None:
+@method(
+    "semsim",
+    config="sfumato.learn.semsim:SemSimConfig",
+    such_as="network=resnet18 or epochs=10",
+    seeds="weights, order of images, and triplets",
+)
+def semsim(given: Given, judgements: Judged) -> None:
     """Train SemSim, the distance to an original that follows what people recognise.
 
     If you stop it, run the same command again to resume. `sfumato assess A B --semsim OUT` measures by it.
     """
-    check_new(out, force=force or printing)
-    from sfumato.learn import semsim as method
-    from sfumato.settings import configured
+    from sfumato.learn import semsim as learner
 
-    config = configured(method.SemSimConfig, overrides or [])
-    if printing:
-        print_config(config)
-        return
+    config = given.config(learner.SemSimConfig)
     both = _read(judgements, config.size)
-    with checkpointed(out, "steps") as (checkpoint, progress):
-        model = method.train(both, config, seed=seed, checkpoint=checkpoint, progress=progress)
-        model.save(out)
-    tell(out, model.card, [_words(model.card)], as_json=as_json)
+    with given.checkpointed("steps") as (checkpoint, progress):
+        model = learner.train(both, config, seed=given.seed, checkpoint=checkpoint, progress=progress)
+        model.save(given.out)
+    given.tell(model.card, [_words(model.card)])
 
 
-@app.command("semsim-perceptual")
+@method(
+    "semsim-perceptual",
+    config="sfumato.learn.semsim.perceptual:PerceptualConfig",
+    such_as="terms=both or epochs=10",
+    seeds="held-out originals, order, and triplets",
+)
 def semsim_perceptual(
+    given: Given,
     judgements: Judged,
-    out: Out,
     squeezenet: Annotated[
         Path,
         typer.Option(help="Weights of SqueezeNet 1.0, whose stages are weighed. The artefact holds them."),
     ],
-    overrides: Annotated[list[str] | None, setting("A training setting, such as terms=both.")] = None,
-    listing: Annotated[bool, settings_of("sfumato.learn.semsim.perceptual:PerceptualConfig")] = False,
-    printing: PrintConfig = False,
-    seed: Annotated[int, typer.Option(help="Seed of held-out originals, order, and triplets.")] = 0,
-    force: Force = False,
-    as_json: AsJson = False,
 ) -> None:
     """Learn which stages of SqueezeNet see what people see, and how likely people recognise an image.
 
     It needs few judgements, and seconds. `sfumato assess A B --semsim OUT` gives the probability of each
     pair.
     """
-    check_new(out, force=force or printing)
-    from sfumato.learn.semsim import perceptual as method
-    from sfumato.settings import configured
+    from sfumato.learn.semsim import perceptual as learner
 
-    config = configured(method.PerceptualConfig, overrides or [])
-    if printing:
-        print_config(config)
-        return
+    config = given.config(learner.PerceptualConfig)
     both = _read(judgements, config.size)
     with bars(stderr()) as progress:
         task = progress.add_task("epochs")
-        model = method.train(
+        model = learner.train(
             both,
             config,
             backbone=squeezenet,
-            seed=seed,
+            seed=given.seed,
             progress=lambda done, total: progress.update(task, completed=done, total=total),
         )
-    model.save(out)
+    model.save(given.out)
     foretold = model.card["held_out"]
     held_out = (
         f"on {foretold['originals']:,} originals that no weight was learned from: Brier score "
         f"{foretold['brier']:.3f} (0 is best; {foretold['brier_of_share']:.3f} says the same of every image)"
     )
-    tell(out, model.card, [_words(model.card), held_out], as_json=as_json)
+    given.tell(model.card, [_words(model.card), held_out])
 
 
 def _read(judgements: list[Path], size: int) -> "Judgements":

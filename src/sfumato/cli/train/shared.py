@@ -1,14 +1,20 @@
 """What the commands of `sfumato train` share."""
 
+import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from sfumato.cli.show import bars, note, print_json, stderr
+from sfumato.cli.options import Force, Size, setting
+from sfumato.cli.show import AsJson, PrintConfig, bars, note, print_config, print_json, settings_of, stderr
+from sfumato.cli.sources import SplitBy, Strict
+from sfumato.files import check_new
 
 _LICENCE = r"[A-Za-z0-9.+-]+( (AND|OR|WITH) [A-Za-z0-9.+-]+)*"  # without its parentheses: nobody needs them
 
@@ -17,6 +23,8 @@ if TYPE_CHECKING:
 
     from sfumato.data import LabelledImages
     from sfumato.episodes import Settings, Shape
+
+_Config = TypeVar("_Config")
 
 Out = Annotated[Path, typer.Option(help="The artefact to write, a .safetensors file.")]
 
@@ -64,52 +72,178 @@ def _methods() -> None:
     pass
 
 
-def with_encoder(
-    encoder: str | None, overrides: Sequence[str] | None, *, name: str = "encoder", **others: str
-) -> list[str]:
-    """Settings as `--set` has them, with those that an encoder asks for; what `--set` says comes last.
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What the user of any `sfumato train METHOD` gives: see `method`."""
+
+    out: Path
+    overrides: list[str] | None
+    printing: bool
+    seed: int
+    force: bool
+    as_json: bool
+    data: str = ""
+    size: int | None = None
+    split_by: str | None = None
+    strict: bool = False
+    licence: str | None = None
+
+    def config(self, kind: type[_Config], chosen: Sequence[str] = (), *, replaces: bool = True) -> _Config:
+        """The settings of a training: those of other options, and those of --set, which come last.
+
+        With --print-config they are printed, and the command ends.
+
+        Args:
+            kind: the configuration.
+            chosen: "KEY=VALUE", by other options.
+            replaces: whether --force replaces an artefact; else the caller says what happens to it.
+        """
+        from sfumato.settings import configured
+
+        if replaces:
+            check_new(self.out, force=self.force or self.printing)
+        config: _Config = configured(kind, [*chosen, *(self.overrides or [])])
+        if self.printing:
+            print_config(config)
+            raise typer.Exit
+        return config
+
+    def images(
+        self,
+        target: str,
+        *,
+        sensitive: str | None = None,
+        episodic: bool = False,
+        settings: Mapping[str, Any] | None = None,
+    ) -> "tuple[LabelledImages, LabelledImages | None, LabelledImages]":
+        """Training, validation (if there are any) and test images; says what was done if none are named.
+
+        Args:
+            target, sensitive, episodic: what the splits are for; see data.splitting.
+            settings: of the source; see sources.read.
+        """
+        from sfumato.cli.sources import read
+        from sfumato.data.splitting import suited
+
+        source, words = suited(
+            read(self.data, size=self.size, strict=self.strict, **(settings or {})),
+            target=target,
+            sensitive=sensitive,
+            episodic=episodic,
+            split_by=self.split_by,
+        )
+        note(words)
+        validation = source.split("validation") if "validation" in source.splits else None
+        return source.split("train"), validation, source.split("test")
+
+    @contextmanager
+    def checkpointed(
+        self, unit: str, console: "Console | None" = None
+    ) -> Iterator[tuple[Path, Callable[[int, int], None]]]:
+        """A checkpoint beside the artefact, removed once that is written, and what moves a progress bar."""
+        from sfumato.networks import embedding_cache
+
+        checkpoint = self.out.with_suffix(".checkpoint")
+        with bars(console or stderr()) as progress, embedding_cache.kept():
+            task = progress.add_task(unit)
+            yield checkpoint, lambda done, total: progress.update(task, completed=done, total=total)
+        checkpoint.unlink(missing_ok=True)
+
+    def tell(
+        self, card: Mapping[str, Any], lines: Sequence[str], *, tested: Any = None, **figures: Any
+    ) -> None:
+        """Write into the card what is known after the training, and print what became of it.
+
+        Args:
+            card: of the model.
+            lines: in words; with --json the card and the figures are printed in their place.
+            tested: an Accuracy of test images, with low and high, or of test episodes, with half_width.
+            figures: by name, fit for JSON.
+        """
+        from sfumato import artefacts
+
+        more: dict[str, Any] = {} if self.licence is None else {"licence": self.licence}
+        if tested is not None:
+            over = "images" if hasattr(tested, "images") else "episodes"
+            low, high, chance = _ends_and_chance(tested)
+            ends = {"mean": tested.mean, "low": low, "high": high, "chance": chance}
+            more["test"] = {**ends, "over": over, "number": getattr(tested, over)}
+        if more:
+            artefacts.amend(self.out, **more)
+        if self.as_json:
+            print_json({"artefact": str(self.out), **figures, "card": dict(card)})
+            return
+        for line in [*lines, f"artefact: {self.out}"]:
+            print(line)
+
+
+def method(
+    name: str, *, config: str, such_as: str, seeds: str, data: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function the command `sfumato train NAME`, with the options that all of them have.
+
+    The function is called with a Given, and with its own options by name.
 
     Args:
-        encoder: of `--encoder`.
-        overrides: of `--set`.
+        name: of the command.
+        config: whose keys --set takes, as "module:Class".
+        such_as: two of these, for the help.
+        seeds: what --seed decides.
+        data: examples of what --data takes; None for a method that is given no images.
+    """
+    last: dict[str, tuple[Any, Any]] = {
+        "overrides": (list[str] | None, setting(f"A training setting, such as {such_as}.")),
+        "listing": (bool, settings_of(config)),
+        "printing": (PrintConfig, None),
+        "seed": (int, typer.Option(help=f"Seed of {seeds}.")),
+        "force": (Force, None),
+        "as_json": (AsJson, None),
+    }
+    first: dict[str, tuple[Any, Any]] = {"out": (Out, None)}
+    if data is not None:
+        first = {"data": (str, typer.Option(help=f"The images: {data}.")), **first}
+        last = {"size": (Size, None), "split_by": (SplitBy, None), "strict": (Strict, None), **last}
+        last["licence"] = (Licence, None)
+    defaults = {"overrides": None, "size": None, "split_by": None, "licence": None, "seed": 0}
+
+    def parameter(key: str, kind: Any, option: Any) -> inspect.Parameter:
+        annotation = kind if option is None else Annotated[kind, option]
+        needed = key in ("out", "data")
+        default = inspect.Parameter.empty if needed else defaults.get(key, False)
+        return inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+    def register(train: Callable[..., None]) -> Callable[..., None]:
+        @wraps(train)
+        def command(**options: Any) -> None:
+            options.pop("listing")
+            shared = {key: options.pop(key) for key in (*first, *last) if key in options}
+            train(Given(**shared), **options)
+
+        own = list(inspect.signature(train, eval_str=True).parameters.values())[1:]
+        parameters = [
+            *(parameter(key, *each) for key, each in first.items()),
+            *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own),
+            *(parameter(key, *each) for key, each in last.items()),
+        ]
+        command.__dict__["__signature__"] = inspect.Signature(parameters)
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        app.command(name)(command)
+        return train
+
+    return register
+
+
+def of_encoder(encoder: str | None, *, name: str = "encoder", **others: str) -> list[str]:
+    """The settings that --encoder asks for.
+
+    Args:
+        encoder: of --encoder.
         name: of the setting that it is.
         others: settings that suit an encoder that is not trained.
     """
     if encoder is None:
-        return list(overrides or [])
-    return [f"{name}={encoder}", *(f"{key}={value}" for key, value in others.items()), *(overrides or [])]
-
-
-def splits(
-    data: str,
-    size: int | None,
-    *,
-    target: str,
-    sensitive: str | None = None,
-    episodic: bool = False,
-    split_by: str | None = None,
-    strict: bool = False,
-    settings: Mapping[str, Any] | None = None,
-) -> "tuple[LabelledImages, LabelledImages | None, LabelledImages]":
-    """Training, validation (where there are any) and test images; says what was done where none are named.
-
-    Args:
-        data, size, strict, settings: of the source; see sources.read.
-        target, sensitive, episodic, split_by: what the splits are for; see data.splitting.
-    """
-    from sfumato.cli.sources import read
-    from sfumato.data.splitting import suited
-
-    source, words = suited(
-        read(data, size=size, strict=strict, **(settings or {})),
-        target=target,
-        sensitive=sensitive,
-        episodic=episodic,
-        split_by=split_by,
-    )
-    note(words)
-    validation = source.split("validation") if "validation" in source.splits else None
-    return source.split("train"), validation, source.split("test")
+        return []
+    return [f"{name}={encoder}", *(f"{key}={value}" for key, value in others.items())]
 
 
 def fitted(
@@ -169,28 +303,8 @@ def check_episodes(part: "LabelledImages", subject: str, target: str, shape: "Sh
         raise DataError(f"{part.name}, {subject} images: {error}{where}") from error
 
 
-def stated(out: Path, licence: str | None, tested: Any = None) -> None:
-    """Put into the card of an artefact what is known after its training, where anything is.
-
-    Args:
-        out: the artefact.
-        licence: of `--licence`.
-        tested: an Accuracy of test images, with low and high, or of test episodes, with half_width.
-    """
-    from sfumato import artefacts
-
-    more: dict[str, Any] = {} if licence is None else {"licence": licence}
-    if tested is not None:
-        over = "images" if hasattr(tested, "images") else "episodes"
-        low, high, chance = _ends_and_chance(tested)
-        ends = {"mean": tested.mean, "low": low, "high": high, "chance": chance}
-        more["test"] = {**ends, "over": over, "number": getattr(tested, over)}
-    if more:
-        artefacts.amend(out, **more)
-
-
 def beside_guessing(tested: Any) -> str:
-    """What guessing has in the same test, and whether the test is above it; see `stated`."""
+    """What guessing has in the same test, and whether the test is above it; see Given.tell."""
     low, _, chance = _ends_and_chance(tested)
     if low > chance:
         return f"guessing: {100 * chance:.1f}%"
@@ -205,34 +319,3 @@ def _ends_and_chance(tested: Any) -> tuple[float, float, float]:
     if hasattr(tested, "images"):
         return tested.low, tested.high, tested.chance
     return tested.mean - tested.half_width, tested.mean + tested.half_width, 1 / tested.shape.way
-
-
-def tell(out: Path, card: Mapping[str, Any], lines: Sequence[str], *, as_json: bool, **figures: Any) -> None:
-    """Print what became of a training: the lines, or as JSON its card and figures; and where it is.
-
-    Args:
-        out: the artefact.
-        card: of the model.
-        lines: in words.
-        as_json: print the card and the figures in their place.
-        figures: of the test, by name, fit for JSON.
-    """
-    if as_json:
-        print_json({"artefact": str(out), **figures, "card": dict(card)})
-        return
-    for line in [*lines, f"artefact: {out}"]:
-        print(line)
-
-
-@contextmanager
-def checkpointed(
-    out: Path, unit: str, console: "Console | None" = None
-) -> Iterator[tuple[Path, Callable[[int, int], None]]]:
-    """A checkpoint beside the artefact, removed once that is written, and what moves a progress bar."""
-    from sfumato.networks import embedding_cache
-
-    checkpoint = out.with_suffix(".checkpoint")
-    with bars(console or stderr()) as progress, embedding_cache.kept():
-        task = progress.add_task(unit)
-        yield checkpoint, lambda done, total: progress.update(task, completed=done, total=total)
-    checkpoint.unlink(missing_ok=True)

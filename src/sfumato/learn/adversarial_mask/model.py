@@ -69,7 +69,7 @@ class MaskModel(nn.Module):
     @property
     def sends(self) -> str:
         """The `values` of the releases that it was trained for: see MaskConfig."""
-        return str(self.card["config"].get("values", "hard"))  # earlier versions had no others
+        return str(self.card["config"]["values"])
 
     @torch.no_grad()
     def classify(self, released: Tensor) -> Tensor:

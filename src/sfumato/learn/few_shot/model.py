@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from sfumato import artefacts
-from sfumato.errors import ArtefactError, ConfigError
+from sfumato.errors import ConfigError
 from sfumato.images import to_float, to_uint8
 from sfumato.learn.cards import Precision, Spec, describing, protection_of, published
 from sfumato.learn.conditions import Conditions
@@ -213,11 +213,8 @@ def load(path: str | os.PathLike[str], *, encoder: nn.Module | None = None) -> F
         encoder: a module of the same architecture, for a model trained with the user's own.
 
     Raises:
-        ArtefactError: damaged, foreign, of an earlier version, or the weights do not fit the encoder.
+        ArtefactError: damaged, foreign, or the weights do not fit the encoder.
     """
-    first = artefacts.read_card(path)
-    if first.get("kind") == _KIND and "cell" not in first:
-        raise ArtefactError(f"{path}: of an earlier version, whose models had no cells: train it again")
     tensors, card = artefacts.load(path, kind=_KIND, schema=_Card)
     cell = card.pop("cell")
     digests = card.get("made_of") or [None] * len(card["specs"])

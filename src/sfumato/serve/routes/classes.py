@@ -3,10 +3,9 @@
 from sfumato.errors import needs_extra
 from sfumato.serve import problems
 from sfumato.serve.access import Reader, Writer
-from sfumato.serve.routes.parameters import AnyLabel, Id
+from sfumato.serve.routes.parameters import Id, Label
 from sfumato.serve.service import Serving, in_thread
-from sfumato.serve.store import NotFoundError
-from sfumato.wire.messages import ClassSummary, Forgotten, normal
+from sfumato.wire.messages import ClassSummary, Forgotten
 
 with needs_extra("the server", "serve"):
     from fastapi import APIRouter
@@ -24,21 +23,10 @@ async def list_classes(key: Reader, service: Serving, classifier: Id) -> list[Cl
 
 
 @router.delete("/v1/classifiers/{classifier}/classes/{label}")
-async def forget_class(key: Writer, service: Serving, classifier: Id, label: AnyLabel) -> Forgotten:
+async def forget_class(key: Writer, service: Serving, classifier: Id, label: Label) -> Forgotten:
     """Forget a class with all its examples. Needs the role `write`.
 
     The answer says how many examples were forgotten, and by which random name the audit log calls the class
     from now on: its label is forgotten as well. Errors: 404 if you have no such class.
     """
-
-    def forget() -> Forgotten:
-        kept = normal(label)
-        try:
-            return service.store.forget_class(key.tenant, classifier, kept, by=key)
-        except NotFoundError:
-            if kept == label:
-                raise
-            # An earlier version kept labels as they were written.
-            return service.store.forget_class(key.tenant, classifier, label, by=key)
-
-    return await in_thread(forget)
+    return await in_thread(lambda: service.store.forget_class(key.tenant, classifier, label, by=key))

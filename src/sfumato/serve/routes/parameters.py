@@ -31,12 +31,12 @@ def _digits(text: Any) -> Any:
 
 ID = "^[A-Za-z0-9_-]{1,64}$"
 Id = Annotated[str, Path(pattern=ID, description="An id, as the list of such objects has it.")]
-AnyLabel = Annotated[
+Label = Annotated[
     str,
     Path(pattern=LABEL, description="The label of a class, 1 to 200 characters."),
     AfterValidator(no_step),
-]  # of an earlier version, too
-Label = Annotated[AnyLabel, AfterValidator(as_kept)]
+    AfterValidator(as_kept),
+]
 DIGITS = BeforeValidator(_digits)
 Moment = Annotated[AwareDatetime | None, BeforeValidator(_moment)]
 Spec = Annotated[
