@@ -1,11 +1,9 @@
 """Seven adversaries who look for people: what each sees, and how many they name."""
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from results_page.engine import Study
-from sfumato.study.estimates import Estimate
+from results_page.reading import Row
 
 VIEWS = {
     "released": ("reidentify-static", "reidentify-adaptive"),
@@ -14,57 +12,29 @@ VIEWS = {
 }
 
 
-@dataclass(frozen=True)
-class Adversaries:
-    """Seven adversaries on one protection: static and adaptive, on three views; and on the values."""
+def adversaries(studied: Study) -> list[Row]:
+    """Of each protection: static and adaptive ones, on three views; and the one on the values.
 
-    studied: Study
-    spec: str
-
-    @cached_property
-    def top1(self) -> list[Estimate | None]:
-        """Of each, in the order of the views, static before adaptive; at last of the one on values."""
-        attacks = [attack for pair in VIEWS.values() for attack in pair]
-        return [self.studied.top1(self.spec, attack) for attack in [*attacks, "reidentify-values"]]
-
-    @property
-    def strongest(self) -> Estimate:
-        """The one that names most."""
-        return max((each for each in self.top1 if each), key=lambda each: each.value)
-
-    @property
-    def papers(self) -> Estimate:
-        """The stronger of the paper's: static, on released and on denoised images."""
-        made = [self.studied.top1(self.spec, VIEWS[view][0]) for view in ("released", "denoised")]
-        return max((each for each in made if each), key=lambda each: each.value)
-
-    @property
-    def risen(self) -> float | None:
-        """How much more the paper's static adversary names after the denoiser; None where it did not run."""
-        released, denoised = (
-            self.studied.top1(self.spec, VIEWS[view][0]) for view in ("released", "denoised")
-        )
-        return None if released is None or denoised is None else denoised.value - released.value
-
-    @property
-    def shown(self) -> list[str]:
-        """The views that were looked at."""
-        return [view for view, (static, _) in VIEWS.items() if self.studied.top1(self.spec, static)]
-
-    @property
-    def faces(self) -> list[float]:
-        """How often a face is found, view by view."""
-        return [self.studied.attack(self.spec, VIEWS[view][0]).faces_found or 0.0 for view in self.shown]
-
-    @property
-    def alike(self) -> list[float]:
-        """SSIM to the original, view by view."""
-        return [self.studied.similarity(self.spec, view).ssim for view in self.shown]
+    `papers` is the stronger of the paper's, who are static, on released and on denoised images; `risen`, how much more
+    they name after the denoiser. `faces` found and `alike`, the SSIM to the original, are of the views that are `shown`.
+    """
+    return [_of(studied, spec) for spec in studied.file["protections"]]
 
 
-def adversaries(studied: Study) -> list[Adversaries]:
-    """Of each protection of a study."""
-    return [Adversaries(studied, spec) for spec in studied.file["protections"]]
+def _of(studied: Study, spec: str) -> Row:
+    attacks = [attack for pair in VIEWS.values() for attack in pair]
+    top1 = {attack: studied.top1(spec, attack) for attack in (*attacks, "reidentify-values")}
+    static = {view: (attack, top1[attack]) for view, (attack, _) in VIEWS.items()}
+    papers = [static[view][1] for view in ("released", "denoised") if static[view][1]]
+    return Row(
+        spec=spec,
+        top1=list(top1.values()),
+        strongest=max(filter(None, top1.values()), key=lambda each: each.value),
+        papers=max(papers, key=lambda each: each.value),
+        risen=papers[1].value - papers[0].value if len(papers) == 2 else None,
+        faces=[studied.attack(spec, attack).faces_found or 0.0 for attack, found in static.values() if found],
+        alike=[studied.similarity(spec, view).ssim for view, (_, found) in static.items() if found],
+    )
 
 
 def values() -> dict[str, Any]:

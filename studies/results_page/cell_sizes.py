@@ -6,7 +6,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from results_page.engine import Accuracy, BySeed, Study, apart, begun, rising, shared
+from results_page.engine import BySeed, Study, apart, begun, rising, shared
+from results_page.reading import Row
 from sfumato import protect
 from sfumato.learn import few_shot
 
@@ -92,99 +93,53 @@ def sizes(kind: str, seen: str = "cells") -> dict[str, Sizes]:
     }
 
 
-@dataclass(frozen=True)
-class EveryPixel:
-    """Cells of one size seen as every pixel, as in the paper, against one value a cell; of the seeds that both have."""
+def every_pixel(kind: str, data: str) -> list[Row]:
+    """Cells seen as every pixel, as in the paper, against one value a cell, of each size and of the seeds that both have.
 
-    cell: int
-    pairs: list[tuple[Accuracy, Accuracy]]
-
-    @property
-    def gain(self) -> float:
-        """Of accuracy, over the mean of seeds."""
-        return statistics.mean(pixels.accuracy - cells.accuracy for pixels, cells in self.pairs)
-
-    @property
-    def apart(self) -> bool:
-        """Whether the intervals over episodes meet in no seed."""
-        return all(max(apart(*pair), apart(*reversed(pair))) > 0 for pair in self.pairs)
-
-    @property
-    def operations(self) -> float:
-        """Of one image, as a multiple of those at one value a cell."""
-        pixels, cells = self.pairs[0]
-        return (pixels.operations or 0) / (cells.operations or 1)
-
-
-def every_pixel(kind: str, data: str) -> list[EveryPixel]:
-    """Of each size that both studies have; empty where one of them is not done."""
+    `gain` of accuracy in the mean; `apart`: the intervals over episodes meet in no seed; `operations` of one image, as
+    a multiple. Empty if one of the studies is not done.
+    """
     pixels, cells = sizes(kind, "pixels").get(data), sizes(kind, "cells").get(data)
     if pixels is None or cells is None:
         return []
-    return [
-        EveryPixel(cell, shared(found, cells.rows[cell]))
-        for cell, found in pixels.rows.items()
-        if cell in cells.rows
-    ]
+    found = []
+    for cell in pixels.rows.keys() & cells.rows.keys():
+        pairs = shared(pixels.rows[cell], cells.rows[cell])
+        gain = statistics.mean(every.accuracy - one.accuracy for every, one in pairs)
+        distinct = all(max(apart(*pair), apart(*reversed(pair))) > 0 for pair in pairs)
+        times = (pairs[0][0].operations or 0) / (pairs[0][1].operations or 1)
+        found.append(Row(cell=cell, pairs=pairs, gain=gain, apart=distinct, operations=times))
+    return sorted(found, key=lambda each: each.cell)
 
 
-@dataclass(frozen=True)
-class Resolution:
-    """The paper's pipeline at every pixel against the same networks at one value a cell."""
+def resolutions(full: Study, cells: Study) -> list[Row]:
+    """The paper's pipeline at every pixel against the same networks at one value a cell, of each protection with cells.
 
-    spec: str
-    paper: Accuracy
-    denoised: Accuracy
-    alone: Accuracy
-    whole: int  # operations of the paper's pipeline
-    bytes_per_image: int
-
-    @property
-    def shares(self) -> tuple[float, float]:
-        """Operations with and without a denoiser, of the paper's pipeline."""
-        return (self.denoised.operations or 0) / self.whole, (self.alone.operations or 0) / self.whole
-
-    @property
-    def large(self) -> bool:
-        """Whether cells are of 4 pixels or more."""
-        return protect.parse(self.spec).cell >= 4
-
-    @property
-    def best(self) -> Accuracy:
-        """The better of the two."""
-        return max(self.denoised, self.alone, key=lambda each: each.accuracy)
-
-    @property
-    def share(self) -> float:
-        """The operations of the better of the two, of the paper's pipeline."""
-        return (self.best.operations or 0) / self.whole
-
-    @property
-    def lower(self) -> bool:
-        """Whether the better of the two is below the paper's pipeline, intervals apart."""
-        return apart(self.paper, self.best) > 0
-
-    @property
-    def denoiser_helps(self) -> bool:
-        """Whether a denoiser is better than the encoder alone, intervals apart."""
-        return apart(self.denoised, self.alone) > 0
-
-
-def resolutions(full: Study, cells: Study) -> list[Resolution]:
-    """Of each protection with cells."""
+    `shares`: operations with and without a denoiser, of the paper's pipeline; `share`: of the better of the two, and
+    `lower`: that one is below the paper's pipeline, intervals apart. `large`: cells are of 4 pixels or more.
+    """
     model = few_shot.untrained(1, few_shot.FewShotConfig(cell=1), [protect.parse("none")])
     whole = few_shot.operations(model, (1, 28, 28))
-    return [
-        Resolution(
-            spec,
-            full.accuracy("denoised", spec),
-            cells.accuracy("denoised", spec),
-            cells.accuracy("protected", spec),
-            whole,
-            cells.similarity(spec).bytes_per_image or 0,
+    rows = []
+    for spec in cells.specs:
+        paper = full.accuracy("denoised", spec)
+        denoised, alone = (cells.accuracy(learner, spec) for learner in ("denoised", "protected"))
+        best = max(denoised, alone, key=lambda each: each.accuracy)
+        rows.append(
+            Row(
+                spec=spec,
+                paper=paper,
+                denoised=denoised,
+                alone=alone,
+                shares=[each.operations / whole for each in (denoised, alone)],
+                share=best.operations / whole,
+                lower=apart(paper, best) > 0,
+                denoiser_helps=apart(denoised, alone) > 0,
+                large=protect.parse(spec).cell >= 4,
+                bytes_per_image=cells.similarity(spec).bytes_per_image or 0,
+            )
         )
-        for spec in cells.specs
-    ]
+    return rows
 
 
 def values() -> dict[str, Any]:

@@ -85,6 +85,8 @@ def _names(specs: Sequence[str]) -> dict[str, str]:
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
     """A part of a study with these texts instead of others."""
+    if not names:
+        return value
     if isinstance(value, dict):
         return {names.get(key, key): _renamed(part, names) for key, part in value.items()}
     if isinstance(value, list):
