@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from cloud import encoder
 from commands import Command, check_mistake
 
 from sfumato import images, protect
@@ -48,8 +49,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def assessed(command: Command, world: Path, *more: str, noise: str = "0,100"):
-    spec = f"feature:artefact={world}/f.safetensors,noise={noise}"
+def assessed(command: Command, world: Path, *more: str, noise: str = "0,100", spec: str | None = None):
+    spec = spec or f"feature:artefact={world}/f.safetensors,noise={noise}"
     return command(
         "assess", "log-rank", f"folder:{world}/photos", "--with", spec, "--label", "class", "--split", "all",
         "--known", "5", "--asked", "3", *more,
@@ -90,6 +91,24 @@ def test_the_command_says_what_the_function_finds(command: Command, world: Path)
     )
     assert found["adversaries"]["density"]["lrp"] == ranked.adversaries["density"].lrp
     assert found["beyond_a_tenth_if_normal"] == ranked.if_normal
+
+
+def test_no_adversary_is_below_what_is_proved_of_a_code_and_the_worst_person_is_shown(
+    command: Command, world: Path
+):
+    artefact = encoder(world / "code.safetensors", bits=2)
+    lines = assessed(command, world, spec=f"code:artefact={artefact}").out.splitlines()
+    (row,) = [line for line in lines if "at least" in line and "after" not in line]
+    assert "at least 0.128" in row  # six people by four codes: 2·ln 2! / (6 ln 6)
+    assert not any("after 100 releases" in line for line in lines)  # nothing is proved of so many
+    specs = f"code:artefact={artefact},flip=0.2,0.4"
+    found = json.loads(assessed(command, world, "--json", "--releases", "2", spec=specs).out)["protections"]
+    for each in found:
+        assert 0 < each["proved"] <= min(adversary["lrp"] for adversary in each["adversaries"].values())
+        assert each["proved_of_many"]["exchangeable"] >= each["proved_of_many"]["none"]
+        assert 1 / PEOPLE <= each["named"]["on_average"] <= each["named"]["worst_person"]
+    clear = json.loads(assessed(command, world, "--json", spec=f"code:artefact={artefact}").out)
+    assert clear["protections"][0]["named"]["on_average"] <= 4 / PEOPLE
 
 
 @pytest.mark.parametrize(

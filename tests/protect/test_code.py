@@ -251,3 +251,16 @@ def test_a_spec_reads_back_and_another_process_reads_the_artefact_itself(bits: s
     assert parse(code.spec, takes=["bits"]) == code
     code.check()
     assert "_encoder" not in vars(pickle.loads(pickle.dumps(code)))
+
+
+@pytest.mark.parametrize("noise", [{}, {"flip": 0.2}, {"epsilon": 1.5}])
+def test_the_laws_of_words_are_those_of_their_whole_channel(tmp_path: Path, noise: dict[str, float]):
+    code = Code(str(encoder(tmp_path / "c.safetensors", bits=3)), **noise)
+    flip, lies = noise.get("flip", 0.0), 7 * math.exp(-noise.get("epsilon", math.inf))
+    channel = np.ones((1, 1))
+    for _ in range(3):
+        channel = np.kron(channel, [[1 - flip, flip], [flip, 1 - flip]])
+    if "epsilon" in noise:
+        channel = np.full((8, 8), lies / 7 / (1 + lies)) + (1 - lies / 7) / (1 + lies) * np.eye(8)
+    counts = np.random.default_rng(0).dirichlet(np.ones(8), size=5)
+    np.testing.assert_allclose(code.laws(counts), counts @ channel)

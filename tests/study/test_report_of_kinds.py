@@ -212,6 +212,17 @@ def test_what_is_proved_of_naming_stands_in_the_table_of_guarantees_and_where_no
     assert table[3][3:] == ["≤ 5%", "≤ 0.5%", "≤ 0.05%", "≤ 0.0005%"]
 
 
+def test_what_is_proved_of_many_releases_and_of_ranks_stands_with_what_is_assumed():
+    proved = [synthetic.proved("answer", outputs=2, people=40), synthetic.proved("none", people=40)]
+    page = page_of(of_kinds(protections=["none", "answer"]), proved)
+    header, clear, answer = page.table("Table of guarantees")
+    assert header[-2:] == ["named among 1,000 after 100 releases", "log-rank privacy"]
+    # 101 / 1,000 and C(2, 100) / 1,000; two groups of 20 people: ln 20! / (20 ln 40).
+    assert answer[-2:] == ["≤ 10.1% (shuffled); ≤ 1.33% (exchangeable)", "≥ 0.573"]
+    assert clear[-2:] == ["nothing", "nothing"]
+    assert "Shuffled: they leave as one shuffled batch" in page.text
+
+
 def test_judges_of_two_images_stand_beside_naming_where_their_chance_is_proved():
     spec = "dp-pix:cell=4,epsilon=3"
     naming = [{"candidates": 100, "at_most": 0.12341}]

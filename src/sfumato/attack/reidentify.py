@@ -20,6 +20,7 @@ from torch.nn import functional
 from sfumato.attack.feature_identity import log_posteriors
 from sfumato.attack.plda import PLDA, principal_components
 from sfumato.attack.saturation import Training, Validation, held_out, train
+from sfumato.dp.naming import MOST_OUTPUTS
 from sfumato.errors import ConfigError, DataError, did_you_mean, needs_extra
 from sfumato.images import to_float
 from sfumato.networks import Conv4, InceptionResnetV1, MobileFaceNet
@@ -326,9 +327,6 @@ def _few_of_each() -> Iterator[None]:
         yield
 
 
-_MOST_OUTPUTS = 4096  # different releases that are looked up in a table
-
-
 def by_numbers(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> tuple[Guesses, ...]:
     """Name every probe by numbers of any scale: those of a feature, a code or an answer as they travelled.
 
@@ -355,7 +353,7 @@ def by_numbers(gallery: Tensor, gallery_identities: Tensor, probes: Tensor) -> t
         posteriors = log_posteriors(gallery, gallery_identities, probes, adversary="discriminant")
         guesses.append(Guesses("discriminant", people, posteriors.float()))
     outputs, rows = torch.cat([gallery, probes]).unique(dim=0, return_inverse=True)
-    if len(outputs) <= min(_MOST_OUTPUTS, len(gallery)):
+    if len(outputs) <= min(MOST_OUTPUTS, len(gallery)):
         counts = torch.zeros(len(outputs), len(people))
         counts.index_put_((rows[: len(gallery)], places), torch.ones(len(gallery)), accumulate=True)
         held = places.bincount(minlength=len(people))

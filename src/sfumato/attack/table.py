@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from sfumato.dp.naming import MOST_OUTPUTS
 from sfumato.errors import DataError
-
-MOST_OUTPUTS = 2**12
 
 
 @dataclass(frozen=True)

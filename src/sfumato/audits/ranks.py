@@ -4,6 +4,7 @@ Source: Osia et al. 2018, Sec. 5, 6.1 and 6.2. The paper has one adversary, a ke
 are trained look as well (attack.feature_identity), and the one who leaves least counts.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -14,9 +15,12 @@ from sfumato.assess.log_rank import LogRank
 from sfumato.attack import feature_identity
 from sfumato.attack.reidentify import split_gallery
 from sfumato.dp.mechanisms import seeded_noise
+from sfumato.dp.naming import BY_STRENGTH, MOST_OUTPUTS, Assumption
 from sfumato.errors import ConfigError, DataError
 from sfumato.protect.code import Code
 from sfumato.protect.feature import Feature
+from sfumato.protect.naming import log_rank as log_rank_proved
+from sfumato.protect.naming import named_each
 
 DENSITY = "density"
 TENTH = 0.1  # of the identities, the share that the paper's statement has
@@ -31,6 +35,7 @@ class RankConfig:
             both, each side gets its share.
         least: people with fewer known photographs are left out; a density needs 2.
         copies: how often each known photograph is released to train on, where releases have noise.
+        releases: of one person, of which it is said what they prove as well.
         seed: of the deal, the noise and the network.
     """
 
@@ -38,10 +43,11 @@ class RankConfig:
     asked: int = 10
     least: int = 4
     copies: int = 3
+    releases: int = 100
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, bound in (("known", 2), ("asked", 1), ("least", 2), ("copies", 1)):
+        for name, bound in (("known", 2), ("asked", 1), ("least", 2), ("copies", 1), ("releases", 1)):
             if getattr(self, name) < bound:
                 raise ConfigError(f"{name}={getattr(self, name)}: at least {bound}")
 
@@ -54,11 +60,18 @@ class Ranked:
         spec: of the protection.
         adversaries: name -> what they find; the nearest neighbour stands with the density.
         chance: how often a known photograph that is drawn by lot is of another person.
+        proved: the log-rank privacy that no adversary brings one release below; 0 for nothing.
+        proved_of_many: the same of config.releases, by what is assumed of them: a key of naming.ASSUMED.
+        named: of codes of few bits, how often one release names its person to the best adversary, who has all
+            these photographs: on average over equally likely people, and for the worst person.
     """
 
     spec: str
     adversaries: dict[str, LogRank]
     chance: float
+    proved: float
+    proved_of_many: dict[Assumption, float]
+    named: tuple[float, float] | None
 
     @property
     def strongest(self) -> str:
@@ -107,4 +120,25 @@ def rank_privacy(
         guesses = feature_identity.log_posteriors(mine, owners, theirs, adversary=name, seed=config.seed)
         found[name] = log_rank.judge(guesses, torch.searchsorted(people, truth))
     shares = [codes.bincount(minlength=int(people.max()) + 1) / len(codes) for codes in (owners, truth)]
-    return Ranked(protection.spec, found, 1 - float(shares[0] @ shares[1]))
+    channels, height, width = images.shape[1:]
+
+    def proved(releases: int, assuming: Assumption) -> float:
+        sizes = {"people": len(people), "releases": releases}
+        largest = float(shares[1].max())  # who is asked about most often
+        return log_rank_proved(
+            protection, (channels, height, width), **sizes, largest=largest, assuming=assuming
+        )
+
+    named = None
+    if isinstance(protection, Code) and (protection.outputs or math.inf) <= MOST_OUTPUTS:
+        rows = torch.cat([known, asked])
+        each = named_each(protection, protection.encode(images[rows]), identities[rows])
+        named = (float(each.mean()), float(each.max()))
+    return Ranked(
+        protection.spec,
+        found,
+        chance=1 - float(shares[0] @ shares[1]),
+        proved=proved(1, "none"),
+        proved_of_many={each: proved(config.releases, each) for each in BY_STRENGTH},
+        named=named,
+    )

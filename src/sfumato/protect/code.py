@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sfumato import artefacts
@@ -341,6 +342,22 @@ class Code:
         deviation, d = self.noise**0.5, encoder.dimension
         ball = naming.gaussian_ball(prior, dimensions=d, ratio=self.norm / deviation, releases=n)
         return [naming.discrete(ball, dimensions=d, step=1 / (GRID * deviation), releases=n)]
+
+    def laws(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """How often each word leaves, if (S, 2^b) shares of the images of S classes have it without noise."""
+        if self.flip is not None:
+            bits, flip = self._encoder.dimension, self.flip
+            laws = counts.reshape(-1, *[2] * bits)
+            for axis in range(1, bits + 1):
+                laws = (1 - flip) * laws + flip * np.flip(laws, axis)
+            mixed: NDArray[np.float64] = laws.reshape(counts.shape)
+            return mixed
+        if self.epsilon is not None:
+            others: int = counts.shape[1] - 1
+            truth = 1 / (1 + others * float(np.exp(-self.epsilon)))
+            lie = (1 - truth) / others
+            return counts * (truth - lie) + lie
+        return counts
 
     def suspicious(
         self, release: BitsRelease | FeatureRelease, *, false_alarm: float, made_of: str | None = None

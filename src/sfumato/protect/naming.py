@@ -3,10 +3,19 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sfumato.dp import naming
+from sfumato.dp.guarantee import Guarantee
+from sfumato.errors import ConfigError
+from sfumato.protect.code import Code, signs, words_of
 from sfumato.protect.region import Region
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PEOPLE = (1_000, 1_000_000)  # equally likely ones, among whom it is said what is proved of naming somebody
 
@@ -36,12 +45,19 @@ def information(protection: Any) -> naming.Information:
 
 @dataclass(frozen=True)
 class Counted:
-    """A protection of which nothing is known but how many different releases it has; None for not that."""
+    """A protection of which only this is known.
+
+    Attributes:
+        outputs: how many different releases it has; None for not that.
+        proved: its differential privacy, for images of any shape; None for none.
+    """
 
     outputs: int | None
+    proved: Guarantee | None = None
 
-    def guarantee(self, shape: tuple[int, int, int]) -> None:
-        """None: no differential privacy."""
+    def guarantee(self, shape: tuple[int, int, int]) -> Guarantee | None:
+        """See Protection.guarantee."""
+        return self.proved
 
     def bounds(
         self, prior: naming.Prior, releases: int = 1, assuming: naming.Assumption = "none"
@@ -112,6 +128,37 @@ def log_rank(
         return naming.Bound(stated.chance, stated.source)
 
     return naming.log_rank(bound, people=people, largest=largest)
+
+
+def named_each(protection: Any, numbers: "Tensor", classes: "Tensor") -> NDArray[np.float64]:
+    """How often each of some equally likely classes is named from one of its codes, exactly.
+
+    By the best adversary, who has all these images and knows the noise; classes that are equally likely are
+    named in turn, see naming.of_each. What is proved is above their mean; of the worst nothing is proved.
+
+    Args:
+        protection: a code of bits.
+        numbers: (N, b), what its encoder makes of each image.
+        classes: (N,) int64, of each image.
+
+    Returns:
+        (S,) chances of the classes, in ascending order.
+
+    Raises:
+        ConfigError: it is not a code of bits, or has more than MOST_OUTPUTS outputs.
+    """
+    outputs = protection.outputs if isinstance(protection, Code) else None
+    if outputs is None or outputs > naming.MOST_OUTPUTS:
+        raise ConfigError(
+            f"{protection.spec}: how often each class is named is known for codes of at most "
+            f"{naming.MOST_OUTPUTS.bit_length() - 1} bits: use one of these"
+        )
+    assert isinstance(protection, Code)
+    _, rows = np.unique(classes.numpy(), return_inverse=True)
+    counts = np.zeros((rows.max() + 1, outputs))
+    np.add.at(counts, (rows, words_of(signs(numbers)).numpy()), 1.0)
+    laws = protection.laws(counts / counts.sum(1, keepdims=True))
+    return naming.of_each([1 / len(laws)] * len(laws), laws)
 
 
 def naming_words(

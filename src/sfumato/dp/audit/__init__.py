@@ -3,11 +3,13 @@
 An audit sees a mechanism as a black box, so that what it proves holds for the code that ran. It can only
 convict: a bound below the stated value says that no fault was found, not that there is none. `audit` is for
 protections of images, which are cheap to try; `audit_runs` for whole runs, of which each gives one number;
-`one_run` bounds what one run gives away of many canaries in it.
+`one_run` bounds what one run gives away of many canaries in it; `audit_naming` names people from many
+releases, and convicts an assumption that does not hold of them.
 """
 
 from sfumato.dp.audit.evidence import divergence, lower_limit, rounded_down, upper_limit
 from sfumato.dp.audit.images import AuditConfig, AuditResult, audit
+from sfumato.dp.audit.naming import NamingAudit, audit_naming
 from sfumato.dp.audit.neighbours import Mechanism, neighbours
 from sfumato.dp.audit.one_release import OneReleaseConfig, audit_release
 from sfumato.dp.audit.one_run import Guesses, OneRunAudit, concluded, guess
@@ -18,10 +20,12 @@ __all__ = [
     "AuditResult",
     "Guesses",
     "Mechanism",
+    "NamingAudit",
     "OneReleaseConfig",
     "OneRunAudit",
     "RunAudit",
     "audit",
+    "audit_naming",
     "audit_release",
     "audit_runs",
     "concluded",

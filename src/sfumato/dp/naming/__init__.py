@@ -20,14 +20,24 @@ of them (`series`): the assumption is a part of the statement, and is printed wi
 from sfumato.dp.naming.bound import Bound, Prior, least
 from sfumato.dp.naming.centre import approximate, concentrated, discrete_mu, gaussian, pure
 from sfumato.dp.naming.composition import NOTHING_KNOWN, Information, Proof, composed
-from sfumato.dp.naming.outputs import counting, exact, flipped_bits, leakage, of_each, randomised_response
+from sfumato.dp.naming.outputs import (
+    MOST_OUTPUTS,
+    counting,
+    exact,
+    flipped_bits,
+    leakage,
+    of_each,
+    randomised_response,
+)
 from sfumato.dp.naming.ranks import log_rank
-from sfumato.dp.naming.series import ASSUMED, Assumption
+from sfumato.dp.naming.series import ASSUMED, BY_STRENGTH, Assumption
 from sfumato.dp.naming.statement import Naming, prior_of, sentence, sentences, stated
 from sfumato.dp.naming.volumes import discrete, gaussian_ball, gaussian_cube
 
 __all__ = [
     "ASSUMED",
+    "BY_STRENGTH",
+    "MOST_OUTPUTS",
     "NOTHING_KNOWN",
     "Assumption",
     "Bound",

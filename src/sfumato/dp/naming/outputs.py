@@ -26,6 +26,7 @@ _COUNTED: dict[Assumption, str] = {
     "shuffled": "counting of histograms: Smith 2009, Thm. 1",
     "exchangeable": "Shtarkov sum: Shtarkov 1987; Kontkanen & Myllymäki 2007",
 }
+MOST_OUTPUTS = 2**12  # of which a table of people is made
 _MOST_DRAWS = 100_000  # of a binomial that is summed term by term
 _MOST_PIECES = 10_000_000  # that are sorted; of more, only the largest prior counts
 

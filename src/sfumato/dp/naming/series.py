@@ -38,6 +38,7 @@ ASSUMED: dict[Assumption, str] = {
     ),
 }
 
+BY_STRENGTH: tuple[Assumption, ...] = ("none", "shuffled", "exchangeable")  # each proves more
 _MOST_TERMS = 1_000_000  # of a sum; of more, nothing is claimed but what a sequence has
 _MOST_SHUFFLED = 2_000  # flipped bits of a batch, whose sum has n³ terms
 _BEYOND = 700.0  # a logarithm from which on nothing is proved of any prior

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 
 from sfumato.dp.naming.bound import Bound, Prior, best_guess, checked_count
-from sfumato.dp.naming.series import ASSUMED, Assumption
+from sfumato.dp.naming.series import ASSUMED, BY_STRENGTH, Assumption
 from sfumato.errors import ConfigError
 
 _NOTHING = 0.999  # from here on a bound says nothing that is worth a sentence
@@ -74,7 +74,7 @@ def sentences(assuming: Callable[[Assumption], Sequence[Naming]], *, releases: i
         releases: n; of one release nothing need be assumed.
     """
     proved = [assuming("none")]
-    for assumption in ("shuffled", "exchangeable") if releases > 1 else ():
+    for assumption in BY_STRENGTH[1:] if releases > 1 else ():
         stated = assuming(assumption)
         if any(now.chance < before.chance * _LESS for now, before in zip(stated, proved[-1], strict=True)):
             proved.append(stated)

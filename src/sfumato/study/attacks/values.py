@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from sfumato.attack import groups, plda, reidentify
-from sfumato.attack.table import MOST_OUTPUTS, Table, by_table
+from sfumato.attack.table import Table, by_table
+from sfumato.dp.naming import MOST_OUTPUTS
 from sfumato.proportions import wilson
 from sfumato.study.attacks import comparisons
 from sfumato.study.attacks.comparisons import Comparison

@@ -5,11 +5,17 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sfumato.dp.guarantee import rounded_up
+from sfumato.dp.guarantee import Definition, Guarantee, rounded_up
+from sfumato.dp.naming import ASSUMED, BY_STRENGTH, Assumption
+from sfumato.protect.naming import Counted, log_rank, named
 from sfumato.study.estimates import Study, belonging, proofs
 from sfumato.study.kinds import proved
 from sfumato.study.records import Record
 from sfumato.study.report.sections.section import Section
+
+MANY, AMONG = 100, 1_000  # releases of one person, and equally likely people
+_DEFINITIONS: tuple[Definition, ...] = ("pure", "gaussian", "concentrated")
+_ANY = (1, 1, 1)  # a shape, which decides nothing of what is recorded
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,10 @@ class Row:
         neighbours: how often a judge of two neighbouring images is right, at most; None for no proof.
         whole: the same for any two images.
         naming: number of people -> how often one of them is named rightly, at most; of those proved.
+        many: what is assumed of MANY releases of one person -> how often one of AMONG people is named, at
+            most; each that proves more than the one before.
+        log_rank: the log-rank privacy that no adversary brings one release below, among the people of the
+            test images; None for nothing.
     """
 
     protection: str
@@ -29,6 +39,8 @@ class Row:
     neighbours: str | None
     whole: str | None
     naming: dict[int, str]
+    many: dict[Assumption, str]
+    log_rank: str | None
 
 
 def section(study: Study, records: Sequence[Record]) -> Section | None:
@@ -45,6 +57,10 @@ def section(study: Study, records: Sequence[Record]) -> Section | None:
         "named": bool(named := belonging(study, records, "proved")),
         "candidates": sorted({count for record in named for count in record.result.asked}),
         "judged": any(row.neighbours or row.whole for row in rows),
+        "many": MANY,
+        "among": AMONG,
+        "assumed": {each: ASSUMED[each] for row in rows for each in row.many},
+        "ranked": any(row.log_rank for row in rows),
     }
     return Section("guarantees", "What each setting guarantees", "Guarantees", values)
 
@@ -57,7 +73,39 @@ def _row(spec: str, proof: proved.Result) -> Row:
         told_apart(guarantee.definition, guarantee.value) if guarantee else None,
         told_apart(guarantee.definition, guarantee.whole_image) if guarantee else None,
         {each.candidates: f"{rounded_up(100 * each.at_most)}%" for each in proof.naming if each.at_most < 1},
+        _after_many(proof),
+        _log_rank(proof),
     )
+
+
+def _recorded(proof: proved.Result) -> Counted:
+    """A protection of which only a record is known, which has no noise of bits and no centre."""
+    stated = proof.guarantee
+    for definition in _DEFINITIONS:
+        if stated is not None and stated.definition == definition and stated.whole_image is not None:
+            whole = stated.whole_image
+            return Counted(
+                proof.outputs,
+                Guarantee(definition=definition, value=whole, pixels=1, whole_image=whole, source=""),
+            )
+    return Counted(proof.outputs)
+
+
+def _after_many(proof: proved.Result) -> dict[Assumption, str]:
+    proves: dict[Assumption, str] = {}
+    least = 1.0
+    for each in BY_STRENGTH:
+        naming = named(_recorded(proof), _ANY, candidates=AMONG, releases=MANY, assuming=each)
+        if naming.proves and naming.chance < least:
+            least, proves[each] = naming.chance, f"{rounded_up(100 * naming.chance)}%"
+    return proves
+
+
+def _log_rank(proof: proved.Result) -> str | None:
+    if proof.people is None or proof.people < 2:
+        return None
+    least = math.floor(1000 * log_rank(_recorded(proof), _ANY, people=proof.people)) / 1000
+    return f"{least:.3f}" if least else None
 
 
 def told_apart(definition: str | None, value: float | None) -> str | None:
