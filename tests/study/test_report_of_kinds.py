@@ -220,7 +220,7 @@ def test_what_is_proved_of_many_releases_and_of_ranks_stands_with_what_is_assume
     # 101 / 1,000 and C(2, 100) / 1,000; two groups of 20 people: ln 20! / (20 ln 40).
     assert answer[-2:] == ["≤ 10.1% (shuffled); ≤ 1.33% (exchangeable)", "≥ 0.573"]
     assert clear[-2:] == ["nothing", "nothing"]
-    assert "Shuffled: they leave as one shuffled batch" in page.text
+    assert "Shuffled : they leave as one shuffled batch" in page.text
 
 
 def test_judges_of_two_images_stand_beside_naming_where_their_chance_is_proved():

@@ -44,6 +44,15 @@ def enrol(
         bool,
         typer.Option("--average", help="For codes: send one average per class, made on this device."),
     ] = False,
+    at_most_named: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="For codes of at most 12 bits: refuse a class that one of its codes names more often than "
+            "this among the classes of the folder, such as 0.2.",
+        ),
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help="The model of a new classifier, if several models fit.")
     ] = None,
@@ -55,7 +64,8 @@ def enrol(
 
     What was enrolled before is neither charged nor enrolled again, so a stopped command resumes. Two files of
     the same pixels are one image, and count once. The names of the sub-folders are sent as they are. Files
-    that fail are named with the reason, and the exit code is 1.
+    that fail are named with the reason, and the exit code is 1. A class that stands out can be refused
+    (--at-most-named): what is proved about naming is an average, and says nothing about one class.
     """
     import sys
 
@@ -76,9 +86,15 @@ def enrol(
     with connect(url, key_file, spec, ledger, insecure=insecure) as cloud:
         if model is not None and classifier not in {each.name for each in cloud.classifiers()}:
             cloud.create(classifier, model)
-        for part in _parts(classes):
+        # Which classes stand out is known of all of them together.
+        for part in _parts(classes) if at_most_named is None else [classes]:
             became = cloud.enrol_many(
-                part, classifier=classifier, failed=missed, people=people, average=average
+                part,
+                classifier=classifier,
+                failed=missed,
+                people=people,
+                average=average,
+                at_most_named=at_most_named,
             )
             for label, enrolled in became.items():
                 count = count.plus(enrolled)

@@ -240,6 +240,7 @@ class _Service(ABC, Generic[_Transport]):
         failed: Failed | None = None,
         people: bool = False,
         average: bool = False,
+        at_most_named: float | None = None,
     ) -> Steps[dict[str, Enrolled]]:
         """As enrol, for many classes: 32 images of any of them in a request.
 
@@ -249,13 +250,18 @@ class _Service(ABC, Generic[_Transport]):
         Args:
             images: of each label.
             classifier, failed, people, average: see enrol.
+            at_most_named: refuse a class that one of its codes names more often than this, from 0 to 1, among
+                the classes of this call, to whoever has all these images: those that stand out most, until
+                none does. For codes of at most 12 bits. None refuses none.
 
         Returns:
             Of each label, in Unicode's NFC.
 
-        Raises: as enrol does.
+        Raises: as enrol does; and ConfigError if `at_most_named` is for too few classes, or no such code.
         """
-        return self._conversation.enrol_many(images, classifier, failed, people=people, average=average)
+        return self._conversation.enrol_many(
+            images, classifier, failed, people=people, average=average, at_most_named=at_most_named
+        )
 
     @_Method
     def classify(self, source: Source, *, top: int = 5, classifier: str | None = None) -> Steps[list[Guess]]:

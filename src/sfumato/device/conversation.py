@@ -30,9 +30,19 @@ from sfumato.device.demands import (
     words,
 )
 from sfumato.device.exchange import Request, ServiceError, Steps, exchange
-from sfumato.device.outgoing import Failed, Image, Outgoing, Sent, Stopped, check_averages, example_id
+from sfumato.device.outgoing import (
+    Failed,
+    Image,
+    Outgoing,
+    Sent,
+    Stopped,
+    check_averages,
+    example_id,
+    standing_out,
+)
 from sfumato.device.sources import Source, batches, listed
-from sfumato.errors import ConfigError, DataError
+from sfumato.errors import BudgetExceededError, ConfigError, DataError
+from sfumato.files import printable
 from sfumato.protect.release import Trained
 from sfumato.protect.spec import portable
 from sfumato.wire import labelled, tables
@@ -199,10 +209,11 @@ class Conversation:
         *,
         people: bool,
         average: bool,
+        at_most_named: float | None = None,
     ) -> Steps[dict[str, Enrolled]]:
         """Make images examples of many classes."""
         given = [(kept_label(label), sources) for label, sources in images.items()]
-        each = [_examples(label, sources, people=people) for label, sources in given]
+        each: list[Iterable[Image]] = [_examples(label, sources, people=people) for label, sources in given]
         subject = yield from self._subject(classifier, begin=True)
         if average:
             check_averages(subject.protection)
@@ -212,6 +223,24 @@ class Conversation:
             enrolled[image.label] = enrolled[image.label].with_failed()
             if failed is not None:
                 failed(image.source, error)
+
+        if at_most_named is not None:
+            of_label = {label: list(part) for (label, _), part in zip(given, each, strict=True)}
+            left = standing_out(
+                subject.protection, of_label, subject.shape, at_most=at_most_named, average=average
+            )
+            for label, chance in left.items():
+                error = BudgetExceededError(
+                    f"{printable(label)}: one release names this class {chance:.1%} of the time among the "
+                    f"others that stay, and at most {at_most_named:.1%} is allowed: leave it out, or use a "
+                    "code of fewer bits, or one with flip=",
+                    cause="its class stands out",
+                )
+                if failed is None:
+                    raise error
+                for image in of_label[label]:
+                    miss(image, error)
+            each = [examples for label, examples in of_label.items() if label not in left]
 
         parts: Iterable[list[Image]] = map(list, each)
         if not average:

@@ -1,8 +1,10 @@
 """What leaves a device for a service: images, read and protected, and charged in the ledger before."""
 
 import hmac
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -20,6 +22,7 @@ from sfumato.device.survey import survey
 from sfumato.errors import BudgetExceededError, ConfigError, ImageError
 from sfumato.protect import Protection
 from sfumato.protect.code import Code
+from sfumato.protect.naming import named_each
 from sfumato.protect.parameters import MOST_SHOWN
 from sfumato.protect.release import artefact_of
 
@@ -179,6 +182,61 @@ class Outgoing:
                 printed=printed,
                 most_clear=MOST_SHOWN,
             )
+
+
+def standing_out(
+    protection: Protecting,
+    images: Mapping[str, Sequence[Image]],
+    shape: tuple[int, int, int],
+    *,
+    at_most: float,
+    average: bool,
+) -> dict[str, float]:
+    """The classes that may not be enrolled, since one of their releases names them more often than `at_most`.
+
+    Among the classes that stay, to the best adversary, who has all their images; see named_each. The one that
+    stands out most is left out, until none does. Nothing is charged, and nothing leaves.
+
+    Args:
+        protection: a code of at most 12 bits.
+        images: of each class; those that cannot be read are passed over here.
+        shape: C, H and W, as the model takes them.
+        at_most: from 0 to 1.
+        average: whether one code of all its images leaves of a class.
+
+    Returns:
+        Of each class that is left out, how often it is named.
+
+    Raises:
+        ConfigError: another protection, or fewer classes than 1 / at_most.
+    """
+    if not isinstance(protection, Code):
+        raise ConfigError(f"{protection.spec}: who stands out is known of codes of few bits alone")
+    numbers: list[Tensor] = []
+    classes = []
+    for label, sources in images.items():
+        read = []
+        for image in sources:
+            with suppress(ImageError):  # which is said of it when it would be sent
+                read.append(image_of(image.source, shape)[0])
+        if read:
+            made = protection.encode(torch.stack(read))
+            numbers.append(made.mean(0, keepdim=True) if average else made)
+            classes.append(label)
+    left: dict[str, float] = {}
+    while staying := [row for row, label in enumerate(classes) if label not in left]:
+        if at_most * len(staying) < 1:
+            raise ConfigError(
+                f"to guess among {len(staying)} classes names each in {1 / len(staying):.1%} already: for at "
+                f"most {at_most:.1%} enrol at least {math.ceil(1 / at_most)} classes that do not stand out"
+            )
+        rows = torch.cat([torch.full((len(numbers[row]),), row) for row in staying])
+        each = named_each(protection, torch.cat([numbers[row] for row in staying]), rows)
+        worst = int(each.argmax())
+        if each[worst] <= at_most * (1 + 1e-9):
+            break
+        left[classes[staying[worst]]] = float(each[worst])
+    return left
 
 
 def check_averages(protection: Protecting) -> None:
