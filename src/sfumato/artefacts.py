@@ -222,7 +222,7 @@ def check(path: str | os.PathLike[str], card: Mapping[str, Any], schema: type[Ca
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(map(str, problem["loc"])) or "the card"
-        value = "" if problem["type"] == "missing" else f" is {_shown(problem['input'])}"
+        value = "" if problem["type"] == "missing" else f" is {shortened(repr(problem['input']), _SHOWN)}"
         raise ArtefactError(
             f"{path}: damaged, or of another version: {key}{value} in its card: {shortened(problem['msg'])}"
         ) from error
@@ -281,12 +281,10 @@ def _card(path: str | os.PathLike[str], text: str) -> dict[str, Any]:
     if not isinstance(card, dict):
         raise ArtefactError(f"{path}: damaged: its card is not a mapping")
     if not isinstance(kind := card.get("kind"), str | None) or len(kind or "") > _SHOWN:
-        raise ArtefactError(f"{path}: damaged: kind is {_shown(kind)} in its card, which is not a name")
+        raise ArtefactError(
+            f"{path}: damaged: kind is {shortened(repr(kind), _SHOWN)} in its card, which is not a name"
+        )
     return card
-
-
-def _shown(value: Any) -> str:
-    return shortened(repr(value), _SHOWN)
 
 
 @contextmanager

@@ -233,7 +233,7 @@ def test_a_spec_of_any_length_is_refused_in_a_short_message(spec: str):
 def test_lists_of_thousands_are_for_studies_alone():
     listed = "pixelize:cell=" + ",".join(map(str, range(2, 1002)))
     assert len(expand(listed)) == 1000
-    with pytest.raises(SpecError, match="names 1000 protections: give one value for each key"):
+    with pytest.raises(SpecError, match="names 1,000 protections: give one value for each key"):
         parse(listed)
     with pytest.raises(SpecError, match="names 1,001 protections: name at most 1,000"):
         expand(f"{listed},1002")

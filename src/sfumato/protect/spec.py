@@ -109,8 +109,10 @@ def parse_as(spec: str, kinds: Mapping[str, Callable[..., _Named]]) -> _Named:
 
     No file is opened that the spec names: it may be written by anybody.
     """
-    name, kind, rest = _known(spec, kinds)
-    return _only(spec, name, kind, rest)
+    known = _known(spec, kinds)
+    if len(spec) > _LONGEST:
+        raise SpecError(f"{known[0]}: a spec of {len(spec)} characters: write at most {_LONGEST}")
+    return _every(spec, *known, most=1)[0]
 
 
 @overload
@@ -132,12 +134,7 @@ def expand(spec: str, *, takes: Collection[str] = IMAGES) -> Any:
 
 def expand_as(spec: str, kinds: Mapping[str, Callable[..., Any]]) -> list[Any]:
     """As expand, with the dataclasses of `kinds` by the names that a spec begins with."""
-    name, kind, rest = _known(spec, kinds)
-    values = _values(name, kind, rest)
-    count = math.prod(len(listed) for listed in values.values())
-    if count > MOST_LISTED:
-        raise SpecError(f"{shortened(spec)!r} names {count:,} protections: name at most {MOST_LISTED:,}")
-    return _every(kind, values)
+    return _every(spec, *_known(spec, kinds), most=MOST_LISTED)
 
 
 def portable(spec: str) -> str:
@@ -235,19 +232,13 @@ def _taken(protection: Any, takes: Collection[str]) -> Any:
     return protection
 
 
-def _only(spec: str, name: str, kind: Callable[..., _Named], rest: str) -> _Named:
-    """Made only where it is one: lists of a thousand values name a thousand thousands."""
-    if len(spec) > _LONGEST:
-        raise SpecError(f"{name}: a spec of {len(spec)} characters: write at most {_LONGEST}")
+def _every(spec: str, name: str, kind: Callable[..., _Named], rest: str, *, most: int) -> list[_Named]:
+    """Every combination of values; counted first, since lists of a thousand name a thousand thousands."""
     values = _values(name, kind, rest)
     count = math.prod(len(listed) for listed in values.values())
-    if count > 1:
-        raise SpecError(f"{shortened(spec)!r} names {count} protections: give one value for each key")
-    return _every(kind, values)[0]
-
-
-def _every(kind: Callable[..., _Named], values: dict[str, list[Any]]) -> list[_Named]:
-    """Every combination of values."""
+    if count > most:
+        cure = "give one value for each key" if most == 1 else f"name at most {most:,}"
+        raise SpecError(f"{shortened(spec)!r} names {count:,} protections: {cure}")
     return [kind(**dict(zip(values, combination, strict=True))) for combination in product(*values.values())]
 
 

@@ -80,7 +80,7 @@ def _names(specs: Sequence[str]) -> dict[str, str]:
             known.append(path)
         return name if path == known[0] else f"{name} ({known.index(path) + 1})"
 
-    return {spec: with_files(spec, short) for spec in specs}
+    return {spec: called for spec in specs if (called := with_files(spec, short)) != spec}
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
