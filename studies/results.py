@@ -18,7 +18,7 @@ from sfumato.study import records
 
 
 def collect(name: str) -> None:
-    """Pack a run without its pictures; the pages say nothing of one that is not finished.
+    """Pack a run without its pictures, unless cells of it are missing.
 
     No photograph of anybody comes into the repository: examples are kept of the demo, whose faces are drawn.
     """
@@ -26,7 +26,8 @@ def collect(name: str) -> None:
     if not (run / "study.json").exists():
         return
     if missing := engine.load(run).missing:
-        print(f"{name}: {len(missing)} cells are missing")
+        print(f"{name}: {len(missing)} cells are missing: run the study first")
+        return
     left_out = set(engine.DRAWN) - ({"examples"} if name == "demo" else set())
     records.pack(run, RESULTS / f"{name}.jsonl", leave_out=left_out)
 
@@ -34,7 +35,7 @@ def collect(name: str) -> None:
 def restore(name: str) -> None:
     """Put the records of a study under runs/, unless there is a run already."""
     run = ROOT / "runs" / name
-    if not run.exists():
+    if (RESULTS / f"{name}.jsonl").exists() and not run.exists():
         records.unpack(RESULTS / f"{name}.jsonl", run)
 
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from results_page.engine import BySeed, Study, apart, begun, rising, shared
+from results_page.engine import BySeed, Study, apart, rising, shared, study
 from results_page.reading import Row
 from sfumato import protect
 from sfumato.learn import few_shot
@@ -29,12 +29,6 @@ class Sizes:
     def values(self) -> dict[int, list[float]]:
         """The accuracies alone."""
         return {cell: [each.accuracy for each in found.values()] for cell, found in self.rows.items()}
-
-    @property
-    def whole(self) -> bool:
-        """Whether every size is measured with every seed of the study."""
-        seeds = len(self.studied.file["seeds"])
-        return bool(self.rows) and all(len(found) == seeds for found in self.rows.values())
 
     @property
     def means(self) -> list[float]:
@@ -84,24 +78,18 @@ SIZES = {
 
 
 def sizes(kind: str, seen: str = "cells") -> dict[str, Sizes]:
-    """Of each data set whose study has measured all of them, whatever else it has not measured yet."""
-    started = {data: begun(name) for data, name in SIZES[seen].items()}
-    return {
-        data: found
-        for data, studied in started.items()
-        if studied is not None and (found := Sizes(studied, kind)).whole
-    }
+    """Of each data set whose study has this protection."""
+    found = {data: Sizes(study(name), kind) for data, name in SIZES[seen].items()}
+    return {data: of for data, of in found.items() if of.rows}
 
 
 def every_pixel(kind: str, data: str) -> list[Row]:
     """Cells seen as every pixel, as in the paper, against one value a cell, of each size and of the seeds that both have.
 
     `gain` of accuracy in the mean; `apart`: the intervals over episodes meet in no seed; `operations` of one image, as
-    a multiple. Empty if one of the studies is not done.
+    a multiple.
     """
-    pixels, cells = sizes(kind, "pixels").get(data), sizes(kind, "cells").get(data)
-    if pixels is None or cells is None:
-        return []
+    pixels, cells = sizes(kind, "pixels")[data], sizes(kind, "cells")[data]
     found = []
     for cell in pixels.rows.keys() & cells.rows.keys():
         pairs = shared(pixels.rows[cell], cells.rows[cell])

@@ -192,16 +192,9 @@ def load(path: Path) -> Study:
 
 
 @cache
-def begun(name: str) -> Study | None:
-    """A study under studies/results, of which records may be missing; None if it is not there."""
-    path = RESULTS / f"{name}.jsonl"
-    return load(path) if path.exists() else None
-
-
-def study(name: str) -> Study | None:
-    """A study under studies/results; None if it is not there, or not all of its records."""
-    loaded = begun(name)
-    return None if loaded is None or loaded.missing else loaded
+def study(name: str) -> Study:
+    """A study under studies/results."""
+    return load(RESULTS / f"{name}.jsonl")
 
 
 def values() -> dict[str, Any]:

@@ -1,11 +1,14 @@
 """Learned masks beside classical obfuscations: what they keep of a task and hide of a person."""
 
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 from typing import Any
 
-from results_page.engine import Study, begun
+from results_page.engine import Study, study
 from results_page.reading import Row, records
 
 TASKS = (
@@ -209,125 +212,86 @@ class Held:
         return sum(pairs), len(pairs)
 
 
-@dataclass(frozen=True)
-class Family:
-    """One kind of obfuscation at several strengths: what each lets be named, and how accurate it is."""
+Point = tuple[float, float]  # what is named, and the accuracy
 
-    kind: str
-    specs: list[str]
-    points: list[tuple[float, float]]  # (named, accuracy)
 
-    def accuracy_at(self, named: float) -> float | None:
-        """The accuracy at so much naming, between two strengths on the straight line; None below the strongest.
+def accuracy_at(named: float, points: Iterable[Point]) -> float | None:
+    """The accuracy at so much naming, between two strengths on the straight line; None below the strongest.
 
-        Whoever may be named more than by the weakest has its accuracy.
-        """
-        points = sorted(self.points)
-        if named < points[0][0]:
-            return None
-        best = max(accuracy for name, accuracy in points if name <= named)
-        for (less, low), (more, high) in pairwise(points):
-            if less <= named < more:
-                return max(best, low + (high - low) * (named - less) / (more - less))
-        return best
+    Who may be named more than by the weakest has its accuracy.
+    """
+    points = sorted(points)
+    if named < points[0][0]:
+        return None
+    best = max(accuracy for name, accuracy in points if name <= named)
+    for (less, low), (more, high) in pairwise(points):
+        if less <= named < more:
+            return max(best, low + (high - low) * (named - less) / (more - less))
+    return best
 
 
 @dataclass(frozen=True)
 class Strengths:
-    """Masks beside several strengths of each classical obfuscation, in one study of the engine."""
+    """Masks beside several strengths of each classical obfuscation: spec -> point, and kind -> spec -> point."""
 
-    masks: dict[str, tuple[float, float]]  # spec -> (named, accuracy)
-    families: list[Family]
-
-    @property
-    def points(self) -> dict[str, tuple[float, float]]:
-        """Spec -> (named, accuracy), of masks first."""
-        of_families = {
-            spec: point
-            for family in self.families
-            for spec, point in zip(family.specs, family.points, strict=True)
-        }
-        return {**self.masks, **of_families}
+    masks: dict[str, Point]
+    kinds: dict[str, dict[str, Point]]
 
     @property
-    def quietest(self) -> tuple[str, float, float]:
-        """The obfuscation by which the fewest are named: its spec, how many are, and its accuracy."""
-        points = [(spec, *point) for spec, point in self.points.items() if spec not in self.masks]
-        return min(points, key=lambda point: point[1])
+    def points(self) -> dict[str, Point]:
+        """Of all, masks first."""
+        return reduce(or_, self.kinds.values(), self.masks)
+
+    @property
+    def quietest(self) -> str:
+        """The obfuscation by which the fewest are named."""
+        return min(self.points.keys() - self.masks.keys(), key=lambda spec: self.points[spec][0])
 
     @property
     def quieter(self) -> bool:
         """Whether every mask lets fewer be named than any obfuscation does, at any strength."""
-        return all(named < self.quietest[1] for named, _ in self.masks.values())
+        return all(named < self.points[self.quietest][0] for named, _ in self.masks.values())
 
     def leads(self, mask: str) -> dict[str, float | None]:
-        """Kind -> how far the mask's accuracy is above it at the mask's naming; None where it names more."""
+        """Kind -> how far the mask's accuracy is above it at the mask's naming; None if it names more."""
         named, accuracy = self.masks[mask]
-        found = {family.kind: family.accuracy_at(named) for family in self.families}
-        return {kind: None if other is None else accuracy - other for kind, other in found.items()}
+        others = {kind: accuracy_at(named, points.values()) for kind, points in self.kinds.items()}
+        return {kind: None if other is None else accuracy - other for kind, other in others.items()}
 
     def ahead(self, mask: str) -> bool:
         """Whether no obfuscation is as accurate where it lets as few be named."""
         return all(lead is None or lead > 0 for lead in self.leads(mask).values())
 
 
-def strengths_of(studied: Study) -> Strengths | None:
-    """Of the settings that are wholly measured; None where no mask, or no obfuscation, is."""
-    points = {
-        row.protection: (row.risk.top1.value, row.accuracy.value)
-        for row in studied.settings
-        if row.protection != "none" and row.complete and row.risk and row.accuracy
-    }
-    kinds: dict[str, list[str]] = {}
-    for spec in points:
-        kinds.setdefault(spec.partition(":")[0], []).append(spec)
-    masks = {spec: points[spec] for spec in kinds.pop("mask", [])}
-    families = [Family(kind, specs, [points[spec] for spec in specs]) for kind, specs in kinds.items()]
-    return Strengths(masks, families) if masks and families else None
+def strengths_of(studied: Study) -> Strengths:
+    """Of the settings of a study."""
+    kinds: dict[str, dict[str, Point]] = {}
+    for each in studied.settings:
+        if each.protection != "none" and each.risk and each.accuracy:
+            of_kind = kinds.setdefault(each.protection.partition(":")[0], {})
+            of_kind[each.protection] = each.risk.top1.value, each.accuracy.value
+    return Strengths(kinds.pop("mask"), kinds)
 
 
-@dataclass(frozen=True)
-class SeveralStrengths:
-    """The same over seeds: each alone, and all of them together."""
-
-    studied: Study
-    together: Strengths
-    alone: list[Strengths]
-
-    @property
-    def seeds(self) -> int:
-        """How many there are."""
-        return len(self.alone)
-
-    @property
-    def points(self) -> dict[str, tuple[list[float], list[float]]]:
-        """Spec -> what is named, and the accuracy, seed by seed."""
-        of = {
-            spec: [each.points[spec] for each in self.alone if spec in each.points]
-            for spec in self.together.points
-        }
-        return {
-            spec: ([named for named, _ in each], [right for _, right in each]) for spec, each in of.items()
-        }
-
-    @property
-    def quieter(self) -> int:
-        """In how many seeds every mask lets fewer be named than any obfuscation does, at any strength."""
-        return sum(each.quieter for each in self.alone)
-
-    def ahead(self, mask: str) -> int:
-        """In how many seeds no obfuscation is as accurate where it lets as few be named."""
-        return sum(each.ahead(mask) for each in self.alone)
+def over_seeds(studied: Study, together: Strengths, alone: list[Strengths]) -> Row:
+    """All seeds together, and of each mask and of all of them, in how many seeds alone the same holds."""
+    return Row(
+        studied=studied,
+        together=together,
+        seeds=len(alone),
+        points={
+            spec: tuple(zip(*(each.points[spec] for each in alone), strict=True)) for spec in together.points
+        },
+        quieter=sum(each.quieter for each in alone),
+        ahead={mask: sum(each.ahead(mask) for each in alone) for mask in together.masks},
+    )
 
 
-def strengths(name: str = "lfw-smile-strengths") -> SeveralStrengths | None:
-    """Of a study; None where nothing can be compared yet."""
-    studied = begun(name)
-    together = None if studied is None else strengths_of(studied)
-    if studied is None or together is None:
-        return None
+def strengths(name: str = "lfw-smile-strengths") -> Row:
+    """Of a study."""
+    studied = study(name)
     alone = [strengths_of(studied.of_seed(seed)) for seed in studied.file["seeds"]]
-    return SeveralStrengths(studied, together, [each for each in alone if each is not None])
+    return over_seeds(studied, strengths_of(studied), alone)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from results_page.engine import Accuracy, BySeed, Study, apart, begun, rising, shared, study
+from results_page.engine import Accuracy, BySeed, Study, apart, rising, shared, study
 
 LEARNERS = ("clean", "protected", "denoised")
 T = TypeVar("T")
@@ -20,7 +20,7 @@ def merged(by_seed: Iterable[dict[int, T]]) -> dict[int, T]:
 
 @dataclass(frozen=True)
 class Models:
-    """The models of one protection, as far as they are known: trained on clean and on protected images, and with a denoiser.
+    """The models of one protection: trained on clean and on protected images, and with a denoiser.
 
     `accuracies` are of each model, `ssims` of what is released and of what the denoiser makes of it, by seed.
     """
@@ -42,11 +42,10 @@ class Models:
         """The accuracies of two models, of each seed that both have."""
         return shared(self.accuracies[ours], self.accuracies[theirs])
 
-    def ahead(self, ours: str, theirs: str, of: str = "accuracy") -> float | None:
-        """How far the mean of one model is above that of another, of the seeds that both have; None where there are none."""
-        pairs = self.pairs(ours, theirs)
-        return (
-            statistics.mean(getattr(our, of) - getattr(their, of) for our, their in pairs) if pairs else None
+    def ahead(self, ours: str, theirs: str, of: str = "accuracy") -> float:
+        """How far the mean of one model is above that of another, of the seeds that both have."""
+        return statistics.mean(
+            getattr(our, of) - getattr(their, of) for our, their in self.pairs(ours, theirs)
         )
 
     @property
@@ -86,36 +85,20 @@ def lowest_ssim(rows: list[Models]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Full:
-    """Studies of all values of all obfuscations (Fig. 3 and 4), as far as they have run; each has models of its own."""
+    """Studies of all values of all obfuscations (Fig. 3 and 4), each of models of its own: the first of those without denoiser."""
 
     studies: list[Study]
 
     @property
-    def studied(self) -> Study:
-        """That of the models that are trained on clean and on protected images."""
-        return self.studies[0]
-
-    @property
-    def done(self) -> tuple[int, int]:
-        """How many of the accuracies have a record; of how many."""
-        cells = [
-            cell["digest"] not in studied.missing
-            for studied in self.studies
-            for cell in studied.file["cells"]
-            if cell["kind"] == "accuracy"
-        ]
-        return sum(cells), len(cells)
-
-    @property
     def clear(self) -> list[float]:
         """Accuracy of the model of clean images on clean images, seed by seed."""
-        return [each.accuracy for each in self.studied.accuracies("clean").values()]
+        return [each.accuracy for each in self.studies[0].accuracies("clean").values()]
 
     @cached_property
     def kinds(self) -> dict[str, list[Models]]:
         """Obfuscation -> its values, in the order of the study."""
         found: dict[str, list[Models]] = {}
-        for spec in self.studied.specs:
+        for spec in self.studies[0].specs:
             found.setdefault(spec.partition(":")[0], []).append(models(spec, self.studies))
         return found
 
@@ -126,18 +109,16 @@ class Full:
 
     @property
     def learners(self) -> list[str]:
-        """The models of which something is known."""
-        return [learner for learner in LEARNERS if any(row.values(learner) for row in self.rows)]
+        """The models that were measured."""
+        return [learner for learner in LEARNERS if self.rows[0].values(learner)]
 
     def ahead(self, ours: str, theirs: str, of: str = "accuracy") -> list[float]:
-        """By how much one model's mean is above another's, of each value of which both are known."""
-        return [gap for row in self.rows if (gap := row.ahead(ours, theirs, of)) is not None]
+        """By how much one model's mean is above another's, of each value."""
+        return [row.ahead(ours, theirs, of) for row in self.rows]
 
-    def falls(self, kind: str, learner: str) -> bool | None:
-        """Whether the mean falls with each stronger value; None where a value is not known."""
-        means = [statistics.mean(values) for row in self.kinds[kind] if (values := row.values(learner))]
-        if len(means) < len(self.kinds[kind]):
-            return None
+    def falls(self, kind: str, learner: str) -> bool:
+        """Whether the mean falls with each stronger value."""
+        means = [statistics.mean(row.values(learner)) for row in self.kinds[kind]]
         return all(higher > lower for higher, lower in pairwise(means))
 
     @property
@@ -148,27 +129,11 @@ class Full:
         )
 
 
-FULL = {"Omniglot": ("omniglot-full", "omniglot-denoised")}
-
-
-def full() -> dict[str, Full]:
-    """Of each data set whose study has begun: one value of one obfuscation, at least."""
-    started = {data: [studied for name in names if (studied := begun(name))] for data, names in FULL.items()}
-    found = {data: Full(studies) for data, studies in started.items() if studies}
-    return {data: each for data, each in found.items() if each.learners}
-
-
-def in_other_tests() -> Full | None:
-    """The models of Omniglot in tests of other ways and shots; None where they are not all measured."""
-    found = study("omniglot-full-ways")
-    return None if found is None else Full([found])
-
-
 def values() -> dict[str, Any]:
-    """What templates may use."""
+    """What templates may use; `in_other_tests`: the models of Omniglot in tests of other ways and shots."""
     return {
         "three_models": three_models,
         "lowest_ssim": lowest_ssim,
-        "full": full(),
-        "in_other_tests": in_other_tests(),
+        "full": Full([study("omniglot-full"), study("omniglot-denoised")]),
+        "in_other_tests": Full([study("omniglot-full-ways")]),
     }

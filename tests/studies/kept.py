@@ -3,12 +3,13 @@
 from functools import cache
 
 from results_page import engine
+from results_page.reading import RESULTS
 
 
 @cache
 def studies() -> tuple[engine.Study, ...]:
     """Those of the engine that looked for people."""
-    loaded = [study for name in engine.STUDIES if (study := engine.begun(name))]
+    loaded = [engine.study(name) for name in engine.STUDIES if (RESULTS / f"{name}.jsonl").exists()]
     return tuple(study for study in loaded if any(record.kind == "attack" for record in study.records))
 
 

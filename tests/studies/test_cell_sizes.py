@@ -1,7 +1,5 @@
 """What the pages say of the size of cells, and of training that ended while validation still rose."""
 
-from pathlib import Path
-
 import pytest
 from results_page import cell_sizes, engine
 
@@ -33,7 +31,7 @@ def studied(
     ]
     specs = ["none", *(f"dp-pix:cell={cell},epsilon=3" for cell in accuracies)]
     seeds = list(range(max(map(len, accuracies.values()))))
-    return engine.Study(Path("study"), {"name": "study", "protections": specs, "seeds": seeds}, records)
+    return engine.Study("study", {"name": "study", "protections": specs, "seeds": seeds}, records)
 
 
 def sizes(accuracies: dict[int, list[float]], **more) -> cell_sizes.Sizes:
@@ -77,23 +75,6 @@ def test_training_is_said_to_rise_by_more_than_half_a_point_over_its_last_quarte
     assert found.rising == ((0, 0) if rises is None else (2 * rises, 2))
 
 
-def test_studies_that_are_not_there_have_no_sizes(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(
-        cell_sizes, "SIZES", {key: {"Omniglot": "no-such-study"} for key in ("cells", "pixels")}
-    )
-    assert cell_sizes.sizes("dp-pix") == {}
-    assert cell_sizes.every_pixel("dp-pix", "Omniglot") == []
-
-
-def test_sizes_count_once_each_is_measured_with_every_seed(monkeypatch: pytest.MonkeyPatch):
-    done = {
-        "omniglot-dp-pix": studied({2: [0.9, 0.9], 4: [0.8]}),
-        "lfw-dp-pix": studied({2: [0.6], 4: [0.7]}),
-    }
-    monkeypatch.setattr(cell_sizes, "begun", done.get)
-    assert list(cell_sizes.sizes("dp-pix")) == ["LFW"]
-
-
 def test_every_pixel_is_held_against_one_value_a_cell_in_the_same_seeds(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -101,7 +82,7 @@ def test_every_pixel_is_held_against_one_value_a_cell_in_the_same_seeds(
         "omniglot-full": studied({2: [0.9], 4: [0.80], 6: [0.7]}, operations=12),
         "omniglot-dp-pix": studied({2: [0.8, 0.2, 0.2], 4: [0.79, 0.2, 0.2]}, operations=3),
     }
-    monkeypatch.setattr(cell_sizes, "begun", done.get)
+    monkeypatch.setattr(cell_sizes, "study", lambda name: done.get(name, studied({2: [0.5]})))
     found = cell_sizes.every_pixel("dp-pix", "Omniglot")
     assert [(each.cell, each.apart, each.operations) for each in found] == [(2, True, 4.0), (4, False, 4.0)]
     assert [each.gain for each in found] == pytest.approx([0.1, 0.01])

@@ -188,8 +188,3 @@ def test_what_is_proved_is_a_bound_or_a_number_of_outputs_or_nothing():
     assert "| one of 2 outputs; among 100 people at most 2.0% named |" in page
     assert "| eps = 0.5; 512 |  |" in page
     assert re.search(r"^\| `pixelize:cell=8` .*\| nothing \|", page, flags=re.M)
-
-
-def test_a_study_without_records_has_no_chapter():
-    assert engine.study("no-such-study") is None
-    assert chapter(None).strip() == ""

@@ -1,14 +1,12 @@
 """What the pages say of masks beside several strengths of an obfuscation, at equal naming."""
 
-from pathlib import Path
-
 import pytest
 from results_page import engine, masks
 from results_page.reading import Row
 
 from sfumato.study.records import parse
 
-BLUR = masks.Family("blur", ["blur:radius=4", "blur:radius=1"], [(0.1, 0.6), (0.5, 0.9)])
+BLUR = {"blur:radius=4": (0.1, 0.6), "blur:radius=1": (0.5, 0.9)}
 
 
 @pytest.mark.parametrize(
@@ -17,35 +15,34 @@ BLUR = masks.Family("blur", ["blur:radius=4", "blur:radius=1"], [(0.1, 0.6), (0.
     ids=["less", "strongest", "between", "weakest", "more"],
 )
 def test_between_two_strengths_accuracy_is_on_the_straight_line(named: float, accuracy: float | None):
-    assert BLUR.accuracy_at(named) == (None if accuracy is None else pytest.approx(accuracy))
+    expected = None if accuracy is None else pytest.approx(accuracy)
+    assert masks.accuracy_at(named, BLUR.values()) == expected
 
 
-def test_a_weaker_setting_that_is_less_accurate_takes_nothing_away():
-    family = masks.Family("noise", ["a", "b", "c"], [(0.1, 0.8), (0.2, 0.7), (0.3, 0.9)])
-    assert family.accuracy_at(0.2) == 0.8
-    assert family.accuracy_at(0.25) == 0.8
+@pytest.mark.parametrize("named", [0.2, 0.25])
+def test_a_weaker_setting_that_is_less_accurate_takes_nothing_away(named: float):
+    assert masks.accuracy_at(named, [(0.1, 0.8), (0.2, 0.7), (0.3, 0.9)]) == 0.8
 
 
 def test_a_mask_leads_by_its_accuracy_beyond_that_at_its_own_naming():
-    noise = masks.Family("noise", ["n"], [(0.4, 0.99)])
-    found = masks.Strengths({"mask": (0.3, 0.8)}, [BLUR, noise])
+    found = masks.Strengths({"mask": (0.3, 0.8)}, {"blur": BLUR, "noise": {"n": (0.4, 0.99)}})
     assert found.leads("mask") == {"blur": pytest.approx(0.05), "noise": None}
 
 
 def test_a_mask_may_let_fewer_be_named_than_any_obfuscation_at_any_strength():
-    noise = masks.Family("noise", ["n", "m"], [(0.4, 0.99), (0.2, 0.6)])
-    found = masks.Strengths({"mask": (0.1, 0.8), "shape": (0.15, 0.8)}, [noise])
-    assert found.quietest == ("m", 0.2, 0.6)
+    noise = {"noise": {"n": (0.4, 0.99), "m": (0.2, 0.6)}}
+    found = masks.Strengths({"mask": (0.1, 0.8), "shape": (0.15, 0.8)}, noise)
+    assert found.quietest == "m"
     assert found.quieter
-    assert not masks.Strengths({"mask": (0.1, 0.8), "shape": (0.2, 0.8)}, [noise]).quieter
+    assert not masks.Strengths({"mask": (0.1, 0.8), "shape": (0.2, 0.8)}, noise).quieter
 
 
 def test_seeds_are_counted_in_which_a_mask_is_ahead_of_every_obfuscation():
-    noise = masks.Family("noise", ["n"], [(0.1, 0.75)])
-    behind, ahead = (masks.Strengths({"mask": (0.2, accuracy)}, [noise, BLUR]) for accuracy in (0.7, 0.8))
-    both = masks.SeveralStrengths(engine.Study(Path("study"), {}, []), ahead, [behind, ahead])
-    assert (both.seeds, both.ahead("mask"), both.quieter) == (2, 1, 0)
-    assert both.points["mask"] == ([0.2, 0.2], [0.7, 0.8])
+    kinds = {"noise": {"n": (0.1, 0.75)}, "blur": BLUR}
+    behind, ahead = (masks.Strengths({"mask": (0.2, accuracy)}, kinds) for accuracy in (0.7, 0.8))
+    both = masks.over_seeds(engine.Study("study", {}, []), ahead, [behind, ahead])
+    assert (both.seeds, both.ahead["mask"], both.quieter) == (2, 1, 0)
+    assert both.points["mask"] == ((0.2, 0.2), (0.7, 0.8))
 
 
 def test_a_study_of_one_of_its_seeds_has_the_cells_and_the_records_of_that_seed():
@@ -61,7 +58,7 @@ def test_a_study_of_one_of_its_seeds_has_the_cells_and_the_records_of_that_seed(
         )
         for cell in cells
     ]
-    alone = engine.Study(Path("study"), {"seeds": [0, 1], "cells": cells}, known).of_seed(1)
+    alone = engine.Study("study", {"seeds": [0, 1], "cells": cells}, known).of_seed(1)
     assert alone.file == {"seeds": [1], "cells": [cells[1]]}
     assert [record.cell.seed for record in alone.records] == [1]
 
