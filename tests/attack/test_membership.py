@@ -1,5 +1,6 @@
 """Membership in enrolled galleries: limits that recover something known, and oracles of scipy."""
 
+import itertools
 import math
 
 import pytest
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from sfumato.attack import membership
 from sfumato.attack.membership import (
+    TABLE,
     Galleries,
     by_person,
     draw_galleries,
@@ -20,7 +22,7 @@ from sfumato.attack.membership import (
     ratios,
 )
 from sfumato.dp.private_mean import mean_guarantee, mean_sensitivity, noisy_means, sigma_for
-from sfumato.errors import ConfigError, DataError
+from sfumato.errors import ConfigError, DataError, SpecError
 
 
 def draw(seed: int = 0) -> torch.Generator:
@@ -147,6 +149,42 @@ def test_a_person_who_is_enrolled_is_found_by_other_photographs_of_them():
     assert aucs["stored"] > 0.95
     assert aucs["full"] > 0.9
     assert aucs["label"] < aucs["full"]
+
+
+def test_a_table_is_looked_at_near_the_code_of_a_photograph():
+    """By the labels of all codes, one by one."""
+    own = photographs(people=6, size=5).sign()
+    drawn = draw_galleries(people=6, photographs=6, shot=2, galleries=4, enrolled=0.7, draw=draw(12))
+    prototypes = prototypes_of(own, drawn) + 1e-3 * torch.randn(4, 6, 5, generator=draw(13))  # without ties
+    codes = torch.tensor(list(itertools.product([1.0, -1.0], repeat=5)))
+    scores = photograph_scores(own, prototypes, drawn.enrolled, view=TABLE)
+    known = person_scores(own[:, 4:], prototypes, drawn.enrolled, view=TABLE)
+    for gallery, there in enumerate(drawn.enrolled):
+        away = torch.cdist(codes, prototypes[gallery]).masked_fill(~there, torch.inf)
+        labels = away.argmin(1)
+        for person, number in itertools.product(range(6), range(6)):
+            apart = (codes != own[person, number]).sum(1)
+            shares = [(labels[apart == bits] == person).double().mean() for bits in range(3)]
+            assert scores[gallery, person, number].tolist() == pytest.approx(shares)
+        near = [(codes != own[0, number]).sum(1) for number in (4, 5)]
+        name = torch.cat([labels[apart <= 2] for apart in near]).mode().values
+        shares = [
+            sum((labels[apart == bits] == name).double().mean() for apart in near) / 2 for bits in range(3)
+        ]
+        assert known[gallery, 0].tolist() == pytest.approx(shares)
+    with pytest.raises(SpecError, match="a table is of codes of bits without noise"):
+        photograph_scores(photographs(people=6, size=5), prototypes, drawn.enrolled, view=TABLE)
+
+
+def test_a_table_tells_more_of_a_shot_than_one_label():
+    own, drawn = photographs(size=10).sign(), galleries(2)
+    prototypes = prototypes_of(own, drawn)
+    inside = drawn.photographs(6).flatten(1, 2)
+    found = {}
+    for view in ("label", TABLE, "stored"):
+        scores = photograph_scores(own, prototypes, drawn.enrolled, view=view).flatten(1, 2)
+        found[view] = judged(*ratios(scores, inside, attacked=8)).auc
+    assert found["label"] < found[TABLE] < found["stored"]
 
 
 def test_a_rounded_confidence_is_all_that_the_rounded_view_has():

@@ -8,12 +8,14 @@ photographs finds less.
 
 What the adversary sees is a view. "stored" is the prototypes. "full" is an answer with its distance and its
 probability; "rounded" the probability alone, rounded to a step; "label" the name of the class alone. Each
-photograph is asked about once, as it is: who asks with many variations of it learns more from labels.
+photograph is asked about once, as it is: who asks with many variations of it learns more from labels. Of
+codes of bits TABLE is such a view: the labels of all codes, and those near that of the photograph are used.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -22,6 +24,9 @@ from sfumato.dp.audit.evidence import lower_limit, upper_limit
 from sfumato.errors import ConfigError, DataError, SpecError
 
 VIEWS = ("stored", "full", "rounded", "label")
+TABLE = "table"  # the labels of all codes, which a device looks up in, see sfumato.wire.tables
+
+_NEAR = 2  # bits by which codes differ whose labels are looked at
 
 _FLOOR = 1e-6  # standard deviation of a score that never varies, in units of the spread of all
 
@@ -98,22 +103,26 @@ def photograph_scores(
     """What a view says of each photograph and the class of its person.
 
     Args:
-        photographs: (P, n, D) embeddings, as they are asked about.
+        photographs: (P, n, D) embeddings, as they are asked about; codes of bits as 1 and -1.
         prototypes: (G, P, D), see prototypes_of; with noise where they have it.
         enrolled: (G, P) bool; of people who are not enrolled the scores mean nothing.
-        view: one of VIEWS.
+        view: one of VIEWS, or TABLE of bits.
         step: of "rounded", in (0, 1].
 
     Returns:
         (G, P, n, S) float64 scores. Of "stored" the distance, and the share of the photograph, about its
         person's mean, that lies in the prototype; of "full" the distance and the log-odds of the class; of
-        "rounded" the log-odds; of "label" 1 where the class is named, and 0.
+        "rounded" the log-odds; of "label" 1 where the class is named, and 0; of TABLE the shares of the codes
+        that differ by 0, 1 and 2 bits and have the class.
 
     Raises:
         ConfigError: no such view, or a step out of its range.
     """
     _check(view, step)
     own, away = photographs.double(), prototypes.double()
+    if view == TABLE:
+        people = torch.arange(len(own))[:, None, None]
+        return torch.stack([_shares(labels == people) for labels in _tables(own, away, enrolled)])
     distances = (own[None] - away[:, :, None]).norm(dim=-1)  # (G, P, n); 0 where they are equal
     if view == "stored":
         middle = own.mean(1, keepdim=True)
@@ -143,10 +152,17 @@ def person_scores(
     Returns:
         (G, P, S) float64. Of "stored" the distance from the nearest prototype to the mean; of "label" the
         share of photographs that have the most frequent name; of "rounded" the mean log-odds of the names,
-        and that share; of "full" the mean distance of the nearest classes, and both.
+        and that share; of "full" the mean distance of the nearest classes, and both; of TABLE the shares of
+        codes that differ by 0, 1 and 2 bits and have the name that is most frequent among all of these.
     """
     _check(view, step)
     own, away = known.double(), prototypes.double()
+    if view == TABLE:
+        found = []
+        for labels in _tables(own, away, enrolled):
+            named = labels.flatten(1).mode(1).values[:, None, None]
+            found.append(_shares(labels == named).mean(1))
+        return torch.stack(found)
     if view == "stored":
         squared = -_logits(own.mean(1, keepdim=True), away, enrolled)  # (G, P, 1, P)
         return squared.amin(-1).clamp(min=0).sqrt()
@@ -252,10 +268,35 @@ def judged(scores: Tensor, members: Tensor, *, at: Sequence[float] = (0.001, 0.0
 
 
 def _check(view: str, step: float) -> None:
-    if view not in VIEWS:
+    if view not in (*VIEWS, TABLE):
         raise ConfigError(f"no view is called {view!r}: choose one of {', '.join(VIEWS)}")
     if not 0 < step <= 1:
         raise ConfigError(f"step={step:g}: a confidence is rounded to a step above 0, at most 1")
+
+
+def _tables(own: Tensor, away: Tensor, enrolled: Tensor) -> Iterator[Tensor]:
+    """Of each gallery (P, n, m) int64, the classes of m codes: that of each photograph, and those near it.
+
+    Raises SpecError unless the embeddings are bits, as 1 and -1.
+    """
+    if not torch.equal(own.abs(), torch.ones_like(own)):
+        raise SpecError(
+            "a table is of codes of bits without noise: audit one of these, or leave the view out"
+        )
+    flips = [torch.ones(own.shape[-1], dtype=own.dtype)]
+    for count in range(1, _NEAR + 1):
+        for bits in combinations(range(own.shape[-1]), count):
+            flips.append(flips[0].index_fill(0, torch.tensor(bits), -1))
+    near = (own[:, :, None] * torch.stack(flips)).flatten(1, 2)  # (P, n * m, D)
+    for prototypes, there in zip(away, enrolled, strict=True):
+        yield _logits(near, prototypes[None], there[None])[0].argmax(-1).view(*own.shape[:2], -1)
+
+
+def _shares(hits: Tensor) -> Tensor:
+    """(P, n, m) bool, codes in the order of `_tables` -> (P, n, 3) their shares by how many bits differ."""
+    bits = round((math.sqrt(8 * hits.shape[-1] - 7) - 1) / 2)  # of m = 1 + b + b (b - 1) / 2
+    parts = hits.double().split([1, bits, bits * (bits - 1) // 2], dim=-1)
+    return torch.stack([part.mean(-1) if part.shape[-1] else part.sum(-1) for part in parts], -1)
 
 
 def _logits(photographs: Tensor, prototypes: Tensor, enrolled: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from statistics import NormalDist
 import torch
 from torch import Tensor
 
-from sfumato.attack.membership import VIEWS, Membership, by_person, judged
+from sfumato.attack.membership import TABLE, VIEWS, Membership, by_person, judged
 from sfumato.audits.findings import Finding, Report, Table
 from sfumato.audits.gallery.measure import Embedded, Estimate, GalleryAuditConfig, Measured, measure
 from sfumato.dp.private_mean import mean_guarantee, sigma_for
@@ -31,6 +31,7 @@ def audit_gallery(
     *,
     public: Tensor | None = None,
     estimate: Estimate | None = None,
+    table: bool = False,
     subject: str = "A gallery",
     config: GalleryAuditConfig = _USUAL,
     progress: Callable[[int, int], None] | None = None,
@@ -45,6 +46,7 @@ def audit_gallery(
             noise on prototypes takes off. Embeddings are clipped to the median norm of the public ones,
             about their mean.
         estimate: what makes prototypes of means of K shots, for codes; None: they are means.
+        table: whether devices look up in a table of all answers, as they may of at most 16 bits.
         subject: what is audited, in words.
         config: what is enrolled, and how hard is looked.
         progress: called with the numbers of parts that are done and planned.
@@ -57,7 +59,7 @@ def audit_gallery(
     report(0, parts)
     embedded = _embedded(embed, images, codes, config)
     report(1, parts)
-    plain = measure(embedded, config, estimate=estimate)
+    plain = measure(embedded, config, estimate=estimate, table=table)
     report(2, parts)
     judgements = {key: judged(*found, at=_RATES) for key, found in plain.found.items()}
     findings = [
@@ -115,8 +117,9 @@ def _seen(config: GalleryAuditConfig) -> dict[str, str]:
         "answers with probability and distance",
         f"answers with the probability rounded to {config.step:g}",
         "answers with the label alone",
+        "the answer table: the labels of all codes",
     )
-    return dict(zip(VIEWS, words, strict=True))
+    return dict(zip((*VIEWS, TABLE), words, strict=True))
 
 
 def _leaks(judgement: Membership) -> bool:
@@ -130,7 +133,9 @@ def _identified(
     people: int,
     config: GalleryAuditConfig,
 ) -> Finding:
-    of_question = {view: judgements[question, view] for view in VIEWS}
+    of_question = {
+        view: judgements[question, view] for view in _seen(config) if (question, view) in judgements
+    }
     stored, answers, label = (of_question[view].rates[_FEW][0] for view in ("stored", "full", "label"))
     what = "photographs" if question == "photograph" else "people"
     return Finding(
@@ -152,6 +157,7 @@ def _identified(
                     f"{of_question[view].auc:.3f}",
                 )
                 for view, words in _seen(config).items()
+                if view in of_question
             ),
             f"The gallery itself names {plain.accuracy:.1%} of other photographs correctly (chance "
             f"{1 / people:.1%}). Shares are at that rate of false alarms.",

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from sfumato.attack.membership import (
+    TABLE,
     VIEWS,
     Galleries,
     accuracy,
@@ -105,6 +106,7 @@ def measure(
     *,
     noise: tuple[float, float] | None = None,
     estimate: Estimate | None = None,
+    table: bool = False,
 ) -> Measured:
     """Draw galleries, and attack some of them.
 
@@ -114,9 +116,10 @@ def measure(
         noise: the clipping norm and the standard deviation of noise on prototypes. With it the views are
             "stored" and "full", which noise is against.
         estimate: for codes; None: the prototypes are means.
+        table: whether devices are given the answers to all codes.
     """
     people, photographs = embedded.asked.shape[:2]
-    views = VIEWS if noise is None else ("stored", "full")
+    views = (*VIEWS, *([TABLE] if table else [])) if noise is None else ("stored", "full")
     draw = torch.Generator().manual_seed(config.seed)
     drawn = draw_galleries(
         people=people, photographs=photographs, shot=config.shot, galleries=config.galleries, draw=draw

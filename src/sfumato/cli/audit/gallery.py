@@ -101,7 +101,7 @@ def gallery(
         epsilons=epsilons,
         seed=seed,
     )
-    embed, estimate, size, subject = _demanded(model, spec, reference, shot)
+    embed, estimate, table, size, subject = _demanded(model, spec, reference, shot)
     images = of_split(data, size, label=label, split=split, split_by=split_by, strict=strict)
     with bars(stderr()) as progress:
         task = progress.add_task("galleries")
@@ -111,6 +111,7 @@ def gallery(
             images.label(label).codes,
             public=None if public is None else of_shape(public, size, strict=strict).images,
             estimate=estimate,
+            table=table,
             subject=subject,
             config=config,
             progress=lambda done, total: progress.update(task, completed=done, total=total),
@@ -122,8 +123,11 @@ def gallery(
 
 def _demanded(
     model: str, spec: str | None, reference: str | None, shot: int
-) -> "tuple[Embed, Estimate | None, tuple[int, int, int], str]":
-    """What device and service make of images; of codes what makes prototypes; (C, H, W); and all in words."""
+) -> "tuple[Embed, Estimate | None, bool, tuple[int, int, int], str]":
+    """What device and service make of images, and of codes prototypes; whether there is an answer table.
+
+    And (C, H, W), and all in words.
+    """
     import numpy as np
     import torch
 
@@ -131,6 +135,7 @@ def _demanded(
     from sfumato.dp.mechanisms import fresh_noise
     from sfumato.errors import ConfigError
     from sfumato.protect.spec import portable
+    from sfumato.serve.answer_tables import has_table
     from sfumato.serve.models import code_of, load
 
     served = load(model, reference=reference)
@@ -155,6 +160,7 @@ def _demanded(
         return torch.from_numpy(served.run(served.prepare(release, demand)))
 
     estimate: Estimate | None = None
+    table = has_table(served) and not protection.draws_noise
     if served.codes is not None:
         codes, weight = served.codes, served.codes.weight(code_of(protection.spec))
 
@@ -164,4 +170,4 @@ def _demanded(
 
     note(f"released by {protection.spec}")
     subject = f"A gallery of {served.name}, released by {portable(protection.spec)}"
-    return embed, estimate, served.shape, subject
+    return embed, estimate, table, served.shape, subject
