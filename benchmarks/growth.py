@@ -1,7 +1,7 @@
 """How time and memory of the main jobs grow: at 1, 4 and 16 times the work, with the exponent.
 
     OMP_NUM_THREADS=1 python benchmarks/growth.py [--only NAME ...] [--out FILE]
-    OMP_NUM_THREADS=1 python benchmarks/growth.py --large index|ledger AMOUNT
+    OMP_NUM_THREADS=1 python benchmarks/growth.py --large index|ledger|witness AMOUNT
 
 Time grows as work to the power of the exponent: 1 is linear, 2 four times the time for twice the work. It is
 the slope of a line through the three points, by least squares on logarithms; what a job costs before it does
@@ -12,8 +12,10 @@ Memory is the most that the process held, less what it held after the least of j
 part of it.
 
 What takes long is asked for by `--large`, one amount at a time: `index` holds HNSW against the exact search
-among so many prototypes of 64 numbers in PostgreSQL; `ledger` fills a ledger with so many releases. A folder
-of a million files is the last point of `listing`.
+among so many prototypes of 64 numbers in PostgreSQL; `ledger` fills a ledger with so many releases, opens it
+and reads all of it; `witness` charges so many batches of each size in turn with what makes an older copy of a
+ledger noticed, the chain and its witness, and without both. A folder of a million files is the last point of
+`listing`.
 """
 
 import argparse
@@ -25,10 +27,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import torch
 from timing import clock_for, exponent, record, short, write
 
@@ -184,8 +189,6 @@ def _store(folder: Path) -> tuple[Any, Any]:
 
 
 def enrol(examples: int, folder: Path) -> Work:
-    import numpy as np
-
     from sfumato.serve.store import Example
 
     opened, key = _store(folder)
@@ -200,7 +203,6 @@ def enrol(examples: int, folder: Path) -> Work:
 
 
 def query(prototypes: int, folder: Path) -> Work:
-    import numpy as np
     from store import fill
 
     from sfumato.serve.gallery import Galleries
@@ -216,8 +218,6 @@ class _Known:
     """A store whose one classifier does not change: what a question costs beside its look at the version."""
 
     def __init__(self, vectors: Any) -> None:
-        import numpy as np
-
         from sfumato.serve.store import Prototypes
 
         count = len(vectors)
@@ -233,8 +233,6 @@ class _Known:
 
 def gallery(prototypes: int, folder: Path) -> Work:
     """One question a call, as a service of few clients gets them."""
-    import numpy as np
-
     from sfumato.serve.gallery import Galleries
 
     vectors = np.random.default_rng(0).standard_normal((prototypes, 64), np.float32)
@@ -370,7 +368,6 @@ JOBS = {
 
 def large_index(prototypes: int) -> Iterator[str]:
     """Recall at 10 and time of HNSW, as the service has it, against its exact search in memory."""
-    import numpy as np
     from store import databases, drawn, fill
 
     from sfumato.serve.gallery import Galleries
@@ -434,9 +431,47 @@ def large_ledger(releases: int) -> Iterator[str]:
                 f"question, {size / 1e6:,.0f} MB on the disk ({size / last:.0f} bytes a release), "
                 f"{peak():,.0f} MiB held at most"
             )
+        opened.close()
+        start = time.perf_counter()
+        opened = Ledger(folder / "ledger.db")
+        ready = time.perf_counter() - start
+        start = time.perf_counter()
+        opened.check()
+        yield f"opened in {1e3 * ready:.1f} ms; all of it read in {time.perf_counter() - start:.1f} s"
 
 
-LARGE = {"index": large_index, "ledger": large_ledger}
+def large_witness(turns: int) -> Iterator[str]:
+    """Releases a second by charges of several sizes, each on the disk, with the chain and its witness."""
+    from sfumato.device import chain
+    from sfumato.device.ledger import Ledger
+
+    def nothing(*_: object) -> bytes:
+        return b""
+
+    for size in (1, 32, 512):
+        with tempfile.TemporaryDirectory() as place:
+            ledgers = [Ledger(Path(place) / name / "ledger.db") for name in ("with", "without")]
+            for opened in ledgers:
+                opened.set_budget(None)
+            seconds: list[list[float]] = [[], []]
+            for turn in range(turns):
+                charges = _charges(turn * size, size, Path(place))
+                for which in (0, 1) if turn % 2 else (1, 0):
+                    with ExitStack() as patched:
+                        if which:
+                            patched.enter_context(mock.patch.object(chain, "link", nothing))
+                            patched.enter_context(mock.patch.object(Ledger, "_testify", nothing))
+                        start = time.perf_counter()
+                        ledgers[which].charge(charges)
+                        seconds[which].append(time.perf_counter() - start)
+            rates = [size / float(np.median(each)) for each in seconds]
+            yield (
+                f"charges of {size}: {rates[1]:,.0f} releases a second without, {rates[0]:,.0f} with it: "
+                f"{rates[0] / rates[1]:.2f} (medians of {turns} turns)"
+            )
+
+
+LARGE = {"index": large_index, "ledger": large_ledger, "witness": large_witness}
 
 
 def peak() -> float:

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from sfumato.files import PART
+from sfumato.files import PART, why_no_locks
 
 
 class Marks(NamedTuple):
@@ -70,6 +70,22 @@ def connect(path: Path, *, any_thread: bool = False) -> sqlite3.Connection:
     database = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=not any_thread)
     database.execute("pragma synchronous = full")
     return database
+
+
+def why_locked(error: BaseException, path: Path) -> str | None:
+    """Why a database is locked, and the cure; None for another error.
+
+    SQLite says that others hold it where its file system has no locks at all.
+
+    Args:
+        error: of SQLite.
+        path: of the file.
+    """
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
+    if code not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL):
+        return None
+    held = "another process holds it: ask again" if code == sqlite3.SQLITE_BUSY else None
+    return why_no_locks(path.parent) or held
 
 
 def marks_of(database: sqlite3.Connection) -> Marks:

@@ -15,6 +15,7 @@ import re
 import secrets
 import shutil
 import stat
+import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -67,7 +68,7 @@ def claimed(path: Path) -> Iterator[None]:
     handle = os.open(lock, os.O_CREAT | os.O_RDWR, 0o600)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(handle, path)
         except BlockingIOError as error:
             raise BusyError(f"{path}: another process is writing it: wait for it") from error
         yield
@@ -75,6 +76,45 @@ def claimed(path: Path) -> Iterator[None]:
         lock.unlink(missing_ok=True)
     finally:
         os.close(handle)
+
+
+def lock_file(handle: int, path: object) -> None:
+    """Lock an open file until it is closed.
+
+    Args:
+        handle: of the file.
+        path: what to call it in errors.
+
+    Raises:
+        BlockingIOError: another process has locked it.
+        DataError: its file system has no locks.
+    """
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        raise DataError(f"{path}: {_without_locks(error)}") from error
+
+
+def why_no_locks(folder: Path) -> str | None:
+    """Why nothing can be locked in a folder, and the cure; None where it can, or nothing can be written."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:  # nobody else has this file
+                return _without_locks(error)
+    except OSError:
+        pass
+    return None
+
+
+def _without_locks(error: OSError) -> str:
+    return (
+        f"its file system has no locks ({error.strerror}), as NFS without its lock service: name a file on a "
+        "disk of this machine, or mount that file system with locks"
+    )
 
 
 def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:

@@ -163,3 +163,10 @@ def test_a_ledger_and_what_it_proves_are_said_in_json(command: Command, path: Pa
     lines = command("ledger", "naming", "--json", "--ledger", path).out.splitlines()
     subjects = {each["subject"]: each["namings"][0]["chance"] for each in map(json.loads, lines)}
     assert subjects["the person anna"] < subjects["the person ben"] == 1
+
+
+def test_a_whole_ledger_is_checked_and_damage_is_said(command: Command, path: Path):
+    assert command("ledger", "check", "--ledger", path).out == f"{path}: 4 releases, each as it was charged\n"
+    path.write_bytes(path.read_bytes().replace(b"blur:radius=2", b"blur:radius=3"))
+    said = command("ledger", "check", "--ledger", path)
+    check_mistake(said, "damaged (charge 4 is missing, or not what it was when it was made)")

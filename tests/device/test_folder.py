@@ -567,6 +567,7 @@ def test_a_second_run_counts_what_is_left_out_as_the_first_did(place: Place):
         ({"format_name": "BMP"}, "format PNG, not BMP"),
         ({"cells": True}, "cells False, not True"),
         ({"rename": True}, "rename False, not True"),
+        ({"people": True}, "people False, not True"),
     ],
 )
 def test_a_target_of_other_settings_is_refused(place: Place, change: dict[str, Any], message: str):
@@ -683,7 +684,7 @@ def test_a_run_that_releases_none_of_its_images_leaves_no_folder_and_no_manifest
     place.target.rmdir()
     place.run("pixelize:cell=18")
     assert not place.target.exists()
-    assert [path.suffix for path in (place.ledger.parent / "ledger.db.runs").iterdir()] == [".json"]
+    assert [path.name for path in (place.ledger.parent / "ledger.db.runs").iterdir()] == ["witness"]
 
 
 @pytest.mark.parametrize("name", ["GIF", "png"])

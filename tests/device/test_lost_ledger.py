@@ -103,7 +103,7 @@ def test_a_ledger_beside_the_journals_of_another_is_not_begun(path: Path, photog
     write(tmp_path / "photos" / "1.png", photograph)
     protect_folder(tmp_path / "photos", tmp_path / "out", parse(SPEC), path)
     remove(path)
-    (witness.runs_of(path) / "ledger.json").unlink()
+    witness.forget(path)
     with pytest.raises(LedgerError, match="knows of a ledger by which 1 folders were released"):
         protect_folder(tmp_path / "photos", tmp_path / "other", parse(SPEC), path)
 
@@ -133,9 +133,11 @@ def test_a_copy_from_before_the_last_releases_is_refused(path: Path, photograph:
 
 def test_a_damaged_witness_is_an_error_that_names_the_cure(path: Path):
     Ledger(path).close()
-    (witness.runs_of(path) / "ledger.json").write_text("{}")
-    with pytest.raises(LedgerError, match=r"ledger.json: cannot be read .*`sfumato ledger forget`"):
+    (witness.runs_of(path) / "witness").write_text("{}")
+    with pytest.raises(LedgerError, match=r"witness: cannot be read .*`sfumato ledger restore LEDGER`"):
         Ledger(path)
+    assert recovery.restore(path, path) == (0, 0)
+    Ledger(path).close()
 
 
 # Restored, or forgotten
@@ -260,7 +262,11 @@ def test_a_flipped_bit_in_a_kept_release_is_noticed(path: Path, photograph: Tens
         kept = release(ledger, photograph).numpy().tobytes()
     raw = bytearray(path.read_bytes())
     raw[raw.index(kept) + 5] ^= 4
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
     path.write_bytes(raw)
+    with pytest.raises(LedgerError, match="release 1 is not what it was when it was kept"):
+        Ledger(path)  # a file that was written by others is read
+    os.utime(path, ns=times)
     with (
         Ledger(path) as ledger,
         pytest.raises(LedgerError, match="not what it was when it was kept"),
@@ -274,4 +280,4 @@ def test_the_witness_is_for_its_owner_alone(path: Path):
         Ledger(path).close()
     finally:
         os.umask(umask)
-    assert (witness.runs_of(path) / "ledger.json").stat().st_mode & 0o077 == 0
+    assert (witness.runs_of(path) / "witness").stat().st_mode & 0o077 == 0

@@ -242,8 +242,9 @@ class Store:
             with self._lock:
                 yield
         except sqlite3.Error as error:
+            reason = databases.why_locked(error, self.path) or error
             raise ArtefactError(
-                f"{self.path}: {error}. Nothing was saved. If it is damaged, restore it from a copy"
+                f"{self.path}: {reason}. Nothing was saved. If it is damaged, restore it from a copy"
             ) from error
 
     def _row(self, query: str, *values: Any) -> Any:

@@ -237,6 +237,20 @@ def unpin(
 
 
 @app.command()
+def check(path: LedgerFile = None) -> None:
+    """Read the whole ledger, and check that every release is as it was charged and none is missing.
+
+    Every command compares the ledger with the last release that its witness knows, a file in the folder
+    beside it. A ledger that was copied or changed is read as a whole by the next command, too.
+    """
+    from sfumato.device.ledger import Ledger
+
+    path = _existing(path)
+    with Ledger(path) as ledger:
+        print(f"{path}: {ledger.check():,} releases, each as it was charged")
+
+
+@app.command()
 def restore(
     copy: Annotated[
         Path, typer.Argument(help="A copy of the ledger, or the ledger itself, to accept it as it is.")

@@ -124,12 +124,15 @@ class Accounts:
         return Terms(cursor.fetchone()[0], known, information, averaged)
 
     def brought(self, scope: bytes, number: int, budget: Budget) -> float:
-        """The sum over the releases of an image and its near copies that do not count for a folder yet."""
+        """The sum over the releases of an image and its near copies that do not count for a scope yet.
+
+        Those count once the image lies in the folder, or shows the person, whenever they were made.
+        """
         query = (
             "select images.image from copies as pair join images on images.id = pair.copy "
             f"where pair.image = ? and not exists (select 1 {LYING_IN} and copies.image = pair.copy)"
         )
-        return self.sum_of(Selection(query, (number, *within(scope))), budget)
+        return self.sum_of(Selection(query, (number, *within(scope))), budget, beside=lying_in(scope))
 
     def unheld(self, budget: Budget) -> int:
         """Of how many images, with their near copies, there are releases that cost infinitely much."""
@@ -151,11 +154,17 @@ class Accounts:
         """The sum over all releases of images that lie in a folder, or show a person, and near copies."""
         return self.sum_of(lying_in(scope), budget)
 
-    def sum_of(self, images: Selection, budget: Budget) -> float:
-        """The sum over all releases of some images. Infinite if nothing is proved of one of them."""
+    def sum_of(self, images: Selection, budget: Budget, *, beside: Selection | None = None) -> float:
+        """The sum over all releases of some images. Infinite if nothing is proved of one of them.
+
+        Args:
+            images: whose.
+            budget: in which unit.
+            beside: images that are summed up apart: an average of one of them and of `images` counts there.
+        """
         return math.fsum(
             count * _cost_or_infinity(budget, guarantees, information)
-            for guarantees, information, count in self._released(images)
+            for guarantees, information, count in self._released(images, beside)
         )
 
     def proofs_in(self, scope: bytes) -> list[Proof]:
@@ -165,13 +174,22 @@ class Accounts:
             for guarantees, information, count in self._released(lying_in(scope))
         ]
 
-    def _released(self, images: Selection) -> Iterator[tuple[list[Guarantee], Information, int]]:
+    def _released(
+        self, images: Selection, beside: Selection | None = None
+    ) -> Iterator[tuple[list[Guarantee], Information, int]]:
         """What is proved of each release of some images by each spec, and how many there are."""
-        rows = self._database.execute(
+        query = (
             f"select guarantees, outputs, leakage, {RELEASES} from charges join terms on terms.id = terms "
-            f"where image in ({images.query}) group by terms.id",
-            images.values,
+            f"where image in ({images.query})"
         )
+        values = [*images.values]
+        if beside is not None:
+            query += (
+                " and not (averaged and exists (select 1 from charges as other where other.terms = terms.id "
+                f"and other.image in ({beside.query})))"
+            )
+            values += beside.values
+        rows = self._database.execute(f"{query} group by terms.id", values)
         for text, outputs, leakage, count in rows:
             yield _guarantees(text), _information(outputs, leakage), count
 

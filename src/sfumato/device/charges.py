@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sfumato.device import chain
 from sfumato.device.accounts import (
     Accounts,
     DamagedError,
@@ -105,20 +106,13 @@ class Charges:
         self._keep_releases = keep_releases
         self._option = option
 
-    def count(self) -> int:
-        """How many there are."""
-        releases: int
-        # No charge is ever deleted: the last number is their count.
-        (releases,) = self._database.execute("select coalesce(max(id), 0) from charges").fetchone()
-        return releases
-
     def kept(self, image: bytes, spec: str) -> bytes | None:
         """What was released of an image by a spec, with noise. Raises DamagedError where that has changed."""
         row = self._database.execute(
             "select release, digest from charges join terms on terms.id = terms where image = ? and spec = ?",
             (image, spec),
         ).fetchone()
-        return None if row is None else _undamaged(image, *row)
+        return None if row is None else self._undamaged(image, *row)
 
     def add(
         self, charge: Charge, folder: bytes, budgets: dict[Limited, Budget], mode: NearCopies
@@ -148,10 +142,10 @@ class Charges:
             "select release, digest, number from charges where image = ? and terms = ?",
             (charge.image, terms.number),
         ).fetchone()
-        image = self._pictures.see(charge.image, charge.name, charge.fingerprint, mode)
+        image, joined = self._pictures.see(charge.image, charge.name, charge.fingerprint, mode)
         if row is not None:
-            self._spend(charge, image, folder, budgets, None, mode)
-            return _undamaged(charge.image, *row[:2]), row[2], False
+            self._spend(charge, image, folder, budgets, None, mode, joined=joined)
+            return self._undamaged(charge.image, *row[:2]), row[2], False
         self._check_releases(charge.image)
         if mode == "refuse" and (likeness := self._likeness(image)):
             raise BudgetExceededError(
@@ -159,13 +153,16 @@ class Charges:
                 f"them share a budget with `sfumato ledger near-copies charge{self._option}`",
                 cause="a near copy of an image that was released before",
             )
-        self._spend(charge, image, folder, budgets, terms, mode)
+        self._spend(charge, image, folder, budgets, terms, mode, joined=joined)
         self._database.execute("update images set releases = releases + 1 where image = ?", (charge.image,))
         release = charge.release if self._keep_releases else None
-        digest, number = digest_of_release(charge.image, release), secrets.token_bytes(16)
+        before = chain.last(self._database)
+        digest, number = digest_of_release(charge.image, charge.release), secrets.token_bytes(16)
+        row = (before.number + 1, charge.image, charge.spec, *charge.shape, time.time(), number, digest)
         self._database.execute(
-            "insert into charges (image, terms, time, release, digest, number) values (?, ?, ?, ?, ?, ?)",
-            (charge.image, terms.number, time.time(), release, digest, number),
+            "insert into charges (id, image, terms, time, number, digest, link, release) "
+            "values (?, ?, ?, ?, ?, ?, ?, ?)",
+            (row[0], charge.image, terms.number, *row[-3:], chain.link(before.link, row), release),
         )
         return charge.release, number, True
 
@@ -177,6 +174,8 @@ class Charges:
         budgets: dict[Limited, Budget],
         terms: Terms | None,
         mode: NearCopies,
+        *,
+        joined: bool,
     ) -> None:
         """Write down where an image lies, and what its release adds to the budgets that it concerns.
 
@@ -186,6 +185,8 @@ class Charges:
         Args:
             terms: what is proved of the release; None where it was charged before, and adds nothing but what
                 it brings along to a folder, or to a person, for whom it is new.
+            joined: whether the image has near copies only now, whose releases count for its folders and
+                people, and its own for theirs.
 
         Raises:
             BudgetExceededError: a budget would be passed.
@@ -199,21 +200,28 @@ class Charges:
             """What is spent with this release. Raises BudgetExceededError if that is more than the budget."""
             cause = f"over the budget of {kind_of(scope)}: {budget}"
             subject = "this image" if scope == EVERY_IMAGE else described(scope)
+            cost = 0.0
             try:
-                cost = brought
                 if terms is not None and not accounts.counts(terms, images):
-                    cost += budget.cost(terms.guarantees, terms.information)
+                    cost = budget.cost(terms.guarantees, terms.information)
             except BudgetExceededError as error:
                 message = (
                     f"{charge.spec}: {error} (budget of {subject}: {budget}), or count releases instead: "
                     f"`{command(scope)('none')}`, then `{command(scope)('releases=5')}`"
                 )
                 raise BudgetExceededError(message, cause=f"{cause}, and {error.cause}") from error
-            if cost and (refusal := budget.refusal(spent, cost, subject, command(scope))):
+            if budget.definition == "releases" or math.isinf(brought):
+                spent += brought
+            else:
+                cost += brought
+            if (cost or brought or joined) and (
+                refusal := budget.refusal(spent, cost, subject, command(scope))
+            ):
                 if math.isinf(spent):
                     cause += f", and {budget.unheld} that was made before"
                 likeness = self._likeness(image) if scope == EVERY_IMAGE and mode == "charge" else ""
-                message = f"{charge.spec}: {likeness}{' ' * bool(likeness)}{refusal}"
+                before = "with what left of this image before, " if brought or joined else ""
+                message = f"{charge.spec}: {likeness}{' ' * bool(likeness)}{before}{refusal}"
                 raise BudgetExceededError(message, cause=cause)
             return spent + cost
 
@@ -230,10 +238,12 @@ class Charges:
                 spent = added(scope, budget, accounts.kept(limited), brought, lying_in(scope))
                 accounts.keep(limited, spent)
         named = [] if charge.person is None else [person_scope(charge.person)]
-        people = pictures.lay(charge.image, image, [folder, *named])
-        for scope, budget in of_people(people, budgets):
-            if terms is not None or scope in named:
-                added(scope, budget, accounts.spent_in(scope, budget), 0.0, lying_in(scope))
+        for scope, budget in of_people(sorted({*named, *pictures.people_in(image)}), budgets):
+            # What left of an image that nobody named counts for who is named in it now.
+            brought = accounts.brought(scope, image, budget) if scope in named else 0.0
+            if brought or joined or terms is not None:
+                added(scope, budget, accounts.spent_in(scope, budget), brought, lying_in(scope))
+        pictures.lay(charge.image, [folder, *named])
 
     def _likeness(self, image: int) -> str:
         """Which image one is a near copy of, and what to do if it is not; "" if no copy was released."""
@@ -254,8 +264,7 @@ class Charges:
         if charged != known:
             raise DamagedError(f"damaged ({known} releases of an image are known, and {charged} are here)")
 
-
-def _undamaged(image: bytes, release: bytes | None, digest: bytes | None) -> bytes | None:
-    if release is not None and digest_of_release(image, release) != digest:
-        raise DamagedError("damaged (a release is not what it was when it was kept)")
-    return release
+    def _undamaged(self, image: bytes, release: bytes | None, digest: bytes | None) -> bytes | None:
+        if self._keep_releases and digest_of_release(image, release) != digest:
+            raise DamagedError("damaged (a release is not what it was when it was kept)")
+        return release

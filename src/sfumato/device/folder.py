@@ -4,7 +4,6 @@ The folder and that of the releases may be of this machine or at URLs; see stora
 on an engine: each may be done more than once, and writes the same, for the ledger says what to release.
 """
 
-import fcntl
 import os
 import sqlite3
 from collections import Counter
@@ -41,6 +40,7 @@ from sfumato.device.worker import (
 from sfumato.dp.mechanisms import fresh_noise
 from sfumato.engines import EngineConfig
 from sfumato.errors import ConfigError, DataError, ImageError, MissingExtraError
+from sfumato.files import lock_file
 from sfumato.images import Images, Pixels, as_array
 from sfumato.protect.region import Box, Region
 from sfumato.protect.release import IMAGES, Protection, artefact_of, kind_of, made_of
@@ -303,6 +303,7 @@ def _settings(
         "format": config.format_name,
         "cells": str(config.cells),
         "rename": str(config.rename),
+        "people": str(config.people),  # what is there already would count for nobody
         "size": "" if config.size is None else str(config.size),  # as where nothing is known of it
     }
     if made is not None:  # a mask that was trained again is another, under the same spec
@@ -382,7 +383,7 @@ def _locked(target: Storage, journal: Path) -> Iterator[None]:
     handle = os.open(path, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(handle, target)
         except BlockingIOError as error:
             raise DataError(f"{target}: another run is writing here: wait for it, or name another") from error
         yield

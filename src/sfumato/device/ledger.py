@@ -12,14 +12,15 @@ import shlex
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import platformdirs
 
 from sfumato import databases
 from sfumato.databases import transaction
-from sfumato.device import tables, witness
+from sfumato.device import chain, tables, witness
 from sfumato.device.accounts import Accounts, DamagedError, copies_of
 from sfumato.device.budgets import Budget
 from sfumato.device.charges import Charge, Charged, Charges
@@ -28,7 +29,6 @@ from sfumato.device.pictures import NearCopies, Pictures
 from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON, folder_name, scope_of
 from sfumato.device.summary import Limit, Pin, Summary, summarised
 from sfumato.device.tables import DEFAULT_BUDGETS, MARKS
-from sfumato.device.witness import Witness
 from sfumato.dp import naming
 from sfumato.dp.naming import Naming
 from sfumato.errors import ConfigError, LedgerError
@@ -79,7 +79,7 @@ class Ledger:
         """
         self.path = Path(path).absolute()
         self.begun = False
-        known, file = self._begin_or_find()
+        file = self._begin_or_find()
         self._file = (file.st_dev, file.st_ino)
         with self._errors():
             self._database = databases.connect(self.path)
@@ -92,6 +92,9 @@ class Ledger:
                 f"{self.path}: a ledger of version {marks.version}, not {MARKS.version}: use the version of "
                 "sfumato that wrote it, or name another file"
             )
+        option = "" if self.path == default_path() else f" --ledger {shlex.quote(str(self.path))}"
+        self._accept = f"sfumato ledger restore {shlex.quote(str(self.path))}{option}"
+        self._keep_releases = keep_releases
         self._accounts = Accounts(self._database)
         self._pictures = Pictures(self._database, joined=self._accounts.add_up_folders)
         self._charges = Charges(
@@ -99,21 +102,21 @@ class Ledger:
             self._accounts,
             self._pictures,
             keep_releases=keep_releases,
-            option="" if self.path == default_path() else f" --ledger {shlex.quote(str(self.path))}",
+            option=option,
         )
-        with self._errors():
-            settings = dict(self._database.execute("select key, value from settings").fetchall())
-            self.name, self._began = settings["name"], float(settings["began"])
-            witness.check(self.path, known, self.name, self._charges.count())
-            self._testify(known)
+        try:
+            self._check_copied()
+            self._testify()
+        except BaseException:
+            self._database.close()
+            raise
 
-    def _begin_or_find(self) -> tuple[Witness | None, os.stat_result]:
-        """Have a file at the path. -> what its witness says, and what the file is."""
+    def _begin_or_find(self) -> os.stat_result:
+        """Have a file at the path. -> what it is."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            known = witness.read(self.path)
             if not self.path.exists():
-                witness.refuse_to_begin(self.path, known)
+                witness.refuse_to_begin(self.path, witness.read(self.path))
                 # One that another process begins meanwhile is as empty.
                 with (
                     suppress(FileExistsError),
@@ -124,18 +127,19 @@ class Ledger:
             file = self.path.stat()
             os.close(os.open(self.path, os.O_RDWR))
         except (OSError, sqlite3.Error) as error:
-            reason = getattr(error, "strerror", None) or error
+            reason = databases.why_locked(error, self.path) or getattr(error, "strerror", None) or error
             raise LedgerError(f"{self.path}: cannot be opened for writing ({reason})") from error
         if file.st_size == 0:
             raise LedgerError(f"{self.path}: an empty file: restore the ledger from a copy, or name another")
-        return known, file
+        return file
 
     def close(self) -> None:
-        """Close the connection, and write down beside the ledger how far it has come."""
+        """Close the connection; the witness gets to know the file as it is left."""
         # Closed already; or damaged, which whoever asks something of it is told.
         with suppress(sqlite3.Error, LedgerError):
             if self._is_there():
-                self._testify(witness.read(self.path))
+                self._database.execute("pragma wal_checkpoint(passive)")
+                self._testify()
         self._database.close()
 
     def __enter__(self) -> "Ledger":
@@ -149,8 +153,10 @@ class Ledger:
         try:
             yield
         except (sqlite3.Error, DamagedError, UnicodeDecodeError, KeyError) as error:
+            if words := databases.why_locked(error, self.path):
+                raise LedgerError(f"{self.path}: {words}. Nothing was released") from error
             raise LedgerError(
-                f"{self.path}: {error}. Nothing was charged. If it is damaged, restore it from a copy: "
+                f"{self.path}: {error}. Nothing was released. If it is damaged, restore it from a copy: "
                 "without it, releases would be drawn and charged again"
             ) from error
 
@@ -176,16 +182,37 @@ class Ledger:
             return False
         return (file.st_dev, file.st_ino) == self._file
 
-    def _testify(self, known: Witness | None) -> None:
-        """Write down beside the ledger which one it is and how far it has come, where that is news."""
-        releases = self._charges.count()
-        if known is None or known.releases < releases:
+    def _check_copied(self) -> None:
+        """Read the charges that the witness does not know; all of them, if others wrote the file."""
+        known = witness.read(self.path)
+        if known is None:
+            return
+        with self._errors():
+            self._database.execute("begin")
+            now = witness.seen(self.path, self._database)
+            witness.check(self.path, known, now, self._database, self._accept)
+            if now.stamp == known.stamp:
+                chain.check_after(self._database, known.last)
+            else:
+                chain.check(self._database, releases=self._keep_releases)
+            self._database.execute("commit")
+
+    def _testify(self) -> None:
+        """Have the witness know the last charge. What left by it before must be here.
+
+        Under the lock of those who write: of two processes, the slower one takes nothing back.
+        """
+        with self._errors(), transaction(self._database):
+            known, now = witness.read(self.path), witness.seen(self.path, self._database)
+            witness.check(self.path, known, now, self._database, self._accept)
+            if known is not None and replace(now, turn=known.turn) == known:
+                return
             try:
-                witness.write(self.path, Witness(self.name, self._began, releases))
+                witness.write(self.path, now, known, lasting=known is None or now.last != known.last)
             except OSError as error:
                 raise LedgerError(
-                    f"{witness.runs_of(self.path)}: cannot be written ({error.strerror}), and says which "
-                    "ledger lies beside it: make room there, or name another ledger"
+                    f"{witness.runs_of(self.path)}: cannot be written ({error.strerror}), and has to know "
+                    "what leaves: make room there, or name another ledger"
                 ) from error
 
     def kept(self, images: Sequence[bytes], spec: str) -> dict[bytes, bytes]:
@@ -233,6 +260,9 @@ class Ledger:
     def charge(self, charges: Sequence[Charge]) -> Charged:
         """Charge releases before they leave: all of them, or none. Charging again does no harm.
 
+        When this returns, the charges and what the witness knows of them are on the disk; killed before, none
+        of them has left, and asked again, they leave as they were charged (see sfumato.device.witness).
+
         Raises:
             BudgetExceededError: one of them would pass the budget of its image (with its near copies), of a
                 person in it, or of a folder in which the image or a near copy of it lies or was seen before.
@@ -244,6 +274,8 @@ class Ledger:
             # Links are followed once a batch: that costs as much as all the rest of a charge.
             folders = {charge.folder: folder_name(charge.folder) for charge in charges}
             results = [self._charges.add(charge, folders[charge.folder], budgets, mode) for charge in charges]
+        if self._keep_releases:  # by a copy for trying, nothing leaves
+            self._testify()
         releases, numbers, new = zip(*results, strict=True) if results else ((), (), ())
         return Charged(list(releases), sum(new), list(numbers))
 
@@ -263,8 +295,8 @@ class Ledger:
         with self._changing():
             mode = self.near_copies
             for image, fingerprint, file in images:
-                number = self._pictures.see(image, file.name, fingerprint, mode)
-                self._pictures.lay(image, number, [folder_name(file.parent)])
+                self._pictures.see(image, file.name, fingerprint, mode)
+                self._pictures.lay(image, [folder_name(file.parent)])
             self._database.executemany("insert or replace into surveyed values (?, ?)", files)
             self._accounts.add_up_folders()
 
@@ -352,6 +384,16 @@ class Ledger:
 
     # The whole.
 
+    def check(self) -> int:
+        """Read all of it: every page, every charge in its chain, every release. -> how many releases.
+
+        Raises:
+            LedgerError: something is not what it was when it was written.
+        """
+        with self._errors():
+            chain.check(self._database, releases=self._keep_releases)
+            return chain.last(self._database).number
+
     def summary(self) -> Summary:
         """What the ledger holds."""
         with self._errors():
@@ -403,3 +445,5 @@ class Ledger:
         Ledger(path).close()
         with self._errors():
             tables.copy_without_releases(self._database, path)
+            with closing(databases.connect(path)) as copy:
+                witness.write(path, witness.seen(path, copy), witness.read(path))

@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from sfumato.device.accounts import LYING_IN, within
@@ -29,8 +29,14 @@ class Pictures:
         self._database = database
         self._joined = joined
 
-    def see(self, image: bytes, name: str, fingerprint: Fingerprint | None, mode: NearCopies) -> int:
-        """The number of an image, which gets its near copies when its fingerprint comes first."""
+    def see(
+        self, image: bytes, name: str, fingerprint: Fingerprint | None, mode: NearCopies
+    ) -> tuple[int, bool]:
+        """The number of an image, which gets its near copies when its fingerprint comes first.
+
+        Returns:
+            the number, and whether it was here before and has copies only from now on.
+        """
         row = self._database.execute(
             "select id, fingerprint from images where image = ?", (image,)
         ).fetchone()
@@ -42,7 +48,7 @@ class Pictures:
         else:
             number = row[0]
         if fingerprint is None or mode == "ignore" or (row is not None and row[1] is not None):
-            return int(number)
+            return int(number), False
         copies = self._near(fingerprint)
         self._database.execute("update images set fingerprint = ? where id = ?", (fingerprint.bits, number))
         self._database.executemany(
@@ -52,9 +58,10 @@ class Pictures:
             "insert into copies values (?, ?)",
             [pair for copy in copies for pair in ((number, copy), (copy, number))],
         )
-        if copies and row is not None:
+        joined = bool(copies) and row is not None
+        if joined:
             self._joined()
-        return int(number)
+        return int(number), joined
 
     def _near(self, fingerprint: Fingerprint) -> list[int]:
         """The images of which one with this fingerprint is a near copy."""
@@ -84,13 +91,16 @@ class Pictures:
         ).fetchone()
         return None if row is None else os.fsdecode(row[0])
 
-    def lay(self, image: bytes, number: int, scopes: Sequence[bytes]) -> list[bytes]:
-        """Write down where an image lies and who is in it. -> who is in it or a near copy."""
+    def lay(self, image: bytes, scopes: Iterable[bytes]) -> None:
+        """Write down where an image lies and who is in it."""
         for scope in scopes:
             self._database.execute("insert or ignore into folders (path) values (?)", (scope,))
             self._database.execute(
                 "insert or ignore into places select ?, id from folders where path = ?", (image, scope)
             )
+
+    def people_in(self, number: int) -> list[bytes]:
+        """The scopes of who is in an image or a near copy of it."""
         rows = self._database.execute(
             "select distinct path from copies join images on images.id = copy join places on "
             "places.image = images.image join folders on folders.id = folder "

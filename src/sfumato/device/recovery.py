@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sfumato import databases
-from sfumato.device import witness
+from sfumato.device import chain, witness
+from sfumato.device.accounts import DamagedError
 from sfumato.device.ledger import MARKS, Ledger
 from sfumato.errors import LedgerError
 from sfumato.files import whole
 
 
 class Restored(NamedTuple):
-    """How many releases a restored ledger has, and how many more the lost one had, as far as is known."""
+    """How many releases a restored ledger has, and how many of the lost one at least are missing."""
 
     releases: int
     missing: int
@@ -37,16 +38,22 @@ def restore(copy: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> Res
     except LedgerError:  # the witness is damaged: what it said is lost, too
         known = None
     if not target.exists():
+        witness.refuse_log(target)
         with whole(target) as temporary:
             temporary.touch(mode=0o600)
             with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(temporary)) as new:
                 old.backup(new)
                 new.execute("pragma journal_mode = wal")
             _check(temporary)
+    with closing(databases.connect(target)) as database:
+        now = witness.seen(target, database)
+        missing = 0
+        if known is not None and not chain.holds(database, known.last):
+            missing = max(1, known.releases - now.releases)
     witness.forget(target)
+    witness.write(target, now, None)
     with Ledger(target) as restored:
-        releases = restored.summary().releases
-    return Restored(releases, 0 if known is None else max(0, known.releases - releases))
+        return Restored(restored.summary().releases, missing)
 
 
 def forget(ledger: str | os.PathLike[str]) -> None:
@@ -60,6 +67,7 @@ def forget(ledger: str | os.PathLike[str]) -> None:
     path = Path(ledger).absolute()
     if path.exists():
         raise LedgerError(f"{path}: the ledger is here: move it away first, if you want to begin another")
+    witness.refuse_log(path)
     witness.forget(path, journals=True)
 
 
@@ -70,10 +78,9 @@ def _check(path: Path) -> None:
     try:
         with closing(databases.connect(path)) as database:
             marks = databases.marks_of(database)
-            intact = database.execute("pragma integrity_check").fetchone() == ("ok",)
-    except sqlite3.Error as error:
+            if marks == MARKS:
+                chain.check(database, releases=True)
+    except (sqlite3.Error, DamagedError) as error:
         raise LedgerError(f"{path}: no ledger, or a damaged one ({error}): name another copy") from error
-    if marks.application != MARKS.application or marks.version != MARKS.version:
+    if marks != MARKS:
         raise LedgerError(f"{path}: no ledger that this version reads: name another copy")
-    if not intact:
-        raise LedgerError(f"{path}: a damaged ledger: name another copy")

@@ -13,7 +13,7 @@ from sfumato.device.budgets import Budget
 from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON
 from sfumato.protect.spec import files_of, with_files
 
-MARKS = Marks(application=0x5346554D, version=5)  # "SFUM": a ledger
+MARKS = Marks(application=0x5346554D, version=6)  # "SFUM": a ledger
 PAGE = 16384  # releases are large: twice as fast as 4096
 
 # What a new ledger allows, until somebody says otherwise: of an image, and of all images of one person.
@@ -63,9 +63,10 @@ create table charges (
     image blob not null,
     terms integer not null references terms,
     time real not null,  -- seconds since 1970, UTC
-    release blob,  -- the values; null where the protection draws no noise
-    digest blob,  -- of the image and the release, to notice damage
     number blob not null,  -- 16 random bytes, by which a service knows the release again: see outgoing
+    digest blob,  -- of the image and the release, to notice damage
+    link blob not null,  -- of the charge before and this one, see chain
+    release blob,  -- the values; null where the protection draws no noise. Last: all before is read without
     unique (image, terms)
 );
 create table folders (id integer primary key, path blob not null unique);
@@ -145,6 +146,7 @@ def copy_without_releases(database: sqlite3.Connection, path: Path) -> None:
         for table in ("terms", "folders", "places", "images", "copies", "fingerprint_keys", "budgets"):
             database.execute(f"insert into copy.{table} select * from main.{table}")
         database.execute(
-            "insert into copy.charges select id, image, terms, time, null, null, number from main.charges"
+            "insert into copy.charges select id, image, terms, time, number, digest, link, null from "
+            "main.charges"
         )
     database.execute("detach copy")

@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, Self
 
-from sfumato import logs
+from sfumato import databases, logs
 from sfumato.errors import ConfigError, needs_extra
 from sfumato.serve.store.errors import ConflictError, StoreError
 from sfumato.serve.store.schema import VERSION, metadata, tenants, versions
@@ -138,7 +139,7 @@ class Database:
         except (SQLAlchemyError, sqlite3.Error) as error:
             where = self._url.render_as_string(hide_password=True)
             # The error behind it may show what was being stored.
-            cure = _cure(error)
+            cure = _cure(error, self._url.database)
             raise StoreError(f"{where}: {_happened(error)}: {cure}", full=cure in (_ROOM, _DISK)) from None
 
     @contextmanager
@@ -251,9 +252,11 @@ def _happened(error: SQLAlchemyError | sqlite3.Error) -> str:
     return str(getattr(error, "orig", None) or error).partition("\n")[0]
 
 
-def _cure(error: SQLAlchemyError | sqlite3.Error) -> str:
-    """What to do."""
+def _cure(error: SQLAlchemyError | sqlite3.Error, file: str | None) -> str:
+    """What to do. `file` is the database of SQLite."""
     original: Any = getattr(error, "orig", None) or error
+    if file and (words := databases.why_locked(original, Path(file))):
+        return f"{words}; nothing was saved"
     code = getattr(original, "sqlite_errorcode", None)
     return _CURES.get(code & 0xFF if code is not None else getattr(original, "sqlstate", None), _OTHERWISE)
 
@@ -263,7 +266,6 @@ _ROOM = "the disk is full: make room and ask again; nothing was saved"
 _DISK = "the disk fails, or is full: make room, or replace it, and ask again; nothing was saved"
 _READ_ONLY = "it cannot be written: check its permissions and those of its folder; nothing was saved"
 _DAMAGED = "damaged, or not a store: restore it from a backup"
-_BUSY = "another process holds it: ask again; nothing was saved"
 _NO_VECTOR = "install pgvector on the machine of the database"
 _NO_RIGHT = "give its user the right; for pgvector, let a superuser run `create extension vector` in it, once"
 _CURES: dict[Any, str] = {
@@ -274,7 +276,6 @@ _CURES: dict[Any, str] = {
     sqlite3.SQLITE_CANTOPEN: _READ_ONLY,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
-    sqlite3.SQLITE_BUSY: _BUSY,
     # PostgreSQL's states.
     "53100": _ROOM,
     "58030": _DISK,

@@ -1,0 +1,346 @@
+"""What left by a ledger is in whatever takes its place, or that is refused before noise is drawn."""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from sfumato.device import recovery, witness
+from sfumato.device.ledger import Charge, Ledger
+from sfumato.errors import LedgerError
+
+KILLED = 9
+
+
+def charge(*images: str) -> list[Charge]:
+    """Releases of some images, each of them random."""
+    return [
+        Charge(
+            image=image.encode(),
+            spec="noise",
+            shape=(1, 2, 2),
+            guarantee=lambda _: None,
+            release=os.urandom(2000),
+            folder="/photos",
+        )
+        for image in images
+    ]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A ledger by which two images were released."""
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.charge(charge("a", "b"))
+    return tmp_path / "ledger.db"
+
+
+def killed(work: Callable[[], object]) -> None:
+    """Do something in a process that ends in the middle, without any clean-up."""
+    if not (process := os.fork()):
+        try:
+            work()
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == KILLED
+
+
+def die(*_: object, **__: object) -> None:
+    os._exit(KILLED)
+
+
+def put(copy: Path, path: Path) -> None:
+    """Put a copy in the place of a ledger that was killed."""
+    for side in ("-wal", "-shm"):
+        path.with_name(path.name + side).unlink(missing_ok=True)
+    shutil.copy(copy, path)
+
+
+def edit(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+
+
+# Killed
+
+
+write = os.pwrite
+
+
+def half_a_line(handle: int, line: bytes, offset: int) -> None:
+    write(handle, line[:100], offset)
+    die()
+
+
+STEPS: dict[str, tuple[str, Callable[..., object], bool]] = {
+    "before the charges are on the disk": ("sfumato.device.ledger.Charges.add", die, False),
+    "before the witness is written": ("sfumato.device.ledger.Ledger._is_there", die, True),
+    "in the middle of the witness": ("sfumato.device.witness.os.pwrite", half_a_line, True),
+    "before the witness is on the disk": ("sfumato.device.witness.os.fsync", die, True),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_any_step_a_ledger_opens_and_gives_what_it_charged(
+    path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+):
+    name, stop, charged = STEPS[step]
+
+    def work() -> None:
+        with Ledger(path) as ledger:
+            monkeypatch.setattr(name, stop)
+            ledger.charge(charge("c", "d"))
+
+    killed(work)
+    with Ledger(path) as ledger:
+        assert ledger.check() == (4 if charged else 2)
+        kept = ledger.kept([b"c", b"d"], "noise")
+        assert len(kept) == (2 if charged else 0)
+        again = ledger.charge(charge("c", "d"))
+        assert again.new == (0 if charged else 2)
+        assert not charged or again.releases == list(kept.values())
+
+
+@pytest.mark.parametrize("step", ["sfumato.device.tables.fill", "sfumato.device.witness.write"])
+def test_killed_as_it_is_begun_a_ledger_is_begun_by_the_next_one(
+    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(step, die)
+    killed(lambda: Ledger(tmp_path / "new.db"))
+    monkeypatch.undo()
+    with Ledger(tmp_path / "new.db") as ledger:
+        assert ledger.charge(charge("a")).new == 1
+
+
+def test_killed_as_it_is_closed_a_ledger_opens(path: Path, monkeypatch: pytest.MonkeyPatch):
+    def work() -> None:
+        ledger = Ledger(path)
+        ledger.charge(charge("c"))
+        monkeypatch.setattr(witness, "write", die)
+        ledger.close()
+
+    killed(work)
+    with Ledger(path) as ledger:
+        assert ledger.charge(charge("a", "b", "c")).new == 0
+
+
+def work_until_killed(path: Path, *, emptied: bool) -> None:
+    """Release 320 images; `emptied`, SQLite's log is written into the ledger after half of them."""
+
+    def work() -> None:
+        ledger = Ledger(path)
+        for number in range(40):
+            ledger.charge(charge(*(f"{number} {i}" for i in range(8))))
+            if emptied and number == 20:
+                edit(path, "pragma wal_checkpoint(truncate)")
+        die()
+
+    killed(work)
+
+
+def test_killed_after_releases_left_an_older_copy_is_refused(path: Path, tmp_path: Path):
+    shutil.copy(path, tmp_path / "copy.db")
+    work_until_killed(path, emptied=False)
+    put(tmp_path / "copy.db", path)
+    with pytest.raises(LedgerError) as raised:
+        Ledger(path)
+    assert str(raised.value) == (
+        f"{path}: is a copy from before its last 320 releases, which would be drawn and charged again: put "
+        f"the latest copy back, or accept this one as it is with `sfumato ledger restore {path} --ledger "
+        f"{path}`"
+    )
+
+
+@pytest.mark.parametrize("emptied", [True, False])
+def test_an_older_copy_under_the_log_of_a_killed_ledger_loses_nothing_or_is_refused(
+    path: Path, tmp_path: Path, emptied: bool
+):
+    shutil.copy(path, tmp_path / "copy.db")
+    work_until_killed(path, emptied=emptied)
+    shutil.copy(tmp_path / "copy.db", path)  # the log stays, and SQLite writes it over the copy
+    if emptied:
+        with pytest.raises(LedgerError, match="damaged"):
+            Ledger(path)
+    else:
+        with Ledger(path) as ledger:
+            assert ledger.charge(charge(*(f"{number} 0" for number in range(40)))).new == 0
+
+
+# Copies
+
+
+def test_a_copy_that_lived_on_elsewhere_is_refused_however_many_releases_it_has(path: Path, tmp_path: Path):
+    elsewhere = tmp_path / "elsewhere" / "ledger.db"
+    recovery.restore(path, elsewhere)
+    with Ledger(path) as here, Ledger(elsewhere) as there:
+        here.charge(charge("c"))
+        there.charge(charge("d", "e"))
+    put(elsewhere, path)
+    with pytest.raises(
+        LedgerError, match=r"a copy that went on elsewhere: its release 3 is not the one that"
+    ):
+        Ledger(path)
+    assert recovery.restore(path, path) == (4, 1)  # one at least is missing
+    with Ledger(path) as ledger:
+        assert ledger.charge(charge("c", "d")).new == 1
+
+
+def test_a_copy_that_only_went_on_is_taken_for_the_ledger(path: Path, tmp_path: Path):
+    # Everything that left here is in it.
+    elsewhere = tmp_path / "elsewhere" / "ledger.db"
+    recovery.restore(path, elsewhere)
+    with Ledger(elsewhere) as there:
+        there.charge(charge("c"))
+    put(elsewhere, path)
+    with Ledger(path) as ledger:
+        assert ledger.charge(charge("c")).new == 0
+
+
+def test_a_ledger_moves_with_its_witness_and_not_without(path: Path, tmp_path: Path):
+    other = tmp_path / "another device" / "ledger.db"
+    other.parent.mkdir()
+    shutil.copy(path, other)
+    with pytest.raises(LedgerError) as raised:
+        Ledger(other)
+    assert f"its witness {other}.runs/witness is not here" in str(raised.value)
+    assert str(raised.value).endswith(f"`sfumato ledger restore '{other}' --ledger '{other}'`")
+    shutil.copytree(witness.runs_of(path), witness.runs_of(other))
+    with Ledger(other) as moved:
+        assert moved.charge(charge("a")).new == 0
+
+
+def test_a_ledger_without_releases_needs_no_witness(tmp_path: Path):
+    Ledger(tmp_path / "new.db").close()
+    witness.forget(tmp_path / "new.db")
+    Ledger(tmp_path / "new.db").close()
+
+
+def test_where_both_files_are_older_nobody_here_can_know(path: Path, tmp_path: Path):
+    shutil.copytree(path.parent, tmp_path / "backup")
+    with Ledger(path) as ledger:
+        ledger.charge(charge("c"))
+    put(tmp_path / "backup" / "ledger.db", path)
+    shutil.copytree(
+        witness.runs_of(tmp_path / "backup" / "ledger.db"), witness.runs_of(path), dirs_exist_ok=True
+    )
+    with Ledger(path) as ledger:
+        assert ledger.charge(charge("c")).new == 1  # docs/threat-model.md says so
+
+
+def test_the_log_of_a_ledger_that_is_gone_is_not_written_over_another(path: Path, tmp_path: Path):
+    shutil.copy(path, tmp_path / "copy.db")
+    killed(lambda: (Ledger(path).charge(charge("c")), die()))
+    path.unlink()
+    with pytest.raises(
+        LedgerError, match=r"ledger.db-wal: has the last releases of the ledger that was here"
+    ):
+        recovery.restore(tmp_path / "copy.db", path)
+    with pytest.raises(
+        LedgerError, match=r"ledger.db-wal: has the last releases of the ledger that was here"
+    ):
+        recovery.forget(path)
+
+
+# Changed
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "update charges set time = time + 1 where id = 1",
+        "update charges set image = x'61' where id = 2",
+        "update charges set release = null where id = 2",
+        "update charges set number = randomblob(16) where id = 1",
+        "update charges set terms = 2 where id = 1",
+        "update terms set spec = 'other' where id = 1",
+        "delete from charges where id = 1",
+        "delete from charges where id = 3",
+        "update images set releases = 0 where id = 1",
+    ],
+)
+def test_a_row_that_was_edited_or_removed_by_hand_is_noticed_before_anything_leaves(
+    tmp_path: Path, statement: str
+):
+    path = tmp_path / "ledger.db"
+    with Ledger(path) as ledger:
+        ledger.charge(charge("one", "two", "three"))
+        ledger.charge([Charge(**(vars(each) | {"spec": "second"})) for each in charge("four")])
+    edit(path, statement)
+    with pytest.raises(LedgerError, match=r"damaged \("):
+        Ledger(path)
+    with pytest.raises(LedgerError, match="damaged"):
+        recovery.restore(path, path)
+
+
+def test_each_link_digests_the_one_before_and_its_own_row(path: Path):
+    with closing(sqlite3.connect(path)) as database:
+        rows = database.execute(
+            "select charges.id, image, spec, 1, 2, 2, time, number, digest, link "
+            "from charges join terms on terms.id = terms order by 1"
+        ).fetchall()
+    before = b""
+    for *row, link in rows:
+        before = sha256(before + ascii(tuple(row)).encode()).digest()[:16]
+        assert link == before
+
+
+# Cheap
+
+
+def test_a_ledger_that_only_its_own_processes_wrote_is_opened_without_reading_its_charges(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("sfumato.device.chain.check", partial(pytest.fail, "all of it is read"))
+    first, second = Ledger(path), Ledger(path)
+    first.charge(charge("c"))
+    second.charge(charge("d"))
+    first.charge(charge("e"))
+    first.close()
+    second.close()
+    Ledger(path).close()
+    killed(lambda: (Ledger(path).charge(charge("f")), die()))
+    Ledger(path).close()
+
+
+def test_of_two_processes_the_slower_one_takes_nothing_back(path: Path, monkeypatch: pytest.MonkeyPatch):
+    with Ledger(path) as slow, Ledger(path) as fast:
+        testify = slow._testify
+        monkeypatch.setattr(slow, "_testify", lambda: (fast.charge(charge("d", "e")), testify()))
+        slow.charge(charge("c"))
+        known = witness.read(path)
+        assert known is not None
+        assert known.releases == 5
+
+
+def test_a_batch_writes_its_witness_once_and_a_release_that_is_there_already_not_at_all(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    written = []
+    monkeypatch.setattr(os, "pwrite", lambda *line: (written.append(line), write(*line)))
+    with Ledger(path) as ledger:
+        ledger.charge(charge(*"cdefgh"))
+        assert len(written) == 1
+        ledger.charge(charge(*"abc"))
+        assert len(written) == 1
+
+
+def test_a_witness_that_cannot_be_written_lets_nothing_leave(path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with Ledger(path) as ledger:
+        monkeypatch.setattr(os, "pwrite", full)
+        with pytest.raises(
+            LedgerError, match=r"cannot be written \(No space left on device\), and has to know"
+        ):
+            ledger.charge(charge("c"))
+        monkeypatch.undo()
+        assert ledger.charge(charge("c")).new == 0
