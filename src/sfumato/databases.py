@@ -106,3 +106,14 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
         if database.in_transaction:
             database.execute("rollback")
         raise
+
+
+@contextmanager
+def snapshot(database: sqlite3.Connection) -> Iterator[None]:
+    """Read a database, in the whole block, as it is at one moment; writers need not wait."""
+    database.execute("begin")
+    try:
+        yield
+    finally:
+        if database.in_transaction:
+            database.execute("rollback")

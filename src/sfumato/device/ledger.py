@@ -19,7 +19,7 @@ from pathlib import Path
 import platformdirs
 
 from sfumato import databases
-from sfumato.databases import transaction
+from sfumato.databases import snapshot, transaction
 from sfumato.device import chain, tables, witness
 from sfumato.device.accounts import Accounts, DamagedError, copies_of
 from sfumato.device.budgets import Budget
@@ -187,15 +187,13 @@ class Ledger:
         known = witness.read(self.path)
         if known is None:
             return
-        with self._errors():
-            self._database.execute("begin")
+        with self._errors(), snapshot(self._database):
             now = witness.seen(self.path, self._database)
             witness.check(self.path, known, now, self._database, self._accept)
             if now.stamp == known.stamp:
                 chain.check_after(self._database, known.last)
             else:
                 chain.check(self._database, releases=self._keep_releases)
-            self._database.execute("commit")
 
     def _testify(self) -> None:
         """Have the witness know the last charge. What left by it before must be here.
@@ -390,7 +388,7 @@ class Ledger:
         Raises:
             LedgerError: something is not what it was when it was written.
         """
-        with self._errors():
+        with self._errors(), snapshot(self._database):
             chain.check(self._database, releases=self._keep_releases)
             return chain.last(self._database).number
 

@@ -79,7 +79,8 @@ def _check(path: Path) -> None:
         with closing(databases.connect(path)) as database:
             marks = databases.marks_of(database)
             if marks == MARKS:
-                chain.check(database, releases=True)
+                with databases.snapshot(database):
+                    chain.check(database, releases=True)
     except (sqlite3.Error, DamagedError) as error:
         raise LedgerError(f"{path}: no ledger, or a damaged one ({error}): name another copy") from error
     if marks != MARKS:

@@ -73,6 +73,7 @@ create table folders (id integer primary key, path blob not null unique);
 create table places (  -- where each image ever lay, and who is in it
     image blob not null, folder integer not null references folders, primary key (image, folder)
 ) without rowid;
+create index places_by_folder on places (folder);
 """
 
 _DIGITS = 16  # of a digest

@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from sfumato.device import chain
 from sfumato.device.chain import Last
@@ -93,24 +93,28 @@ def read(ledger: Path) -> Witness | None:
     Raises:
         LedgerError: the witness is damaged.
     """
-    path = _path(ledger)
+    path, reason = _path(ledger), "damaged"
     try:
         content = path.read_bytes()
+        known = [_parsed(line) for line in (content[:_LINE], content[_LINE:])]
+        return max(filter(None, known), key=lambda witness: witness.turn)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _damaged(path, error.strerror) from error
-    lines = [content[:_LINE], content[_LINE:]]
-    known = []
-    for check, text in (line.rstrip().split(b" ", 1) for line in lines if b" " in line.rstrip()):
-        if _check_of(text) == check:
-            try:
-                known.append(_JSON.validate_json(text))
-            except ValidationError as error:
-                raise _damaged(path, "of another version") from error
-    if not known:
-        raise _damaged(path, "damaged")
-    return max(known, key=lambda witness: witness.turn)
+        reason = str(error.strerror)
+    except ValueError:  # no line is whole
+        pass
+    raise LedgerError(
+        f"{path}: cannot be read ({reason}). It says which ledger lies beside it: put it back, or accept the "
+        "ledger as it is with `sfumato ledger restore LEDGER`; if that is lost, say so with `sfumato ledger "
+        "forget`"
+    )
+
+
+def _parsed(line: bytes) -> Witness | None:
+    """What a line of the file says; None of a broken one."""
+    check, _, text = line.rstrip().partition(b" ")
+    return _JSON.validate_json(text) if text and check == _check_of(text) else None
 
 
 def write(ledger: Path, now: Witness, before: Witness | None, *, lasting: bool = True) -> None:
@@ -125,31 +129,28 @@ def write(ledger: Path, now: Witness, before: Witness | None, *, lasting: bool =
     Raises:
         OSError: it cannot be written.
     """
-    turn = 1 if before is None else before.turn + 1
+    turn = 0 if before is None else before.turn + 1
     text = json.dumps(asdict(replace(now, turn=turn))).encode()
     line = b"%s %s" % (_check_of(text), text)
     assert len(line) < _LINE
     line = line.ljust(_LINE - 1) + b"\n"
     path = _path(ledger)
     if before is not None and path.exists():
-        handle = os.open(path, os.O_WRONLY)
-        try:
-            os.pwrite(handle, line, _LINE * (turn % 2))
+        with path.open("r+b", buffering=0) as file:
+            os.pwrite(file.fileno(), line, _LINE * (turn % 2))
             if lasting:
-                os.fsync(handle)
-        finally:
-            os.close(handle)
+                os.fsync(file.fileno())
         return
-    runs_of(ledger).mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with whole(path) as temporary:
-        handle = os.open(temporary, os.O_CREAT | os.O_WRONLY, 0o600)
-        try:
-            os.write(handle, 2 * line)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    _sync_folder(path.parent)
-    _sync_folder(ledger.parent)
+        temporary.touch(mode=0o600)
+        with temporary.open("r+b", buffering=0) as file:
+            file.write(2 * line)
+            os.fsync(file.fileno())
+    for folder in (path.parent, ledger.parent):  # where its name has to last, too
+        handle = os.open(folder, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
 
 
 def refuse_to_begin(ledger: Path, witness: Witness | None) -> None:
@@ -228,20 +229,3 @@ def _path(ledger: Path) -> Path:
 def _check_of(text: bytes) -> bytes:
     """By which a line is told from a broken one."""
     return hashlib.sha256(text).hexdigest()[:16].encode()
-
-
-def _damaged(path: Path, reason: str | None) -> LedgerError:
-    return LedgerError(
-        f"{path}: cannot be read ({reason}). It says which ledger lies beside it: put it back, or accept the "
-        "ledger as it is with `sfumato ledger restore LEDGER`; if that is lost, say so with `sfumato ledger "
-        "forget`"
-    )
-
-
-def _sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
