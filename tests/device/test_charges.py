@@ -127,7 +127,7 @@ FOUND_OUT = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @example(FOUND_OUT)
 @given(batches=st.lists(st.one_of(st.lists(one_charge, min_size=1, max_size=2), average), max_size=12))
 def test_the_ledger_adds_up_and_refuses_what_a_brute_force_model_does(batches: list[list[Charge]]):

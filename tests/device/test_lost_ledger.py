@@ -118,19 +118,6 @@ def test_another_ledger_in_its_place_is_refused(path: Path, photograph: Tensor, 
         Ledger(path)
 
 
-def test_a_copy_from_before_the_last_releases_is_refused(path: Path, photograph: Tensor, tmp_path: Path):
-    with Ledger(path) as ledger:
-        release(ledger, photograph)
-    shutil.copy(path, tmp_path / "backup.db")
-    with Ledger(path) as ledger:
-        release(ledger, photograph, "gaussian:sigma=40")
-        release(ledger, photograph, "gaussian:sigma=41")
-    remove(path)
-    shutil.copy(tmp_path / "backup.db", path)
-    with pytest.raises(LedgerError, match="is a copy from before its last 2 releases"):
-        Ledger(path)
-
-
 def test_a_damaged_witness_is_an_error_that_names_the_cure(path: Path):
     Ledger(path).close()
     (witness.runs_of(path) / "witness").write_text("{}")

@@ -257,7 +257,7 @@ def restore(
     ],
     path: LedgerFile = None,
 ) -> None:
-    """Restore a lost ledger from a copy, or accept an older one that is already in its place."""
+    """Restore a lost ledger from a copy, or accept the one that is in its place, such as an older copy."""
     from sfumato.device import recovery
     from sfumato.device.ledger import default_path
 

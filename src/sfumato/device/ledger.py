@@ -74,8 +74,9 @@ class Ledger:
 
         Raises:
             LedgerError: the file is damaged, or no ledger, or of another version, or its folder
-                cannot be written; or it is absent, or an older copy, and its witness knows of another.
-                Nothing is changed then: a lost ledger must not pass for an empty one.
+                cannot be written; or its witness knows of releases that it does not have: it is absent, an
+                older copy, or one that went on elsewhere; or the witness itself is absent. Nothing is changed
+                then: a lost ledger must not pass for an empty one.
         """
         self.path = Path(path).absolute()
         self.begun = False
