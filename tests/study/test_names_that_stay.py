@@ -19,7 +19,7 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.protect import parse
-from sfumato.study import grid, report, run
+from sfumato.study import grid, records, report, run
 
 SECRET = "zanzibar"
 TINY = {"precision": "float32"}
@@ -169,3 +169,9 @@ def test_no_report_tells(home: Path, tmp_path: Path):
     for path in (page, *directory.glob("tables/*.csv")):
         assert SECRET not in unquote(path.read_text())
     assert_nothing_tells(directory / "models")
+    records.pack(directory, tmp_path / "rows" / "mine.jsonl")
+    assert_nothing_tells(tmp_path / "rows")
+    assert (
+        "mask:artefact=m.safetensors (2),keep=0.3"
+        in report.load(tmp_path / "rows" / "mine.jsonl")[0]["protections"]
+    )

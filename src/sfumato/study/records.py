@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import string
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -20,6 +20,7 @@ from pydantic import Field
 
 from sfumato.errors import DataError
 from sfumato.files import MOST_TABLE, parse_json, read_regular, whole
+from sfumato.protect.spec import file_name, with_files
 from sfumato.study.kinds import ALL
 from sfumato.study.kinds.common import Model
 
@@ -235,7 +236,8 @@ def pack(run: Path, path: Path, *, leave_out: Collection[str] = ()) -> int:
             {**row, "result": {**row["result"], **bare}} if row["kind"] == "reconstruction" else row
             for row in rows
         ]
-    write_rows(path, [study, *rows])
+    names = names_of(study["protections"])
+    write_rows(path, [renamed(row, names) for row in (study, *rows)])
     return len(rows)
 
 
@@ -244,6 +246,31 @@ def unpack(path: Path, run: Path) -> None:
     for _, content in read_run(path):
         file = f"records/{content['digest']}.json" if "digest" in content else "study.json"
         write_json(run / file, content)
+
+
+def names_of(specs: Sequence[str]) -> dict[str, str]:
+    """What reports and rows call protections: a file by its name, with a number if others have that name."""
+    paths: dict[str, list[str]] = {}  # of each name
+
+    def short(key: str, path: str) -> str:
+        name = file_name(path)
+        known = paths.setdefault(name, [])
+        if path not in known:
+            known.append(path)
+        return name if path == known[0] else f"{name} ({known.index(path) + 1})"
+
+    return {spec: called for spec in specs if (called := with_files(spec, short)) != spec}
+
+
+def renamed(value: Any, names: Mapping[str, str]) -> Any:
+    """A part of a study with these texts instead of others."""
+    if not names:
+        return value
+    if isinstance(value, dict):
+        return {names.get(key, key): renamed(part, names) for key, part in value.items()}
+    if isinstance(value, list):
+        return [renamed(part, names) for part in value]
+    return names.get(value, value) if isinstance(value, str) else value
 
 
 def packed(value: Any) -> Any:

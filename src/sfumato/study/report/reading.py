@@ -1,17 +1,16 @@
 """The records of a run, read for its report: typed, of the study's cells, without folders of any machine."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pydantic
 
 from sfumato.errors import DataError
-from sfumato.protect.spec import file_name, with_files
 from sfumato.study.estimates import Study
 from sfumato.study.kinds import ALL
-from sfumato.study.records import CURE, Record, parse, read_run
+from sfumato.study.records import CURE, Record, names_of, parse, read_run, renamed
 from sfumato.study.vocabulary import ATTACKS
 
 
@@ -26,11 +25,11 @@ def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
         if key not in study:
             raise DataError(f"{path}: {key!r} is missing: run the study again")
     listed = {cell["digest"] for cell in study["cells"]}
-    names = _names(study["protections"])
+    names = names_of(study["protections"])
     records: dict[str, tuple[str, Record]] = {}
     for path, content in contents:
         try:
-            record = typed(_renamed(content, names))
+            record = typed(renamed(content, names))
         except DataError as error:
             raise DataError(f"{path}: a damaged record ({error}): {CURE}") from error
         # Records of an earlier version of the study may lie here still, and be wanted again.
@@ -42,7 +41,7 @@ def load(directory: str | os.PathLike[str]) -> tuple[Study, list[Record]]:
                 "delete the one that is out of date"
             )
         records[record.name] = (path, record)
-    return _renamed(study, names), [records[name][1] for name in sorted(records)]
+    return renamed(study, names), [records[name][1] for name in sorted(records)]
 
 
 def typed(content: Mapping[str, Any]) -> Record:
@@ -67,28 +66,3 @@ def typed(content: Mapping[str, Any]) -> Record:
 def is_known(kind: str, attack: str | None) -> bool:
     """Whether this version knows what a cell is of; attacks on people have names of its vocabulary."""
     return kind in ALL and (kind != "attack" or attack is None or attack in ATTACKS)
-
-
-def _names(specs: Sequence[str]) -> dict[str, str]:
-    """What a report calls protections: a file by its name, and by a number where several have that name."""
-    paths: dict[str, list[str]] = {}  # of each name
-
-    def short(key: str, path: str) -> str:
-        name = file_name(path)
-        known = paths.setdefault(name, [])
-        if path not in known:
-            known.append(path)
-        return name if path == known[0] else f"{name} ({known.index(path) + 1})"
-
-    return {spec: called for spec in specs if (called := with_files(spec, short)) != spec}
-
-
-def _renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """A part of a study with these texts instead of others."""
-    if not names:
-        return value
-    if isinstance(value, dict):
-        return {names.get(key, key): _renamed(part, names) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_renamed(part, names) for part in value]
-    return names.get(value, value) if isinstance(value, str) else value
