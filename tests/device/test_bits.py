@@ -3,6 +3,7 @@
 import itertools
 import math
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,116 @@ def test_what_a_code_costs_in_epsilon_stays_as_it_is(ledger: Ledger):
     assert ledger.set_budget(Budget.parse("epsilon=10"), person="anna") == 2
     assert ledger.set_budget(Budget.parse("releases=10"), person="anna") == 1
     assert ledger.set_budget(Budget.parse("bits=20"), person="anna") == 16
+
+
+# How often a person is named.
+
+
+def fitting(ledger: Ledger, words: str, *, bits: float = 1.0, spec: str = "code") -> int:
+    """How many images of Anna leave under a budget."""
+    ledger.set_budget(Budget.parse(words), person="anna")
+    for count in itertools.count():
+        try:
+            ledger.charge([charge(f"{spec}{count}", bits, spec=spec, person="anna")])
+        except BudgetExceededError:
+            return count
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("assuming", "count"),
+    # 2^n <= 10; n + 1 <= 10; Σ_k n!/((n-k)! n^k) <= 10, which is 9.93 of 55 and 10.02 of 56.
+    [("", 3), (",assuming=none", 3), (",assuming=shuffled", 9), (",assuming=exchangeable", 55)],
+)
+def test_as_many_answers_of_one_bit_leave_as_what_is_assumed_of_them_allows(
+    ledger: Ledger, assuming: str, count: int
+):
+    assert fitting(ledger, f"naming=1%,of=1000{assuming}") == count
+
+
+def test_a_refusal_by_naming_says_what_would_be_proved_and_what_to_do(ledger: Ledger):
+    fitting(ledger, "naming=1%,of=1000,per=year")
+    with pytest.raises(BudgetExceededError) as raised:
+        ledger.charge([charge("a", person="anna")])
+    assert str(raised.value) == (
+        "code: with this release of the person anna somebody could name them in 1.6% of cases (at most 1% "
+        "named among 1,000 people, by the releases of any year (nothing is assumed of the images)): wait, "
+        "release fewer images, choose a code of fewer bits, or raise the budget: `sfumato ledger budget "
+        f"naming=1.6%,of=1000,per=year,assuming=none --person anna --ledger {ledger.path}`; more is "
+        "allowed if you may assume more (assuming=shuffled or assuming=exchangeable)"
+    )
+    ledger.charge([charge("a", person="ben"), charge("code0", person="anna")])  # others, and what left before
+    (limit,) = ledger.summary().budgets
+    assert limit.budget.spent_in_words(limit.spent) == (
+        "3 of 3.322 bits are spent, which name them in at most 0.8% of cases"
+    )
+    ledger.set_budget(Budget.parse("naming=1.6%,of=1000,per=year,assuming=none"), person="anna")
+    ledger.charge([charge("a", person="anna")])
+
+
+def test_a_period_is_any_stretch_of_that_length(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    assert fitting(ledger, "naming=1%,of=1000,per=week") == 3
+    now += 6 * 86_400
+    assert fitting(ledger, "naming=1%,of=1000,per=week", spec="later") == 0
+    now += 2 * 86_400
+    assert fitting(ledger, "naming=1%,of=1000,per=week", spec="later") == 3
+    assert fitting(ledger, "naming=1%,of=1000", spec="last") == 0  # without a period all of them count
+
+
+def test_a_second_release_of_an_image_is_not_a_draw_and_counts_in_full(ledger: Ledger):
+    ledger.charge([charge(f"{i}", 1, spec=spec, person="anna") for spec in ("one", "two") for i in range(3)])
+    spent = ledger.set_budget(Budget.parse("naming=50%,of=1000,assuming=exchangeable"), person="anna")
+    # Three draws have the Shtarkov sum 1 + 1 + 2/3 + 2/9, and three more bits are a sequence.
+    assert spent == pytest.approx(math.log2(1 + 1 + 2 / 3 + 2 / 9) + 3)
+
+
+def test_noise_is_held_by_what_it_proves_of_naming_and_a_blur_is_not(ledger: Ledger, photographs: Tensor):
+    ledger.set_budget(Budget.parse("naming=1%,of=1000"), person="")
+    noisy = charge("a", math.inf, epsilon=0.5, person="anna")
+    ledger.charge([noisy])
+    blur = parse("blur:radius=2")
+    with pytest.raises(
+        BudgetExceededError, match="nothing is proved of it, so that no budget of naming can hold"
+    ):
+        releasing.release(blur, photographs[:1], ledger, folders=["/photos"], people=["anna"])
+    with pytest.raises(BudgetExceededError, match="nothing would be proved any more about naming them"):
+        ledger.charge([charge("b", 40, spec="long", person="anna")])
+
+
+def test_who_is_named_in_an_image_later_has_what_left_of_it_counted(ledger: Ledger):
+    ledger.charge([charge(f"{i}") for i in range(2)])
+    ledger.set_budget(Budget.parse("naming=1%,of=1000"), person="anna")
+    with pytest.raises(BudgetExceededError, match="nothing would be proved any more"):
+        ledger.charge([charge("0", person="anna")])
+    ledger.charge([charge("0")])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("naming=1%", "assuming=none, shuffled or exchangeable"),
+        ("naming=1%,of=1000,per=decade", "per=day, week, month or year"),
+        ("naming=1%,of=1000,assuming=one image", "assuming=none, shuffled or exchangeable"),
+        ("naming=1%,of=1000,bits=3", "assuming=none, shuffled or exchangeable"),
+        ("naming=nan,of=1000", "assuming=none, shuffled or exchangeable"),
+        (
+            "naming=1%,of=50",
+            "to guess among 50 people names 2% already: allow more, or say that there are more",
+        ),
+    ],
+)
+def test_a_malformed_budget_of_naming_is_refused_by_message(words: str, message: str):
+    with pytest.raises(ConfigError) as raised:
+        Budget.parse(words)
+    assert message in str(raised.value)
+
+
+def test_naming_is_of_a_person_and_of_no_image_or_folder(ledger: Ledger):
+    for scope in ({}, {"folder": "/photos"}):
+        with pytest.raises(ConfigError, match="a budget of naming is of a person: write --person NAME"):
+            ledger.set_budget(Budget.parse("naming=1%,of=1000"), **scope)
 
 
 # Sums and refusals.

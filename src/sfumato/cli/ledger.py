@@ -1,30 +1,39 @@
 """`sfumato ledger`: what this device has released, and within which budgets."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sfumato.cli.options import LedgerFile
 from sfumato.cli.show import AsJson, print_json
 
+if TYPE_CHECKING:
+    from sfumato.device.ledger import Ledger
+
+_MOST_SHOWN = 20  # people of whom `show` says what is proved
+
 app = typer.Typer(help="What this device has released, and its privacy budgets.", no_args_is_help=True)
 
 
 @app.command()
 def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
-    """Show what was released, of how many images, and how much of each budget is spent."""
+    """Show what was released, of how many images, how much of each budget is spent, and what is proved."""
     import math
     from datetime import UTC, datetime
 
     from sfumato.device.ledger import Ledger
     from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON, described
+    from sfumato.protect.naming import PEOPLE
 
     path = _existing(path)
     with Ledger(path) as ledger:
         summary = ledger.summary()
         near_copies = ledger.near_copies
+        people = ledger.people()
+        proved = [_proved(ledger, PEOPLE, None, person) for person in people[:_MOST_SHOWN]]
     if as_json:
         print_json(
             {
@@ -45,6 +54,7 @@ def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
                     for limit in summary.budgets
                 ],
                 "near_copies": near_copies,
+                "proved": proved,
                 "pins": [
                     {"service": service, "classifier": classifier, "spec": pin.spec, "since": pin.since}
                     for (service, classifier), pin in summary.pins.items()
@@ -68,6 +78,10 @@ def show(path: LedgerFile = None, as_json: AsJson = False) -> None:
         day = datetime.fromtimestamp(pin.since, UTC).date()
         what = f"gets {pin.spec} for {classifier}" if classifier else f"signs tables by {pin.spec[:16]}..."
         print(f"pinned: {service} {what} (since {day})")
+    for words in proved:
+        print(words)
+    if len(people) > len(proved):
+        print(f"and {len(people) - len(proved):,} people more: `sfumato ledger naming` has all")
 
 
 def _existing(path: Path | None) -> Path:
@@ -110,9 +124,8 @@ def naming(
     """
     from sfumato.device.ledger import Ledger
     from sfumato.device.scopes import described, scope_of
-    from sfumato.dp.naming import sentence
+    from sfumato.dp.naming import BY_STRENGTH
     from sfumato.errors import LedgerError
-    from sfumato.files import printable
     from sfumato.protect.naming import PEOPLE
 
     path = _existing(path)
@@ -121,12 +134,28 @@ def naming(
         if not everybody:
             raise LedgerError(f"{path}: the ledger knows nobody by name: name a folder with --folder")
         for name in everybody:
-            namings = ledger.namings(among or PEOPLE, folder=folder, person=name)
-            subject = described(scope_of(folder, name))
             if as_json:
-                print_json({"subject": subject, "namings": [asdict(each) for each in namings]})
+                stated = [
+                    asdict(each)
+                    for assuming in BY_STRENGTH
+                    for each in ledger.namings(among or PEOPLE, folder=folder, person=name, assuming=assuming)
+                ]
+                print_json({"subject": described(scope_of(folder, name)), "namings": stated})
             else:
-                print(f"{printable(subject)}: {sentence(namings)}")
+                print(_proved(ledger, among or PEOPLE, folder, name))
+
+
+def _proved(ledger: "Ledger", among: Sequence[int], folder: str | None, person: str | None) -> str:
+    """What all releases of a person, or of a folder, prove of naming them, in a sentence."""
+    from sfumato.device.scopes import described, scope_of
+    from sfumato.dp.naming import Assumption, Naming, sentences
+    from sfumato.files import printable
+
+    def assuming(assumption: Assumption) -> list[Naming]:
+        return ledger.namings(among, folder=folder, person=person, assuming=assumption)
+
+    words = sentences(assuming, releases=assuming("none")[0].releases)
+    return f"{printable(described(scope_of(folder, person)))}: {words}"
 
 
 _NEAR_COPIES = {
@@ -138,11 +167,12 @@ _NEAR_COPIES = {
 
 @app.command()
 def budget(
-    words: Annotated[
-        str,
+    parts: Annotated[
+        list[str],
         typer.Argument(
             metavar="BUDGET",
-            help="releases=5, bits=64, epsilon=10, epsilon=10,delta=1e-6, mu=2, rho=1, or none.",
+            help="releases=5, bits=64, epsilon=10, epsilon=10,delta=1e-6, mu=2, rho=1, naming=1% of=1000 "
+            "per=year, or none.",
         ),
     ],
     folder: Annotated[
@@ -161,6 +191,11 @@ def budget(
     two codes of 5 bits are 10, and after 10 bits in all nobody names the right one of N equally likely people
     with a chance above 1,024 / N. The other budgets are for what is proved, between neighbours that differ in
     any 1 pixel. Write epsilon=10,pixels=16 for any 16. "none" lifts the limits.
+
+    naming=1% of=1000 per=year is for a person: after the releases of any year nobody names them among 1,000
+    equally likely people in more than 1% of cases. What is proved of many releases depends on what is assumed
+    of them. By default that is nothing; with assuming=exchangeable, releases are independent draws from what
+    the person shows, and near copies are one draw.
     """
     import math
 
@@ -170,6 +205,7 @@ def budget(
     from sfumato.device.survey import survey
     from sfumato.errors import DataError
 
+    words = ",".join(parts)
     limit = None if words == "none" else Budget.parse(words)
     if limit is not None and folder is not None and not is_url(folder) and not Path(folder).is_dir():
         raise DataError(f"{folder}: no such folder: a budget there would limit nothing")

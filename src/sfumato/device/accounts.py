@@ -3,6 +3,7 @@
 import json
 import math
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import NamedTuple
@@ -15,6 +16,12 @@ from sfumato.dp.naming import NOTHING_KNOWN, Information, Proof
 from sfumato.errors import BudgetExceededError, ConfigError
 
 RELEASES = "case when averaged then 1 else count(*) end"  # of charges that are grouped by their terms
+# Of charges that are grouped so: how many are the first release of their image and of its near copies.
+_DRAWS = (
+    "sum(not averaged and not exists (select 1 from images as own join copies on copies.image = own.id "
+    "join images as other on other.id = copy join charges as before on before.image = other.image "
+    "where own.image = charges.image and before.id < charges.id))"
+)
 _IN_SCOPE = "(path = ? or substr(path, 1, ?) = ?)"  # its values: see within
 # Images of which a near copy, or they themselves, lie in a folder.
 LYING_IN = (
@@ -153,6 +160,8 @@ class Accounts:
 
     def spent_in(self, scope: bytes, budget: Budget) -> float:
         """The sum over all releases of images that lie in a folder, or show a person, and near copies."""
+        if budget.definition == "naming":
+            return budget.bits(self.proofs_in(scope, since=budget.since(time.time())))
         return self.sum_of(lying_in(scope), budget)
 
     def sum_of(self, images: Selection, budget: Budget, *, beside: Selection | None = None) -> float:
@@ -168,11 +177,22 @@ class Accounts:
             for guarantees, information, count in self._released(images, beside)
         )
 
-    def proofs_in(self, scope: bytes) -> list[Proof]:
-        """What is proved of the releases of images in a folder, or of a person, and of near copies."""
+    def proofs_in(self, scope: bytes, *, since: float = -math.inf) -> list[Proof]:
+        """What is proved of the releases of images in a folder, or of a person, and of near copies.
+
+        Args:
+            scope: the folder or person.
+            since: in seconds since 1970; earlier releases are not counted; their near copies are not draws.
+        """
+        images = lying_in(scope)
+        rows = self._database.execute(
+            f"select guarantees, outputs, leakage, {RELEASES}, {_DRAWS} from charges join terms on "
+            f"terms.id = terms where image in ({images.query}) and time > ? group by terms.id",
+            (*images.values, since),
+        )
         return [
-            proof_of(guarantees, information, releases=count)
-            for guarantees, information, count in self._released(lying_in(scope))
+            proof_of(_guarantees(text), _information(outputs, leakage), releases=count, draws=draws)
+            for text, outputs, leakage, count, draws in rows
         ]
 
     def _released(

@@ -6,8 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sfumato.dp.guarantee import SYMBOLS, Guarantee, rounded_up
-from sfumato.dp.naming import NOTHING_KNOWN, Information
+from sfumato.dp.guarantee import SYMBOLS, Guarantee, proof_of, rounded_up
+from sfumato.dp.naming import (
+    ASSUMED,
+    BY_STRENGTH,
+    NOTHING_KNOWN,
+    Assumption,
+    Information,
+    Proof,
+    composed,
+)
 from sfumato.errors import BudgetExceededError, ConfigError
 
 
@@ -27,15 +35,19 @@ class Budget:
     n codes of b bits cost n·b and an answer of k classes costs log2 k. After B bits, nobody names the right
     one of N equally likely people with a chance above 2^B / N (sfumato.dp.naming). Noise makes it no cheaper.
 
+    "naming" is of a person: the most that the chance may be to name them among N people, by all that is
+    proved of their releases of a period together, under what is assumed of these. It adds up nothing: the
+    histograms of two batches are fewer together.
+
     Attributes:
         definition: what is added up.
-        amount: the sum that may be reached: ε, μ^2, ρ, bits, or a number of releases; infinite lifts the
-            default.
+        amount: the sum that may be reached: ε, μ^2, ρ, bits, or a number of releases; of naming, the bits by
+            which a guess among N people may grow; infinite lifts the default.
         pixels: m of the neighbours.
         words: the budget as it was written.
     """
 
-    definition: Literal["pure", "gaussian", "concentrated", "bits", "releases"]
+    definition: Literal["pure", "gaussian", "concentrated", "bits", "releases", "naming"]
     amount: float
     pixels: int
     words: str
@@ -44,11 +56,17 @@ class Budget:
     def parse(cls, text: str) -> "Budget":
         """Read "releases=5", "bits=64", "epsilon=10", "epsilon=10,delta=1e-6", "mu=2" or "rho=1".
 
-        All but the first two may have ",pixels=4" behind them.
+        All but the first two may have ",pixels=4" behind them. Or read "naming=1%,of=1000", which may have
+        ",per=year" and ",assuming=exchangeable" behind it.
 
         Raises:
             ConfigError: another key, a number that is not above 0, or a delta that is not below 1.
         """
+        if text.startswith("naming="):
+            named, words = _Named.parse(text), text.replace(" ", "")
+            return cls(
+                definition="naming", amount=math.log2(named.share * named.people), pixels=1, words=words
+            )
         values: dict[str, float] = {}
         for part in text.split(","):
             key, _, number = part.strip().partition("=")
@@ -107,6 +125,14 @@ class Budget:
                     cause="its outputs are not counted",
                 )
             return information.outputs
+        if self.definition == "naming":
+            if proof_of(guarantees, information, releases=1) == _NOTHING:
+                raise BudgetExceededError(
+                    "nothing is proved of it, so that no budget of naming can hold it: release a code of "
+                    "bits or an answer",
+                    cause="nothing is proved of it",
+                )
+            return 0.0  # what all releases together prove is looked at once they are written down
         if not guarantees:
             raise BudgetExceededError(
                 "nothing is proved of it, so that no budget can hold it: release what is proved, such as "
@@ -140,6 +166,8 @@ class Budget:
         # The tolerance is for sums of decimals: three times 0.1 is within 0.3.
         if spent + cost <= self.amount * (1 + 1e-9):
             return None
+        if self.definition == "naming":
+            return self._named.refusal(spent, subject, command)
         if self.definition == "releases":
             return (
                 f"{subject} has {spent:.0f} different releases already, those of near copies included, and "
@@ -175,6 +203,19 @@ class Budget:
             self.words,
         )
 
+    def since(self, now: float) -> float:
+        """The time from which on releases count, in seconds since 1970: of naming, for a period."""
+        return now - _PERIODS[self._named.period] if self.definition == "naming" else -math.inf
+
+    def bits(self, proofs: Sequence[Proof]) -> float:
+        """Of naming: log2 of how often more than by guessing the person is named, by all that is proved."""
+        named = self._named
+        return math.log2(composed(1 / named.people, proofs, assuming=named.assuming).chance * named.people)
+
+    @property
+    def _named(self) -> "_Named":
+        return _Named.parse(self.words)
+
     @property
     def unheld(self) -> str:
         """Why no budget of this kind holds what it is spent on infinitely, in words."""
@@ -190,6 +231,10 @@ class Budget:
             return f"{spent:.0f} of {self.amount:.0f} releases are made"
         if self.definition == "bits":
             return f"{spent:.4g} of {self.amount:.4g} bits are spent"
+        if self.definition == "naming":
+            return f"{spent:.4g} of {self.amount:.4g} bits are spent, which name them in at most " + (
+                f"{rounded_up(100 * 2**spent / self._named.people)}% of cases"
+            )
         return f"{self._symbol} = {spent:.4g} of {self.amount:.4g} is spent"
 
     @property
@@ -197,6 +242,7 @@ class Budget:
         """Of what adds up, where something is proved."""
         assert self.definition != "bits"
         assert self.definition != "releases"
+        assert self.definition != "naming"
         return SYMBOLS[self.definition] + "^2" * (self.definition == "gaussian")
 
     @property
@@ -206,6 +252,8 @@ class Budget:
             return ""
         if self.definition == "bits":
             return "it holds codes of bits and answers alone: every other release is refused"
+        if self.definition == "naming":
+            return "it holds what proves something of naming, such as a code of bits: a blur is refused"
         return (
             "it holds what is proved alone, such as dp-pix: a blur, a mosaic (pixelize) or a mask is "
             "refused; after one that was made before, nothing more is released of that image"
@@ -216,15 +264,79 @@ class Budget:
             return "no limit" if math.isinf(self.amount) else f"at most {self.amount:.0f} different releases"
         if self.definition == "bits":
             return f"at most {self.amount:.10g} bits"
+        if self.definition == "naming":
+            return str(self._named)
         return f"{self.words} for any {self.pixels} pixel{'s' * (self.pixels > 1)}"
 
 
+@dataclass(frozen=True)
+class _Named:
+    """The terms of a budget of naming, as its words have them."""
+
+    share: float
+    people: int
+    period: str
+    assuming: Assumption
+
+    @classmethod
+    def parse(cls, text: str) -> "_Named":
+        """Read "naming=1%,of=1000,per=year,assuming=exchangeable"; the last two may be missing."""
+        given = dict(part.strip().partition("=")[::2] for part in text.split(","))
+        share, people = given.pop("naming", ""), given.pop("of", "")
+        period, assumed = given.pop("per", "ever"), given.pop("assuming", "none")
+        assuming = next((each for each in BY_STRENGTH if each == assumed), None)
+        try:
+            value = float(share.removesuffix("%")) / (100 if share.endswith("%") else 1)
+            count = int(people)
+        except ValueError:
+            value, count = math.nan, 0
+        if given or assuming is None or period not in _PERIODS or not 0 < value < 1 or count < 2:
+            raise ConfigError(f"budget {text!r}: {_FORMS}")
+        if value * count <= 1:
+            raise ConfigError(
+                f"budget {text!r}: to guess among {count:,} people names {100 / count:.3g}% already: allow "
+                "more, or say that there are more people (of=)"
+            )
+        return cls(value, count, period, assuming)
+
+    def refusal(self, spent: float, subject: str, command: Callable[[str], str]) -> str:
+        """Why the releases of a period, of so many bits, are too many; and what to do."""
+        chance = 2**spent / self.people
+        others = {"none": "assuming=shuffled or assuming=exchangeable", "shuffled": "assuming=exchangeable"}
+        cure = (
+            f"; more is allowed if you may assume more ({more})"
+            if (more := others.get(self.assuming))
+            else ""
+        )
+        if chance >= 1:
+            raised, what = "none", "nothing would be proved any more about naming them"
+        else:
+            raised = f"naming={rounded_up(100 * chance)}%,of={self.people},per={self.period}"
+            raised += f",assuming={self.assuming}"
+            what = f"somebody could name them in {rounded_up(100 * chance)}% of cases"
+        return (
+            f"with this release of {subject} {what} ({self}): wait, release fewer images, choose a code of "
+            f"fewer bits, or raise the budget: `{command(raised)}`{cure}"
+        )
+
+    def __str__(self) -> str:
+        period = "" if self.period == "ever" else f", by the releases of any {self.period}"
+        return (
+            f"at most {100 * self.share:.10g}% named among {self.people:,} people{period} "
+            f"({ASSUMED[self.assuming]})"
+        )
+
+
+_NOTHING = Proof(releases=1)  # is proved
 NO_LIMIT = Budget(definition="releases", amount=math.inf, pixels=1, words="none")
 
 _MOST = 1e18  # for the numbers of a budget, so that nothing that is done with them overflows
+_DAY = 86_400.0
+_PERIODS = {"day": _DAY, "week": 7 * _DAY, "month": 30 * _DAY, "year": 365 * _DAY, "ever": math.inf}
 _FORMS = (
     "write epsilon=10, epsilon=10,delta=1e-6, mu=2 or rho=1, and pixels=4 behind it for 4 pixels; or "
-    "bits=64, or releases=5"
+    "bits=64, or releases=5; or naming=1%,of=1000, and behind it per=day, week, month or year, and "
+    "assuming=none, shuffled or exchangeable"
 )
 
 

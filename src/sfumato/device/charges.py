@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from sfumato.device import chain
@@ -143,8 +144,11 @@ class Charges:
             (charge.image, terms.number),
         ).fetchone()
         image, joined = self._pictures.see(charge.image, charge.name, charge.fingerprint, mode)
+        people = self._pictures.people_in(image)
         if row is not None:
             self._spend(charge, image, folder, budgets, None, mode, joined=joined)
+            if joined or self._pictures.people_in(image) != people:
+                self._check_named(charge, image, budgets)
             return self._undamaged(charge.image, *row[:2]), row[2], False
         self._check_releases(charge.image)
         if mode == "refuse" and (likeness := self._likeness(image)):
@@ -164,6 +168,7 @@ class Charges:
             "values (?, ?, ?, ?, ?, ?, ?, ?)",
             (row[0], charge.image, terms.number, *row[-3:], chain.link(before.link, row), release),
         )
+        self._check_named(charge, image, budgets)
         return charge.release, number, True
 
     def _spend(
@@ -193,13 +198,11 @@ class Charges:
         """
         accounts, pictures = self._accounts, self._pictures
 
-        def command(scope: bytes) -> Callable[[str], str]:
-            return lambda words: f"sfumato ledger budget {words}{option_of(scope)}{self._option}"
-
         def added(scope: bytes, budget: Budget, spent: float, brought: float, images: Selection) -> float:
             """What is spent with this release. Raises BudgetExceededError if that is more than the budget."""
             cause = f"over the budget of {kind_of(scope)}: {budget}"
             subject = "this image" if scope == EVERY_IMAGE else described(scope)
+            command = partial(self._command, scope)
             cost = 0.0
             try:
                 if terms is not None and not accounts.counts(terms, images):
@@ -207,16 +210,14 @@ class Charges:
             except BudgetExceededError as error:
                 message = (
                     f"{charge.spec}: {error} (budget of {subject}: {budget}), or count releases instead: "
-                    f"`{command(scope)('none')}`, then `{command(scope)('releases=5')}`"
+                    f"`{command('none')}`, then `{command('releases=5')}`"
                 )
                 raise BudgetExceededError(message, cause=f"{cause}, and {error.cause}") from error
             if budget.definition == "releases" or math.isinf(brought):
                 spent += brought
             else:
                 cost += brought
-            if (cost or brought or joined) and (
-                refusal := budget.refusal(spent, cost, subject, command(scope))
-            ):
+            if (cost or brought or joined) and (refusal := budget.refusal(spent, cost, subject, command)):
                 if math.isinf(spent):
                     cause += f", and {budget.unheld} that was made before"
                 likeness = self._likeness(image) if scope == EVERY_IMAGE and mode == "charge" else ""
@@ -244,6 +245,19 @@ class Charges:
             if brought or joined or terms is not None:
                 added(scope, budget, accounts.spent_in(scope, budget), brought, lying_in(scope))
         pictures.lay(charge.image, [folder, *named])
+
+    def _check_named(self, charge: Charge, image: int, budgets: dict[Limited, Budget]) -> None:
+        """Raise BudgetExceededError if all that is written down names somebody in an image too often."""
+        for scope, budget in of_people(sorted(self._pictures.people_in(image)), budgets):
+            if budget.definition == "naming":
+                spent, command = self._accounts.spent_in(scope, budget), partial(self._command, scope)
+                if refusal := budget.refusal(spent, 0.0, described(scope), command):
+                    cause = f"over the budget of {kind_of(scope)}: {budget}"
+                    raise BudgetExceededError(f"{charge.spec}: {refusal}", cause=cause)
+
+    def _command(self, scope: bytes, words: str) -> str:
+        """The command that sets a budget of a scope."""
+        return f"sfumato ledger budget {words}{option_of(scope)}{self._option}"
 
     def _likeness(self, image: int) -> str:
         """Which image one is a near copy of, and what to do if it is not; "" if no copy was released."""

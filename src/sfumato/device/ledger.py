@@ -30,7 +30,7 @@ from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON, folder_name, scope_
 from sfumato.device.summary import Limit, Pin, Summary, summarised
 from sfumato.device.tables import DEFAULT_BUDGETS, MARKS
 from sfumato.dp import naming
-from sfumato.dp.naming import Naming
+from sfumato.dp.naming import Assumption, Naming
 from sfumato.errors import ConfigError, LedgerError
 
 __all__ = [
@@ -336,9 +336,13 @@ class Ledger:
             released of which nothing is proved.
 
         Raises:
-            ConfigError: both a folder and a person.
+            ConfigError: both a folder and a person; or naming without a person.
         """
         scope = scope_of(folder, person)
+        if budget is not None and budget.definition == "naming" and person is None:
+            raise ConfigError(
+                "a budget of naming is of a person: write --person NAME, or '' for every person"
+            )
         with self._changing():
             if budget is None:
                 self._accounts.lift(scope)
@@ -409,6 +413,7 @@ class Ledger:
         *,
         folder: str | os.PathLike[str] | None = None,
         person: str | None = None,
+        assuming: Assumption = "none",
     ) -> list[Naming]:
         """What all releases so far prove of naming a person, or who is on all images of a folder.
 
@@ -419,6 +424,7 @@ class Ledger:
             candidates: numbers of equally likely people: a statement for each.
             folder: which one, or the URL of one.
             person: who.
+            assuming: what of the releases by each spec; near copies are one draw.
 
         Raises:
             ConfigError: both a folder and a person, or neither; or a number below 1.
@@ -431,10 +437,11 @@ class Ledger:
         releases = sum(proof.releases for proof in proofs)
         return [
             naming.stated(
-                naming.composed(naming.prior_of(count, None), proofs),
+                naming.composed(naming.prior_of(count, None), proofs, assuming=assuming),
                 candidates=count,
                 prior=None,
                 releases=releases,
+                assuming=assuming,
             )
             for count in candidates
         ]

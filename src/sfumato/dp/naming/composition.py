@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 
 from sfumato.dp.naming.bound import UP, Bound, Prior, best_guess, checked_number, least
 from sfumato.dp.naming.centre import concentrated, gaussian, pure
-from sfumato.dp.naming.series import Assumption, log_factor
+from sfumato.dp.naming.series import COUNTED, Assumption, log_factor
 
 _MOST_BITS = 60  # of more outputs nothing is counted but a sequence
 _LEAKAGE = "maximal leakage, added up: Issa, Wagner & Kamath 2020"
@@ -103,13 +103,14 @@ def composed(prior: Prior, proofs: Sequence[Proof], *, assuming: Assumption = "n
     """
     best = best_guess(prior)
     made = [proof.assuming(assuming) for proof in proofs if proof.releases]
+    theorem = _LEAKAGE if assuming == "none" else f"{COUNTED[assuming]}; {_LEAKAGE}"
     if not made:
         return Bound(best, "nothing was released")
     bounds = [
         bound
         for cost, private in ((_epsilon, _by_epsilon), (_mu_squared, _by_mu), (_rho, _by_rho))
         for leaking, noisy in _splits(made, cost)
-        for bound in (_product(leaking, private(prior, noisy), noisy=bool(noisy)),)
+        for bound in (_product(leaking, private(prior, noisy), theorem, noisy=bool(noisy)),)
     ]
     return least(Bound(1.0, "nothing is proved"), *bounds)
 
@@ -141,12 +142,12 @@ def _splits(proofs: Sequence[Proof], cost: _Cost) -> Iterator[tuple[list[Proof],
         yield leaking + both[count:], noisy + both[:count]
 
 
-def _product(leaking: Sequence[Proof], rest: Bound, *, noisy: bool) -> Bound:
+def _product(leaking: Sequence[Proof], rest: Bound, theorem: str, *, noisy: bool) -> Bound:
     """The bound of the rest, times the factor of what counts by its leakage."""
     if not leaking:
         return rest
     bits = math.fsum(proof.releases * proof.leakage for proof in leaking)
-    source = f"{_LEAKAGE}; {rest.source}" if noisy else _LEAKAGE
+    source = f"{theorem}; {rest.source}" if noisy else theorem
     if bits >= -math.log2(rest.chance):
         return Bound(1.0, source)
     return Bound(min(1.0, rest.chance * 2**bits * (1 + UP)), source)

@@ -17,15 +17,9 @@ from sfumato.dp.naming.bound import (
     distribution,
     least,
 )
-from sfumato.dp.naming.series import Assumption, binomial, log_factor, log_flipped
+from sfumato.dp.naming.series import COUNTED, Assumption, binomial, log_factor, log_flipped
 from sfumato.errors import ConfigError
 
-_COUNTED: dict[Assumption, str] = {
-    "none": "counting of outputs: Smith 2009, Thm. 1",
-    "one image": "outputs of one image: Issa, Wagner & Kamath 2020, Thm. 1",
-    "shuffled": "counting of histograms: Smith 2009, Thm. 1",
-    "exchangeable": "Shtarkov sum: Shtarkov 1987; Kontkanen & Myllymäki 2007",
-}
 MOST_OUTPUTS = 2**12  # of which a table of people is made
 _MOST_DRAWS = 100_000  # of a binomial that is summed term by term
 _MOST_PIECES = 10_000_000  # that are sorted; of more, only the largest prior counts
@@ -52,7 +46,7 @@ def counting(prior: Prior, *, outputs: int, releases: int = 1, assuming: Assumpt
     """
     priors, n = checked_prior(prior), checked_count("releases", releases)
     growth = log_factor(outputs=outputs, releases=n, assuming=assuming)
-    source = _COUNTED[assuming] if n > 1 else _COUNTED["none"]
+    source = COUNTED[assuming] if n > 1 else COUNTED["none"]
     if isinstance(priors, float):
         return bound_of(priors, growth + math.log(priors), source, steps=n)
     count = math.exp(min(growth, math.log(len(priors))))
@@ -130,7 +124,7 @@ def _least(
         return bound
     best = best_guess(prior)
     counted = counting(prior, outputs=outputs, releases=releases, assuming=assuming)
-    flips = bound_of(best, math.log(best) + flipped, f"flips: {_COUNTED[assuming]}", steps=releases)
+    flips = bound_of(best, math.log(best) + flipped, f"flips: {COUNTED[assuming]}", steps=releases)
     return least(bound, counted, flips)
 
 

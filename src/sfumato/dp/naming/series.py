@@ -38,6 +38,12 @@ ASSUMED: dict[Assumption, str] = {
     ),
 }
 
+COUNTED: dict[Assumption, str] = {
+    "none": "counting of outputs: Smith 2009, Thm. 1",
+    "one image": "outputs of one image: Issa, Wagner & Kamath 2020, Thm. 1",
+    "shuffled": "counting of histograms: Smith 2009, Thm. 1",
+    "exchangeable": "Shtarkov sum: Shtarkov 1987; Kontkanen & Myllymäki 2007",
+}
 BY_STRENGTH: tuple[Assumption, ...] = ("none", "shuffled", "exchangeable")  # each proves more
 _MOST_TERMS = 1_000_000  # of a sum; of more, nothing is claimed but what a sequence has
 _MOST_SHUFFLED = 2_000  # flipped bits of a batch, whose sum has n³ terms
