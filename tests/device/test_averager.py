@@ -1,5 +1,6 @@
 """Many releases of one picture: what a ledger allows of an image, its near copies, a person and a folder."""
 
+import math
 from itertools import permutations
 from pathlib import Path
 
@@ -10,10 +11,12 @@ from torch import Tensor
 from sfumato import data, images
 from sfumato.device import releasing
 from sfumato.device.budgets import Budget
+from sfumato.device.fingerprints import fingerprints
 from sfumato.device.folder import FolderConfig, protect_folder
-from sfumato.device.ledger import DEFAULT_BUDGETS, Ledger
+from sfumato.device.ledger import DEFAULT_BUDGETS, Charge, Ledger
 from sfumato.device.scopes import EVERY_IMAGE, EVERY_PERSON
 from sfumato.device.survey import survey
+from sfumato.dp.naming import Information
 from sfumato.engines import EngineConfig
 from sfumato.errors import BudgetExceededError, ConfigError
 from sfumato.protect import Release, parse
@@ -390,3 +393,22 @@ def test_a_copy_in_another_folder_does_not_get_around_the_budget_of_a_folder_job
         for number, spec in enumerate(specs)
     ]
     assert released == [1, 0, 0]
+
+
+def test_near_copies_are_one_draw_of_what_many_releases_of_a_person_prove(ledger: Ledger, portraits: Tensor):
+    one_bit = Information(outputs=1.0, leakage=1.0)
+    for number, image in enumerate((portraits[0], portraits[0].flip(-1), portraits[1])):
+        charge = Charge(
+            image=bytes([number]),
+            spec="answer",
+            shape=(3, 64, 64),
+            guarantee=lambda pixels: None,
+            release=None,
+            folder="/photos",
+            person="anna",
+            fingerprint=fingerprints(image[None])[0],
+            information=one_bit,
+        )
+        ledger.charge([charge])
+    spent = ledger.set_budget(Budget.parse("naming=50%,of=1000,assuming=exchangeable"), person="anna")
+    assert spent == pytest.approx(math.log2(2.5 * 2))  # two draws, and a bit more of the first

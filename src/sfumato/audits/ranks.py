@@ -6,6 +6,7 @@ are trained look as well (attack.feature_identity), and the one who leaves least
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -121,13 +122,13 @@ def rank_privacy(
         found[name] = log_rank.judge(guesses, torch.searchsorted(people, truth))
     shares = [codes.bincount(minlength=int(people.max()) + 1) / len(codes) for codes in (owners, truth)]
     channels, height, width = images.shape[1:]
-
-    def proved(releases: int, assuming: Assumption) -> float:
-        sizes = {"people": len(people), "releases": releases}
-        largest = float(shares[1].max())  # who is asked about most often
-        return log_rank_proved(
-            protection, (channels, height, width), **sizes, largest=largest, assuming=assuming
-        )
+    proved = partial(
+        log_rank_proved,
+        protection,
+        (channels, height, width),
+        people=len(people),
+        largest=float(shares[1].max()),  # of who is asked about most often
+    )
 
     named = None
     if isinstance(protection, Code) and (protection.outputs or math.inf) <= MOST_OUTPUTS:
@@ -138,7 +139,7 @@ def rank_privacy(
         protection.spec,
         found,
         chance=1 - float(shares[0] @ shares[1]),
-        proved=proved(1, "none"),
-        proved_of_many={each: proved(config.releases, each) for each in BY_STRENGTH},
+        proved=proved(),
+        proved_of_many={each: proved(releases=config.releases, assuming=each) for each in BY_STRENGTH},
         named=named,
     )

@@ -144,8 +144,8 @@ class Charges:
             (charge.image, terms.number),
         ).fetchone()
         image, joined = self._pictures.see(charge.image, charge.name, charge.fingerprint, mode)
-        people = self._pictures.people_in(image)
         if row is not None:
+            people = self._pictures.people_in(image)
             self._spend(charge, image, folder, budgets, None, mode, joined=joined)
             if joined or self._pictures.people_in(image) != people:
                 self._check_named(charge, image, budgets)
@@ -248,6 +248,8 @@ class Charges:
 
     def _check_named(self, charge: Charge, image: int, budgets: dict[Limited, Budget]) -> None:
         """Raise BudgetExceededError if all that is written down names somebody in an image too often."""
+        if all(budget.definition != "naming" for budget in budgets.values()):
+            return
         for scope, budget in of_people(sorted(self._pictures.people_in(image)), budgets):
             if budget.definition == "naming":
                 spent, command = self._accounts.spent_in(scope, budget), partial(self._command, scope)
