@@ -13,7 +13,6 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import platformdirs
@@ -204,7 +203,7 @@ class Ledger:
         with self._errors(), transaction(self._database):
             known, now = witness.read(self.path), witness.seen(self.path, self._database)
             witness.check(self.path, known, now, self._database, self._accept)
-            if known is not None and replace(now, turn=known.turn) == known:
+            if known is not None and (known.last, known.stamp) == (now.last, now.stamp):
                 return
             try:
                 witness.write(self.path, now, known, lasting=known is None or now.last != known.last)

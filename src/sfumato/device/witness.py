@@ -20,10 +20,9 @@ changed by others, and all of it is read: SQLite's log of a killed process may h
 """
 
 import hashlib
-import json
 import os
 import sqlite3
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -130,7 +129,7 @@ def write(ledger: Path, now: Witness, before: Witness | None, *, lasting: bool =
         OSError: it cannot be written.
     """
     turn = 0 if before is None else before.turn + 1
-    text = json.dumps(asdict(replace(now, turn=turn))).encode()
+    text = _JSON.dump_json(replace(now, turn=turn))
     line = b"%s %s" % (_check_of(text), text)
     assert len(line) < _LINE
     line = line.ljust(_LINE - 1) + b"\n"
