@@ -438,8 +438,8 @@ def large_ledger(releases: int) -> Iterator[str]:
         start, own = time.perf_counter(), time.process_time()
         opened.check()
         yield (
-            f"opened in {1e3 * ready:.1f} ms; all of it read in {time.perf_counter() - start:.0f} s, of which "
-            f"{time.process_time() - own:.0f} of the processor"
+            f"opened in {1e3 * ready:.1f} ms; all of it read in {time.perf_counter() - start:.0f} s, "
+            f"{time.process_time() - own:.0f} s of the processor"
         )
 
 
