@@ -265,7 +265,7 @@ def flipped(times: int, seed: int) -> dict[str, Any]:
                 if file.is_file():
                     file.unlink()
             path.write_bytes(raw)
-            witness.write(path, known)
+            witness.write(path, known, None)
             try:
                 with Ledger(path) as ledger:
                     again = releasing.release(protection, faces, ledger, folders=["/"] * 40).values
