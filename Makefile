@@ -69,7 +69,7 @@ wheel: web | $(BIN)/pip
 web/node_modules/.package-lock.json: web/package-lock.json
 	npm ci --prefix web --ignore-scripts --no-audit --no-fund --silent
 
-# docs/results.md, from the records under studies/results.
+# docs/results.md, the pages below it and claims.md, from the records under studies/results.
 results: $(VENV)/test.done
 	$(BIN)/python studies/results.py
 

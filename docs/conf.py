@@ -1,12 +1,14 @@
-"""The documentation site: `make docs`. Pages of the reference are generated here and are not committed."""
+"""The documentation site: `make docs`. It makes the pages of the reference, and those of results."""
 
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
+sys.path.append(str(HERE.parent / "studies"))  # last: its names are plain words
 
 from generators import pages, plain
+from results_page import pages as results
 
 import sfumato
 
@@ -62,6 +64,7 @@ html_theme_options = {
 }
 
 pages.write(HERE / "reference")
+results.write()
 
 
 def setup(app):

@@ -132,9 +132,10 @@ def remade(page: str, begin: str, lines: str) -> str:
 
 
 def write() -> dict[str, int]:
-    """Write all pages: path -> lines."""
+    """Write all pages, but those whose text is the same: path -> lines."""
     made = pages(environment(values()))  # whole, before anything is written
     for path, text in made.items():
         path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
     return {str(path.relative_to(ROOT)): text.count("\n") for path, text in made.items()}
