@@ -1,11 +1,12 @@
 """Make docs/results.md, the pages under docs/results and parts of pages that people write from records.
 
     python studies/results.py             # from the records that are committed, under studies/results
-    python studies/results.py --collect   # first take the records of runs from runs/, finished or not
+    python studies/results.py --collect   # first take the records of finished runs from runs/
     python studies/results.py --restore   # put committed records back under runs/, where a study goes on from them
 
-The words are in docs/templates, a file a chapter; the figures come from here. Words that state an order are checked
-against the figures, and nothing is written where these do not show it.
+A page is a Markdown file under docs/templates whose figures are filled in: `record("guard").noise.refused` of a script's
+record, `study("lfw-hats").recommendation` of a study of the engine, and what `results_page` computes over rows. Words that
+state an order stand in a block, {% call claim(...) %}, and nothing is written if the figures do not show them.
 """
 
 import argparse
