@@ -177,13 +177,13 @@ def test_a_page_of_everything_that_leaves_a_device_never_scrolls_sideways(browse
 def test_no_table_is_cut_on_paper(browser, tmp_path, name, paper):
     study = {"full": synthetic.full_study, "kinds": synthetic.study_of_kinds}.get(name)
     if study is None:
-        shutil.copy(RESULTS / f"{name}.jsonl", tmp_path)
+        run = shutil.copy(RESULTS / f"{name}.jsonl", tmp_path)
     else:
-        synthetic.write_run(tmp_path / name, study(), synthetic.records(study()))
+        run = synthetic.write_run(tmp_path / name, study(), synthetic.records(study()))
     width = round(paper / 25.4 * 96)
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     try:
-        open_at(browser, width, report.write(tmp_path / name).as_uri())
+        open_at(browser, width, report.write(run).as_uri())
         cut = browser.execute_script(
             "return [...document.querySelectorAll('table, figure, p, dl')]"
             ".filter(e => e.getBoundingClientRect().right > document.body.clientWidth + 1)"
