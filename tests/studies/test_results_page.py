@@ -8,10 +8,10 @@ import pytest
 from jinja2 import UndefinedError
 from results_page import engine, house, pages, wording
 from results_page.figures import Interval
-from results_page.reading import ROOT, read
+from results_page.reading import ROOT, read, record, records
 
 from sfumato.errors import DataError
-from sfumato.study.records import parse
+from sfumato.study.records import parse, write_rows
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +122,16 @@ def test_an_estimate_is_written_with_its_interval_in_percent():
 
 
 # Records
+
+
+def test_records_are_named_by_their_file_and_a_pattern_of_their_names(tmp_path):
+    rows = [{"row": "a-1", "part": {"counts": [0] * 9}}, {"row": "a-2"}, {"row": "b-1"}]
+    write_rows(tmp_path / "some.jsonl", rows)
+    assert [each.row for each in records("some", tmp_path)] == ["a-1", "a-2", "b-1"]
+    assert [each.row for each in records("some/a-*", tmp_path)] == ["a-1", "a-2"]
+    assert record("some/a-1", tmp_path).part.counts == [0] * 9
+    with pytest.raises(AttributeError, match="lost"):
+        record("some/b-1", tmp_path).lost
 
 
 def guard_record(folder: Path, **changes) -> Path:
