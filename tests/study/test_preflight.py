@@ -122,7 +122,7 @@ def test_an_attribute_has_a_floor_of_its_own_and_a_cure():
 @pytest.mark.parametrize(
     ("task", "people", "reason"),
     [
-        ({"sensitive": None}, 40, "no secret is named"),
+        ({"sensitive": None}, 40, "no secret is looked for"),
         ({"sensitive": "gender"}, 40, "the secret (gender) is what the task itself tells"),
         ({}, 2, "fewer than two of person have two test photographs"),
     ],

@@ -293,7 +293,7 @@ def _floors(config: "StudyConfig", data: Sequence["LabelledImages"]) -> tuple[tu
     """What can be shown of each secret; and why nothing can, or ""."""
     task = config.task
     if task.sensitive is None:
-        return (), "no secret is named, so that no adversary can be measured"
+        return (), "no secret is looked for: name one whose people have two test photographs each"
     who = [_codes(part, task.sensitive) for part in data]
     classes = [_codes(part, task.target) for part in data]
     try:
