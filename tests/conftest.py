@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis  # noqa: F401  # before `gc.freeze`, after which its import warns
 import pytest
 import torch
 from ray_nodes import RayCluster
@@ -17,10 +18,28 @@ INSTALLED = os.environ.get(
 )  # where the wheel is, when the tests are for it and not for src/
 SHARED = Path(__file__).parents[1].parent / "shared" / "data"
 
+gc.disable()  # until all tests are read, whose modules stay
+
+
+# What takes longest comes first: no process is left with it at the end. Measured by benchmarks/suite.py.
+LONGEST = (
+    *("study/test_engines.py", "test_engines.py", "device/test_engines.py", "docs/test_site.py"),
+    *(
+        "test_package.py",
+        "docs/test_blocks.py",
+        "web/test_page.py",
+        "study/test_report.py",
+        "study/test_run.py",
+    ),
+    *("learn/test_canary.py", "attack/test_gradient_inversion.py", "docs/test_notebooks.py"),
+)
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A process takes whole files: what the tests of a file share is made once."""
+    tests, order = Path(__file__).parent, {file: place for place, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.relative_to(tests).as_posix(), len(LONGEST)))
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
@@ -31,6 +50,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000)
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:

@@ -1,10 +1,10 @@
 import io
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import torchmetrics
 from PIL import Image
 from safetensors.torch import save_file
 from torch.nn import functional
@@ -18,7 +18,7 @@ from sfumato.networks import SqueezeNet
 
 SQUEEZENET = "weights/squeezenet1_0_imagenet_deepcomp.npz"
 HEADS = "weights/lpips_linear_heads_v0.1.npz"
-PUBLISHED = Path(torchmetrics.__file__).parent / "functional" / "image" / "lpips_models"
+PUBLISHED = Path(find_spec("torchmetrics").origin).parent / "functional" / "image" / "lpips_models"
 
 
 @pytest.fixture(scope="module", params=BACKBONES)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from opacus import PrivacyEngine
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
@@ -118,6 +117,8 @@ def test_images_that_are_looked_at_in_between_do_not_count_as_a_batch():
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Opacus, of its generator and of hooks
 def test_a_noisy_step_of_opacus_is_recorded_with_its_noise():
+    from opacus import PrivacyEngine  # two seconds
+
     model = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
     data = DataLoader(TensorDataset(IMAGES, LABELS), batch_size=6)
     private, optimiser, data = PrivacyEngine().make_private(

@@ -37,21 +37,26 @@ class RayCluster:
                         os.kill(process, signal.SIGKILL)
                         return process
                     os.kill(process, signal.SIGCONT)
-            time.sleep(0.001)
+            time.sleep(0.005)  # the nodes start meanwhile, on the same cores
 
     def shut_down(self) -> None:
         self._cluster.shutdown()
 
     def _busy(self) -> list[int]:
         """The workers that are at a task of an engine. Those of other clusters are no descendants of ours."""
-        parents, found = {}, []
+        found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
                 if (folder / "cmdline").read_bytes().startswith(b"ray::_on_a_node"):
                     found.append(int(folder.name))
 
         def is_ours(process: int) -> bool:
-            return process == os.getpid() or (process in parents and is_ours(parents[process]))
+            if process in (os.getpid(), 0):
+                return process != 0
+            try:
+                status = Path(f"/proc/{process}/stat").read_text()
+            except OSError:  # it ended
+                return False
+            return is_ours(int(status.rpartition(")")[2].split()[1]))
 
         return [process for process in found if is_ours(process)]

@@ -27,11 +27,6 @@ from sfumato.dp.accounting import (
 from sfumato.dp.guarantee import Guarantee
 from sfumato.errors import BudgetExceededError, ConfigError, LedgerError, MissingExtraError
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of opacus, at import
-    from opacus.accountants import PRVAccountant
-    from opacus.accountants.analysis import rdp as opacus_rdp
-
 DELTA = 1e-5
 
 # noise multiplier, rate, steps, and their PRV, RDP and GDP in issue 5.
@@ -104,10 +99,12 @@ def test_an_image_in_several_tasks_costs_what_issue_5_says(tasks, published):
 
 @pytest.mark.parametrize("stretches", [[(0.7, 0.032, 200)], [(1.0, 0.016, 1000), (0.8, 0.03, 300)]])
 def test_pld_lies_between_the_bounds_that_opacus_proves_for_prv(stretches):
-    prv = PRVAccountant()
-    prv.history = stretches
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # of opacus, at its import, too
+        from opacus.accountants import PRVAccountant
+
+        prv = PRVAccountant()
+        prv.history = stretches
         discrete = prv._get_dprv(eps_error=0.01, delta_error=1e-8)
         lower, _, upper = discrete.compute_epsilon(DELTA, 1e-8, 0.01)
     assert lower <= epsilon([Stretch(*stretch) for stretch in stretches], DELTA) <= upper
@@ -115,6 +112,9 @@ def test_pld_lies_between_the_bounds_that_opacus_proves_for_prv(stretches):
 
 @pytest.mark.parametrize(("noise", "rate", "steps"), [row[:3] for row in PUBLISHED])
 def test_rdp_is_that_of_opacus_or_just_above(noise, rate, steps):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from opacus.accountants.analysis import rdp as opacus_rdp
     orders = [1 + x / 10 for x in range(1, 100)] + list(range(11, 64))
     divergences = opacus_rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=steps, orders=orders)
     theirs, _ = opacus_rdp.get_privacy_spent(orders=orders, rdp=divergences, delta=DELTA)

@@ -15,6 +15,8 @@ from sfumato.errors import ConfigError, DataError
 from sfumato.study import grid, report, run
 from sfumato.study.lab import Lab, Progress
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 BADGE = {
     **SETTINGS,
     "task": {**SETTINGS["task"], "sensitive": ["identity", "badge"]},

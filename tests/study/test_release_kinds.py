@@ -18,6 +18,8 @@ from sfumato.study import grid, kinds, records, report, run, trained, use, vocab
 from sfumato.study.estimates import percent
 from sfumato.study.lab import Lab, Progress
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 PROTECTIONS = [
     "pixelize:cell=4",
     "mask:keep=0.1,values=hard,shape",
@@ -69,7 +71,7 @@ EPISODIC: dict[str, Any] = {
     "reconstructions": ["invert-feature"],
     "stored": True,
     "embeddings": False,
-    "tells": False,  # what releases tell is in the other study
+    "tells": False,  # what releases tell is in a study of its own
     "pictures": 1,
 }
 KNOWN: dict[str, Any] = {
@@ -78,8 +80,8 @@ KNOWN: dict[str, Any] = {
     "learners": ["classifier-clean", "classifier-protected"],
     "classifier": {"epochs": 1},
     "stored": False,
-    "tells": True,
 }
+ALONE: dict[str, Any] = {"attacks": [], "reconstructions": []}  # nobody attacks: the other study has them
 
 
 def results_of(directory: Path) -> dict[tuple[Any, ...], Any]:
@@ -98,7 +100,7 @@ def episodic(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run.run(grid.parse(KNOWN), tmp_path_factory.mktemp("known"))
+    return run.run(grid.parse({**KNOWN, **ALONE}), tmp_path_factory.mktemp("known"))
 
 
 # What is studied of which kind
@@ -252,7 +254,7 @@ def test_a_protection_goes_on_being_trained_where_the_study_was_stopped(tmp_path
 
 def test_settings_of_masks_decide_cells_of_masks_and_no_others(tmp_path: Path):
     def digests(**changes: Any) -> dict[str, str]:
-        config = grid.parse({**KNOWN, **changes})
+        config = grid.parse({**KNOWN, "tells": True, **changes})
         lab = Lab(config, cartoons(), tmp_path, Progress())
         return {str(cell): lab.digest(cell) for cell in grid.cells(config)}
 
@@ -324,18 +326,21 @@ def test_pixels_prove_nothing_of_naming_and_clipped_noisy_numbers_something(know
 # What else it tells
 
 
-def test_every_label_is_told_beside_guessing(known: Path):
-    results = results_of(known)
-    labels = results["tells", "none"].labels
-    assert set(labels) == set(cartoons().labels)
-    for told in labels.values():
-        assert 0 <= told.low <= told.accuracy <= told.high <= 1
-        assert 0 < told.guessing <= 1
+def test_every_label_is_told_beside_guessing(known: Path, tmp_path: Path):
+    specs = ["pixelize:cell=4", "code:bits=3", "answer"]  # of each kind what travels: values, bits, a class
+    settings = {**KNOWN, **ALONE, "protections": specs, "learners": ["classifier-clean"], "tells": True}
+    run.run(grid.parse({**settings, "artefacts": str(known / "models")}), tmp_path)
+    for spec in ("none", *specs):
+        labels = results_of(tmp_path)["tells", spec].labels
+        assert set(labels) == set(cartoons().labels)
+        for told in labels.values():
+            assert 0 <= told.low <= told.accuracy <= told.high <= 1
+            assert 0 < told.guessing <= 1
 
 
 def test_clear_images_tell_the_colour_of_hair_and_a_black_block_tells_less(tmp_path: Path):
     data = {**SETTINGS["data"], "identities": 110}
-    settings = {**KNOWN, "data": data, "protections": ["block:share=0.9"], "attacks": []}
+    settings = {**KNOWN, "data": data, "protections": ["block:share=0.9"], "attacks": [], "tells": True}
     run.run(grid.parse(settings), tmp_path)
     results = results_of(tmp_path)
     clear, block = (results["tells", spec].labels["hair_color"] for spec in ("none", "block:share=0.9"))

@@ -233,9 +233,11 @@ def test_every_picture_has_a_text_and_every_table_header_a_scope(page):
     assert len(page.all("caption")) == len(page.all("table"))
 
 
-def test_a_notice_says_that_there_are_original_images_where_there_are(page, study, records):
+def test_a_notice_says_that_there_are_original_images_where_there_are(page):
     assert "This report contains original images." in page.text
     assert {"class": "notice", "role": "note"} in page.all("p")
+    study = synthetic.study(**small())
+    records = synthetic.records(study)
     bare = Page(report.render(study, synthetic.typed(records), pictures=False))
     recorded = [record for record in records if record["kind"] not in ("examples", "pictures")]
     for without in (bare, page_of(study, recorded)):
@@ -920,8 +922,10 @@ def test_a_run_without_records_has_a_report_too():
 
 @pytest.mark.parametrize("kind", [*kinds.KINDS, *kinds.ACROSS])
 def test_a_kind_of_record_alone_or_all_but_it_has_a_report(kind):
-    study = synthetic.study_of_kinds(transfer="protected")
+    specs = ["none", "dp-pix:cell=4,epsilon=3", "feature:noise=0,dimension=10", "answer"]
+    study = synthetic.study_of_kinds(transfer="protected", protections=specs)
     records = synthetic.records(study)
+    assert {one["kind"] for one in records} == {*kinds.KINDS, *kinds.ACROSS} - {"inference"}
     page_of(study, [one for one in records if one["kind"] == kind])
     page_of(study, [one for one in records if one["kind"] != kind])
 

@@ -32,11 +32,19 @@ def browser(tmp_path_factory) -> Iterator[Any]:
         yield driver
 
 
-@pytest.fixture(params=[360, 1200], ids=["telephone", "desk"])
-def width(request, browser, address) -> int:
-    """The report is open at this width."""
-    open_at(browser, request.param, address)
+@pytest.fixture(scope="module", params=[360, 1200], ids=["telephone", "desk"])
+def wide(request) -> int:
+    """Of the module, so that the tests of one width stand together."""
     return request.param
+
+
+@pytest.fixture
+def width(browser, address, wide) -> int:
+    """The report is open at this width, as the test before left it."""
+    shown = browser.execute_script("return [location.href, window.innerWidth]")
+    if shown != [address, wide]:
+        open_at(browser, wide, address)
+    return wide
 
 
 def open_at(browser: Any, width: int, address: str) -> None:
@@ -50,7 +58,8 @@ def test_the_page_never_scrolls_sideways(browser, width):
     assert browser.execute_script("return window.innerWidth") == width
 
 
-def test_nothing_but_the_file_is_asked_for_and_the_console_stays_empty(browser, width):
+def test_nothing_but_the_file_is_asked_for_and_the_console_stays_empty(browser, width, address):
+    open_at(browser, width, address)
     asked = [
         message["params"]["request"]["url"]
         for entry in browser.get_log("performance")
@@ -162,11 +171,18 @@ def test_settings_that_name_files_leave_the_adversaries_of_their_table_in_sight(
     assert table <= frame
 
 
+@pytest.fixture(scope="module")
+def printable(address, tmp_path_factory) -> dict[str, str]:
+    """The addresses of reports."""
+    root, study = tmp_path_factory.mktemp("printable"), synthetic.study_of_kinds()
+    synthetic.write_run(root / "kinds", study, synthetic.records(study))
+    runs = {"kinds": root / "kinds", "demo": shutil.copy(RESULTS / "demo.jsonl", root)}
+    return {"full": address, **{name: report.write(each).as_uri() for name, each in runs.items()}}
+
+
 @pytest.mark.parametrize("width", [360, 1200], ids=["telephone", "desk"])
-def test_a_page_of_everything_that_leaves_a_device_never_scrolls_sideways(browser, tmp_path, width):
-    study = synthetic.study_of_kinds()
-    synthetic.write_run(tmp_path / "kinds", study, synthetic.records(study))
-    open_at(browser, width, report.write(tmp_path / "kinds").as_uri())
+def test_a_page_of_everything_that_leaves_a_device_never_scrolls_sideways(browser, printable, width):
+    open_at(browser, width, printable["kinds"])
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
@@ -174,16 +190,11 @@ def test_a_page_of_everything_that_leaves_a_device_never_scrolls_sideways(browse
 
 @pytest.mark.parametrize("paper", [182, 188], ids=["A4", "Letter"])  # millimetres within the margins
 @pytest.mark.parametrize("name", ["full", "kinds", "demo"])
-def test_no_table_is_cut_on_paper(browser, tmp_path, name, paper):
-    study = {"full": synthetic.full_study, "kinds": synthetic.study_of_kinds}.get(name)
-    if study is None:
-        run = shutil.copy(RESULTS / f"{name}.jsonl", tmp_path)
-    else:
-        run = synthetic.write_run(tmp_path / name, study(), synthetic.records(study()))
+def test_no_table_is_cut_on_paper(browser, printable, name, paper):
     width = round(paper / 25.4 * 96)
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     try:
-        open_at(browser, width, report.write(run).as_uri())
+        open_at(browser, width, printable[name])
         cut = browser.execute_script(
             "return [...document.querySelectorAll('table, figure, p, dl')]"
             ".filter(e => e.getBoundingClientRect().right > document.body.clientWidth + 1)"

@@ -13,6 +13,8 @@ from sfumato.learn import adversarial_mask, classifier, meta
 from sfumato.study import estimates, grid, report, run, vocabulary
 from sfumato.study.lab import Lab, Progress
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 SETTINGS = {
     "data": {"source": "faces", "identities": 24, "images_per_identity": 9, "headwear": 18, "size": 16},
     "task": {
@@ -759,16 +761,19 @@ def test_what_cannot_work_is_said_before_anything_is_trained(tmp_path):
     assert not (tmp_path / "models").exists()
 
 
-def test_who_restores_or_adapts_to_the_denoiser_adds_his_cells_and_repeats_no_other(finished, tmp_path):
-    directory = shutil.copytree(finished, tmp_path / "run")
-    before = records_of(directory)
-    settings = {
-        **SETTINGS,
-        "attacks": [*grid.ATTACKS],
-        "restoration": {"steps": 2, "batch": 4},
-    }
-    run.run(grid.parse(settings), directory)
-    added = [record for name, record in records_of(directory).items() if name not in before]
+EVERYBODY = {**SETTINGS, "attacks": [*grid.ATTACKS]}
+
+
+@pytest.fixture(scope="module")
+def everybody(finished, tmp_path_factory):
+    """The finished run with all adversaries."""
+    directory = shutil.copytree(finished, tmp_path_factory.mktemp("everybody") / "run")
+    return run.run(grid.parse(EVERYBODY), directory)
+
+
+def test_who_restores_or_adapts_to_the_denoiser_adds_his_cells_and_repeats_no_other(finished, everybody):
+    before = records_of(finished)
+    added = [record for name, record in records_of(everybody).items() if name not in before]
     new = [
         "reidentify-denoised-adaptive",
         "reidentify-fused",
@@ -807,10 +812,9 @@ def test_images_are_restored_again_only_where_noise_made_others_of_them(
     assert len(calls) == restored
 
 
-def test_the_report_reads_every_record_of_a_run(finished, tmp_path):
-    directory = shutil.copytree(finished, tmp_path / "run")
-    settings = {**SETTINGS, "attacks": [*grid.ATTACKS], "restoration": {"steps": 2, "batch": 4}}
-    config = grid.parse({**settings, "transfer": "protected"})
+def test_the_report_reads_every_record_of_a_run(everybody, tmp_path):
+    directory = shutil.copytree(everybody, tmp_path / "run")
+    config = grid.parse({**EVERYBODY, "transfer": "protected"})
     run.run(config, directory)
     study, records = report.load(directory)
     assert len(records) == len(grid.cells(config))

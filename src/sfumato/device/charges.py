@@ -243,9 +243,7 @@ class Charges:
             # What left of an image that nobody named counts for who is named in it now.
             brought = accounts.brought(scope, image, budget) if scope in named else 0.0
             if brought or joined or terms is not None:
-                # Of naming nothing adds up: see _check_named.
-                spent = 0.0 if budget.definition == "naming" else accounts.spent_in(scope, budget)
-                added(scope, budget, spent, brought, lying_in(scope))
+                added(scope, budget, accounts.spent_in(scope, budget), brought, lying_in(scope))
         pictures.lay(charge.image, [folder, *named])
 
     def _check_named(self, charge: Charge, image: int, budgets: dict[Limited, Budget]) -> None:

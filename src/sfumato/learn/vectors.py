@@ -15,6 +15,7 @@ from sfumato.errors import DataError, needs_extra
 
 _HELD_OUT = 5  # one of so many vectors chooses, where there is nothing else to choose by
 _FEW = 32  # numbers, of which forests grow
+_TREES = 200  # of a forest
 _MOST = 4000  # vectors that a support vector machine is trained on: its time grows with their square
 
 
@@ -91,5 +92,5 @@ def _kinds(*, forests: bool) -> dict[str, Callable[[int], Any]]:
         "support vector machine": lambda _: make_pipeline(StandardScaler(), SVC(C=3.0)),
     }
     if forests:
-        kinds["forest"] = lambda seed: RandomForestClassifier(200, random_state=seed, n_jobs=1)
+        kinds["forest"] = lambda seed: RandomForestClassifier(_TREES, random_state=seed, n_jobs=1)
     return kinds
