@@ -19,11 +19,13 @@ from torch import Tensor
 from sfumato import data
 from sfumato.learn import code as codes
 from sfumato.learn.code_prototypes import CodePrototypes, Spread
-from sfumato.learn.prototypes import nearest, prototype_logits
+from sfumato.learn.gallery import order
+from sfumato.learn.prototypes import prototype_logits
 from sfumato.learn.refusal import Refusal
 from sfumato.protect.code import Code
 
 WAY, QUERIES, MOST = 5, 5, 20
+LABELS = [str(number) for number in range(WAY)]
 SHOTS = ((1,), (5,), (20,), (1, 5, 20))
 SETTINGS: tuple[dict[str, float], ...] = (
     {"bits": 16},
@@ -56,7 +58,7 @@ def compare(
 ) -> None:
     """Print a line for each number of shots."""
     classes = [rows for c in of.unique() if len(rows := (of == c).nonzero()[:, 0]) >= MOST + QUERIES]
-    truth = torch.arange(WAY).repeat_interleave(QUERIES)
+    truth = np.repeat(np.arange(WAY), QUERIES)
     for shots in SHOTS:
         draw = torch.Generator().manual_seed(0)
         hits: dict[str, list[float]] = {"plain": [], "posterior": [], "likelihood": []}
@@ -74,7 +76,8 @@ def compare(
             if made.bits is not None:
                 scores["likelihood"] = likelihoods(queries, middles, code, made)
             for name, logits in scores.items():
-                hits[name].append((nearest(logits, draw) == truth).double().mean().item())
+                asked = zip(queries.numpy(), -logits.numpy(), truth, strict=True)
+                hits[name].append(float(np.mean([order(q, LABELS, d)[0] == own for q, d, own in asked])))
             squared, own = scores["posterior"].neg().min(1)
             accepted += [
                 bool(refusal.accepts(np.array(distance), known[row].item()))

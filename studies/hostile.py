@@ -110,7 +110,7 @@ def servers() -> dict[str, Any]:
     class Hostile(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             model = {"name": "m", "kind": "few-shot", "specs": [state["spec"]], "made_of": [None]}
-            model |= {"shape": [3, 64, 64], "dimension": 8, "refused": None}
+            model |= {"shape": [3, 64, 64], "dimension": 8, "refusal": None}
             classifier = {"id": "c", "name": "people", "model": "m", "version": 1}
             classifier["created"] = "2026-01-01T00:00:00Z"
             self._answer([model] if self.path.endswith("models") else [classifier])

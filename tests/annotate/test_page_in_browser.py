@@ -6,21 +6,19 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import chromium
 import pytest
 import torch
-import uvicorn
 
 from sfumato import images
 from sfumato.annotate import CampaignConfig, Pair, Store, create
 from sfumato.annotate.app import create as application
-from sfumato.listening import address_of, listen
+from sfumato.listening import listen, running
 
 pytestmark = chromium.MARKS
 
@@ -29,16 +27,9 @@ CLASSES = [f"animal {number:02d}" for number in range(24)]
 SERVE = "from sfumato.cli.annotate import app; app()"
 
 
-@contextmanager
-def served(path: Path, port: int = 0) -> Iterator[str]:
+def served(path: Path, port: int = 0) -> AbstractContextManager[str]:
     """The address of a campaign, as long as the block lasts."""
-    with listen("127.0.0.1", port) as listener:
-        server = uvicorn.Server(uvicorn.Config(application(path), log_level="error", ws="none"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        yield address_of(listener)
-        server.should_exit = True
-        thread.join()
+    return running(application(path), port)
 
 
 class Page:

@@ -1,20 +1,18 @@
 """A service for tests of who asks it: real models and a real store, in this process."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-import uvicorn
 from PIL import Image
 
-from sfumato import artefacts
+from sfumato import artefacts, listening
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
-from sfumato.listening import address_of, listen
+from sfumato.learn.refusal import Interval, Rate, Refusal
 from sfumato.networks.code import untrained_code_network
 from sfumato.protect import parse
 from sfumato.serve import models
@@ -25,7 +23,7 @@ from sfumato.serve.store import Store
 SIDE = 16  # of the models' images
 
 
-def untrained(folder: Path, name: str, *specs: str, refusal: dict[str, float] | None = None) -> Served:
+def untrained(folder: Path, name: str, *specs: str, refusal: dict[str, Any] | None = None) -> Served:
     """A model of random weights for colour images."""
     config = FewShotConfig(denoiser_depth=None, precision="float32")
     card = {
@@ -35,6 +33,12 @@ def untrained(folder: Path, name: str, *specs: str, refusal: dict[str, float] | 
     path = folder / f"{name}.safetensors"
     few_shot.untrained(3, config, [parse(spec) for spec in specs], card=card).save(path)
     return models.load(path)
+
+
+def refusing(threshold: float) -> Refusal:
+    """A refusal that nobody measured."""
+    rate = Rate(4, 5, Interval(0.95, 0.9, 0.98), Interval(0.5, 0.3, 0.7))
+    return Refusal(threshold, 10, (rate,))
 
 
 def encoder(path: Path, *, seed: int = 0, **size: int) -> Path:
@@ -59,16 +63,6 @@ def photograph(path: Path, number: int, *, side: int = 40) -> Path:
     return path
 
 
-@contextmanager
-def running(store: Store, served: list[Served]) -> Iterator[str]:
+def running(store: Store, served: list[Served]) -> AbstractContextManager[str]:
     """The address of a service on a free port of this machine."""
-    app = create(store, served)
-    with listen("127.0.0.1", 0) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="on"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            yield address_of(listener, "http")
-        finally:
-            server.should_exit = True
-            thread.join()
+    return listening.running(create(store, served))

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from cloud import SIDE, encoder, photograph, running, untrained
+from cloud import SIDE, encoder, photograph, refusing, running, untrained
 from commands import SCRIPT, Command, Said, check_mistake
 
 from sfumato.cli.enrol import _classes
@@ -26,7 +26,7 @@ SPEC = "dp-pix:cell=4,epsilon=3"
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
     folder = tmp_path_factory.mktemp("models")
-    refusal = {"threshold": 1e-6, "accepted": 0.95, "refused": 0.5, "classes": 4, "shot": 5, "rates": []}
+    refusal = refusing(1e-6).card()
     return [untrained(folder, "noisy", SPEC, refusal=refusal), untrained(folder, "cells", "pixelize:cell=8")]
 
 
@@ -167,6 +167,8 @@ def test_images_are_classified_one_a_line(
     first, second = said.out.splitlines()
     assert re.fullmatch(rf"{known}: ben \d+\.\d%", first)
     assert re.fullmatch(rf"{other}: none of these, (anna|ben) \d+\.\d%", second)
+    assert said.err.splitlines()[-1] == f'"none of these": {refusing(1e-6)}'
+    assert "none of these" not in command("classify", url, "people", known, "--with", SPEC).err
 
 
 def test_answers_can_be_read_by_a_program(

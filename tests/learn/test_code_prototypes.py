@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cloud import refusing
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate
@@ -22,8 +23,7 @@ from sfumato.learn.code_prototypes import (
     left_of_bits,
     measured_spread,
 )
-from sfumato.learn.prototypes import nearest, prototype_logits
-from sfumato.learn.refusal import Refusal
+from sfumato.learn.prototypes import prototype_logits
 from sfumato.networks.code import untrained_code_network
 from sfumato.protect.code import Code
 
@@ -178,7 +178,9 @@ def named_rightly(made: CodePrototypes, code: Code, *, plain: bool) -> torch.Ten
             examples = torch.tensor(counts)
             means, _ = of_tensors(made, means, examples * made.weight(code), examples)
         queries = torch.cat([x[:4] for x in embedded])
-        guesses = nearest(prototype_logits(queries, means), draw).view(3, 4)
+        logits = prototype_logits(queries, means)
+        ties = 1e-4 * torch.rand(logits.shape, generator=draw)  # at random
+        guesses = (logits + ties).argmax(-1).view(3, 4)
         hits += (guesses == torch.arange(3)[:, None]).float().mean(1)
     return hits / len(middles)
 
@@ -274,7 +276,7 @@ def drawn(
 
 
 def test_a_refusal_is_of_the_noise_that_it_was_measured_with():
-    refusal = Refusal(3.0, 0.95, 0.5, classes=4, shot=5)
+    refusal = refusing(3.0)
     made = CodePrototypes(4, 4, refusal=refusal, noise=(0.1, None, None))
     assert made.refusal_of(Code("c", flip=0.1)) == refusal
     for other in (Code("c"), Code("c", flip=0.2), Code("c", epsilon=1.0)):
@@ -293,16 +295,14 @@ def save(path: Path, **card: object) -> Path:
 
 KNOWN = {
     "spread": {"within": 0.25, "between": 0.75},
-    "refusal": {"threshold": 9.5, "accepted": 0.95, "refused": 0.5, "classes": 4, "shot": 5, "rates": []},
+    "refusal": refusing(9.5).card(),
     **{"no_refusal": "", "flip": 0.1, "norm": None, "noise": None},
 }
 
 
 def test_a_card_tells_spread_and_refusal_and_an_earlier_one_neither(tmp_path: Path):
     made = code_prototypes.load(save(tmp_path / "new.safetensors", prototypes=KNOWN))
-    assert made == CodePrototypes(
-        4, 4, Spread(0.25, 0.75), Refusal(9.5, 0.95, 0.5, classes=4, shot=5), (0.1, None, None)
-    )
+    assert made == CodePrototypes(4, 4, Spread(0.25, 0.75), refusing(9.5), (0.1, None, None))
     for card in ({}, {"prototypes": None}):  # trained without validation images
         made = code_prototypes.load(save(tmp_path / "old.safetensors", **card))
         assert made == CodePrototypes(4, 4)
@@ -317,16 +317,8 @@ def test_a_card_tells_spread_and_refusal_and_an_earlier_one_neither(tmp_path: Pa
         {"spread": {"within": 0.25, "between": 1.5}},
         {"spread": {"within": 0.25, "between": 1e-300}},
         {"no_refusal": None},
-        {
-            "refusal": {
-                "threshold": -1.0,
-                "accepted": 0.95,
-                "refused": 0.5,
-                "classes": 4,
-                "shot": 5,
-                "rates": [],
-            }
-        },
+        {"refusal": refusing(-1.0).card()},
+        {"refusal": refusing(1.0).card() | {"rates": []}},
         {"flip": "0.1"},
         {"other": 1},
     ],

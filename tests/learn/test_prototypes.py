@@ -3,7 +3,6 @@ import torch
 
 from sfumato.learn.prototypes import (
     episode_accuracies,
-    nearest,
     prototype_logits,
     prototypes,
     support_weights,
@@ -118,12 +117,3 @@ def test_embeddings_that_are_all_equal_weigh_alike():
     codes = torch.arange(4).repeat_interleave(4)
     found = support_weights(torch.ones(16, 3), codes, torch.arange(16) % 2)
     assert found.tolist() == [1, 1]
-
-
-def test_the_largest_logit_is_taken_and_ties_are_drawn_evenly():
-    draw = torch.Generator().manual_seed(0)
-    logits = torch.tensor([-1.0, -0.5, -2.0, -0.5 - 1e-7, -0.5]).expand(3000, 5)
-    counts = nearest(logits, draw).bincount(minlength=5)
-    # Binomial, 3,000 draws of a third: mean 1,000, deviation 26.
-    assert counts[[0, 2]].tolist() == [0, 0]
-    assert ((counts[[1, 3, 4]] - 1000).abs() < 4 * 26).all()

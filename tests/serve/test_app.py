@@ -17,6 +17,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from cloud import refusing
 from sqlalchemy import event
 
 from sfumato import images, wire
@@ -58,7 +59,7 @@ def model(folder: Path, name: str, spec: str, *, refusal: dict[str, float] | Non
 def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
     folder = tmp_path_factory.mktemp("models")
     # Squared distances of an untrained encoder: of the same image 0, of others far above.
-    refusal = {"threshold": 1e-6, "accepted": 0.95, "refused": 0.5, "classes": 4, "shot": 5, "rates": []}
+    refusal = refusing(1e-6).card()
     return [model(folder, "cells", SPEC, refusal=refusal), model(folder, "noisy", NOISY)]
 
 
@@ -191,7 +192,8 @@ def test_models_are_listed_with_the_protection_that_they_demand(site: Site):
     assert first == {
         **{"name": "cells", "kind": "few-shot", "specs": [SPEC], "made_of": [None]},
         "naming": ["nothing is proved about who it shows"],
-        **{"shape": [1, 16, 16], "dimension": first["dimension"], "refused": 0.5, "device_side": False},
+        **{"shape": [1, 16, 16], "dimension": first["dimension"], "device_side": False},
+        "refusal": str(refusing(1e-6)),
     }
     assert second["specs"] == [NOISY]
 

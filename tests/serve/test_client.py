@@ -20,7 +20,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from cloud import SIDE, encoder, photograph, running, untrained
+from cloud import SIDE, encoder, photograph, refusing, running, untrained
 from encoders import Small, write_onnx
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,7 +61,7 @@ HERE = "http://127.0.0.1:9"
 def served(tmp_path_factory: pytest.TempPathFactory) -> list[Served]:
     folder = tmp_path_factory.mktemp("models")
     # Squared distances of an untrained encoder: of the same release 0, of others far above.
-    refusal = {"threshold": 1e-6, "accepted": 0.95, "refused": 0.5, "classes": 4, "shot": 5, "rates": []}
+    refusal = refusing(1e-6).card()
     return [
         untrained(folder, "noisy", SPEC, refusal=refusal),
         untrained(folder, "clear", "none"),
@@ -692,7 +692,7 @@ def test_a_classifier_is_not_begun_where_no_model_or_several_fit(cloud: Cloud):
 def described(shape: list[int], specs: list[str], made: list[str | None]) -> dict[str, Any]:
     """A model, as a service describes it."""
     message = {"name": "m", "kind": "few-shot", "specs": specs, "made_of": made, "shape": shape}
-    return message | {"dimension": 4, "refused": None}
+    return message | {"dimension": 4, "refusal": None}
 
 
 def named(specs: list[str], made: list[str | None]) -> Any:
@@ -923,6 +923,18 @@ def test_a_question_that_the_service_would_refuse_is_not_charged(cloud: Cloud):
     with pytest.raises(ServiceError, match="401"):
         cloud.client().classify(photo)
     assert not cloud.ledger.exists()
+
+
+def test_a_key_that_may_only_ask_enrols_nothing_and_nothing_is_charged(cloud: Cloud):
+    cloud.client().create("hats", "noisy")
+    cloud.key = cloud.store.create_key("museum", role="read", name="gate")[1]
+    with pytest.raises(ServiceError, match="403: your key may only ask, and enrolling in hats needs one of"):
+        cloud.client(classifier="hats").enrol("anna", cloud.photos(0))
+    with pytest.raises(ServiceError, match="403: this needs a key of the role write, and yours is of read"):
+        cloud.client(classifier="new").enrol("anna", cloud.photos(0))
+    assert cloud.wire.bodies() == []
+    with Ledger(cloud.ledger) as ledger:
+        assert ledger.summary().releases == 0
 
 
 def test_what_is_proved_of_a_chosen_protection_is_shown_once_for_a_classifier(cloud: Cloud):

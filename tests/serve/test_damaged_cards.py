@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import safetensors.torch
+from cloud import refusing
 from encoders import Small, write_onnx
 from torch import Tensor
 
@@ -59,7 +60,7 @@ def few_shot_kind() -> Kind:
         **{"kind": "few-shot", "cell": 4, "config": asdict(config), "specs": ["pixelize:cell=4"]},
         **{"channels": 1, "precision": "float32", "shape": [1, 16, 16]},
         **{"weights": {"pixelize:cell=4": 1.0}, "made_of": [None]},
-        "refusal": {"threshold": 3.0, "accepted": 0.95, "refused": 0.4, "classes": 4, "shot": 5, "rates": []},
+        "refusal": refusing(3.0).card(),
     }
     made = few_shot.untrained(1, config, [parse("pixelize:cell=4")])
     return Kind("few-shot", made.state_dict(), card, (few_shot.load, models.load))
@@ -110,7 +111,7 @@ def code_kind() -> Kind:
     card = {"kind": "code", "config": {"encoder": "conv4", "bits": 4, "side": None}, "shape": [1, 16, 16]}
     card["prototypes"] = {
         "spread": {"within": 0.25, "between": 0.75},
-        "refusal": {"threshold": 9.5, "accepted": 0.95, "refused": 0.5, "classes": 4, "shot": 5, "rates": []},
+        "refusal": refusing(9.5).card(),
         **{"no_refusal": "", "flip": 0.1, "norm": None, "noise": None},
     }
     made = untrained_code_network("conv4", (1, 16, 16), dimension=4)

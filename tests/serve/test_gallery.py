@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from cloud import refusing
 
 from sfumato.learn.code_prototypes import CodePrototypes, Spread
 from sfumato.learn.refusal import Refusal
@@ -48,7 +49,7 @@ def test_guesses_are_in_order_with_squared_distances_and_probabilities_of_equati
 def test_a_refusal_knows_of_how_many_examples_the_prototype_is(kept):
     store, _, place = kept
     # At a squared distance of 1: 1 / 2 of one example, 1 / (4 / 3) of three.
-    refusal = Refusal(threshold=0.6, accepted=0.95, refused=0.5, classes=4, shot=5)
+    refusal = refusing(0.6)
     answers = ask(Galleries(store), place, 1.0, 4.0, refusal=refusal)
     assert [one.none_of_these for one in answers] == [False, True]
 
@@ -143,7 +144,7 @@ def test_a_large_gallery_refuses_by_the_number_of_examples_as_a_small_one_does(
     kept, monkeypatch: pytest.MonkeyPatch
 ):
     store, _, place = kept
-    refusal = Refusal(threshold=0.6, accepted=0.95, refused=0.5, classes=4, shot=5)
+    refusal = refusing(0.6)
     small = ask(Galleries(store), place, 1.0, 4.0, 2.9, refusal=refusal)
     monkeypatch.setattr(gallery, "_MOST_BYTES", 30)  # a prototype of two numbers has 36
     large = ask(Galleries(store), place, 1.0, 4.0, 2.9, refusal=refusal)
@@ -246,9 +247,7 @@ def test_numbers_too_large_to_compare_are_answered_all_the_same(coded):
 # Codes whose noise is known.
 
 HALF = 0.5  # what is left of a bit that is flipped by a quarter
-FLIPPED = CodePrototypes(
-    4, 4, Spread(1 / 3, 2 / 3), Refusal(100.0, 0.95, 0.2, classes=4, shot=5), (0.25, None, None)
-)
+FLIPPED = CodePrototypes(4, 4, Spread(1 / 3, 2 / 3), refusing(100.0), (0.25, None, None))
 
 
 @pytest.fixture
@@ -288,7 +287,7 @@ def test_noisy_codes_are_refused_by_their_distance_whatever_the_shots(unequal):
         answer.guesses[0].distance
         for answer in ask_codes("museum", place, queries, top=1, refusal=None, codes=FLIPPED)
     )
-    refusal = Refusal((near + far) / 2, 0.95, 0.5, classes=4, shot=5)
+    refusal = refusing((near + far) / 2)
     answers = ask_codes("museum", place, queries, top=1, refusal=refusal, codes=FLIPPED)
     assert [answer.none_of_these for answer in answers] == [False, True]
 
@@ -301,7 +300,7 @@ def test_a_gallery_that_the_store_searches_refuses_no_codes(unequal, monkeypatch
         place,
         np.ones((1, 4)),
         top=1,
-        refusal=Refusal(0.0, 0.95, 0.5, classes=4, shot=5),
+        refusal=refusing(0.0),
         codes=FLIPPED,
     )
     assert answers[0].none_of_these is None
@@ -310,7 +309,7 @@ def test_a_gallery_that_the_store_searches_refuses_no_codes(unequal, monkeypatch
 def test_questions_of_other_noise_are_not_refused_by_the_same_threshold(unequal):
     store, place = unequal
     together = Together(Galleries(store))
-    strict = Refusal(0.0, 0.95, 0.5, classes=4, shot=5)
+    strict = refusing(0.0)
     refusals = [None, strict, None, strict, FLIPPED.refusal, None]
 
     async def all_of_them() -> list[list[ImageAnswer]]:

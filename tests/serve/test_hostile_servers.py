@@ -64,7 +64,7 @@ class Hostile(httpx.BaseTransport):
 
 def described(*specs: str, shape: tuple[int, int, int] = (3, SIDE, SIDE), name: str = "m") -> dict[str, Any]:
     message = {"name": name, "kind": "few-shot", "specs": list(specs), "made_of": [None] * len(specs)}
-    return message | {"shape": list(shape), "dimension": 4, "refused": None}
+    return message | {"shape": list(shape), "dimension": 4, "refusal": None}
 
 
 @pytest.fixture

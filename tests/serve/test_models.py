@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cloud import encoder
+from cloud import encoder, refusing
 
 from sfumato import artefacts, data
 from sfumato.dp.mechanisms import seeded_noise
@@ -18,7 +18,6 @@ from sfumato.learn.few_shot import FewShotConfig
 from sfumato.learn.meta import MetaConfig, MetaModel
 from sfumato.learn.private_feature import FeatureConfig
 from sfumato.learn.private_feature import untrained as untrained_feature
-from sfumato.learn.refusal import Refusal
 from sfumato.protect import Release, expand, parse
 from sfumato.protect.code import Code
 from sfumato.protect.parameters import artefact_digest
@@ -129,7 +128,7 @@ def test_a_card_tells_weights_refusal_and_artefacts(tmp_path: Path):
         path,
         "dp-pix:cell=4,epsilon=1,3",
         weights={specs[0]: 0.4, specs[1]: 1.6},
-        refusal={"threshold": 3.0, "accepted": 0.95, "refused": 0.4, "classes": 4, "shot": 5, "rates": []},
+        refusal=refusing(3.0).card(),
         made_of=[None, "a" * 64],
     )
     served = models.load(path, name="vases")
@@ -222,7 +221,7 @@ def test_a_card_tells_when_a_code_is_of_none_of_these_for_the_noise_that_it_was_
     tensors, card = artefacts.load(path, kind="code")
     known = {
         "spread": {"within": 0.25, "between": 0.75},
-        "refusal": {"threshold": 9.5, "accepted": 0.95, "refused": 0.5, "classes": 4, "shot": 5, "rates": []},
+        "refusal": refusing(9.5).card(),
         **{"no_refusal": "", "flip": 0.1, "norm": None, "noise": None},
     }
     artefacts.save(path, tensors, card | {"prototypes": known})
@@ -230,7 +229,7 @@ def test_a_card_tells_when_a_code_is_of_none_of_these_for_the_noise_that_it_was_
     (demand,) = served.demands
     values = torch.ones(1, 4, dtype=torch.bool)
     lying, honest, worse = (code(values, demand.spec + noise) for noise in (",flip=0.1", "", ",flip=0.2"))
-    assert served.refusal == served.refusal_of(lying) == Refusal(9.5, 0.95, 0.5, classes=4, shot=5)
+    assert served.refusal == served.refusal_of(lying) == refusing(9.5)
     assert served.refusal_of(honest) is served.refusal_of(worse) is None
     assert served.weight(honest, demand) == 1
     assert served.weight(lying, demand) == pytest.approx(0.64)

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cloud import refusing
 from pictures import photographs, worst
 
 from sfumato import artefacts, images, wire
 from sfumato.dp.mechanisms import Noise, seeded_noise
 from sfumato.errors import DataError, SpecError
-from sfumato.learn.refusal import Refusal
 from sfumato.protect import Protection, Release, parse
 from sfumato.protect.mask import Mask, untrained_masker
 from sfumato.protect.recognition import first_image
@@ -50,7 +50,7 @@ def served(spec: str, shape: tuple[int, int, int] = (3, 24, 24), made_of: str | 
     kind = {"feature": "numbers", "code": "bits"}.get(spec.partition(":")[0], "pixels")
     wanted = Demand(spec, made_of, parse(spec) if kind == "pixels" else None, kind=kind)
     return Served(
-        *("m", "few-shot", (wanted,), shape, 4, Refusal(1.0, 0.95, 0.5, classes=4, shot=5)),
+        *("m", "few-shot", (wanted,), shape, 4, refusing(1.0)),
         prepare=lambda release, demand: release.values,
         run=lambda values: values,
     )

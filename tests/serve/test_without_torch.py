@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from cloud import SIDE, encoder, untrained
+from cloud import SIDE, encoder, refusing, untrained
 
 from sfumato import wire
 from sfumato.dp.mechanisms import seeded_noise
@@ -127,11 +127,8 @@ def check_same(found: list[Any], expected: list[Any]) -> None:
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that is told which of two protections it sees, exported beside its artefact."""
-    folder, refusal = (
-        tmp_path_factory.mktemp("exported"),
-        {"threshold": 3.0, "accepted": 0.95, "refused": 0.4, "classes": 4, "shot": 5, "rates": []},
-    )
-    served = untrained(folder, "vases", "dp-pix:cell=4,epsilon=1", SPEC, refusal=refusal)
+    folder = tmp_path_factory.mktemp("exported")
+    served = untrained(folder, "vases", "dp-pix:cell=4,epsilon=1", SPEC, refusal=refusing(3.0).card())
     written = exported.export(served, folder / "vases.onnx", check=pictures(4))
     assert written.difference < exported.MOST_DIFFERENCE
     assert (written.images, written.bytes) == (4, written.path.stat().st_size)

@@ -1,7 +1,5 @@
 """The page with a real server: what is enrolled and classified through it, as a client in Python would."""
 
-import socket
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,7 +9,6 @@ import chromium
 import httpx
 import pytest
 import torch
-import uvicorn
 from devices import write_code
 from torch import Tensor
 
@@ -20,6 +17,7 @@ from sfumato.dp.mechanisms import seeded_noise
 from sfumato.edge.export import export
 from sfumato.learn import few_shot
 from sfumato.learn.few_shot import FewShotConfig
+from sfumato.listening import running
 from sfumato.protect import parse
 from sfumato.protect.code import Code
 from sfumato.serve import models
@@ -86,14 +84,9 @@ def cloud(site: Path, tmp_path_factory) -> Iterator[Cloud]:
         export(artefacts[1], artefacts[1].with_suffix(".onnx"), check=hats(6, 2))  # which the page is handed
         served = list(map(models.load, artefacts))
         cloud = Cloud(create(store, served, ServiceConfig(web=site)), key=key, folder=folder)
-        listener = socket.create_server(("127.0.0.1", 0))
-        cloud.address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        server = uvicorn.Server(uvicorn.Config(cloud, log_level="error", ws="none"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        yield cloud
-        server.should_exit = True
-        thread.join()
+        with running(cloud) as address:
+            cloud.address = f"{address}/"
+            yield cloud
 
 
 def choose_classifier(page: Any, number: str) -> None:

@@ -41,9 +41,9 @@ def classify(
 ) -> None:
     """Classify images: protect them here, charge the ledger, and send the releases.
 
-    Prints the likeliest classes of each image, after "none of these" if it belongs to none of them. Files
-    that fail are named, and the exit code is 1. With --table nothing is charged and nothing is sent: the
-    answer is the nearest class, without a probability.
+    Prints the likeliest classes of each image, after "none of these" if it belongs to none of them, and in
+    the end how often that is right. Files that fail are named, and the exit code is 1. With --table nothing
+    is charged and nothing is sent: the answer is the nearest class, without a probability.
     """
     import json
     import sys
@@ -62,7 +62,7 @@ def classify(
         else:
             by_table = partial(_by_table, refresh=refresh, insecure=insecure)
             ask = by_table(url, classifier, table, spec, key_file, ledger)
-        failed = False
+        failed = refused = False
         for path in images:
             try:
                 guesses = ask(path)
@@ -70,6 +70,7 @@ def classify(
                 print(f"failed: {printable(str(error))}", file=sys.stderr)
                 failed = True
                 continue
+            refused = refused or guesses[0].label is None
             if as_json:
                 guessed = [asdict(each) for each in guesses]
                 print(json.dumps({"file": str(path), "guesses": guessed}), flush=True)
@@ -83,6 +84,11 @@ def classify(
                 for each in guesses
             ]
             print(f"{printable(str(path))}: {', '.join(words)}", flush=True)
+        if refused:
+            models = {each.model for each in cloud.classifiers() if each.name == classifier}
+            for model in cloud.models():
+                if model.name in models and model.refusal is not None:
+                    print(f'"none of these": {printable(model.refusal)}', file=sys.stderr)
     if failed:
         raise typer.Exit(1)
 

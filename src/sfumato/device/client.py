@@ -202,7 +202,8 @@ class _Service(ABC, Generic[_Transport]):
     ) -> Steps[Enrolled]:
         """Make images examples of a class; the classifier is begun where it is new and one model fits.
 
-        Images are protected and sent 32 at a time. After an error, those before it are enrolled, and the same
+        Images are protected and sent 32 at a time. Where the service would refuse them, as by a key that may
+        only ask, nothing is charged. After a later error, those before it are enrolled, and the same
         call continues: the same image is the same release, charged once and enrolled once in this class. The
         service knows it by an id that this ledger makes, and of which another class, classifier or service
         gets another. Images that differ count each, also where their releases are equal.

@@ -383,6 +383,12 @@ class Conversation:
                 f"{self.url}: {name} is for images of {size_words(model.shape)}: this client makes images of "
                 f"1 or 3 channels and at most {_MOST_SIDE} pixels a side"
             )
+        if begin and not info.may_enrol:
+            raise ServiceError(
+                f"{self.url}: 403: your key may only ask, and enrolling in {name} needs one of the role "
+                "write: nothing was sent or charged",
+                status=403,
+            )
         if not (begin or info.classes):
             raise ConfigError(f"{name} has no class: enrol an example first; nothing was sent or charged")
         subject = _Subject(info.id, _path_of(info), model.shape, self._policy.agreed(name, model))

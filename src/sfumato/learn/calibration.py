@@ -1,21 +1,26 @@
-"""Measure a refusal on validation images, through the gallery that a service answers from."""
+"""Measure a refusal on validation images, through the gallery that a service answers from.
 
-from collections.abc import Iterator, Sequence
+Classes differ, and few of them are measured: so a rate has an interval over CLASSES, however many images they
+have.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from sfumato.learn.code_prototypes import CodePrototypes
-from sfumato.learn.gallery import Gallery, gallery_of_support
-from sfumato.learn.refusal import Rate, Refusal, is_useful, threshold_of
+from sfumato.learn.gallery import gallery_of_support
+from sfumato.learn.refusal import Interval, Rate, Refusal, is_useful, threshold_of
+from sfumato.proportions import of_groups
 
 CLASSES = (2, 5, 10, 20, 40)  # enrolled, of the rates on a card
 SHOTS = (1, 5, 20, 90)
 
-_EPISODES = 400  # of the threshold and the rates beside it
-_FEWER = 100  # of each other rate
+_MOST_CLASSES = 60  # that are measured
 _QUERIES = 10  # of a class, at most
-
-_Trial = tuple[np.ndarray, np.ndarray, np.ndarray]
+_SUPPORTS = 40  # of a class, on average
+_TRIALS = 4  # that a class counts for at most: its images are alike, as by an intraclass correlation of 1/6
 
 
 def measured_refusal(
@@ -29,8 +34,8 @@ def measured_refusal(
 ) -> tuple[Refusal | None, str]:
     """The refusal of some embeddings, measured among `way` enrolled classes of `shot` examples.
 
-    In each episode the queries of the enrolled classes are to be accepted, and those of one more class are to
-    be refused. So two classes have no refusal: with both enrolled, no image is of another one.
+    Queries of enrolled classes are to be accepted, and those of other classes are to be refused. So two
+    classes have no refusal: with both enrolled, no image is of another one.
 
     Args:
         embeddings: (n, D) float32 of validation images.
@@ -43,63 +48,137 @@ def measured_refusal(
     Returns:
         the refusal and "", or None and why there is none.
     """
+    draw = np.random.default_rng(0)
     weights = np.ones(len(embeddings)) if weights is None else weights
-    rows = [(classes == each).nonzero()[0] for each in np.unique(classes)]
-    rows = [each for each in rows if len(each) > shot]
-    way = min(way, len(rows) - 1)
+    images = [draw.permutation((classes == each).nonzero()[0]) for each in np.unique(classes)]
+    images = [images[each] for each in draw.permutation(len(images)) if len(images[each]) > shot]
+    images = images[:_MOST_CLASSES]
+    way = min(way, len(images) - 1)
     if way < 2:
-        return None, f"{len(rows)} classes of validation images: a refusal is measured with three or more"
-
-    def trials(way: int, shot: int, count: int) -> Iterator[_Trial]:
-        draw = np.random.default_rng(0)
-        fit = [each for each in rows if len(each) > shot]
-        for _ in range(count):
-            yield _trial(draw, fit, embeddings, weights, codes, way=way, shot=shot)
-
-    main = [np.concatenate(each) for each in zip(*trials(way, shot, _EPISODES), strict=True)]
-    threshold = threshold_of(main[0])
-    rates = []
-    for count, images in ((count, images) for count in CLASSES for images in SHOTS):
-        if sum(len(each) > images for each in rows) > count:
-            parts = zip(*trials(count, images, _FEWER), strict=True)
-            rates.append(_rate(count, images, threshold, [np.concatenate(each) for each in parts]))
-    rate = _rate(way, shot, threshold, main)
-    if not is_useful(rate.accepted, rate.refused):
+        return None, f"{len(images)} classes of validation images: a refusal is measured with three or more"
+    main = _trials(draw, images, embeddings, weights, codes, way=way, shot=shot)
+    threshold = threshold_of(main.own())
+    rates = main.rates([way], shot, threshold)
+    accepted, refused = rates[0].accepted.share, rates[0].refused.share
+    if not is_useful(accepted, refused):
         return None, (
-            f"it would refuse {rate.refused:.0%} of queries of other classes, and {1 - rate.accepted:.0%} of "
+            f"it would refuse {refused:.0%} of queries of other classes, and {1 - accepted:.0%} of "
             f"those of {way} enrolled ones"
         )
-    return Refusal(threshold, rate.accepted, rate.refused, way, shot, tuple(rates)), ""
+    for each in SHOTS:
+        enough = [rows for rows in images if len(rows) > each]
+        counts = [count for count in CLASSES if count < len(enough) and (count, each) != (way, shot)]
+        if counts:
+            most = min(way, len(enough) - 1)
+            measured = _trials(draw, enough, embeddings, weights, codes, way=most, shot=each)
+            rates += measured.rates(counts, each, threshold)
+    return Refusal(threshold, len(images), tuple(rates)), ""
 
 
-def _trial(
+class _Trials(NamedTuple):
+    """Galleries of some of K classes, each asked about Q images of all classes.
+
+    Attributes:
+        classes: (Q,) of the images.
+        enrolled: (T, N) the classes of each gallery.
+        distances: (T, Q, N) squared, each divided by what the examples of the class make of them; nan for
+            images that are examples of the gallery.
+    """
+
+    classes: np.ndarray
+    enrolled: np.ndarray
+    distances: np.ndarray
+
+    def own(self) -> np.ndarray:
+        """The distances of images from the prototypes of their own classes."""
+        own = self.distances[self.enrolled[:, None, :] == self.classes[:, None]]
+        return own[np.isfinite(own)]
+
+    def rates(self, counts: Sequence[int], shot: int, threshold: float) -> list[Rate]:
+        """The rates among so many classes.
+
+        The variance is that of the jackknife over classes, each left out as an enrolled one and as another:
+        Efron & Stein 1981.
+        """
+        classes, most = self.classes, max(counts)
+        number = int(classes.max()) + 1
+        hits, asked = np.zeros((len(classes), number)), np.zeros((len(classes), number))
+        for enrolled, distances in zip(self.enrolled, self.distances, strict=True):
+            hits[:, enrolled] += distances <= threshold
+            asked[:, enrolled] += np.isfinite(distances)
+        missed = 1 - np.divide(hits, asked, out=np.full_like(hits, np.nan), where=asked > 0)
+        shares = _shares(missed, classes, most)
+        left_out = [
+            _shares(missed[classes != each], classes[classes != each], most, without=each)
+            for each in range(number)
+        ]
+        parts = np.stack(left_out)  # (K, 2, most + 1)
+        if most == number - 1:  # without a class, no other is left to be refused
+            parts[:, 1, most] = parts[:, 1, most - 1]
+        variances = parts.var(0) * (number - 1)
+        found = []
+        for count in counts:
+            both = zip(shares[:, count].tolist(), variances[:, count].tolist(), strict=True)
+            intervals = (
+                Interval(share, *of_groups(share, variance, groups=number, trials=_TRIALS * number))
+                for share, variance in both
+            )
+            found.append(Rate(count, shot, *intervals))
+        return found
+
+
+def _trials(
     draw: np.random.Generator,
-    rows: Sequence[np.ndarray],
+    images: Sequence[np.ndarray],
     embeddings: np.ndarray,
     weights: np.ndarray,
     codes: CodePrototypes | None,
     *,
     way: int,
     shot: int,
-) -> _Trial:
-    """Scaled squared distances: of queries from their own class, from the nearest; of others from that."""
-    chosen = [draw.permutation(rows[each]) for each in draw.permutation(len(rows))[: way + 1]]
-    support = np.stack([each[:shot] for each in chosen[:way]])
-    gallery = gallery_of_support(embeddings, support, weights, codes)
-    asked = [each[shot : shot + _QUERIES] for each in chosen]
-    inside = _scaled(embeddings[np.concatenate(asked[:way])], gallery)
-    own = np.repeat(np.arange(way), [len(each) for each in asked[:way]])
-    others = _scaled(embeddings[asked[way]], gallery).min(1)
-    return inside[np.arange(len(own)), own], inside.min(1), others
+) -> _Trials:
+    """Enrol `way` classes at a time, of `shot` examples each, and ask about some images of all classes."""
+    asked = [rows[:_QUERIES] for rows in images]
+    queries, classes = np.concatenate(asked), np.repeat(np.arange(len(asked)), [len(each) for each in asked])
+    enrolled, distances = [], []
+    for number in range(max(len(images), _SUPPORTS * len(images) // way)):
+        first = number % len(images)  # so that each is enrolled
+        others = draw.permutation(np.delete(np.arange(len(images)), first))
+        chosen = np.array([first, *others[: way - 1]])
+        # All but one that is asked about, and so never among the examples.
+        rows = [np.delete(images[each], draw.integers(len(asked[each]))) for each in chosen]
+        support = np.stack([draw.permutation(each)[:shot] for each in rows])
+        gallery = gallery_of_support(embeddings, support, weights, codes)
+        away = embeddings[queries][:, None] - gallery.vectors
+        scaled = np.einsum("qnd,qnd->qn", away, away) / (1 + 1 / gallery.shots)
+        scaled[np.isin(queries, support)] = np.nan
+        enrolled.append(chosen)
+        distances.append(scaled)
+    return _Trials(classes, np.stack(enrolled), np.stack(distances))
 
 
-def _scaled(queries: np.ndarray, gallery: Gallery) -> np.ndarray:
-    """(Q, N) squared distances, each divided by what the examples of the class make of them."""
-    away = queries[:, None] - gallery.vectors
-    scaled: np.ndarray = np.einsum("qnd,qnd->qn", away, away) / (1 + 1 / gallery.shots)
-    return scaled
+def _shares(missed: np.ndarray, classes: np.ndarray, most: int, without: int | None = None) -> np.ndarray:
+    """What is accepted and what is refused among 0 to `most` classes: (2, most + 1), means over classes.
 
-
-def _rate(classes: int, shot: int, threshold: float, distances: Sequence[np.ndarray]) -> Rate:
-    _, nearest, others = distances
-    return Rate(classes, shot, float((nearest <= threshold).mean()), float((others > threshold).mean()))
+    Args:
+        missed: (Q, K) how often each image is not accepted by a prototype of each class.
+        classes: (Q,) of the images.
+        most: see above.
+        without: a class that is not enrolled.
+    """
+    # (Q, most + 1): by the mean over all sets of so many other classes, how often none of them accepts.
+    none = np.zeros((len(classes), most + 1))
+    none[:, 0] = 1
+    seen, counts = np.zeros((len(classes), 1)), np.arange(1, most + 1)
+    for each in range(missed.shape[1]):
+        if each == without:
+            continue
+        other = classes != each
+        seen[other] += 1
+        share = np.minimum(counts / seen[other], 1)
+        before = none[other]
+        none[other, 1:] = (1 - share) * before[:, 1:] + share * missed[other, each, None] * before[:, :-1]
+    own = missed[np.arange(len(classes)), classes, None]
+    accepted = np.hstack([none[:, :1], 1 - own * none[:, :-1]])
+    both = np.stack([accepted, none], 1)  # (Q, 2, most + 1)
+    return np.stack([np.nanmean(both[classes == each], 0) for each in np.unique(classes)]).mean(0)

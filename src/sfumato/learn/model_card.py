@@ -16,6 +16,7 @@ from sfumato.errors import ArtefactError
 from sfumato.files import printable
 from sfumato.learn import meta
 from sfumato.learn.cards import describing
+from sfumato.learn.refusal import Refusal
 from sfumato.networks.pretrained import is_pretrained
 from sfumato.protect import answer, feature, mask, parse
 from sfumato.protect import code as codes
@@ -258,9 +259,8 @@ def _limits(card: Mapping[str, Any]) -> tuple[str, ...]:
     made = card.get("prototypes") or card
     if isinstance(refusal := made.get("refusal"), Mapping):
         lines.append(
-            f"It refuses images of unknown classes: {refusal['refused']:.0%} of them among "
-            f"{refusal['classes']} classes of {refusal['shot']} examples each, while "
-            f"{refusal['accepted']:.0%} of known ones were accepted. Among more classes it refuses fewer."
+            f'It answers "none of these" of images of unknown classes: {Refusal.of_card(refusal)}. Among '
+            "more classes it refuses fewer."
         )
     elif made.get("no_refusal"):
         lines.append(f'It never answers "none of these": {made["no_refusal"]}.')

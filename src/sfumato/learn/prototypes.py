@@ -52,7 +52,6 @@ def support_weights(embeddings: Tensor, codes: Tensor, groups: Tensor) -> Tensor
 
 
 _LEAST = 1e-6
-_ROUNDING = 1e-5
 
 
 def prototype_logits(queries: Tensor, prototypes: Tensor, *, squares: Tensor | None = None) -> Tensor:
@@ -69,18 +68,6 @@ def prototype_logits(queries: Tensor, prototypes: Tensor, *, squares: Tensor | N
         squares = prototypes.square().sum(-1)
     cross = queries @ prototypes.mT
     return 2 * cross - queries.square().sum(-1, keepdim=True) - squares[..., None, :]
-
-
-def nearest(logits: Tensor, draw: torch.Generator) -> Tensor:
-    """(..., N) logits -> (...) the number of the largest; ties at random, and what differs by rounding ties.
-
-    Args:
-        logits: finite, and of the order of 1, as those of bits are.
-        draw: one number a logit.
-    """
-    largest = logits.amax(-1, keepdim=True)
-    best = logits >= largest - _ROUNDING * largest.abs().clamp(min=1)
-    return torch.rand(logits.shape, generator=draw).where(best, -1).argmax(-1)
 
 
 def episode_accuracies(

@@ -16,13 +16,31 @@ LEAST_REFUSED = 0.1  # share of queries of other classes that a refusal keeps ou
 
 
 @dataclass(frozen=True)
+class Interval:
+    """A share, and its 95% interval over classes: they differ, and few of them were measured."""
+
+    share: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.share:.0%} ({self.low:.0%} to {self.high:.0%})"
+
+
+@dataclass(frozen=True)
 class Rate:
-    """How a refusal does among so many enrolled classes of so many examples: see Refusal."""
+    """How a refusal does among so many enrolled classes of so many examples.
+
+    Attributes:
+        classes, shot: how many are enrolled, of how many examples each.
+        accepted: the share of queries of enrolled classes that are accepted.
+        refused: the share of queries of other classes that are refused.
+    """
 
     classes: int
     shot: int
-    accepted: float
-    refused: float
+    accepted: Interval
+    refused: Interval
 
 
 @dataclass(frozen=True)
@@ -40,26 +58,33 @@ class Refusal:
     Attributes:
         threshold: the largest squared distance, divided by 1 + 1/K, that is accepted; K is the number of
             examples behind the prototype, and those that a prior is worth.
-        accepted: the share of queries of enrolled classes that were, where it was measured.
-        refused: the share of queries of other classes that were refused there. It is lower where more
-            classes are enrolled, see `rates`.
-        classes, shot: how many were enrolled there, of how many examples each.
-        rates: the same among other numbers of classes and examples, as far as there were images.
+        measured: how many classes it was measured on.
+        rates: how it does; the first as its training asked, then among other numbers of classes and examples,
+            as far as there were images. Among more classes it refuses fewer.
     """
 
     threshold: float
-    accepted: float
-    refused: float
-    classes: int
-    shot: int
-    rates: tuple[Rate, ...] = ()
+    measured: int
+    rates: tuple[Rate, ...]
+
+    def __str__(self) -> str:
+        rate = self.rates[0]
+        return (
+            f"among {rate.classes} classes of {rate.shot} examples each, {rate.accepted} of the images of "
+            f"these are accepted and {rate.refused} of those of other classes refused (95% intervals by "
+            f"{self.measured} classes of validation; more of them narrow these)"
+        )
 
     @classmethod
     def of_card(cls, card: Mapping[str, Any] | None) -> "Refusal | None":
         """As a card has it; None where it has none."""
         if card is None:
             return None
-        return cls(**{**card, "rates": tuple(Rate(**rate) for rate in card["rates"])})
+        rates = (
+            Rate(rate["classes"], rate["shot"], Interval(**rate["accepted"]), Interval(**rate["refused"]))
+            for rate in card["rates"]
+        )
+        return cls(card["threshold"], card["measured"], tuple(rates))
 
     def card(self) -> dict[str, Any]:
         """As cards have it."""
@@ -72,26 +97,29 @@ class Refusal:
         return accepted
 
 
-class _RateCard(BaseModel):
+class _Card(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
+
+class _IntervalCard(_Card):
+    share: Share
+    low: Share
+    high: Share
+
+
+class _RateCard(_Card):
     classes: Count
     shot: Count
-    accepted: Share
-    refused: Share
+    accepted: _IntervalCard
+    refused: _IntervalCard
 
 
-class RefusalCard(BaseModel):
+class RefusalCard(_Card):
     """A Refusal as cards have it."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
     threshold: Annotated[float, Field(ge=0)]
-    accepted: Share
-    refused: Share
-    classes: Count
-    shot: Count
-    rates: Annotated[list[_RateCard], Field(max_length=100)]
+    measured: Count
+    rates: Annotated[list[_RateCard], Field(min_length=1, max_length=100)]
 
 
 def threshold_of(own: np.ndarray) -> float:

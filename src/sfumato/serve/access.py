@@ -48,14 +48,19 @@ class Needs:
         self.role: Role = role
         self._enough = _ROLES[_ROLES.index(role) :]
 
+    def admits(self, key: Key) -> bool:
+        """Whether the role of a key is enough."""
+        return key.role in self._enough
+
     async def __call__(self, service: Serving, secret: Annotated[str | None, Security(_SCHEME)]) -> Key:
         """As `admit`. Raises Problem 403 for a key of a lesser role, too."""
         key = await admit(service, secret)
-        if key.role not in self._enough:
+        if not self.admits(key):
             raise Problem(403, f"this needs a key of the role {self.role}, and yours is of {key.role}")
         return key
 
 
 Reader = Annotated[Key, Depends(Needs("read"))]
-Writer = Annotated[Key, Depends(Needs("write"))]
+WRITES = Needs("write")
+Writer = Annotated[Key, Depends(WRITES)]
 Admin = Annotated[Key, Depends(Needs("admin"))]

@@ -65,8 +65,8 @@ class ModelInfo(_Message):
         shape: channels, height and width of images.
         dimension: of embeddings.
         device_side: whether the service hands out the file by which a browser makes codes.
-        refused: the share of queries of other classes that "none of these" refused in validation; null where
-            the model never refuses. A code refuses queries of the noise that it was trained with, no others.
+        refusal: how often "none of these" is right, in words; null where the model never answers so. A code
+            refuses queries of the noise that it was trained with, no others.
     """
 
     name: str
@@ -77,7 +77,7 @@ class ModelInfo(_Message):
     shape: tuple[int, int, int]
     dimension: int
     device_side: bool = False
-    refused: float | None
+    refusal: str | None
 
 
 class NewClassifier(_Message):
@@ -90,7 +90,12 @@ class NewClassifier(_Message):
 
 
 class ClassifierInfo(_Message):
-    """A classifier of so many classes; `version` grows with every enrolment and forgetting."""
+    """A classifier of so many classes.
+
+    Attributes:
+        version: grows with every enrolment and forgetting.
+        may_enrol: whether the key that asked may enrol and forget.
+    """
 
     id: str
     name: str
@@ -98,6 +103,7 @@ class ClassifierInfo(_Message):
     created: datetime
     version: int
     classes: int
+    may_enrol: bool = True
 
 
 class ClassSummary(_Message):

@@ -2,11 +2,12 @@
 
 from sfumato.errors import needs_extra
 from sfumato.serve import problems
-from sfumato.serve.access import Reader, Writer
+from sfumato.serve.access import WRITES, Reader, Writer
 from sfumato.serve.bodies import of_json, wanted
 from sfumato.serve.problems import Problem
 from sfumato.serve.routes.parameters import Id
 from sfumato.serve.service import Serving, in_thread
+from sfumato.serve.store import Key
 from sfumato.wire.messages import ClassifierInfo, Forgotten, NewClassifier
 
 with needs_extra("the server", "serve"):
@@ -24,15 +25,17 @@ async def create_classifier(key: Writer, service: Serving, request: Request) -> 
     new = await wanted(NewClassifier, request, service)
     if new.model not in service.models:
         raise Problem(422, f"no such model: choose one of {', '.join(sorted(service.models))}")
-    return await in_thread(
+    made = await in_thread(
         lambda: service.store.create_classifier(key.tenant, name=new.name, model=new.model, by=key)
     )
+    return _seen_by(key, made)
 
 
 @router.get("/v1/classifiers")
 async def list_classifiers(key: Reader, service: Serving) -> list[ClassifierInfo]:
     """List your classifiers. The role `read` is enough."""
-    return await in_thread(service.store.classifiers, key.tenant)
+    listed = await in_thread(service.store.classifiers, key.tenant)
+    return [_seen_by(key, each) for each in listed]
 
 
 @router.get("/v1/classifiers/{classifier}")
@@ -41,7 +44,7 @@ async def show_classifier(key: Reader, service: Serving, classifier: Id) -> Clas
 
     Errors: 404 if you have no such classifier.
     """
-    return await in_thread(service.store.classifier, key.tenant, classifier)
+    return _seen_by(key, await in_thread(service.store.classifier, key.tenant, classifier))
 
 
 @router.delete("/v1/classifiers/{classifier}")
@@ -52,3 +55,7 @@ async def delete_classifier(key: Writer, service: Serving, classifier: Id) -> Fo
     404 if you have no such classifier.
     """
     return await in_thread(lambda: service.store.delete_classifier(key.tenant, classifier, by=key))
+
+
+def _seen_by(key: Key, classifier: ClassifierInfo) -> ClassifierInfo:
+    return classifier.model_copy(update={"may_enrol": WRITES.admits(key)})

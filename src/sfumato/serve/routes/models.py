@@ -48,7 +48,7 @@ def _describe(model: Served) -> ModelInfo:
         shape=model.shape,
         dimension=model.dimension,
         device_side=model.device_side is not None,
-        refused=None if model.refusal is None else model.refusal.refused,
+        refusal=None if model.refusal is None else str(model.refusal),
     )
 
 
