@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from cloud import SIDE, encoder, untrained
+from cloud import SIDE, encoder, refusing, untrained
 
 from sfumato import artefacts
 from sfumato.device import look_up
@@ -16,7 +16,6 @@ from sfumato.device.client import AsyncClient, ServiceError
 from sfumato.device.ledger import Ledger
 from sfumato.errors import ConfigError
 from sfumato.learn.code_prototypes import Spread
-from sfumato.learn.refusal import Refusal
 from sfumato.protect.code import Code
 from sfumato.serve import models
 from sfumato.serve.app import create
@@ -30,7 +29,7 @@ BITS = 6
 def served_code(folder: Path, *, bits: int = BITS, threshold: float | None = 3.0) -> tuple[Path, Served]:
     """A code of an untrained encoder; with a threshold, a refusal of codes without noise."""
     path = encoder(folder / "code.safetensors", bits=bits)
-    refusal = None if threshold is None else Refusal(threshold, 0.95, 0.5, 4, 5).card()
+    refusal = None if threshold is None else refusing(threshold).card()
     known = {
         **{"spread": vars(Spread(1 / 3, 2 / 3)), "refusal": refusal},
         **{"no_refusal": "" if refusal else "never measured", "flip": None, "norm": None, "noise": None},

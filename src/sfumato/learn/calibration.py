@@ -91,8 +91,9 @@ class _Trials(NamedTuple):
 
     def own(self) -> np.ndarray:
         """The distances of images from the prototypes of their own classes."""
-        own = self.distances[self.enrolled[:, None, :] == self.classes[:, None]]
-        return own[np.isfinite(own)]
+        own = self.enrolled[:, None, :] == self.classes[:, None]
+        found: np.ndarray = self.distances[own & np.isfinite(self.distances)]
+        return found
 
     def rates(self, counts: Sequence[int], shot: int, threshold: float) -> list[Rate]:
         """The rates among so many classes.
@@ -181,4 +182,6 @@ def _shares(missed: np.ndarray, classes: np.ndarray, most: int, without: int | N
     own = missed[np.arange(len(classes)), classes, None]
     accepted = np.hstack([none[:, :1], 1 - own * none[:, :-1]])
     both = np.stack([accepted, none], 1)  # (Q, 2, most + 1)
-    return np.stack([np.nanmean(both[classes == each], 0) for each in np.unique(classes)]).mean(0)
+    of_each = [np.nanmean(both[classes == each], 0) for each in np.unique(classes)]
+    means: np.ndarray = np.stack(of_each).mean(0)
+    return means
