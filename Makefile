@@ -26,10 +26,10 @@ test: $(VENV)/test.done
 pytest: $(VENV)/tests.read
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 
-# In a minute: the mathematics, what travels, images, protections, the words of studies, and one walk through all:
+# What is quick to know: the mathematics, what travels, images, protections, specs, and one walk through everything:
 # a study with a report, a trained code, a folder released with its ledger, a service, an enrolment, a class.
 QUICK := dp wire protect test_images.py test_images_metadata.py test_episodes.py test_artefacts.py test_errors.py \
-	study/test_grid.py study/test_recommend.py device/test_ledger.py \
+	study/test_grid.py \
 	docs/installed.py::test_the_commands_that_a_demo_ends_with_release_a_folder_and_serve_a_prediction
 quick: $(VENV)/tests.read
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder $(addprefix tests/,$(QUICK))
