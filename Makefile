@@ -32,7 +32,8 @@ QUICK := dp wire protect test_images.py test_images_metadata.py test_episodes.py
 	study/test_grid.py \
 	docs/installed.py::test_the_commands_that_a_demo_ends_with_release_a_folder_and_serve_a_prediction
 quick: $(VENV)/tests.read
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder $(addprefix tests/,$(QUICK))
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder $(addprefix tests/,$(QUICK)) \
+		--ignore-glob='*/dp/test_audit*' --ignore=tests/dp/test_one_run.py  # simulations of many runs
 
 # Every test, with the installed wheel instead of src/.
 test-wheel: $(VENV)/test.done wheel
