@@ -11,7 +11,7 @@ const NAMES = { pure: "pure DP", gaussian: "Gaussian DP", concentrated: "zCDP" }
 const SYMBOLS = { pure: "eps", gaussian: "mu", concentrated: "rho" };
 
 export function sentence(guarantee: Guarantee | null): string {
-  if (!guarantee) return "nothing is proved";
+  if (!guarantee) return "nothing is proved about its pixels";
   const { definition, value, pixels, wholeImage } = guarantee;
   const unit = pixels === 1 ? "any 1 pixel" : `any ${pixels} pixels`;
   const symbol = SYMBOLS[definition];
