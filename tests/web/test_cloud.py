@@ -174,7 +174,9 @@ def test_a_page_makes_the_codes_that_python_makes(open_page: Callable[[str, Any]
     page.connect({"specs": [""]}, key=cloud.key)  # whichever classifier is the first
     choose_classifier(page, codes)
     page.until("return document.getElementById('spec').textContent == 'code:artefact=code.safetensors'")
-    page.until("return document.getElementById('guarantee').textContent == 'nothing is proved about its pixels'")
+    page.until(
+        "return document.getElementById('guarantee').textContent == 'nothing is proved about its pixels'"
+    )
     assert page.find("export").get_property("hidden")
     assert page.text("exported-help").startswith("The server handed out the network that makes codes.")
     assert page.find("pixels").get_property("hidden")

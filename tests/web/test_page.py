@@ -359,7 +359,10 @@ def test_a_demand_that_changes_gets_nothing_until_the_user_accepts_it(page: Any,
     page.choose(random_images(1))
     page.until("return !document.getElementById('changed').hidden")
     assert not page.find("actions").is_displayed()
-    guarantee = protect.parse(changed["specs"][0]).guarantee(tuple(changed["shape"])) or "nothing is proved about its pixels"
+    guarantee = (
+        protect.parse(changed["specs"][0]).guarantee(tuple(changed["shape"]))
+        or "nothing is proved about its pixels"
+    )
     size = "x".join(map(str, changed["shape"]))
     assert " ".join(page.text("changed-words").split()) == (
         f"Until now, pictures for this classifier were sent as {spec} of images of 3x{SIZE}x{SIZE}. "
@@ -709,7 +712,9 @@ def test_a_learned_mask_shows_the_pixels_that_python_shows(page: Any, mask: Path
     spec = "mask:artefact=mask.safetensors"
     page.connect(model(spec, shape=SHAPE, made_of=artefact_digest(str(mask))))
     page.find("exported").send_keys(str(mask.with_suffix(".onnx")))
-    page.until("return document.getElementById('guarantee').textContent == 'nothing is proved about its pixels'")
+    page.until(
+        "return document.getElementById('guarantee').textContent == 'nothing is proved about its pixels'"
+    )
     page.choose(pictures(2))
     body = page.enrol("a hat")
     sent = wire.decode(body, most_images=2, most_pixels=10_000)
@@ -724,7 +729,9 @@ def test_of_a_mask_whose_shape_is_asked_for_no_value_leaves(page: Any, mask: Pat
     spec = "mask:artefact=mask.safetensors,values=shape"
     page.connect(model(spec, shape=SHAPE, made_of=artefact_digest(str(mask))))
     page.find("exported").send_keys(str(mask.with_suffix(".onnx")))
-    page.until("return document.getElementById('guarantee').textContent == 'nothing is proved about its pixels'")
+    page.until(
+        "return document.getElementById('guarantee').textContent == 'nothing is proved about its pixels'"
+    )
     page.choose(pictures(2))
     sent = wire.decode(page.enrol("a hat"), most_images=2, most_pixels=10_000)
     assert sent.shown.sum((1, 2, 3)).tolist() == [90, 90]
@@ -736,7 +743,9 @@ def test_a_private_feature_leaves_with_the_noise_of_the_slider(page: Any, featur
         model("feature:artefact=feature.safetensors", shape=SHAPE, made_of=artefact_digest(str(feature)))
     )
     page.find("exported").send_keys(str(feature.with_suffix(".onnx")))
-    page.until("return document.getElementById('guarantee').textContent == 'nothing is proved about its pixels'")
+    page.until(
+        "return document.getElementById('guarantee').textContent == 'nothing is proved about its pixels'"
+    )
     assert page.text("spec") == "feature:artefact=feature.safetensors,noise=0.5"
     for _ in range(6):  # 0.2, 0.1, 0.05, 0.02, 0.01, 0
         page.slide("noise", by=-1)
@@ -751,7 +760,9 @@ def test_a_clipped_feature_has_the_guarantee_of_python(page: Any, feature: Path)
     spec = "feature:artefact=feature.safetensors"
     page.connect(model(spec, shape=SHAPE, made_of=artefact_digest(str(feature))))
     page.find("exported").send_keys(str(feature.with_suffix(".onnx")))
-    page.until("return document.getElementById('guarantee').textContent == 'nothing is proved about its pixels'")
+    page.until(
+        "return document.getElementById('guarantee').textContent == 'nothing is proved about its pixels'"
+    )
     page.slide("norm", by=-1)
     page.choose(pictures(1))
     sent = wire.decode(page.enrol("a hat"), most_images=1, most_pixels=10_000)
@@ -766,7 +777,9 @@ def ready_for_code(page: Any, code: Path) -> str:
     spec = "code:artefact=code.safetensors"
     page.connect(model(spec, shape=SHAPE, made_of=artefact_digest(str(code))))
     page.find("exported").send_keys(str(code.with_suffix(".onnx")))
-    page.until("return document.getElementById('guarantee').textContent == 'nothing is proved about its pixels'")
+    page.until(
+        "return document.getElementById('guarantee').textContent == 'nothing is proved about its pixels'"
+    )
     return spec
 
 
@@ -851,7 +864,9 @@ def test_all_requests_go_to_the_server_of_the_page_and_the_console_stays_empty(p
     spec = "mask:artefact=mask.safetensors"
     page.connect(model(spec, shape=SHAPE, made_of=artefact_digest(str(mask))))
     page.find("exported").send_keys(str(mask.with_suffix(".onnx")))
-    page.until("return document.getElementById('guarantee').textContent == 'nothing is proved about its pixels'")
+    page.until(
+        "return document.getElementById('guarantee').textContent == 'nothing is proved about its pixels'"
+    )
     page.choose(pictures(2))
     page.enrol("a hat")
     messages = [json.loads(each["message"])["message"] for each in page.browser.get_log("performance")]
